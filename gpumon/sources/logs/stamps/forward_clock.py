@@ -196,7 +196,8 @@ class ForwardClock:
             return
         self._close_chapter(newest_ns)
         self._newest_ns = true_ns
-        if len(self._chapters) < _MOST_CHAPTERS and not self._is_told(true_ns):
+        is_told = any(began_ns <= true_ns <= ended_ns for began_ns, ended_ns in self._chapters)
+        if len(self._chapters) < _MOST_CHAPTERS and not is_told:
             self.turns[ClockTurn.EARLIER_PART, step_ns] += 1
             self._chapter_ns = (self._until_ns or newest_ns) + rhythm_ns - true_ns
         self._began_ns = true_ns
@@ -208,9 +209,6 @@ class ForwardClock:
             last_began_ns, last_ended_ns = self._chapters.pop()
             began_ns, ended_ns = min(began_ns, last_began_ns), max(ended_ns, last_ended_ns)
         self._chapters.append((began_ns, ended_ns))
-
-    def _is_told(self, true_ns: int) -> bool:
-        return any(began_ns <= true_ns <= ended_ns for began_ns, ended_ns in self._chapters)
 
     def _jump_forward(self, stamps_ns: Sequence[int], at: int, newest_ns: int) -> None:
         step_ns = stamps_ns[at] + self._zone_ns - newest_ns

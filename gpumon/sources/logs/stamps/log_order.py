@@ -159,9 +159,8 @@ class LogInOrder:
             )
 
     def _refuse_standing_time(self) -> None:
-        rows = sum(gpu.rows for gpu in self._gpus.values())
-        stands = all(not gpu.moved for gpu in self._gpus.values())
-        if stands and rows > 2 * len(self._gpus):
+        rows = self._taken
+        if rows > 2 * len(self._gpus) and not any(gpu.moved for gpu in self._gpus.values()):
             raise UnreadableLogError(
                 f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
                 "the time of each row, as `nvidia-smi --query-gpu=timestamp,index,utilization.gpu "
@@ -175,7 +174,6 @@ class _GpuOrder:
     Attributes:
         undecided: Rows as written, of which the last show whether the clock turned before them.
         too_late: Rows that belong before ones that were handed on, dropped.
-        rows: How many were taken.
         moved: Whether two of them had different stamps.
     """
 
@@ -183,7 +181,6 @@ class _GpuOrder:
         self.clock = ForwardClock(has_summer_time=has_summer_time)
         self.undecided: list[LogSample] = []
         self.too_late = 0
-        self.rows = 0
         self.moved = False
         self._pending: list[LogSample] = []  # on the forward clock; a late row may yet precede them
         self._until_ns: int | None = None
@@ -212,7 +209,6 @@ class _GpuOrder:
         rows = self.undecided
         count = max(0, len(rows) - window_rows)
         stamps_ns = list(map(_stamp_of, rows))
-        self.rows += count
         if count and self._first_ns is None:
             self._first_ns = stamps_ns[0]
         self.moved = self.moved or any(at_ns != self._first_ns for at_ns in stamps_ns[:count])
