@@ -11,7 +11,7 @@ from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefixes_of
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogReader, line_like
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogFormat, LogOptions, LogReader, line_like
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.csv_cells import CellSplitter, head_of, separator_of
@@ -24,12 +24,9 @@ _BEGINNING: Final = re.compile(
 _NAMED_KEYS: Final = 8
 _NEEDED: Final = (
     "gpumon reads the JSON of `gpustat --json`, of nvitop's collector, of W&B's system metrics and "
-    "of Prometheus' range queries; or log with `nvidia-smi --query-gpu=timestamp,index,"
-    "utilization.gpu --format=csv -l 1`"
+    f"of Prometheus' range queries; or log with {BEST_QUERY}"
 )
-_ADVICE: Final = (
-    "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1` instead"
-)
+_ADVICE: Final = f"log with {BEST_QUERY} instead"
 _RANGE: Final = (
     "it tells of one moment; ask Prometheus for a range, `/api/v1/query_range?query="
     "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1`, or " + _ADVICE

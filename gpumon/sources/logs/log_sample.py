@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.table.headings import Column
+
+BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+"""What to log with, where a log cannot be read: it says all that is needed."""
 
 
 class LogSample(NamedTuple):

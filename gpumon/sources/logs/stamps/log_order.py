@@ -11,7 +11,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.wording import counted, plainly
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogReader, LogSample
 from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
 from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS, ClockTurn, ForwardClock
 
@@ -163,8 +163,7 @@ class LogInOrder:
         if rows > 2 * len(self._gpus) and not any(gpu.moved for gpu in self._gpus.values()):
             raise UnreadableLogError(
                 f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
-                "the time of each row, as `nvidia-smi --query-gpu=timestamp,index,utilization.gpu "
-                "--format=csv -l 1` does, or none at all: then say --period"
+                f"the time of each row, as {BEST_QUERY} does, or none at all: then say --period"
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.column_layout import (
@@ -236,7 +236,7 @@ def _refuse_trouble_alone(rows: Sequence[Sequence[str]], name: str) -> None:
         raise UnreadableLogError(
             f"{name}: line {texts.index(spoken[0]) + 1}: nvidia-smi could not ask the GPU when "
             f"this was logged: {spoken[0][:200]}; once `nvidia-smi` alone lists the GPUs, log "
-            "with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+            f"with {BEST_QUERY}"
         )
 
 

@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_sample import BEST_QUERY
 from gpumon.sources.logs.stamps.stamp_parsers import WrittenStamps, parser_among, parser_for
 from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
 from gpumon.sources.logs.table.headings import IDENTIFYING, Column, told_percent
@@ -113,7 +114,7 @@ def _wordy(words: Sequence[str], source: str) -> UnreadableLogError:
     return UnreadableLogError(
         f"{source}: line 1: lines with words ({said}) and no header: nothing says which number "
         "is the utilisation of a GPU, and it is not guessed; say --column utilization.gpu=N, or "
-        "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+        f"log with {BEST_QUERY}"
     )
 
 
@@ -227,7 +228,7 @@ def _utilization_among(
     if not possible:
         raise UnreadableLogError(
             f"{source}: line 1: no utilisation column; gpumon needs utilization.gpu, as in "
-            "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+            f"{BEST_QUERY}"
         )
     is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
     if len(possible) == 1 or is_pair:
