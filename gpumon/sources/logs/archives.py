@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Final
 
+from gpumon.core.wording import counted
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import STANDARD_INPUT, BrokenOffError, LogText, Stream
 
@@ -60,9 +61,8 @@ class LogArchive:
                     if self._is_broken:
                         return  # that was said of the file it broke off in
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            is_cut = isinstance(error, (tarfile.TarError, EOFError, zlib.error))
-            what = _CUT if is_cut else f"cannot be read: {error}"
-            after = "1 file" if files == 1 else f"{files:,} files"
+            what = f"cannot be read: {error}" if isinstance(error, OSError) else _CUT
+            after = counted(files, "file", "files")
             raise UnreadableLogError(f"{self._name}: {what} after {after}") from error
         if not files:
             raise UnreadableLogError(f"{self._name}: is an archive that holds no file")

@@ -126,9 +126,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
         utilization = _surest_utilization(cells, named)
         if utilization is not None:
             positions[Column.UTILIZATION] = utilization
-    for column in [column for column, at in positions.items() if at in told.values()]:
-        del positions[column]
-    positions.update(told)
+    positions = {column: at for column, at in positions.items() if at not in told.values()} | told
     if Column.UTILIZATION not in positions:
         return None
     stamp = _heading(cells, positions, Column.STAMP)
@@ -182,14 +180,11 @@ def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str])
     >>> contradicted_headings(["time", "index"], {"utilization.gpu": 1})
     ['The header calls column 2 "index"; taken as utilization.gpu as told.']
     """
-    headings = {
-        column: (position, cells[position].strip())
-        for column, position in chosen_columns(chosen, len(cells), cells).items()
-    }
+    texts = [cell.strip() for cell in cells]
     return [
-        f'The header calls column {position + 1} "{heading[:60]}"; taken as {column.value} as told.'
-        for column, (position, heading) in headings.items()
-        if heading and column_named(heading) is not column
+        f'The header calls column {at + 1} "{texts[at][:60]}"; taken as {column.value} as told.'
+        for column, at in chosen_columns(chosen, len(cells), cells).items()
+        if texts[at] and column_named(texts[at]) is not column
     ]
 
 
