@@ -64,6 +64,12 @@ class TestALane:
 
         assert lane.active_ns == (1, 1, 0, 0, 0, 0, 0, 0)
 
+    def test_takes_what_is_just_at_the_threshold_for_no_work(self) -> None:
+        lane = BusyLane(8, active_above=0.25)
+        lane.extend([BusySample(0, 4, 0.25), BusySample(4, 8, 0.26)])
+
+        assert lane.snapshot().active_ns == (0, 0, 0, 0, 1, 1, 1, 1)
+
     def test_takes_a_hole_of_years(self) -> None:
         lane = lane_of((0, S, 1.0), (10**18, 10**18 + S, 1.0))
 
