@@ -104,19 +104,15 @@ class RunPairs:
 
 def pairs_of(before: Report, after: Report) -> RunPairs:
     """Runs of one label are the same work; so is the only run of each, whatever it is called."""
-    first, second = paces(before.observed_runs), paces(after.observed_runs)
+    first = {pace.run: pace for pace in paces(before.observed_runs)}
+    second = {pace.run: pace for pace in paces(after.observed_runs)}
     if len(first) == len(second) == 1:
-        return RunPairs(
-            both=(RunPair(before=first[0], after=second[0]),), only_before=(), only_after=()
-        )
-    later = {pace.run: pace for pace in second}
-    known = {pace.run for pace in first}
+        second = dict(zip(first, second.values(), strict=True))
+    shared = [label for label in first if label in second]
     return RunPairs(
-        both=tuple(
-            RunPair(before=pace, after=later[pace.run]) for pace in first if pace.run in later
-        ),
-        only_before=tuple(pace for pace in first if pace.run not in later),
-        only_after=tuple(pace for pace in second if pace.run not in known),
+        both=tuple(RunPair(before=first[label], after=second[label]) for label in shared),
+        only_before=tuple(pace for label, pace in first.items() if label not in second),
+        only_after=tuple(pace for label, pace in second.items() if label not in first),
     )
 
 
