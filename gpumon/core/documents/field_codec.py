@@ -223,6 +223,13 @@ def whole(value: object) -> int:
     return value
 
 
+def difference(value: object) -> int:
+    """A difference of stamps, which may be negative, or ``MalformedError``."""
+    if type(value) is not int:
+        raise MalformedError("no difference of stamps")
+    return whole(abs(value)) * (1 if value >= 0 else -1)
+
+
 def number(value: object) -> float:
     """A finite number, or ``MalformedError``."""
     if type(value) is int and abs(value) < _MOST_WHOLE:

@@ -13,6 +13,7 @@ from gpumon.core.documents.field_codec import (
     KEPT,
     FieldCodec,
     MalformedError,
+    difference,
     items,
     mapping,
     number,
@@ -91,7 +92,7 @@ class FrameReader:
         said = {"call_errors": self._errors, **_FRAME.values(fields)}
         self._errors = said["call_errors"]
         return Frame(
-            taken_at_ns=at_ns + _offset(fields.get("after_ns")),
+            taken_at_ns=at_ns + difference(fields.get("after_ns")),
             gpus=tuple([self._gpu(mapping(gpu), at_ns) for gpu in gpus]),
             call_seconds=self._calls.read(fields, number),
             call_counts=self._counts.read(fields, whole),
@@ -162,7 +163,7 @@ def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], i
         values = items(row, 3)
         if len(values) != 3:
             raise MalformedError("a sample is a gap, a length and a ratio")
-        start_ns = until_ns + _offset(values[0])
+        start_ns = until_ns + difference(values[0])
         end_ns = start_ns + whole(values[1])
         try:
             busy.append(checked_busy_sample(start_ns, end_ns, number(values[2])))
@@ -171,10 +172,3 @@ def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], i
         until_ns = end_ns
     whole(max(0, until_ns))
     return tuple(busy), until_ns
-
-
-def _offset(value: object) -> int:
-    """A difference of stamps, which may be negative."""
-    if type(value) is not int:
-        raise MalformedError("no difference of stamps")
-    return whole(abs(value)) * (1 if value >= 0 else -1)

@@ -19,6 +19,7 @@ from gpumon.core.documents.field_codec import (
     FieldCodec,
     MalformedError,
     bounded,
+    difference,
     items,
     mapping,
     text,
@@ -127,7 +128,7 @@ class RingsReader:
         if "rings_left_out" in fields:
             left_out = _decode_left_out(fields["rings_left_out"])
             changed["left_out"], changed["is_whole"] = left_out
-        read_at_ns = _moved(at_ns, fields.get("read_after_ns", 0))
+        read_at_ns = whole(at_ns + difference(fields.get("read_after_ns", 0)))
         if read_at_ns > at_ns + _LONGEST_READ_NS:
             raise MalformedError("rings that were read long after their tick")
         listed = items(fields.get("rings", []), _MOST_RINGS)
@@ -144,7 +145,9 @@ class RingsReader:
         events = _decode_events(fields.get("events"))
         changed: dict[str, Any] = {
             **_READING.values(fields),
-            "read_at_ns": min(newest_ns, _moved(newest_ns, fields.get("read_after_ns", 0))),
+            "read_at_ns": min(
+                newest_ns, whole(newest_ns + difference(fields.get("read_after_ns", 0)))
+            ),
             "lost_events": whole(fields.get("lost_events", 0)),
             "events": events,
         }
@@ -224,7 +227,7 @@ def _decode_events(document: object) -> RingRecords:
         raise MalformedError("events whose columns do not fit each other")
     stamps_ns, at_ns = [], 0
     for gap_ns in gaps_ns:
-        at_ns = _moved(at_ns, gap_ns)
+        at_ns = whole(at_ns + difference(gap_ns))
         stamps_ns.append(at_ns)
     return RingRecords(bytes(kinds), bytes(phases), stamps_ns, array("Q", values))
 
@@ -283,10 +286,3 @@ def _decode_phases(
     for name, spent_ns in mapping(document).items():
         spent[phase_named(name)] = whole(spent_ns)
     return {phase: spent[phase] for phase in PHASES if phase in spent}
-
-
-def _moved(at_ns: int, by_ns: object) -> int:
-    """A stamp so much later, or earlier."""
-    if type(by_ns) is not int:
-        raise MalformedError("no difference of stamps")
-    return whole(at_ns + by_ns)
