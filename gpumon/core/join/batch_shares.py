@@ -12,6 +12,7 @@ from typing import Final
 
 FINEST: Final = 1 << 24
 """What whole ratios add up to at most: in 64 bits, a batch of 2**38 samples is still exact."""
+_NEARLY: Final = 0.01
 
 
 def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
@@ -146,12 +147,10 @@ def levelled_ratios(
     )
 
 
-def simple_ratios(ratios: Sequence[float], *, within: float = 0.01) -> tuple[int, ...]:
+def simple_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
     """The smallest whole numbers in nearly the same proportions, as people write them.
 
-    Args:
-        ratios: One positive number for each GPU.
-        within: How far, as a part of each GPU's share, a share may be off.
+    Each share is off by ``_NEARLY`` of itself at most.
 
     >>> simple_ratios([0.602, 0.398]), simple_ratios([820, 568]), simple_ratios([5, 5])
     ((3, 2), (10, 7), (1, 1))
@@ -160,7 +159,7 @@ def simple_ratios(ratios: Sequence[float], *, within: float = 0.01) -> tuple[int
     for whole in range(len(shares), 1_000):
         counts = split_counts(whole, ratios)
         if all(
-            abs(count / whole - share) <= within * share
+            abs(count / whole - share) <= _NEARLY * share
             for count, share in zip(counts, shares, strict=True)
         ):
             return counts

@@ -91,9 +91,6 @@ class StateChanges:
         self._add(self._until_ns, GpuActivity.UNOBSERVED)
         self._is_active, self._until_ns = None, -1
 
-    def __len__(self) -> int:
-        return len(self._changes)
-
     def __iter__(self) -> Iterator[tuple[int, GpuActivity]]:
         """Each change, oldest first: when, in nanoseconds, and to which state."""
         states = tuple(GpuActivity)

@@ -112,7 +112,7 @@ class TestTheRoom:
 
         assert room.is_full
         assert list(second) == []
-        assert len(first) == 6
+        assert len(list(first)) == 6
 
     def test_is_not_used_by_a_state_that_lasts(self) -> None:
         room = ChangeRoom()
