@@ -145,7 +145,6 @@ def small_heap() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.alone
 @pytest.mark.usefixtures("small_heap")
 def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
     tmp_path: Path,

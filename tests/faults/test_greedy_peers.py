@@ -22,12 +22,12 @@ from tests.builders_state import monitor_state
 from tests.serving import serving
 
 def dial(peer, sent=b"GET / HT"):
-    client = socket.create_connection((here, port), timeout=PATIENCE_S, source_address=(peer, 0))
+    client = socket.create_connection((here, port), timeout=20, source_address=(peer, 0))
     client.sendall(sent)
     return client
 
 def scrape(peer):
-    client = http.client.HTTPConnection(here, port, timeout=PATIENCE_S, source_address=(peer, 0))
+    client = http.client.HTTPConnection(here, port, timeout=20, source_address=(peer, 0))
     client.request("GET", "/metrics")
     return client.getresponse().status
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.tools import run_suites
 from tests.tools.run_suites import (
+    COMPILED_QUICKLY,
     NOTHING_ASKED_FOR,
     SUITES,
     code_of,
@@ -80,7 +81,10 @@ class TestTheSuites:
 
     def test_must_have_their_framework_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CI", raising=False)
-        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax"}
+        assert jobs()["oldest-keras"].variables == {
+            "KERAS_BACKEND": "jax",
+            "XLA_FLAGS": COMPILED_QUICKLY,
+        }
 
         monkeypatch.setenv("CI", "true")
         variables = {"KERAS_BACKEND": "torch", "GPUMON_REQUIRE_KERAS": "1"}
