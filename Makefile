@@ -21,6 +21,9 @@ TORCH ?= $(CI)
 SUITES := tests/tools/run_suites.py
 CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
+# Where a shell forbids it, each of thousands of short processes compiles all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
