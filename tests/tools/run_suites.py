@@ -136,10 +136,6 @@ Those are not what a source slept where five tests want two cores: then ``base``
 """
 BACKENDS: Final = {"oldest-keras": "jax"}
 """Of Keras, where it is not called as the environment."""
-COMPILED_QUICKLY: Final = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
-"""What runs a few times need not run fast: a quarter of the time of tests on JAX is compiling."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -219,8 +215,7 @@ def _variables(part: Part) -> dict[str, str]:
         return {}
     must_be_there = {"GPUMON_REQUIRE_KERAS": "1"} if os.environ.get("CI") else {}
     backend = BACKENDS.get(part.environment, part.environment)
-    compiling = {"XLA_FLAGS": COMPILED_QUICKLY} if backend == "jax" else {}
-    return {"KERAS_BACKEND": backend, **compiling, **must_be_there}
+    return {"KERAS_BACKEND": backend, **must_be_there}
 
 
 def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.tools import run_suites
 from tests.tools.run_suites import (
-    COMPILED_QUICKLY,
     NOTHING_ASKED_FOR,
     SUITES,
     code_of,
@@ -81,10 +80,7 @@ class TestTheSuites:
 
     def test_must_have_their_framework_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CI", raising=False)
-        assert jobs()["oldest-keras"].variables == {
-            "KERAS_BACKEND": "jax",
-            "XLA_FLAGS": COMPILED_QUICKLY,
-        }
+        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax"}
 
         monkeypatch.setenv("CI", "true")
         variables = {"KERAS_BACKEND": "torch", "GPUMON_REQUIRE_KERAS": "1"}
