@@ -99,7 +99,7 @@ class GpuTracker:
             self.unlisted_since_ns = None
         elif self.unlisted_since_ns is None:
             self.unlisted_since_ns = at_ns
-            self.newest = self.newest._replace(busy=(), error=None)
+            self.newest = self.newest._replace(busy=(), error=None, faults=())
             self._let_go()
             self.ledger.end_job()
 

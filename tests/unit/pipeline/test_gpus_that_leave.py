@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.pipeline.monitor import KEEP_UNLISTED_NS, Monitor, MonitorFacts
@@ -33,13 +33,19 @@ class Machine:
         )  # fmt: skip
 
     def second(
-        self, *devices: Device, level: float = 1.0, error: str | None = None
+        self,
+        *devices: Device,
+        level: float = 1.0,
+        error: str | None = None,
+        faults: tuple[FieldFault, ...] = (),
     ) -> MonitorState:
         start_ns, self.now_ns = self.now_ns, self.now_ns + s(1)
         busy = () if error else (BusySample(start_ns, self.now_ns, level),)
         return self._tick(
             tuple(
-                GpuSample(device=one, busy=() if one.mig_enabled else busy, error=error)
+                GpuSample(
+                    device=one, busy=() if one.mig_enabled else busy, error=error, faults=faults
+                )
                 for one in devices
             )
         )
@@ -78,6 +84,15 @@ class TestAnInstanceThatIsDestroyed:
         assert (gone.present, gone.listed, gone.error) == (False, False, None)
         assert gone.totals.busy_ns == s(1)
         assert state.collectors[0].success
+
+    @pytest.mark.parametrize("error", [None, "it answers Unknown Error (999)"])
+    def test_has_no_field_any_more_that_could_fail(self, error: str | None) -> None:
+        machine = Machine()
+        faults = (FieldFault("memory", "no answer", machine.now_ns),)
+        failing = machine.second(PART, error=error, faults=faults)
+        assert not failing.collectors[0].success
+
+        assert machine.second(WHOLE, OTHER).collectors[0].success
 
     def test_runs_no_job_any_more(self) -> None:
         machine = Machine()
