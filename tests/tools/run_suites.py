@@ -108,7 +108,7 @@ SUITES: Final = {
             name="multi-gpu",
             environment="tensorflow",
             marked="multi_gpu",
-            rooms=("tests/multi_gpu",),
+            rooms=("tests/multi_gpu", "tests/e2e/test_examples.py"),
             workers=3,
         ),
         Part(
@@ -215,7 +215,8 @@ def _variables(part: Part) -> dict[str, str]:
         return {}
     must_be_there = {"GPUMON_REQUIRE_KERAS": "1"} if os.environ.get("CI") else {}
     backend = BACKENDS.get(part.environment, part.environment)
-    return {"KERAS_BACKEND": backend, **must_be_there}
+    # Threads of OpenMP wait by spinning, and here the cores are taken by other tests.
+    return {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", **must_be_there}
 
 
 def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:

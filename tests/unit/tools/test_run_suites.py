@@ -80,10 +80,14 @@ class TestTheSuites:
 
     def test_must_have_their_framework_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CI", raising=False)
-        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax"}
+        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax", "OMP_NUM_THREADS": "1"}
 
         monkeypatch.setenv("CI", "true")
-        variables = {"KERAS_BACKEND": "torch", "GPUMON_REQUIRE_KERAS": "1"}
+        variables = {
+            "KERAS_BACKEND": "torch",
+            "OMP_NUM_THREADS": "1",
+            "GPUMON_REQUIRE_KERAS": "1",
+        }
         assert jobs()["torch"].variables == variables
 
 
