@@ -20,7 +20,7 @@ from typing import Final
 
 SEED_VARIABLE: Final = "GPUMON_FUZZ_SEED"
 SECONDS_VARIABLE: Final = "GPUMON_FUZZ_SECONDS"
-CI_SECONDS: Final = 6.0
+CI_SECONDS: Final = 10.0
 CI_SEED: Final = "15"
 SOAK_SECONDS: Final = 180.0
 

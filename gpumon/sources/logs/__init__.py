@@ -1,7 +1,7 @@
 """Logs that other tools wrote: which format each has, who reads it, and the lines it is made of.
 
 One file in ``formats`` is one format; what their readers share is here: ``gpu_log`` what all of
-them do alike, ``scrolling_table`` and ``wide_table`` what two and two do. ``table`` reads columns,
+them do alike, ``wide_table`` what the wide CSV and the wide JSON do. ``table`` reads columns,
 headings and cells, ``stamps`` the time of rows, and puts them in its order.
 
 Everywhere here ``lines`` are those of a log, or pieces of them; ``name`` is what it is called in

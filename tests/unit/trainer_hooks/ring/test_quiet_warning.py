@@ -46,7 +46,7 @@ class TestAWarning:
     @pytest.mark.parametrize(
         "library",
         [
-            HOOKS.parent / "gpumon" / "core" / "ring_facts.py",
+            HOOKS.parent / "gpumon" / "core" / "ring" / "facts.py",
             Path(sysconfig.get_path("stdlib")) / "contextlib.py",
             Path(sysconfig.get_path("purelib")) / "keras" / "trainer.py",
             "/usr/lib/python3/dist-packages/keras/trainer.py",
