@@ -19,7 +19,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
+pytestmark = pytest.mark.multi_gpu
 
 MS = 1_000_000
 DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)
@@ -81,6 +81,7 @@ class TestATaggedTraining:
 
         assert furthest == dict.fromkeys(furthest, 0)
 
+    @pytest.mark.alone
     def test_is_tagged_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
         notes, edges = Notes(), k.Edges()
         model = split(slow_on_both(notes))
@@ -147,6 +148,7 @@ class TestATaggedTraining:
         assert (told.ratio_changes, changes) == (1, [1, TRAINING_OVER])
 
 
+@pytest.mark.alone
 class TestTheTapOnASplitModel:
     def test_tells_the_wait_for_input_from_the_step(self) -> None:
         model = split()

@@ -20,7 +20,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
+pytestmark = pytest.mark.multi_gpu
 
 BATCH = 600
 FAST, SLOW = 1 / 15_000, 1 / 10_000
@@ -111,6 +111,7 @@ def each_step(act: Callable[[int], None]) -> Any:
     return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: act(batch + 1))
 
 
+@pytest.mark.alone
 class TestUnequalDevices:
     def test_are_levelled_from_equal_parts(self) -> None:
         levels = balancer()
@@ -160,6 +161,7 @@ class TestUnequalDevices:
         assert training.model.ratios[0] / BATCH == pytest.approx(0.6, abs=0.015)
 
 
+@pytest.mark.alone
 class TestEqualDevices:
     def test_are_left_alone(self) -> None:
         levels = balancer(dead_band=0.01)
@@ -170,6 +172,7 @@ class TestEqualDevices:
 
 
 class TestMemory:
+    @pytest.mark.alone
     def test_is_respected_from_the_first_step_on(self) -> None:
         levels = balancer(max_samples={"CPU:1": 320, "cpu:2": None})
         training = Training(FAST, SLOW).fit(levels, steps=13)
@@ -200,6 +203,7 @@ class TestMemory:
         assert training.devices.spans == []
 
 
+@pytest.mark.alone
 class TestAChange:
     def test_is_an_event_and_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         levels = balancer(verbose=1)
@@ -239,6 +243,7 @@ class TestAChange:
         assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])
 
 
+@pytest.mark.alone
 class TestADaemonsCounters:
     CLAIMED = (1e-5, 2e-5)
     """Busy seconds of a sample, as the daemon says; the devices themselves are equally quick."""

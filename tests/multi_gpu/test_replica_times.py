@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
+pytestmark = pytest.mark.multi_gpu
 
 BATCH, STEPS = 60, 6
 
@@ -49,6 +49,7 @@ def fit(model: Any, *, steps: int = STEPS) -> None:
     model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("sample_seconds", [(2e-4, 1e-3), (1e-3, 1e-4, 5e-4)])
 class TestTheTimesOfADevice:
     def test_are_its_own_whoever_is_done_first(self, sample_seconds: tuple[float, ...]) -> None:
@@ -71,6 +72,7 @@ class TestTheTimesOfADevice:
 
 
 class TestTimes:
+    @pytest.mark.alone
     def test_are_told_eagerly_too_where_the_devices_take_turns(self) -> None:
         model, devices = split((4e-4, 2e-3), run_eagerly=True)
         model.time_replicas()

@@ -19,7 +19,8 @@ from tests.tools.mutated_lines.mutations import Mutation
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PLUGIN: Final = "tests.tools.mutated_lines.beside_tests"
-SUMMARY: Final = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
+SUMMARY: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
+"""Names a test; what it is parametrized with may hold blanks and brackets."""
 MOST_NEAR: Final = 12
 """Test files that are run first, because they import the module."""
 ALL_PASSED: Final = (0, 5)

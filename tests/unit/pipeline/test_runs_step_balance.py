@@ -72,3 +72,11 @@ class TestAChange:
         balance.take(told(changes=2, at_s=9))
 
         assert balance.busy_ratios == {"GPU-0": 1.0}
+
+    def test_is_none_where_a_ring_that_tells_no_shares_is_first_read(self) -> None:
+        first = told(changes=0)
+        balance = StepBalance()
+        balance.take(replace(first, facts=FACTS))
+        balance.add("GPU-0", first.read_at_ns - s(2), s(2), s(1))
+
+        assert balance.busy_ratios == {"GPU-0": 0.5}

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from tests.tools.mutated_lines.mutations import Mutation, drawn, found_again, mutations_of
+from tests.tools.mutated_lines.scratch import SUMMARY
 
 
 def wrong(line: str, *, subtle: bool = False) -> list[str]:
@@ -131,3 +132,17 @@ class TestALineFoundAgain:
 
         assert found_again(mutation, elsewhere) is None
         assert found_again(mutation, []) is None
+
+
+class TestATestThatFails:
+    @pytest.mark.parametrize(
+        "name",
+        ["test_a.py::TestA::test_b", "test_a.py::test_b[1-x]", 'test_a.py::test_b[{"c": [1]}]'],
+        ids=["plain", "parametrized", "with blanks"],
+    )
+    @pytest.mark.parametrize("why", ["", " - assert 1 == [2]"], ids=["alone", "with why"])
+    def test_is_known_by_its_whole_name(self, name: str, why: str) -> None:
+        found = SUMMARY.search(f"1 failed\nFAILED {name}{why}\n")
+
+        assert found is not None
+        assert found[1] == name

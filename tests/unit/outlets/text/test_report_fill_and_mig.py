@@ -173,6 +173,7 @@ class TestAGpuCutByMig:
     def test_without_an_instance_says_so(self) -> None:
         said = text(report(PARENT))
 
+        assert "Verdict: Unknown: MIG is on, on GPU 0, without an instance." in said
         assert "MIG is on, and no instance is made: nothing can run on it." in said
         assert "nothing to do" not in said
 

@@ -224,9 +224,10 @@ class TestMisuse:
         with pytest.raises(ValueError, match="batches cannot be made of"):
             fixed_batches(data, 4)
 
-    def test_samples_where_batches_are_due(self) -> None:
+    @pytest.mark.parametrize("target", [1.0, np.float32(1.0)], ids=["a number", "of NumPy"])
+    def test_samples_where_batches_are_due(self, target: Any) -> None:
         with pytest.raises(ValueError, match="give whole batches, not single samples"):
-            list(fixed_batches(iter([(np.zeros(4), 1.0)]), 4))
+            list(fixed_batches(iter([(np.zeros(4), target)]), 4))
 
     def test_padding_without_targets(self) -> None:
         for data in (np.zeros(3), ({"x": np.zeros(3)},), (np.zeros(3), None)):

@@ -201,6 +201,17 @@ class TestWhatDoesNotWork:
         assert field_of(gpu, "activity").works is not is_old
         assert gpu.has_gpm is (not is_old)
 
+    def test_of_a_board_without_gpm_is_not_put_down_to_the_driver(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        fake = fake_nvml_of_both_generations
+        is_old = "nvmlGpmQueryDeviceSupport" in fake.driver.lacks
+        fake.gpm(0, supported=False)
+
+        call = call_of(asked(DEFAULT_OPTIONS).gpus[0], "activity", "nvmlGpmSampleGet")
+
+        assert call.code == (FUNCTION_NOT_FOUND if is_old else NOT_SUPPORTED)
+
     def test_of_a_gpu_that_was_lost_leaves_the_others_alone(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.lose(0)
 
