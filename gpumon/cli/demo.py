@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gpumon.cli.arguments import number_argument
+from gpumon.cli.command import end_on_signals
 from gpumon.core.clock import seconds
 from gpumon.core.judge.since import report_since
 from gpumon.core.report.report import Report
@@ -160,6 +161,7 @@ class DemoCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
+        end_on_signals(_interrupt)
         module = _training_module(keras=args.keras)
         style = style_for(sys.stdout, os.environ)
         with _scratch_folder() as folder, _daemon(folder) as address:
@@ -181,6 +183,11 @@ class DemoCommand:
             if args.keep:
                 _keep(address)
         return 0
+
+
+def _interrupt() -> NoReturn:
+    """On whatever signal: what was started is ended, and the folder removed."""
+    raise KeyboardInterrupt
 
 
 def _training_module(*, keras: bool) -> str:
@@ -263,6 +270,7 @@ def _environment(folder: Path) -> dict[str, str]:
         # No option of the user's own daemon is one of the demo's.
         **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
         **threads,
+        "TMPDIR": str(folder),  # whatever a training leaves there goes with it
         "GPUMON_RUNTIME_DIR": str(folder / "run"),
         "GPUMON_GPUS": "0",
         "KERAS_BACKEND": "jax",

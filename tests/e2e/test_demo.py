@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow]
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_leaves_nothing_where_it_is_ended(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpumon", "demo"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        wait_until(lambda: any(tmp_path.glob("gpumon-demo-*/run/phases/*.ring")))
+        demo.send_signal(number)
+        _, said = demo.communicate(timeout=30)
+
+    assert (demo.returncode, said.strip()) == (130, "")
+    assert list(tmp_path.iterdir()) == []  # and no process: see tests/left_processes.py
+
+
+@pytest.mark.alone
 def test_tells_its_story_in_about_a_minute() -> None:
     began_s = time.monotonic()
 

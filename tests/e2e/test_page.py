@@ -197,6 +197,20 @@ class TestVerdictsInWords:
 
             assert page.text(".gpu-line") == "too short to judge"
 
+    def test_of_gpus_that_work_give_no_advice_on_one_that_worked_for_a_moment(
+        self, visit: Any
+    ) -> None:
+        few = GpuTotals(observed_ns=4 * S, busy_ns=4 * S, in_use_ns=4 * S, in_use_busy_ns=4 * S)
+        new = healthy_gpu(device=device(0, "GPU-0"), totals=few, verdict=judge(few))
+        longer = {**ADVICE, "cause": "not_in_use", "text": "Watch GPU 0 for longer."}
+        state = recent(monitor_state(gpus=(new, healthy_gpu()), runs=()))
+        with showing(state, report=lambda _: {"advice": [longer]}) as server:
+            page = visit(server)
+            page.until("#sentence", "GPU 1 is kept busy")
+            page.until("#next", r"Nothing to change\.")
+
+            assert page.text("#why").startswith("GPU 1 was idle ")
+
     def test_a_lost_gpu_beside_a_healthy_one_is_named_with_its_reason(self, visit: Any) -> None:
         lost = starved_gpu(present=False, error="GPU is lost: reboot")
         with showing(recent(monitor_state(gpus=(lost, healthy_gpu())))) as server:

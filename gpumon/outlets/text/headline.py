@@ -66,9 +66,10 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
 
 
 def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
-    lost_little = is_well(gpu)
-    is_full = not (lost_little and is_under_filled(gpu.fill))
-    return lost_little, is_full, -gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
+    lost_ns, place = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
+    if is_well(gpu):
+        return True, not is_under_filled(gpu.fill), place, -lost_ns
+    return False, True, -lost_ns, place
 
 
 def verdict_line(report: Report) -> str:
@@ -252,7 +253,12 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     """One clause about the GPUs the sentence does not name."""
     if is_well(main):
         rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
-        return f" {_all_of(rest, 'was not in use', 'were not in use')}." if rest else ""
+        unused = [gpu for gpu in rest if not gpu.totals.in_use_ns]
+        briefly = [gpu for gpu in rest if gpu.totals.in_use_ns]
+        clauses = f" {_all_of(unused, 'was not in use', 'were not in use')}." if unused else ""
+        if briefly:
+            clauses += f" {_all_of(briefly, 'was', 'were')} in use for less than {_LEAST}."
+        return clauses
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
     well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
     clauses = ""

@@ -285,6 +285,9 @@ function driverTrouble(gpus, collectors) {
   return { why: `${what[0].toUpperCase()}${what.slice(1)}.`, next: `${todo[0].toUpperCase()}${todo.slice(1)}.` };
 }
 
+// What there is to gain on a GPU that loses nothing.
+const BESIDE_CAUSES = new Set(["under_filled", "first_input_wait"]);
+
 // The daemon's own advice knows more, but a GPU that is broken goes before it.
 export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   const trouble = driverTrouble(gpus, collectors);
@@ -299,7 +302,9 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   if (troubled && isCalm) return troubleInWords(troubled);
   const cause = worst ? mainCause(worst) : null;
   // The greatest loss comes first, but the sentence above is of this GPU and its main cause.
-  const advice = allAdvice.find((one) => one.cause === cause?.[0]) ?? allAdvice[0];
+  const advice = worst?.verdict === "healthy"
+    ? allAdvice.find((one) => BESIDE_CAUSES.has(one.cause))
+    : (allAdvice.find((one) => one.cause === cause?.[0]) ?? allAdvice[0]);
   if (advice?.evidence && advice.text) return { why: advice.evidence, next: advice.text, advice };
   if (!worst && gpus.length > 0) {
     const why = gpus.map((gpu) => migSentence(gpu, gpus)).find((said) => said) ?? "";

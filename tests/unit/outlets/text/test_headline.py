@@ -238,6 +238,18 @@ class TestTheThreeLines:
         assert "GPU 2 loses time too." in text
         assert "GPU 0 is healthy." in text
 
+    def test_speak_of_gpus_that_work_before_one_that_worked_for_a_moment(self) -> None:
+        works = gpu(1800, index=1)
+        unused = gpu(0, {IdleCause.NOT_IN_USE: 1800}, index=2)
+        briefly = gpu(6, {IdleCause.UNKNOWN: 3, IdleCause.NOT_IN_USE: 1791})
+        short = gpu(6, {IdleCause.UNKNOWN: 2})
+
+        assert "Healthy: GPU 1 works well." in headline(report(briefly, works))
+        assert "GPU 0 was in use for less than 10 s." in headline(report(briefly, works))
+        text = headline(report(short, works, unused))
+        assert "Healthy: GPU 1 works well. GPU 2 was not in use. GPU 0 was in use for less" in text
+        assert "Next: Nothing needs to change." in text
+
     def test_say_of_a_run_on_no_gpu_what_to_say_of_it(self) -> None:
         text = headline(report(runs=(replace(run(), gpu_uuids=()),)))
 
