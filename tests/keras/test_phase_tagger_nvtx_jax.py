@@ -81,6 +81,15 @@ class TestTheRanges:
         assert package.deepest == 1
         assert package.open == []
 
+    def test_tell_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
+        model = b.small_model()
+        model.compile(optimizer="sgd", loss="mse", steps_per_execution=3)
+
+        model.fit(*b.rows_and_sums(96), batch_size=32, verbose=0, callbacks=[b.tagger(nvtx=True)])
+
+        assert "input_wait (beside a step)" in package.opened
+        assert package.open == []
+
     def test_are_closed_when_a_fit_raises(self, package: Recorder) -> None:
         def source() -> Any:
             yield from islice(b.SlowBatches(0.0), 3)

@@ -6,11 +6,18 @@ import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gpumon.core.phase import PHASES
+from gpumon.core.phase import PHASES, TrainingMode
 from trainer_hooks.keras.phase_machine import StepWriter
 
 DOMAIN: Final = "gpumon"
-_MODES: Final = ("", " (validation)", " (predict)")
+_WORD_OF_MODE: Final = {
+    TrainingMode.TRAIN: "",
+    TrainingMode.VALIDATION: " (validation)",
+    TrainingMode.PREDICT: " (predict)",
+    TrainingMode.BESIDE_STEP: " (beside a step)",
+}
+_NAMES: Final = [[phase.value + _WORD_OF_MODE[mode] for phase in PHASES] for mode in TrainingMode]
+"""By mode, then by phase."""
 
 
 class Ranges(NamedTuple):
@@ -33,7 +40,6 @@ class NvtxWriter:
         self.count, self.epoch, self.spent_ns = writer.count, writer.epoch, writer.spent_ns
         self._ranges = ranges
         self._is_open = False
-        self._names = [[phase.value + mode for phase in PHASES] for mode in _MODES]
 
     @property
     def present(self) -> tuple[int, int]:
@@ -46,7 +52,7 @@ class NvtxWriter:
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
         self._writer.enter(phase, mode, is_done=is_done)
         self.close()
-        self._ranges.push(self._names[mode][phase])
+        self._ranges.push(_NAMES[mode][phase])
         self._is_open = True
 
     def close(self) -> None:
@@ -68,9 +74,7 @@ def _of_package() -> Ranges | None:
         return None
     domain = nvtx.get_domain(DOMAIN)
     attributes = {
-        phase.value + mode: domain.get_event_attributes(message=phase.value + mode)
-        for phase in PHASES
-        for mode in _MODES
+        name: domain.get_event_attributes(message=name) for names in _NAMES for name in names
     }
     return Ranges(lambda name: domain.push_range(attributes[name]), domain.pop_range)
 
