@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def wall_time_s(self) -> float:
-        """Seconds since the epoch; for outlets only."""
+        """Seconds since the epoch, for people: no time of a GPU is measured by it."""
         ...
 
     def sleep_until_ns(self, deadline_ns: int) -> None:

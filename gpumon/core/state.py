@@ -32,7 +32,7 @@ class GpuState(NamedTuple):
     Attributes:
         latest: The newest sample that brought an answer; ``None`` before the
             first. Withdraw it from outlets when ``present`` is false.
-        present: Whether the device answered within the last two periods.
+        present: Whether the device answered within the last two and a half periods.
         last_sample_at_ns: Stamp of the newest utilisation sample; ``None`` before the first.
         resolution_ns: Length of the newest utilisation sample: shorter pauses
             cannot be seen as such.
@@ -127,7 +127,7 @@ class MonitorState(NamedTuple):
 
     Attributes:
         taken_at_ns: CLOCK_MONOTONIC of the tick.
-        wall_time_s: Seconds since the epoch at ``taken_at_ns``; for outlets only.
+        wall_time_s: Seconds since the epoch at ``taken_at_ns``.
         started_wall_time_s: The same for the moment observation began.
         source: The ``--source`` word.
         simulated: Whether the GPUs are made up; every outlet says so.

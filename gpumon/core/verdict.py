@@ -1,4 +1,4 @@
-"""From a GPU's totals to one word about it."""
+"""The words of a verdict, and what it rests on."""
 
 from __future__ import annotations
 

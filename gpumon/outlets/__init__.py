@@ -1,1 +1,1 @@
-"""Turns a state or a report into bytes somewhere: metrics, pages, text, pictures, files."""
+"""Turns a moment, a state or a report into bytes: recordings, metrics, pages, text, pictures."""

@@ -1,4 +1,4 @@
-"""``state.json``: how the dstat plugin, ``report`` and ``top`` read the daemon."""
+"""``state.json``: where dstat, ``report``, ``doctor`` and the training hooks read of the daemon."""
 
 from __future__ import annotations
 

@@ -68,6 +68,7 @@ class IdleSpan(NamedTuple):
     """One sample, as far as a pause is concerned; nanoseconds.
 
     Attributes:
+        idle_ns: Its idle part.
         untagged_ns: What of that no phase explains.
         input_wait_ns: What of it a tag proves to be a wait for input.
     """

@@ -20,7 +20,7 @@ class GapTotals:
         p50_ns: Median length; ``None`` without a pause.
         p95_ns: 95th percentile; ``None`` without a pause.
         bucket_counts: Cumulative counts for the bounds of
-            ``settings.GAP_BUCKETS_SECONDS``, as Prometheus wants them
+            ``settings.detector.GAP_BUCKETS_SECONDS``, as Prometheus wants them
             (without the last, ``+Inf``, which is ``count``).
     """
 
@@ -61,7 +61,8 @@ class GpuTotals(NamedTuple):
         starved_intervals: Pauses that were starved or are suspected, oldest first.
         merged_intervals: How many neighbours were merged to keep that list short.
         episodes: How often the GPU began to be starved.
-        starved_now: Starved + suspected time is at least 5 % of the last 60 s in use.
+        starved_now: Whether it is starved now, or suspected to be, by its latest time in use: see
+            ``is_starved_now``.
         irregular_ns: Of the unknown idle time, what fell into pauses that come without a
             rhythm: no training's, so that they are not suspected.
         cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.

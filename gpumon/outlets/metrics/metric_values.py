@@ -86,7 +86,7 @@ class MetricView:
                 yield gpu
 
     def gpus_present(self) -> Iterator[GpuState]:
-        """GPUs that answered within the last two periods."""
+        """The GPUs that are present as of the newest tick; none once that is old."""
         if not self.stale:
             yield from (gpu for gpu in self.gpus if gpu.present)
 

@@ -1,4 +1,5 @@
 """Phase rings as files in folders that anybody may write to: found, opened, read, removed.
 
-Nothing in them is believed before ``core.ring`` has checked it.
+Nothing in them is believed before ``core.ring`` has checked it. The folder that a daemon
+lives in, with a place for rings, is here too: ``runtime_dir`` makes, checks and locks it.
 """

@@ -85,7 +85,7 @@ class PhaseRingReader:
     is never opened: closing it would free the lock that says the process lives.
 
     Where there are more than can be read, each owner has a fair part
-    (``core.fair_share``), in which his bad files count, too. A ring that was
+    (``core.ring.fair_share``), in which his bad files count, too. A ring that was
     removed while its process lives is followed on until that has ended.
     """
 
