@@ -102,11 +102,16 @@ class Seen:
         ]
 
     def true_imbalance_ratios(self, since: Seen | None = None) -> list[float]:
-        """What part of the time GPU 0 and 1 were idle while the other was busy, by their notes."""
+        """What part of the time GPU 0 and 1 waited for the other, by their own notes.
+
+        Where each waits for the other now and then, as the machine lets them oversleep, neither
+        is the slower one: what lasts is the difference.
+        """
         spans_ns = self._spans_since(since)
         begun_ns = min(spans[0][0] for spans in spans_ns)
         passed_s = (max(spans[-1][1] for spans in spans_ns) - begun_ns) / 1e9
-        return [wait_s / passed_s for wait_s in imbalance_seconds(spans_ns)]
+        one_s, other_s = imbalance_seconds(spans_ns)
+        return [max(0.0, one_s - other_s) / passed_s, max(0.0, other_s - one_s) / passed_s]
 
     def true_skew_ratio(self, since: Seen | None = None) -> float:
         """1 - least busy / most busy, by their notes."""
@@ -238,13 +243,8 @@ class TestTheRatiosOfTheReportGivenToTheTrainingInMidFit:
         assert max(levelled) < 0.02
 
     def test_leave_no_more_imbalance_than_the_gpus_noted_themselves(self, watched: Watched) -> None:
-        one, other = watched.levelled.true_imbalance_ratios(since=watched.changed)
-
-        # Where each waits for the other now and then, as the machine lets them oversleep, neither
-        # is the slower one: what lasts is the difference.
-        lasting = [max(0.0, one - other), max(0.0, other - one)]
         assert watched.levelled.imbalance_ratios(since=watched.changed) == pytest.approx(
-            lasting, abs=0.02
+            watched.levelled.true_imbalance_ratios(since=watched.changed), abs=0.02
         )
 
     def test_make_the_skew_fall_to_what_the_gpus_noted_themselves(self, watched: Watched) -> None:
