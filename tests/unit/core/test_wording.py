@@ -35,6 +35,10 @@ class TestNoPowerOfTen:
         for words in (in_seconds, in_time, in_about, in_gpu_time):
             assert "e" not in words(duration_ns).split()[0]
 
+    def test_is_in_a_share_however_near_it_is_to_a_limit(self) -> None:
+        assert in_percent(0.05 - 1e-7, 0.05) == "4.99999 %"
+        assert in_percent(0.05 - 1e-12, 0.05) == "5.000000 %"  # nearer than anybody asks
+
     @given(st.floats(0.0, 1e9))
     def test_is_in_any_share(self, ratio: float) -> None:
         assert "e" not in in_percent(ratio)

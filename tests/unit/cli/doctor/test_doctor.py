@@ -181,6 +181,17 @@ class TestTheFixes:
         assert "2. GPU 0-1 and 3 persistence mode: sudo nvidia-smi -pm 1" in fixes
         assert "daemon: start one: gpumon serve" in fixes
 
+    def test_name_eight_boards(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.reorder(range(16))
+        for slot in range(0, 16, 2):
+            fake_nvml.gpu(slot).persistence_mode = 0
+
+        fixes = " ".join(text_of(capsys, "--nvml-off", "activity").split())
+
+        assert "GPU 0, 2, 4, 6, 8, 10, 12 and 14 persistence mode: sudo" in fixes
+
     def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
         self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
     ) -> None:

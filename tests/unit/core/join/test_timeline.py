@@ -151,6 +151,14 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
         assert run.parts(30, 200).waits == {IdleCause.INPUT_WAIT: 0}
         assert run.parts(30, 200).hidden_input_wait_ns == 170
 
+    def test_a_count_that_comes_late_takes_back_no_step(self) -> None:
+        run = timeline(
+            enter(0, STEP), step(10, 1), enter(20, STEP), step(30, 1), enter(30, WAIT), done(40, 1),
+            until_ns=100,
+        )  # fmt: skip
+
+        assert run.parts(40, 100).hidden_input_wait_ns == 60
+
     def test_a_tag_nested_in_a_step_does_not_make_it_two(self) -> None:
         run = timeline(
             enter(0, STEP), enter(5, CALLBACKS), enter(8, STEP), step(10, 1), enter(10, WAIT),

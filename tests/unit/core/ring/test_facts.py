@@ -160,6 +160,14 @@ class TestWhatAnybodyMayHaveWritten:
 
         assert list(parse_facts(changed(loader=many)).loader) == [*many][:24]
 
+    @pytest.mark.parametrize("name", ["rank", "world_size"])
+    def test_has_a_rank_below_sixteen_million(self, name: str) -> None:
+        most = (1 << 24) - 1
+
+        assert parse_facts(changed(**{name: most})).world_size > most - 1
+        with pytest.raises(RingError, match=f"{name} is no number"):
+            parse_facts(changed(**{name: most + 1}))
+
     def test_never_has_fewer_ranks_than_its_own(self) -> None:
         assert parse_facts(changed(rank=5, world_size=2)).world_size == 6
 
