@@ -38,7 +38,27 @@ CORE_GROUND_UP = (
     "judge",
     "documents",
 )
-"""The rooms of ``gpumon.core``: each imports from those before it only."""
+FRONT_DOOR = "__init__"
+HOOKS_GROUND_UP = (
+    "devices",
+    "ring",
+    "batches",
+    "ddp",
+    "prefetch",
+    "taps",
+    "trainers",
+    "phases",
+    "huggingface",
+    "lightning",
+    "keras",
+    "multi_gpu",
+    FRONT_DOOR,
+    "trainer_bench",
+    "examples",
+    "old_names",
+)
+ROOMS_GROUND_UP = {"gpumon.core": CORE_GROUND_UP, "trainer_hooks": HOOKS_GROUND_UP}
+"""Rooms within a package: each imports from those before it only."""
 DOORS = {"gpumon/__init__.py", "gpumon/__main__.py"}
 """The package's own front door and back door: checked by sentences of their own."""
 
@@ -117,28 +137,46 @@ def test_the_front_door_opens_on_the_ground_floor_only() -> None:
     ] == []
 
 
-def rooms_of_core(imported: list[str]) -> set[str]:
-    return {name.split(".")[2] for name in imported if is_within(name, ("gpumon.core",))}
+def rooms_of(package: str, imported: list[str]) -> set[str]:
+    """The rooms of a package among what was imported; a name of its own is its front door's."""
+    names = {
+        name.removeprefix(f"{package}.").split(".")[0]
+        for name in imported
+        if is_within(name, (package,))
+    }
+    return {name if name in ROOMS_GROUND_UP[package] else FRONT_DOOR for name in names}
 
 
-@pytest.mark.parametrize("room", CORE_GROUND_UP)
-def test_no_room_of_the_core_imports_from_one_above_it(room: str) -> None:
-    core = ROOT / "gpumon" / "core"
-    files = sorted(core.glob(f"{room}/**/*.py")) or [core / f"{room}.py"]
-    above = set(CORE_GROUND_UP[CORE_GROUND_UP.index(room) + 1 :])
+@pytest.mark.parametrize(
+    ("package", "room"),
+    [(package, room) for package, rooms in ROOMS_GROUND_UP.items() for room in rooms],
+)
+def test_no_room_imports_from_one_above_it(package: str, room: str) -> None:
+    folder = ROOT.joinpath(*package.split("."))
+    order = ROOMS_GROUND_UP[package]
+    files = sorted(folder.glob(f"{room}/**/*.py")) or [folder / f"{room}.py"]
+    above = set(order[order.index(room) + 1 :])
 
     assert {
-        str(path.relative_to(core)): found
+        str(path.relative_to(folder)): found
         for path in files
-        if (found := rooms_of_core(imports_of_file(path)) & above)
+        if (found := rooms_of(package, imports_of_file(path)) & above)
     } == {}
 
 
-def test_every_room_of_the_core_has_its_place() -> None:
-    core = ROOT / "gpumon" / "core"
-    rooms = {path.stem for path in core.iterdir() if not path.name.startswith("__")}
+@pytest.mark.parametrize("package", ROOMS_GROUND_UP)
+def test_every_room_has_its_place(package: str) -> None:
+    folder = ROOT.joinpath(*package.split("."))
+    files = [path.relative_to(folder) for path in folder.glob("**/*.py")]
+    rooms = {path.parts[0].removesuffix(".py") for path in files}
 
-    assert rooms == set(CORE_GROUND_UP)
+    assert rooms - {FRONT_DOOR} == set(ROOMS_GROUND_UP[package]) - {FRONT_DOOR}
+
+
+def test_a_room_above_would_be_seen() -> None:
+    imported = ["trainer_hooks.keras.tagging.Tagging", "trainer_hooks.PhaseTagger", "json"]
+
+    assert rooms_of("trainer_hooks", imported) == {"keras", FRONT_DOOR}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

@@ -207,7 +207,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
         import tensorflow as tf
 
-        from trainer_hooks.keras.phase_machine import TRAIN
+        from trainer_hooks.taps.phase_machine import TRAIN
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
         told: list[object] = []

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from trainer_hooks.keras.phase_machine import INPUT_WAIT, START_UP
 from trainer_hooks.ring.process_ring import ring_so_far
+from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
 
 _ADAPTERS: Final = "keras.src.trainers.data_adapters"
 

@@ -13,12 +13,12 @@ from time import monotonic_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from trainer_hooks.keras.phase_machine import PhaseMachine
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.taps import is_gross
+from trainer_hooks.taps.phase_machine import PhaseMachine
+from trainer_hooks.taps.tap import is_gross
 
 _LOG = logging.getLogger(__name__)
 

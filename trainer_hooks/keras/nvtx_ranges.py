@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES, TrainingMode
-from trainer_hooks.keras.phase_machine import StepWriter
+from trainer_hooks.taps.phase_machine import StepWriter
 
 DOMAIN: Final = "gpumon"
 _WORD_OF_MODE: Final = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from trainer_hooks.keras.phase_machine import PhaseMachine
-from trainer_hooks.taps import StepListener, Tap, make_tap
+from trainer_hooks.taps.phase_machine import PhaseMachine
+from trainer_hooks.taps.tap import StepListener, Tap, make_tap
 
 PATIENCE_BATCHES: Final = 3
 """Batches that callbacks hear of before one must have passed the tap."""

@@ -9,10 +9,14 @@ from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from trainer_hooks.keras.brackets import Brackets
-from trainer_hooks.keras.callback_times import CallbackTimes
 from trainer_hooks.keras.fit_figures import Figures
 from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
-from trainer_hooks.keras.phase_machine import (
+from trainer_hooks.keras.probed_tap import ProbedTap
+from trainer_hooks.keras.step_times import StepEnds
+from trainer_hooks.ring.frames import is_calling
+from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.phase_machine import (
     COMPILE,
     INPUT_WAIT,
     OTHER,
@@ -21,11 +25,7 @@ from trainer_hooks.keras.phase_machine import (
     PhaseMachine,
     StepWriter,
 )
-from trainer_hooks.keras.probed_tap import ProbedTap
-from trainer_hooks.keras.step_times import StepEnds
-from trainer_hooks.ring.frames import is_calling
-from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.trainers.callback_times import CallbackTimes
 
 
 class TaggingOptions(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Final
 
 from gpumon.core.join.batch_shares import split_counts
 from trainer_hooks.keras.adapter_facts import adapter_facts
-from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.balance.controller import (
@@ -27,6 +26,7 @@ from trainer_hooks.multi_gpu.step_intervals import (
 from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]
 """By the device's name, or one for each device in order; ``None`` where it is not known."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
-from trainer_hooks.taps import StepListener, Tap, say_that_the_wait_is_gross
+from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tap import StepListener, Tap, say_that_the_wait_is_gross
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 

@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from trainer_hooks.keras.phase_machine import TRAIN
 from trainer_hooks.ring.frames import caller_named
-from trainer_hooks.taps import StepListener, Tap
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
+from trainer_hooks.taps.phase_machine import TRAIN
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tap import StepListener, Tap
 from trainer_hooks.taps.torch_compiling import CompileClock
 
 StepFunction = Callable[[Any], Any]

@@ -1,1 +1,5 @@
-"""What the adapters for Lightning and the Hugging Face Trainer are made of."""
+"""What a tagger needs whatever it trains with, and what Lightning's and Hugging Face's are made of.
+
+``tagger``, ``class_in_list``, ``callback_times`` and ``loader_facts`` serve Keras as well, and the
+last of them ``trainer_hooks.phase``.
+"""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
-from trainer_hooks.keras.callback_times import CallbackTimes
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.trainers.callback_times import CallbackTimes
 from trainer_hooks.trainers.tagger import Tagger
 
 NOBODY: Final = -1

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
-from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
-from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.taps.tap import StepListener
 
 _ONE_BATCH = "one_step_on_data"
 _ITERATOR = "multi_step_on_iterator"

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from trainer_hooks.keras.phase_machine import PhaseMachine
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.phase_machine import PhaseMachine
+from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals
 from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, ITERATORS, form_of, traces_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
-from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.functions import (
     ENDS_OF_DATA,
     StepAround,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gpumon.core.phase import TrainingMode
-from trainer_hooks.keras.phase_machine import TRAIN
 from trainer_hooks.ring.frames import caller_named
-from trainer_hooks.taps import (
+from trainer_hooks.taps.phase_machine import TRAIN
+from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
     StepListener,
     Tap,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.facts import encode_facts, parse_facts
 from tests.unit.core.ring.test_facts import FACTS
-from trainer_hooks.keras.callback_times import OTHERS, CallbackTimes
+from trainer_hooks.trainers.callback_times import OTHERS, CallbackTimes
 
 
 class PenWithFacts:

@@ -12,7 +12,7 @@ from gpumon.core.wording import label_text
 from trainer_hooks.ring.ring_writer import RingWriter
 
 if TYPE_CHECKING:
-    from trainer_hooks.taps import StepListener
+    from trainer_hooks.taps.tap import StepListener
 
 _RESTATE_NS: Final = 1_000_000_000
 OTHERS: Final = "others"

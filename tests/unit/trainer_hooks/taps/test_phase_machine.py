@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
-from trainer_hooks.keras.phase_machine import PhaseMachine
+from trainer_hooks.taps.phase_machine import PhaseMachine
 
 START_UP = PHASE_NUMBER[TrainingPhase.START_UP]
 

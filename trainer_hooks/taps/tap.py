@@ -1,0 +1,137 @@
+"""What sits around the steps of a Keras model: one tap for each backend, and whom it tells."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Final, Protocol
+
+from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.phase_machine import PhaseMachine
+
+FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
+"""The attribute of a model that holds the step of a mode, by the number of the mode."""
+
+
+class StepListener(Protocol):
+    """Who is told of steps."""
+
+    @property
+    def machine_here(self) -> PhaseMachine | None:
+        """The rules, if the calling thread is the one that trains."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Training steps handed to the device so far."""
+        ...
+
+    def is_calling_back(self) -> bool:
+        """Whether a callback is under way; asked where ``machine.is_calling_back`` says so."""
+        ...
+
+    def waited(self, input_wait_ns: int) -> None:
+        """So much of the step under way, or of those since the last call, was a wait for input."""
+        ...
+
+    def compiled(self, duration_ns: int) -> None:
+        """So much of the phase under way was tracing or compiling."""
+        ...
+
+    def device_done(self, step: int, at_ns: int) -> None:
+        """The device finished that training step then, CLOCK_MONOTONIC; on any thread."""
+        ...
+
+    def failed(self) -> None:
+        """A step raised: nothing more will come of this run."""
+        ...
+
+
+class Tap(abc.ABC):
+    """Puts timed functions in the place of a model's own steps, until ``remove``.
+
+    Keras looks the functions up on the model in each step, and a model made
+    by ``fit`` keeps them: so an attribute of the instance is enough.
+
+    Attributes:
+        fetches_first: Whether Keras fetches a batch before it calls the
+            callbacks that announce it, as it does on torch.
+    """
+
+    fetches_first = False
+
+    def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
+        self._model = model
+        self._listener = listener
+        self._placed: dict[str, tuple[Any, Any]] = {}
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        name = FUNCTION_OF_MODE[mode]
+        present = getattr(self._model, name, None)
+        if present is None or self._is_placed(name):
+            return
+        bare = bare_of(present)
+        timed = self._timed(bare, mode)
+        if timed is not bare:
+            timed.bare = bare
+        self._placed[name] = (bare, timed)
+        setattr(self._model, name, timed)
+
+    def remove(self) -> None:
+        """Leave the model as it was, but for functions that were made anew meanwhile."""
+        for name, (original, timed) in self._placed.items():
+            if getattr(self._model, name, None) is timed:
+                setattr(self._model, name, original)
+        self._placed.clear()
+
+    def _is_placed(self, name: str) -> bool:
+        return name in self._placed and self._placed[name][1] is getattr(self._model, name, None)
+
+    @abc.abstractmethod
+    def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
+        """What stands for a bare step function of that mode; itself, where nothing is timed."""
+
+
+def bare_of(function: Any) -> Any:  # noqa: ANN401
+    """The function without what a training that died left around it."""
+    while hasattr(function, "bare"):
+        function = function.bare
+    return function
+
+
+_FACT: Final = "input_wait"
+_GROSS: Final = "gross"
+
+
+def say_that_the_wait_is_gross() -> None:
+    """Say in the ring's first page that a wait for input may have passed beside the compute."""
+    writer = process_ring().writer
+    if writer is not None:
+        describe_run(loader={**writer.facts.loader, _FACT: _GROSS})
+
+
+def is_gross(writer: RingWriter) -> bool:
+    """Whether that was said of the training under way."""
+    return writer.facts.loader.get(_FACT) == _GROSS
+
+
+def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401
+    """The tap of a backend; ``None`` where there is none for it.
+
+    Raises:
+        ImportError: The backend is another one than Keras runs on.
+    """
+    if backend == "jax":
+        from trainer_hooks.taps.jax import JaxTap
+
+        return JaxTap(model, listener)
+    if backend == "tensorflow":
+        from trainer_hooks.taps.tensorflow.tap import TensorflowTap
+
+        return TensorflowTap(model, listener)
+    if backend == "torch":
+        from trainer_hooks.taps.torch import TorchTap
+
+        return TorchTap(model, listener)
+    return None
