@@ -38,6 +38,23 @@ CORE_GROUND_UP = (
     "judge",
     "documents",
 )
+NVML_GROUND_UP = (
+    "codes",
+    "binding",
+    "clock",
+    "fields",
+    "busy",
+    "drain",
+    "gpu",
+    "mig",
+    "inventory",
+    "slow_reading",
+    "each_tick",
+    "events",
+    "reopening",
+    "source",
+    "probe",
+)
 FRONT_DOOR = "__init__"
 HOOKS_GROUND_UP = (
     "devices",
@@ -57,7 +74,11 @@ HOOKS_GROUND_UP = (
     "examples",
     "old_names",
 )
-ROOMS_GROUND_UP = {"gpumon.core": CORE_GROUND_UP, "trainer_hooks": HOOKS_GROUND_UP}
+ROOMS_GROUND_UP = {
+    "gpumon.core": CORE_GROUND_UP,
+    "gpumon.sources.nvml": NVML_GROUND_UP,
+    "trainer_hooks": HOOKS_GROUND_UP,
+}
 """Rooms within a package: each imports from those before it only."""
 DOORS = {"gpumon/__init__.py", "gpumon/__main__.py"}
 """The package's own front door and back door: checked by sentences of their own."""

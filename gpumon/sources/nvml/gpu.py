@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gpumon.core.board.latest_values import holds_for_ns
@@ -22,10 +22,19 @@ from gpumon.sources.nvml.codes import (
 )
 from gpumon.sources.nvml.drain import RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
-from gpumon.sources.nvml.fields.power import EnergyCounter, PowerTrack
+from gpumon.sources.nvml.fields.energy import EnergyCounter
+from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, Surroundings
-from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, AnswerLayout, NvmlCall
-from gpumon.sources.nvml.gpm import GpmTrack
+from gpumon.sources.nvml.fields.table import (
+    MOST_MILLIWATTS,
+    POWER_USAGE,
+    RATES,
+    AnswerLayout,
+    NvmlCall,
+)
+
+_SILENT_NS: Final = 3 * NS_PER_S
+"""Boards were seen to leave up to a second between two samples while idle."""
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
@@ -33,6 +42,106 @@ _REPEATED: Final = frozenset(GpuSample._fields)
 _DETAILS: Final = frozenset(GpuDetails._fields)
 _INDEX: Final = NvmlCall("nvmlDeviceGetIndex")
 MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=AnswerLayout.TWO_NUMBERS)
+
+
+class PowerTrack:
+    """One GPU's power draw from tick to tick: the mean of what its driver measured since the last.
+
+    The driver keeps power samples in a ring as it keeps those of utilisation,
+    some 20 ms apart at work and up to a second while idle. Each speaks for the
+    time since the one before it, so bursts between two ticks count as long as
+    they lasted. Where the ring brings nothing for a while, or there is none,
+    ``nvmlDeviceGetPowerUsage`` is asked instead.
+
+    Attributes:
+        has_ring: Whether the driver keeps power samples of it.
+        position_us: The newest stamp seen: the ring is asked for what is
+            newer; 0: all of it, to find out where it is.
+    """
+
+    def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
+        """Ask that GPU from now on; ``refuse`` counts a value that no board can draw."""
+        self.has_ring = True
+        self.position_us = 0
+        self._count_refused = refuse
+        self._seen_us = 0
+        self._milliwatts: float | None = None
+        self._heard_at_ns = self._look_again_at_ns = -_LOOK_AGAIN_NS
+        self._present = NumberCall(library, handle, POWER_USAGE)
+
+    @property
+    def code(self) -> int:
+        """What ``ask_now`` was answered last."""
+        return self._present.code
+
+    @property
+    def fails(self) -> bool:
+        """Whether ``ask_now`` was answered with an error."""
+        return self.code not in NO_ERROR and self.code not in PERMANENT
+
+    def try_again(self) -> None:
+        """Ask for everything again: what was not permitted may be by now."""
+        self.has_ring = self._present.supported = True
+
+    def forget_position(self) -> None:
+        """The clock of the stamps was set: find out anew where the ring is."""
+        self.position_us = 0
+
+    def take(self, entries: Iterable[Entry], now_ns: int) -> float | None:
+        """The mean draw since the tick before, in milliwatts.
+
+        Args:
+            entries: What is new in the ring: stamp in microseconds, and
+                milliwatts, oldest first.
+            now_ns: CLOCK_MONOTONIC just after they were drained.
+
+        Returns:
+            The draw; ``None`` where no call tells it.
+        """
+        from_us = last_us = self.position_us
+        drawn, is_ordered, is_possible = 0.0, True, True
+        for stamp_us, milliwatts in entries:
+            if stamp_us <= last_us:
+                is_ordered = False
+            if not 0 <= milliwatts <= MOST_MILLIWATTS:  # said so that no number is refused, too
+                is_possible = False
+            drawn += milliwatts * (stamp_us - last_us)
+            last_us = stamp_us
+        if last_us == from_us:
+            return self._without_news(now_ns)
+        self.position_us = last_us
+        # Where it was silent for long, what it holds may be of any time; and stamps
+        # that run back are of before and after the clock was set.
+        if not (from_us and is_ordered) or now_ns - self._heard_at_ns > _SILENT_NS:
+            if last_us != self._seen_us:
+                self._seen_us, self._heard_at_ns = last_us, now_ns
+            return self.ask_now()
+        self._heard_at_ns, self._seen_us = now_ns, last_us
+        if is_possible:
+            self._milliwatts = drawn / (last_us - from_us)
+        else:
+            self._refuse()
+        return self._milliwatts
+
+    def _without_news(self, now_ns: int) -> float | None:
+        if now_ns - self._heard_at_ns <= _SILENT_NS:
+            return self._milliwatts
+        if now_ns >= self._look_again_at_ns:
+            # After a reset the stamps may have begun anew: then none is ever newer.
+            self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
+            self.position_us = 0
+        return self.ask_now()
+
+    def ask_now(self) -> float | None:
+        """What the driver says by itself, in milliwatts; ``None``: nothing."""
+        milliwatts = self._milliwatts = self._present.read()
+        if milliwatts is not None and milliwatts > MOST_MILLIWATTS:
+            self._refuse()
+        return self._milliwatts
+
+    def _refuse(self) -> None:
+        self._count_refused()
+        self._milliwatts = None
 
 
 class NvmlGpu:

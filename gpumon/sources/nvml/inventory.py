@@ -11,9 +11,9 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
 from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import Surroundings
 from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions
-from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance, MigPlace, places_in
 

@@ -26,6 +26,7 @@ from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import (
     FieldFaults,
@@ -35,7 +36,6 @@ from gpumon.sources.nvml.fields.reader import (
     read_processes,
 )
 from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions, field_called
-from gpumon.sources.nvml.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.gpu import NvmlGpu
 
 

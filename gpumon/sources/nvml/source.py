@@ -18,13 +18,13 @@ from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import no_gpu, unavailable
 from gpumon.sources.nvml.each_tick import TickReader
 from gpumon.sources.nvml.events import NvmlEvents
+from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import Surroundings
-from gpumon.sources.nvml.fields.slow_reading import SLOW_PATIENCE_S, SlowReader, SlowThread
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
-from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
 from gpumon.sources.nvml.reopening import Reopening
+from gpumon.sources.nvml.slow_reading import SLOW_PATIENCE_S, SlowReader, SlowThread
 
 _HELD_UP_NS: Final = NS_PER_S // 10
 

@@ -10,7 +10,7 @@ from gpumon.core.clock import Clock
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import SUCCESS
-from gpumon.sources.nvml.gpm import Gpm
+from gpumon.sources.nvml.fields.gpm import Gpm
 from tests.tools.board_capture.results import ActivityRow
 
 _EVERY_NS: Final = 500_000_000

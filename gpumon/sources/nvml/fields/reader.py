@@ -18,11 +18,11 @@ from gpumon.core.sample import FieldFault, GpuDetails, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.energy import EnergyCounter
+from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.links import LinkRates
-from gpumon.sources.nvml.fields.power import EnergyCounter
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions
-from gpumon.sources.nvml.gpm import GpmTrack
 
 Read: TypeAlias = Callable[[int], Mapping[str, Any]]
 """Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name."""

@@ -34,6 +34,7 @@ from gpumon.sources.nvml.codes import (
 )
 from gpumon.sources.nvml.drain import SAMPLE_KINDS, UTILIZATION_SAMPLES, RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
+from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.links import CounterCall
 from gpumon.sources.nvml.fields.processes import RecordsCall
 from gpumon.sources.nvml.fields.table import (
@@ -51,7 +52,6 @@ from gpumon.sources.nvml.fields.table import (
     NvmlNumber,
     NvmlOptions,
 )
-from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import MIG_MODE
 from gpumon.sources.nvml.probe.probed import (
     ProbedCall,

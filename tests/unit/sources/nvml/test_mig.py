@@ -9,9 +9,9 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.fields.gpm import SHORTEST_NS
 from gpumon.sources.nvml.fields.processes import NewestRecords
 from gpumon.sources.nvml.fields.table import nvml_options
-from gpumon.sources.nvml.gpm import SHORTEST_NS
 from gpumon.sources.nvml.mig import places_in
 from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, true_busy_ns, uuids
 from tests.fakenvml.control import NOT_SUPPORTED, UNKNOWN, FakeNvml

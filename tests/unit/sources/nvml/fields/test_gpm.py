@@ -13,8 +13,8 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.fields.gpm import SHORTEST_NS, Gpm, GpmTrack
 from gpumon.sources.nvml.fields.table import nvml_options
-from gpumon.sources.nvml.gpm import SHORTEST_NS, Gpm, GpmTrack
 from tests.builders_driver import DriverStory
 from tests.builders_mig import Tell
 from tests.fakenvml.control import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.sources.nvml.fields.slow_reading import SlowThread
+from gpumon.sources.nvml.slow_reading import SlowThread
 from tests.patience import PATIENCE_S, wait_until
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.fields.power import PowerTrack
+from gpumon.sources.nvml.gpu import PowerTrack
 from tests.builders_driver import DriverStory
 from tests.builders_nvml import Refusals
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml
