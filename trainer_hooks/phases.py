@@ -19,12 +19,12 @@ from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWo
 from trainer_hooks.ring.ring_writer import START_UP
 from trainer_hooks.ring.run_nesting import OTHER, place_of
 from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.phase_numbers import PREDICT, VALIDATION
 
 T = TypeVar("T")
 
-_VALIDATION: Final = PHASE_NUMBER[TrainingPhase.VALIDATION]
-_PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
-_MODE_OF: Final = {_VALIDATION: 1, _PREDICT: 2}
+_MODE_OF: Final = dict((VALIDATION, PREDICT))
+"""The mode that a phase brings along, by its number."""
 _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name in PHASES})
 _MAX_SAMPLES: Final = 1 << 40
 """More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""

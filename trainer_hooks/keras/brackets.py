@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol
 
 import keras
 
+from trainer_hooks.trainers.phase_numbers import PREDICTS, VALIDATES
+
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_BEGIN: Final = "on_train_batch_begin"
 _BATCH_END: Final = "on_train_batch_end"
@@ -15,7 +17,6 @@ _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _FLUSH: Final = "_flush_futures"
 """Of a list that has callbacks on other threads: it waits for them at an epoch's end."""
-_MODES: Final = {"test": 1, "predict": 2}
 _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
 
 
@@ -70,13 +71,13 @@ class _First(_Bracket):
         self._watcher.callbacks_begin()
 
     def on_test_begin(self, logs: object = None) -> None:
-        self._watcher.run_begins(_MODES["test"])
+        self._watcher.run_begins(VALIDATES)
 
     def on_test_end(self, logs: object = None) -> None:
         self._watcher.callbacks_begin()
 
     def on_predict_begin(self, logs: object = None) -> None:
-        self._watcher.run_begins(_MODES["predict"])
+        self._watcher.run_begins(PREDICTS)
 
 
 class _Last(_Bracket):

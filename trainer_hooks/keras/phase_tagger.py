@@ -16,10 +16,9 @@ from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
+from trainer_hooks.trainers.phase_numbers import PREDICTS, VALIDATES
 from trainer_hooks.trainers.tagger import Tagger
 
-_TEST: Final = 1
-_PREDICT: Final = 2
 _TOLD: Final = ("jax", "tensorflow", "torch")
 """Backends on which fetching and computing are told apart."""
 
@@ -126,10 +125,10 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
             self._tagging.stop()
 
     def on_test_begin(self, logs: object = None) -> None:
-        self._begin_alone(_TEST)
+        self._begin_alone(VALIDATES)
 
     def on_predict_begin(self, logs: object = None) -> None:
-        self._begin_alone(_PREDICT)
+        self._begin_alone(PREDICTS)
 
     def _begin(self) -> None:
         try:

@@ -196,6 +196,10 @@ class PhaseMachine:
         if self.mode == TRAIN:
             self._writer.enter(COMPILE, TRAIN)
 
+    def compile_end(self) -> None:
+        """It is compiled: the step goes on."""
+        self.fetch_end()
+
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
         rest = BETWEEN_EPOCHS if self.mode == TRAIN else self._work

@@ -18,7 +18,7 @@ class StepPhases(Protocol):
     """Tells compiling from the step that it happens in: it begins, and then the step goes on."""
 
     def compile_begin(self) -> None: ...
-    def fetch_end(self) -> None: ...
+    def compile_end(self) -> None: ...
 
 
 class CompilesInSteps(Protocol):
@@ -94,4 +94,4 @@ class CompileClock:
                 self._began_ns = 0
         elif self._told:
             self._told = False
-            machine.fetch_end()  # back to the step
+            machine.compile_end()

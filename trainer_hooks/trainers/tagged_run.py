@@ -106,7 +106,7 @@ class _Compiling:
         if self._writer.present == at.TRAIN_STEP:
             self._writer.enter(*at.COMPILE)
 
-    def fetch_end(self) -> None:
+    def compile_end(self) -> None:
         if self._writer.present == at.COMPILE:
             self._writer.enter(*at.TRAIN_STEP)
 

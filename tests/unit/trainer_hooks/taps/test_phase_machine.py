@@ -81,6 +81,17 @@ class TestATrainingStep:
 
         assert notes.lines.count("input_wait") == 1
 
+    def test_goes_on_when_what_is_compiled_in_it_is_ready(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.fetch_begin()
+        machine.fetch_end()
+
+        machine.compile_begin()
+        machine.compile_end()
+
+        assert notes.lines[1:] == ["input_wait", "train_step", "compile", "train_step"]
+
     def test_that_cannot_be_seen_is_other(self) -> None:
         machine, notes = machine_and_notes(sees_steps=False)
         machine.train_begin(None)
