@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gpumon.pipeline.awaited_work import Awaiting
+from dataclasses import replace
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
+from gpumon.core.sample import BusySample
+from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
+from gpumon.pipeline.runs import TrackedRun
+from tests.builders_story import Story
+from tests.builders_time import s
 
 ANN, BOB, CID = (frozenset({uid}) for uid in (1001, 1002, 1003))
 
@@ -43,3 +51,18 @@ class TestTimeThatIsPending:
 
         assert awaiting.owners == frozenset()
         assert awaiting.drop(ANN) == 0
+
+
+class TestTimeBeforeTheFirstWork:
+    def test_is_taken_once(self) -> None:
+        story = Story()
+        story.ring()
+        waits = RingRecords.of([RingEvent(RingKind.ENTER, 0, TrainingPhase.INPUT_WAIT, 0)])
+        run = TrackedRun(replace(story.rings["train"], events=waits, read_at_ns=s(3)))
+        awaited = AwaitedWork()
+        awaited.add(BusySample(0, s(2), 0.0), [run])
+
+        first, again = awaited.take([run]), awaited.take([run])
+
+        assert first.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+        assert again == AwaitedWork().take([run])
