@@ -64,9 +64,10 @@ def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, 
 
 
 def _document(path: Path) -> object:
+    """What is written there, without following a link or waiting for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        return json.loads(file.read(_MAX_STATE_BYTES))
+        return json.loads(file.read(_MAX_STATE_BYTES) or b"")  # a FIFO may have nothing yet
 
 
 def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
@@ -131,11 +132,10 @@ def read_state(
             f"name its folder in ${RUNTIME_VARIABLE}"
         )
     try:
-        with path.open("rb") as stream:
-            state = json.loads(stream.read(_MAX_STATE_BYTES))
+        state: Any = _document(path)
         stamp_ns, period_ns = int(state["monotonic_ns"]), int(state["period_ns"])
         same_boot = state["boot_id"] == boot_id
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise NoDaemonError(f"{path} cannot be read ({error}): {_START_ONE}") from error
     age_ns = clock.monotonic_ns() - stamp_ns
     if not same_boot or age_ns > _stale_after_ns(period_ns):

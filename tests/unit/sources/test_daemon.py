@@ -69,6 +69,21 @@ def serving(body: bytes, status: int = 200) -> Iterator[str]:
         server.server_close()
 
 
+def sentence_of(path: Path) -> str | None:
+    """What reading that state is refused with; ``None``: it was still waiting after 5 s."""
+    told: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(NoDaemonError, match="cannot be read") as raised:
+            read_state(path, HandClock(), BOOT)
+        told.append(str(raised.value))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(5)
+    return told[0] if told else None
+
+
 class TestADaemonThatRuns:
     def test_is_found_by_its_fresh_state(self, tmp_path: Path) -> None:
         state = read_state(state_file(tmp_path), HandClock(1002.9), BOOT)
@@ -111,6 +126,32 @@ class TestOneSentenceComes:
 
         with pytest.raises(NoDaemonError, match="cannot be read"):
             read_state(path, HandClock(), BOOT)
+
+    def test_for_a_state_nested_beyond_all_measure(self, tmp_path: Path) -> None:
+        path = tmp_path / "state.json"
+        path.write_text("[" * 200_000)
+
+        with pytest.raises(NoDaemonError, match="cannot be read"):
+            read_state(path, HandClock(), BOOT)
+
+    @pytest.mark.parametrize("is_held_open", [False, True])
+    def test_at_once_for_a_fifo_put_in_its_place(self, tmp_path: Path, is_held_open: bool) -> None:
+        path = tmp_path / "state.json"
+        os.mkfifo(path)
+        held = os.open(path, os.O_RDWR) if is_held_open else None
+        try:
+            assert sentence_of(path) is not None
+        finally:
+            if held is not None:
+                os.close(held)
+
+    def test_for_a_link_put_in_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        path = tmp_path / "state.json"
+        path.symlink_to(state_file(tmp_path / "elsewhere"))
+
+        with pytest.raises(NoDaemonError, match="cannot be read"):
+            read_state(path, HandClock(1002.9), BOOT)
 
     def test_for_a_daemon_without_a_page(self) -> None:
         with pytest.raises(NoDaemonError, match="serves no report"):
