@@ -23,7 +23,7 @@ class _StateFile:
     """Where a daemon leaves its state, and how to read that without ever waiting for it."""
 
     SCHEMA = "gpumon.state/1"
-    MAX_BYTES = 4 * 1024 * 1024
+    MAX_BYTES = 8 * 1024 * 1024
     MIN_FRESH_NS = 3 * 10**9
 
     def _fresh_state(self):

@@ -14,6 +14,7 @@ from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.documents.report_codec import decode_report
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import (
+    MAX_STATE_BYTES,
     RUNTIME_VARIABLE,
     STATE_FILE,
     explicit_folder,
@@ -27,7 +28,6 @@ from gpumon.sources.rings.runtime_dir import folder_distrust, holder_of
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"
 """What to do about a daemon that is silent."""
-_MAX_STATE_BYTES: Final = 8 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
 _OK: Final = 200
@@ -67,7 +67,7 @@ def _document(path: Path) -> object:
     """What is written there, without following a link or waiting for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        return json.loads(file.read(_MAX_STATE_BYTES) or b"")  # a FIFO may have nothing yet
+        return json.loads(file.read(MAX_STATE_BYTES) or b"")  # a FIFO may have nothing yet
 
 
 def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
+    MAX_STATE_BYTES,
     STATE_FILE,
     STATE_SCHEMA,
     distrust,
@@ -20,7 +21,6 @@ from gpumon.core.ring.runtime_paths import (
 )
 from gpumon.core.wording import label_text
 
-_MAX_BYTES: Final = 2 << 20
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3_000_000_000
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -48,7 +48,7 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            raw = os.read(descriptor, _MAX_BYTES)
+            raw = os.read(descriptor, MAX_STATE_BYTES)
         finally:
             os.close(descriptor)
         state = json.loads(raw)

@@ -16,6 +16,8 @@ SYSTEM_FOLDER: Final = Path("/run/gpumon")
 PHASES: Final = "phases"
 STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
+MAX_STATE_BYTES: Final = 8 << 20
+"""What is beyond is read by nobody: a larger file is cut, and so no state."""
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.ring.runtime_paths import MAX_STATE_BYTES
 from tests.bare_dstat import DASHES, Table
 from tests.builders_dstat import gpu, publish, this_boot
 
@@ -141,15 +142,26 @@ class TestAHostileStateFile:
 
     def test_that_is_larger_than_any_daemon_writes(self, runtime: Path) -> None:
         publish(runtime, gpu(busy_s=100))
-        with (runtime / "state.json").open("ab") as file:
-            file.write(b" " * (5 << 20))
+        pad_to(runtime, MAX_STATE_BYTES + 1)
 
         assert_dashes_at_once()
+
+    def test_is_none_as_long_as_the_other_readers_take_it(self, runtime: Path) -> None:
+        publish(runtime, gpu(busy_s=100))
+        pad_to(runtime, MAX_STATE_BYTES)
+
+        assert Table().cells()[0] == "100"
 
     def test_that_comes_from_the_future(self, runtime: Path) -> None:
         publish(runtime, gpu(busy_s=100), age_s=-3600)
 
         assert_dashes_at_once()
+
+
+def pad_to(runtime: Path, size: int) -> None:
+    """Make the state that long; blanks before it say nothing."""
+    path = runtime / "state.json"
+    path.write_bytes(path.read_bytes().rjust(size))
 
 
 def assert_dashes_at_once() -> None:

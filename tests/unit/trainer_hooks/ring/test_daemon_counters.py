@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.ring.runtime_paths import MAX_STATE_BYTES, STATE_FILE
 from gpumon.core.state import GpuState
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import (
@@ -78,6 +78,17 @@ BUSIER = later(starved_gpu(), observed_s=10, busy_s=4, in_use_s=8, suspected_s=2
 class TestTheRatiosOfAnEpoch:
     def test_are_differences_of_the_counters(self, world: World) -> None:
         found = world.epoch(BUSIER, healthy_gpu())
+
+        assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
+
+    def test_are_found_in_a_state_as_large_as_any_reader_takes(self, world: World) -> None:
+        world.ratios.begin()
+        world.passes(10)
+        world.writes(BUSIER, healthy_gpu())
+        path = world.folder / STATE_FILE
+        path.write_bytes(path.read_bytes().rjust(MAX_STATE_BYTES))
+
+        found = world.ratios.since_then(OURS)
 
         assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
 
