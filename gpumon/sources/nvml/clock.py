@@ -58,9 +58,8 @@ Entry = tuple[int, float]
 class StampClock:
     """Knows how far the driver's stamps are ahead of CLOCK_MONOTONIC.
 
-    Call ``tick`` before the rings are drained, and ``learn`` after as long as
-    it is not certain, or where a stamp looks odd; then a stamp in
-    microseconds is ``stamp * 1000 - offset_ns`` on the monotonic
+    Call ``tick`` before the rings are drained, and ``learn`` after; then a
+    stamp in microseconds is ``stamp * 1000 - offset_ns`` on the monotonic
     clock.
 
     Attributes:
@@ -71,8 +70,6 @@ class StampClock:
         silence_ns: Time between that tick and the one before; 0 at the first.
         was_set: Whether, at that tick, rings could still hold stamps from
             before the clock was set.
-        is_certain: Whether the stamps are known to count a clock of this
-            host, which was not set lately.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class StampClock:
         self._jump_ns = 0
         self._jumped_after_ns = 0
         self._forget_at_ns = 0
-        self.was_set = self.is_certain = False
+        self.was_set = False
 
     def tick(self) -> int:
         """Pair the stamps' clock with the monotonic one anew.
@@ -106,13 +103,12 @@ class StampClock:
         before_ns, self.ticked_at_ns = self.ticked_at_ns or now_ns, now_ns
         self.silence_ns = now_ns - before_ns
         self.was_set = now_ns < self._forget_at_ns
-        self.is_certain = self._clock_id is not None and not self.was_set
         moved_ns = (self.offset_ns or 0) - (offset_ns or 0)
         if -_SET_NS < moved_ns < _SET_NS:
             return 0
         self._jump_ns, self._jumped_after_ns = moved_ns, before_ns
         self._forget_at_ns = now_ns + _REMEMBER_NS
-        self.was_set, self.is_certain = True, False
+        self.was_set = True
         return moved_ns
 
     def straightened(self, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
@@ -145,7 +141,6 @@ class StampClock:
         if found is not None:
             self.domain, self.offset_ns = found
             self._clock_id = _CLOCK_IDS[self.domain]
-            self.is_certain = not self.was_set
             self._misses = 0
             return
         self._misses += 1
@@ -154,7 +149,6 @@ class StampClock:
         if self._misses >= (2 if self.domain is None else _MISSES_BEFORE_DOUBT):
             self._seen_offsets.clear()
             self.domain, self._clock_id = StampDomain.ESTIMATED, None
-            self.is_certain = False
             self._estimate(stamps_us, now_ns)
             self._misses = 0
 
