@@ -50,11 +50,6 @@ class CopyState(Enum):
         """Whether gpumon put it there."""
         return self in (CopyState.CURRENT, CopyState.OUTDATED)
 
-    @property
-    def is_loadable(self) -> bool:
-        """Whether dstat would try to load it."""
-        return self is not CopyState.ABSENT
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DstatHost:
