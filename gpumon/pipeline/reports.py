@@ -7,8 +7,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S
-from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.join.visible_devices import (
+    BEGINNING_NS,
+    GpuName,
+    doubt_of_names,
+    doubt_of_work,
+)
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
@@ -26,7 +30,6 @@ from gpumon.core.wording import listed
 
 _MOST_NAMED: Final = 4
 _MOST_DOUBTS: Final = 8
-_BEGINNING_NS: Final = 10 * NS_PER_S
 NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
 
@@ -159,7 +162,7 @@ def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) 
     if run.gpu_uuids:
         return doubt_of_names(run.named_gpus, gpus)
     # Whether it will come to work is not known of one that has just begun.
-    is_known = not run.alive or (run.steps > 0 and run.wall_ns >= _BEGINNING_NS)
+    is_known = not run.alive or (run.steps > 0 and run.wall_ns >= BEGINNING_NS)
     if not is_known and not (state.simulated and run.named_gpus is None):
         return doubt_of_names(run.named_gpus, gpus)
     return doubt_of_work(run.named_gpus, gpus, simulated=state.simulated, pid=run.pid)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
-from gpumon.core.join.visible_devices import doubt_of_names, doubt_of_work
+from gpumon.core.join.visible_devices import BEGINNING_NS, doubt_of_names, doubt_of_work
 from gpumon.core.ring.events import RunFacts
 from trainer_hooks.ring.daemon_state import gpus_in, newest_state, runs_in, state_folders
 from trainer_hooks.ring.quiet_warning import warn_quietly
-
-_BEGINNING_NS: Final = 10_000_000_000
-"""A run that is younger may be joined yet: the daemon looks once a second."""
 
 
 class GpuDoubts:
@@ -26,7 +23,7 @@ class GpuDoubts:
         self._now_ns = now_ns
         self._has_begun = False
         self._is_settled = False
-        self._ended_ns = -_BEGINNING_NS
+        self._ended_ns = -BEGINNING_NS
 
     def of_names(self, facts: RunFacts) -> None:
         """The process has said which GPUs it trains on: are they there?"""
@@ -42,7 +39,7 @@ class GpuDoubts:
     def at_the_end(self, facts: RunFacts, steps: int) -> None:
         """A training of so many steps is over: was it joined to a GPU?"""
         now_ns = self._now_ns()
-        if steps and now_ns - max(facts.started_ns, self._ended_ns) >= _BEGINNING_NS:
+        if steps and now_ns - max(facts.started_ns, self._ended_ns) >= BEGINNING_NS:
             self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
             self._look(facts, self._of_the_end)
 

@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import Device
 from gpumon.core.wording import label_text, listed
 
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
 _MOST_NAMES: Final = 1_024
 WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
+BEGINNING_NS: Final = 10 * NS_PER_S
+"""A run that is younger may be joined yet: the daemon looks once a second."""
 _MOST_SAID: Final = 4
 _MOST_LENGTH: Final = 48
 
