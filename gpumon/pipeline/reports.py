@@ -17,6 +17,7 @@ from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring.events import RingCounts
+from gpumon.core.ring.facts import has_gross_waits
 from gpumon.core.state import (
     MonitorState,
     RunState,
@@ -170,7 +171,7 @@ def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) 
 
 def _gross_notes(state: MonitorState) -> Iterator[str]:
     for run in state.runs:
-        if run.loader.get("input_wait") == "gross":
+        if has_gross_waits(run.loader):
             yield (
                 f"The waits for input of {run.run} are gross: it fetches several batches an "
                 "execution, some while the GPU computes, and how much of those waits the GPU "

@@ -13,12 +13,12 @@ from time import monotonic_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.ring.facts import has_gross_waits
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import PhaseMachine
-from trainer_hooks.taps.tap import is_gross
 
 _LOG = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Figures:
             left_out=self._times.left_out,
             samples_per_second=self._samples_per_second(steps),
             phase_ns=tuple(phase_ns),
-            is_asynchronous=is_asynchronous or is_gross(self._writer),
+            is_asynchronous=is_asynchronous or has_gross_waits(self._writer.facts.loader),
             has_daemon=self._gpus.is_there(),
             run=self._writer.facts.run,
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from gpumon.core.ring.facts import GROSS, INPUT_WAIT_FACT
 from trainer_hooks.ring.process_ring import describe_run, process_ring
-from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import PhaseMachine
 
 FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
@@ -100,20 +100,11 @@ def bare_of(function: Any) -> Any:  # noqa: ANN401
     return function
 
 
-_FACT: Final = "input_wait"
-_GROSS: Final = "gross"
-
-
 def say_that_the_wait_is_gross() -> None:
     """Say in the ring's first page that a wait for input may have passed beside the compute."""
     writer = process_ring().writer
     if writer is not None:
-        describe_run(loader={**writer.facts.loader, _FACT: _GROSS})
-
-
-def is_gross(writer: RingWriter) -> bool:
-    """Whether that was said of the training under way."""
-    return writer.facts.loader.get(_FACT) == _GROSS
+        describe_run(loader={**writer.facts.loader, INPUT_WAIT_FACT: GROSS})
 
 
 def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401

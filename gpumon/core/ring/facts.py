@@ -22,6 +22,9 @@ MAX_LOADER_FACTS: Final = 24
 MAX_CALLBACK_CLASSES: Final = 17
 """Sixteen by name, and the rest together."""
 MAX_CLASS_NAME: Final = 48
+INPUT_WAIT_FACT: Final = "input_wait"
+GROSS: Final = "gross"
+"""What a loader says of its waits where some may have passed while the GPU computed."""
 MAX_WORLD: Final = 1 << 24
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
@@ -60,6 +63,11 @@ def have_room_for_gpus(facts: RunFacts) -> bool:
     if facts.gpus is not None:
         return read.gpus is not None
     return facts.visible_devices is None or read.visible_devices is not None
+
+
+def has_gross_waits(loader: Mapping[str, object]) -> bool:
+    """Whether a wait for input of that run may have passed beside the compute."""
+    return loader.get(INPUT_WAIT_FACT) == GROSS
 
 
 def parse_facts(raw: bytes) -> RunFacts:
