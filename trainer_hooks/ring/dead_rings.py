@@ -25,6 +25,7 @@ from gpumon.core.ring.format import (
     parse_header,
     read_lock_answer,
 )
+from gpumon.core.ring.runtime_paths import RING_SUFFIX
 from gpumon.errors import RingError
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -93,7 +94,7 @@ def _ring_names(folder: int, until_s: float) -> list[str]:
             some = list(islice(entries, _LISTED_AT_ONCE))
             if not some:
                 break
-            names += [entry.name for entry in some if entry.name.endswith(".ring")]
+            names += [entry.name for entry in some if entry.name.endswith(RING_SUFFIX)]
     return names
 
 

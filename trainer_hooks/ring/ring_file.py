@@ -33,6 +33,7 @@ from gpumon.core.ring.runtime_paths import (
     distrust,
     explicit_folder,
     is_shared,
+    ring_name,
     writer_folders,
 )
 from gpumon.errors import RingError
@@ -144,7 +145,7 @@ def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemor
         OSError: No room, no right, or a file of that name is there.
         RingError: The facts do not fit.
     """
-    path = folder.path / f"{facts.pid}-{facts.started_ns}.ring"
+    path = folder.path / ring_name(facts.pid, facts.started_ns)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, folder.ring_mode)
     try:

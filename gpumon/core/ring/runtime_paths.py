@@ -14,12 +14,32 @@ from gpumon.core.wording import listed
 RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
 SYSTEM_FOLDER: Final = Path("/run/gpumon")
 PHASES: Final = "phases"
+RING_SUFFIX: Final = ".ring"
 STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
 MAX_STATE_BYTES: Final = 8 << 20
 """What is beyond is read by nobody: a larger file is cut, and so no state."""
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
+
+
+def ring_name(pid: int, started_ns: int) -> str:
+    """The name of a training's ring in ``phases``.
+
+    Args:
+        pid: As the training sees its own: in a container it may be another's outside.
+        started_ns: CLOCK_MONOTONIC.
+    """
+    return f"{pid}-{started_ns}{RING_SUFFIX}"
+
+
+def may_be_ring_of(name: str, pid: int) -> bool:
+    """Whether a file has the name of a ring of such a process.
+
+    >>> may_be_ring_of(ring_name(47, 11), 47), may_be_ring_of(ring_name(471, 1), 47)
+    (True, False)
+    """
+    return name.startswith(f"{pid}-")
 
 
 def explicit_folder(environ: Mapping[str, str]) -> Path | None:

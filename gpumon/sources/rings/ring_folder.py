@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.fair_share import RingClaim
-from gpumon.core.ring.runtime_paths import PHASES, is_squatted
+from gpumon.core.ring.runtime_paths import PHASES, RING_SUFFIX, is_squatted, may_be_ring_of
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingFile
 
-RING_SUFFIX: Final = ".ring"
 NAMES_A_TICK: Final = 2_048
 """Names looked at in one tick: 1 ms. A longer folder takes several ticks."""
 RINGS_A_TICK: Final = 512
@@ -303,7 +302,7 @@ class RingOpener:
         folder = self.phases_of(where)
         device = os.fstat(folder).st_dev
         # The pid in the name alone does not say so: a process in a container may have the same one.
-        if name.partition("-")[0] == str(os.getpid()) and self._is_own(inode, device):
+        if may_be_ring_of(name, os.getpid()) and self._is_own(inode, device):
             return None
         descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
         try:
