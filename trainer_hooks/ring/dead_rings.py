@@ -7,16 +7,14 @@ import fcntl
 import os
 import stat
 import time
-import zlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.facts import facts_of_page
 from gpumon.core.ring.format import (
-    FACTS_OFFSET,
     LOCK_QUESTION,
     PAGE_BYTES,
     RING_BYTES,
@@ -134,11 +132,8 @@ def _last_written_ns(page: bytes, boot_id: str) -> int | None:
         RingError: Of another version.
     """
     header = parse_header(page)
-    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
-    if zlib.crc32(raw) != header.facts_crc:
-        return None  # killed while it stated them
-    facts = parse_facts(raw)
-    if facts.boot_id != boot_id:
-        return None
+    facts = facts_of_page(page, header)
+    if facts is None or facts.boot_id != boot_id:
+        return None  # killed while it stated them, or of another boot
     totals = newest_totals(page, header.totals_generation)
     return max(facts.started_ns, 0 if totals is None else totals.last_ns)

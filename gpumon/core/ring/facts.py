@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NoReturn, TypeAlias
 
 from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.format import COUNT_LIMIT, FACTS_MAX_BYTES
+from gpumon.core.ring.format import COUNT_LIMIT, FACTS_MAX_BYTES, FACTS_OFFSET, RingHeader
 from gpumon.core.wording import is_cut, label_text
 from gpumon.errors import RingError
 
@@ -68,6 +69,16 @@ def have_room_for_gpus(facts: RunFacts) -> bool:
 def has_gross_waits(loader: Mapping[str, object]) -> bool:
     """Whether a wait for input of that run may have passed beside the compute."""
     return loader.get(INPUT_WAIT_FACT) == GROSS
+
+
+def facts_of_page(page: bytes, header: RingHeader) -> RunFacts | None:
+    """What page 0 of a ring says of its run; ``None`` where it was read while that was written.
+
+    Raises:
+        RingError: They are whole, and not what ``encode_facts`` writes.
+    """
+    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
+    return parse_facts(raw) if zlib.crc32(raw) == header.facts_crc else None
 
 
 def parse_facts(raw: bytes) -> RunFacts:

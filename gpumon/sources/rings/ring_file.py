@@ -6,7 +6,6 @@ import fcntl
 import os
 import stat
 import time
-import zlib
 from dataclasses import replace
 from typing import Final
 
@@ -21,10 +20,9 @@ from gpumon.core.ring.events import (
     RingRecords,
     RunFacts,
 )
-from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.facts import facts_of_page
 from gpumon.core.ring.format import (
     COUNT_LIMIT,
-    FACTS_OFFSET,
     HEADER_BYTES,
     LOCK_QUESTION,
     PAGE_BYTES,
@@ -287,10 +285,10 @@ def _regular_ring_owner(descriptor: int) -> int:
 
 
 def _facts(page: bytes, header: RingHeader) -> RunFacts:
-    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
-    if zlib.crc32(raw) != header.facts_crc:
+    facts = facts_of_page(page, header)
+    if facts is None:
         raise RingNotReadyError("its facts do not fit their check sum")
-    return parse_facts(raw)
+    return facts
 
 
 def _again(reading: RingReading, now_ns: int) -> RingReading:
