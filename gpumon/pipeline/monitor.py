@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
+from gpumon.core.ring.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
@@ -14,8 +15,6 @@ from gpumon.pipeline.runs import RunRegistry
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MOST_BEHIND_NS = 120 * NS_PER_S
-KEEP_UNLISTED_NS = 15 * 60 * NS_PER_S
-"""For how long a MIG instance that was destroyed is still told of: as long as a run that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +130,7 @@ class Monitor:
             since_ns = gpu.unlisted_since_ns
             if since_ns is None or gpu.newest.device.parent_uuid is None:
                 continue
-            if frame.taken_at_ns - since_ns > KEEP_UNLISTED_NS:
+            if frame.taken_at_ns - since_ns > KEEP_ENDED_NS:
                 # Instances are made anew all day long, each with a UUID of its own.
                 self._rejected += gpu.ledger.rejected
                 del self._gpus[uuid]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.facts import MAX_WORLD
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LAUNCHERS: Final = (
@@ -27,7 +28,6 @@ Slurm comes late: an ``mpirun`` within its job hands down the variables of one t
 _SLURM_RANK: Final = "SLURM_PROCID"
 _FIRST_ODD_SLURM_STEP: Final = 0xFFFF_FFF0
 """From here on Slurm numbers what is no ``srun``: batch scripts, shells."""
-_MAX_RANK: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def _is_slurm_step(environ: Mapping[str, str]) -> bool:
 def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
     for name in names:
         text = environ.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 12 and int(text) < _MAX_RANK:
+        if text.isascii() and text.isdigit() and len(text) < 12 and int(text) < MAX_WORLD:
             return int(text)
     return None
 

@@ -10,7 +10,11 @@ from enum import IntEnum
 from itertools import compress
 from typing import Final, NamedTuple
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+
+KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
+"""For how long a run that ended is still told of, and a MIG instance that was destroyed."""
 
 _LOWEST_BYTE: Final = 7 if sys.byteorder == "big" else 0
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingCounts, RingReading, RingsReading
+from gpumon.core.ring.events import KEEP_ENDED_NS, RingCounts, RingReading, RingsReading
 from gpumon.core.ring.fair_share import (
     RingClaim,
     fair_choice,
@@ -34,7 +34,6 @@ from gpumon.sources.rings.ring_folder import (
 )
 
 MAX_RINGS: Final = 256
-KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
 
 _MAX_FOLDERS: Final = 256
 _PATIENCE_NS: Final = 5 * NS_PER_S

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring.events import KEEP_ENDED_NS, RingsReading
 from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from gpumon.pipeline.monitor import KEEP_UNLISTED_NS, Monitor, MonitorFacts
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders_state import StoppedClock
 from tests.builders_time import s
 
@@ -109,7 +109,7 @@ class TestAnInstanceThatIsDestroyed:
         machine = Machine()
         machine.second(WHOLE, PART, OTHER)
         machine.second(WHOLE, OTHER)
-        machine.now_ns += KEEP_UNLISTED_NS - s(1)
+        machine.now_ns += KEEP_ENDED_NS - s(1)
         kept = machine.second(WHOLE, OTHER)
         machine.now_ns += s(1)
 
@@ -121,7 +121,7 @@ class TestAnInstanceThatIsDestroyed:
         machine.second(WHOLE, PART)
         refused = machine.second(WHOLE, PART, level=1.5).collectors[0].errors_total
         machine.second(WHOLE)
-        machine.now_ns += KEEP_UNLISTED_NS
+        machine.now_ns += KEEP_ENDED_NS
 
         state = machine.second(WHOLE)
 
@@ -151,7 +151,7 @@ class TestAGpuThatIsTakenOut:
         machine = Machine()
         machine.second(WHOLE, OTHER)
         machine.second(WHOLE)
-        machine.now_ns += 2 * KEEP_UNLISTED_NS
+        machine.now_ns += 2 * KEEP_ENDED_NS
         away = gpu(machine.second(WHOLE), "GPU-1")
 
         back = gpu(machine.second(WHOLE, replace(OTHER, index=5)), "GPU-1")
