@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from gpumon.core.documents.state_codec import encode_document, state_document
+from gpumon.core.ring.runtime_paths import FILE_FLAGS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.whole_file import replace_file
 
@@ -87,6 +88,5 @@ class StateFile:
 
 
 def _begins_with(path: Path, most_bytes: int) -> bytes | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
         return file.read(most_bytes)

@@ -14,6 +14,7 @@ from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.documents.report_codec import decode_report
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import (
+    FILE_FLAGS,
     MAX_STATE_BYTES,
     RUNTIME_VARIABLE,
     STATE_FILE,
@@ -65,8 +66,7 @@ def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, 
 
 def _document(path: Path) -> object:
     """What is written there, without following a link or waiting for a writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
         return json.loads(file.read(MAX_STATE_BYTES) or b"")  # a FIFO may have nothing yet
 
 

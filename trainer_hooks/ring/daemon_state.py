@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
+    FILE_FLAGS,
     MAX_STATE_BYTES,
     STATE_FILE,
     STATE_SCHEMA,
@@ -23,7 +24,6 @@ from gpumon.core.wording import label_text
 
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3_000_000_000
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
@@ -44,7 +44,7 @@ def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
 def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
     """The state in a file, if a daemon of this boot renewed it a moment ago. Never blocks."""
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, FILE_FLAGS)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None

@@ -23,11 +23,8 @@ from gpumon.core.ring.format import (
     parse_header,
     read_lock_answer,
 )
-from gpumon.core.ring.runtime_paths import RING_SUFFIX
+from gpumon.core.ring.runtime_paths import FILE_FLAGS, FOLDER_FLAGS, RING_SUFFIX
 from gpumon.errors import RingError
-
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 MOST_LOOKED_AT: Final = 64
 _MOST_LISTED: Final = 4_096
@@ -67,7 +64,7 @@ def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -
     """
     removed, now = 0, _Now(boot_id, now_ns, wall_ns)
     with contextlib.suppress(Exception):
-        folder = os.open(phases, _FOLDER_FLAGS)
+        folder = os.open(phases, FOLDER_FLAGS)
         try:
             until_s = time.monotonic() + _MOST_TIME_S
             names = _ring_names(folder, until_s - _MOST_TIME_S / 2)
@@ -109,7 +106,7 @@ def _has_been_dead_for(kept_s: float, name: str, folder: int, now: _Now) -> bool
     untouched_s = (now.wall_ns - status.st_mtime_ns) / NS_PER_S
     if status.st_size not in (0, RING_BYTES) or untouched_s < kept_s:
         return False
-    ring = os.open(name, _RING_FLAGS, dir_fd=folder)
+    ring = os.open(name, FILE_FLAGS, dir_fd=folder)
     try:
         if read_lock_answer(fcntl.fcntl(ring, fcntl.F_GETLK, LOCK_QUESTION)).held:
             return False

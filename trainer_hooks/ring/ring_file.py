@@ -27,6 +27,7 @@ from gpumon.core.ring.format import (
     WORD_VERSION,
 )
 from gpumon.core.ring.runtime_paths import (
+    FOLDER_FLAGS,
     PHASES,
     PRIVATE_MODE,
     SYSTEM_FOLDER,
@@ -170,7 +171,7 @@ def _locked(folder: Path) -> int | None:
     No daemon locks this folder, and nobody waits for the lock.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(folder, FOLDER_FLAGS)
     except OSError:
         return None
     try:

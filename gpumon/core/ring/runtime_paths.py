@@ -19,6 +19,9 @@ STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
 MAX_STATE_BYTES: Final = 8 << 20
 """What is beyond is read by nobody: a larger file is cut, and so no state."""
+FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""To open what somebody else may have put there: no link is followed, no FIFO waited for."""
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.fair_share import RingClaim
-from gpumon.core.ring.runtime_paths import PHASES, RING_SUFFIX, is_squatted, may_be_ring_of
+from gpumon.core.ring.runtime_paths import (
+    FILE_FLAGS,
+    FOLDER_FLAGS,
+    PHASES,
+    RING_SUFFIX,
+    is_squatted,
+    may_be_ring_of,
+)
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingFile
@@ -24,8 +31,6 @@ RINGS_A_TICK: Final = 512
 
 _MOST_OWNERS: Final = 1_024
 _STAMP_GRAIN_NS: Final = 20_000_000
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Place = tuple[str, str, int]
 """Folder, name and inode of a ring."""
@@ -254,9 +259,9 @@ def open_phases(folder: str) -> int:
     Raises:
         OSError: It is not there, or no folder.
     """
-    outer = os.open(folder, _FOLDER_FLAGS)
+    outer = os.open(folder, FOLDER_FLAGS)
     try:
-        return os.open(PHASES, _FOLDER_FLAGS, dir_fd=outer)
+        return os.open(PHASES, FOLDER_FLAGS, dir_fd=outer)
     finally:
         os.close(outer)
 
@@ -304,7 +309,7 @@ class RingOpener:
         # The pid in the name alone does not say so: a process in a container may have the same one.
         if may_be_ring_of(name, os.getpid()) and self._is_own(inode, device):
             return None
-        descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
             if status.st_dev != device:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.runtime_paths import (
+    FOLDER_FLAGS,
     PHASES,
     PRIVATE_MODE,
     RUNTIME_VARIABLE,
@@ -28,7 +29,6 @@ from gpumon.errors import FolderInUseError, GpumonError
 
 NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
 _SYSTEM_MODE: Final = 0o755
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_FOLDER: Final = "daemon"
 _OTHERS: Final = 0o077
 _LOCK_PATIENCE_S: Final = 0.3
@@ -172,7 +172,7 @@ class HeldFolder:
         """Lock a folder that was claimed, unless it is, and note what was found there."""
         itself, phases = os.lstat(folder), os.lstat(folder / PHASES)
         place = _place_of_lock(folder, itself)
-        descriptor = os.open(place, _FOLDER_FLAGS)
+        descriptor = os.open(place, FOLDER_FLAGS)
         locked = os.fstat(descriptor)
         if self._lock is not None and os.path.samestat(locked, os.fstat(self._lock)):
             os.close(descriptor)
