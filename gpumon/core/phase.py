@@ -73,6 +73,8 @@ PHASE_NUMBER: Final = {phase: number for number, phase in enumerate(PHASES)}
 CAUSES: Final = tuple(IdleCause)
 OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
 """Causes of idle time that is no loss: nobody used the GPU."""
+UNPROVED: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
+"""All but the causes of a loss that a training's tags prove."""
 
 STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
 """Phases in which the device has been given its work: idle time there is not a wait of the host."""

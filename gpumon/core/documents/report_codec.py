@@ -198,7 +198,7 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
 def _coverage(gpu: GpuReport) -> float:
     if gpu.verdict.coverage_ratio is not None:
         return gpu.verdict.coverage_ratio
-    return 0.0 if gpu.is_cut or gpu.is_mute else 1.0
+    return 1.0 if gpu.is_judgeable else 0.0
 
 
 def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.phase import OUT_OF_USE, IdleCause
+from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import in_percent, in_seconds, label_text, listed, plainly
@@ -19,7 +19,6 @@ _JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
 """The most that is shown of what is too short: no figure is rounded up to the limit."""
 _SUSPECTED: Final = "suspected to wait for input"
 _MOST_NAMED: Final = 16
-_OUTSIDE: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
 _MAX_ERROR: Final = 200
 
 
@@ -78,7 +77,7 @@ def judgement(report: Report, limits: Limits) -> Judgement:
 
 def _is_judged(gpu: GpuReport) -> bool:
     is_known = gpu.verdict.name.is_judged and gpu.verdict.lost_ratio is not None
-    return is_known and not (gpu.is_cut or gpu.is_mute)
+    return is_known and gpu.is_judgeable
 
 
 def _starved_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
@@ -117,7 +116,7 @@ def _main_cause(gpu: GpuReport) -> str:
     parts = {
         WORD_OF_CAUSE[cause]: ns
         for cause, ns in totals.after_first_batch.idle_ns.items()
-        if cause not in _OUTSIDE
+        if cause not in UNPROVED
     }
     parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
     words = max(parts, key=parts.__getitem__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.core.phase import OUT_OF_USE, IdleCause
+from gpumon.core.phase import OUT_OF_USE, UNPROVED, IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule, rule_of
 from gpumon.core.time.totals import GpuTotals
@@ -180,8 +180,7 @@ def main_cause(totals: GpuTotals) -> IdleCause | None:
 
 def proved_ns(totals: GpuTotals) -> int:
     """Idle time in use that a tag explains."""
-    unproved = (IdleCause.UNKNOWN, *OUT_OF_USE)
-    return sum(ns for cause, ns in totals.idle_ns.items() if cause not in unproved)
+    return sum(ns for cause, ns in totals.idle_ns.items() if cause not in UNPROVED)
 
 
 def has_rhythm(totals: GpuTotals) -> bool:

@@ -172,10 +172,15 @@ class GpuReport:
         is_instance = self.parent_uuid is not None or self.mig_index is not None
         return is_instance and not self.totals.observed_ns and self.error is None
 
+    @property
+    def is_judgeable(self) -> bool:
+        """Whether there can be a verdict on it."""
+        return not (self.is_cut or self.is_mute)
+
 
 def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     """The GPUs that there is a verdict on: without those cut by MIG, and mute instances."""
-    return [gpu for gpu in gpus if not (gpu.is_cut or gpu.is_mute)]
+    return [gpu for gpu in gpus if gpu.is_judgeable]
 
 
 def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:

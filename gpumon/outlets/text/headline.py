@@ -12,7 +12,7 @@ from gpumon.core.judge.fill_texts import fill_claim, fill_reason
 from gpumon.core.judge.log_findings import coarse_sentence
 from gpumon.core.judge.pause_texts import certain_loss, clockwork, irregular_reason, is_irregular
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
-from gpumon.core.phase import OUT_OF_USE, IdleCause
+from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
@@ -241,7 +241,7 @@ def _mute(gpus: Sequence[GpuReport]) -> str:
 def greatest_proved(gpu: GpuReport) -> IdleCause:
     """The known cause with the most idle time while in use, but for the very first batch."""
     idle_ns = gpu.totals.after_first_batch.idle_ns
-    known = (cause for cause in idle_ns if cause not in (IdleCause.UNKNOWN, *OUT_OF_USE))
+    known = (cause for cause in idle_ns if cause not in UNPROVED)
     return max(filter(idle_ns.get, known), key=idle_ns.__getitem__, default=IdleCause.UNKNOWN)
 
 
