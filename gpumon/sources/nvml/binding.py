@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 import pynvml
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.wording import label_text
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     NO_ERROR,
@@ -245,7 +246,7 @@ class NvmlLibrary:
     def _text(self, name: str, most_bytes: int, *of: CArgument) -> str | None:
         room = ctypes.create_string_buffer(most_bytes)
         code = self.ask(name, *of, room, ctypes.c_uint(most_bytes))
-        return _printable(room.value) if code == SUCCESS else None
+        return _shown(room.value) if code == SUCCESS else None
 
     def pci_bus_id(self, handle: int) -> str | None:
         """Such as ``"00000000:3B:00.0"``."""
@@ -254,7 +255,7 @@ class NvmlLibrary:
         if self.ask("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p(handle), room) != SUCCESS:
             return None
         at = pynvml.nvmlPciInfo_t.busId.offset
-        return _printable(room.raw[at:].partition(b"\0")[0])
+        return _shown(room.raw[at:].partition(b"\0")[0])
 
 
 class FieldCalls:
@@ -302,11 +303,9 @@ def _missing(*_arguments: object) -> int:
     return FUNCTION_NOT_FOUND
 
 
-def _printable(raw: bytes) -> str:
-    text = raw.decode("utf-8", errors="replace")
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+def _shown(raw: bytes) -> str:
+    """The text in full: who tells it cuts it."""
+    return label_text(raw.decode("utf-8", errors="replace"), len(raw))
 
 
 TEMPERATURE_V1: Final = 0x0100_000C
