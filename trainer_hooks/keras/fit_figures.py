@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.facts import has_gross_waits
+from gpumon.core.wording import counted
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
@@ -187,7 +188,7 @@ def closing_line(figures: FitFigures) -> str:
 
 def _pace(figures: FitFigures) -> list[str]:
     wall = f"{figures.wall_ns / 1e9:,.1f} s"
-    words = [f"{figures.steps:,} {'step' if figures.steps == 1 else 'steps'} in {wall}"]
+    words = [f"{counted(figures.steps, 'step', 'steps')} in {wall}"]
     if figures.median_ns is not None:
         left_out = f", {figures.left_out} warm-up steps left out" if figures.left_out else ""
         words.append(f"{_milliseconds(figures.median_ns)} a step (median{left_out})")
