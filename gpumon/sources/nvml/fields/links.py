@@ -17,12 +17,17 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlCalls
 from gpumon.sources.nvml.codes import NO_ERROR, PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber, DriverCall
-from gpumon.sources.nvml.fields.table import FIELD_VALUES, NvmlCounter, Told, field_called
+from gpumon.sources.nvml.fields.table import (
+    FIELD_VALUES,
+    LARGEST_COUNT,
+    NvmlCounter,
+    Told,
+    field_called,
+)
 
 _PCIE, _NVLINK = field_called("pcie"), field_called("nvlink")
 _UNSIGNED_INT: Final = 1
 _OF_64_BITS: Final = frozenset({2, 3, 4})
-_LARGEST_COUNT: Final = 1 << 63
 _HOPELESS: Final = PERMANENT | {2}
 """An argument that is invalid now stays so: the driver does not know the field."""
 
@@ -152,7 +157,7 @@ class LinkRates:
             count = int(value.value.uiVal)
         else:
             return None
-        if count >= _LARGEST_COUNT:
+        if count > LARGEST_COUNT:
             return None
         return self._bytes[counter].rate(count, at_ns)
 

@@ -18,7 +18,8 @@ from gpumon.errors import UsageError
 SLOW_PERIOD_S: Final = 5.0
 PROCESS_PERIOD_S: Final = 10.0
 
-_LARGEST_COUNT: Final = (1 << 63) - 1
+LARGEST_COUNT: Final = (1 << 63) - 1
+"""What a counter says beyond it is no count."""
 _EVERY_BIT: Final = (1 << 64) - 1
 
 
@@ -248,7 +249,7 @@ _POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit"
 _ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 
 MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=None)
-ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_LARGEST_COUNT)
+ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=LARGEST_COUNT)
 
 
 def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
@@ -258,7 +259,7 @@ def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
 
 def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
     calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=AnswerLayout.LONG),)
-    return NvmlNumber(told_as, ERRORS, calls, most=_LARGEST_COUNT, words=words)
+    return NvmlNumber(told_as, ERRORS, calls, most=LARGEST_COUNT, words=words)
 
 
 def _video(told_as: str, what: str) -> NvmlNumber:
