@@ -12,12 +12,11 @@ from gpumon.core.clock import seconds
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
 from gpumon.core.wording import counted, listed
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.codes import NO_PERMISSION
+from gpumon.sources.nvml.codes import NO_PERMISSION, NOT_SUPPORTED
 from gpumon.sources.nvml.fields.table import field_called
 from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
 
 _LOOK: Final = "see nvidia-smi and dmesg"
-_NOT_SUPPORTED: Final = 3
 _FIXES: Final = {
     4: "give this user read and write access to /dev/nvidia*, or run gpumon as root",
     13: "install a newer NVIDIA driver, which has more to ask",
@@ -237,7 +236,7 @@ def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
     call = field.trouble
     if call is None or call.code is None:
         return "it was not asked"
-    if field.field.name == "activity" and gpu.has_gpm is False and call.code == _NOT_SUPPORTED:
+    if field.field.name == "activity" and gpu.has_gpm is False and call.code == NOT_SUPPORTED:
         return f"no GPM on this board: Hopper and later have it ({call.answer})"
     return f"{call.meaning}: {call.function} answers {call.answer}"
 

@@ -11,27 +11,46 @@ from gpumon.errors import SourceUnavailableError
 
 SUCCESS: Final = 0
 UNINITIALIZED: Final = 1
+INVALID_ARGUMENT: Final = 2
+NOT_SUPPORTED: Final = 3
 NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 INSUFFICIENT_SIZE: Final = 7
+DRIVER_NOT_LOADED: Final = 9
+NOTHING_HAPPENED: Final = 10
+"""A wait for events that ended without one."""
+LIBRARY_NOT_FOUND: Final = 12
 FUNCTION_NOT_FOUND: Final = 13
 GPU_IS_LOST: Final = 15
 RESET_REQUIRED: Final = 16
+OPERATING_SYSTEM: Final = 17
 VERSION_MISMATCH: Final = 18
+NO_DATA: Final = 21
+ARGUMENT_VERSION: Final = 25
+DEPRECATED: Final = 26
+UNKNOWN_ERROR: Final = 999
 
-PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
+NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, ARGUMENT_VERSION, DEPRECATED})
+"""It has no such function, not in this form, or no longer: an older one may do."""
+
+PERMANENT: Final = NOT_IN_THIS_DRIVER | {NOT_SUPPORTED, NO_PERMISSION}
 """Not supported, not permitted, not in this driver: asked once, not again."""
 
-NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
+NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, NO_DATA})
 """The question was understood, and there is nothing to say."""
 
-NO_ERROR: Final = frozenset({SUCCESS, 3, NOT_FOUND, FUNCTION_NOT_FOUND, 21, 25, 26})
+NO_ERROR: Final = NOTHING_NEW | NOT_IN_THIS_DRIVER | {NOT_SUPPORTED}
 """Answers of a driver that works: done, nothing to say, or not on this board or in this driver."""
 
-NO_PART_THERE: Final = NO_ERROR | {2}
+NO_PART_THERE: Final = NO_ERROR | {INVALID_ARGUMENT}
 """What a GPU that is cut answers for an instance that was destroyed: the argument is invalid."""
 
-GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
+GENERAL: Final = frozenset(
+    {
+        UNINITIALIZED, INVALID_ARGUMENT, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, OPERATING_SYSTEM,
+        VERSION_MISMATCH, UNKNOWN_ERROR,
+    }
+)  # fmt: skip
 """If every GPU answers one of these, it is the driver that is gone and no GPU."""
 
 GPU_IS_GONE: Final = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED})

@@ -23,14 +23,19 @@ import pynvml
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS, UNINITIALIZED
+from gpumon.sources.nvml.codes import (
+    FUNCTION_NOT_FOUND,
+    NOTHING_HAPPENED,
+    PERMANENT,
+    SUCCESS,
+    UNINITIALIZED,
+)
 
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2
 _WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR
 """Not the corrected memory errors: there can be thousands, and each would wake us."""
 
-_TIMEOUT: Final = 10
 WAIT_MS = 500
 """How long one wait lasts, in milliseconds: so long the end can have to wait for it."""
 _PATIENCE_S: Final = 1.2
@@ -139,7 +144,7 @@ class EventSet:
         asked = self._set, ctypes.byref(event), ctypes.c_uint(WAIT_MS)
         while not self._stop.is_set():
             code = self._wait(*asked)
-            if code == _TIMEOUT:
+            if code == NOTHING_HAPPENED:
                 self.worked, in_a_row = True, 0
                 continue
             if code != SUCCESS:

@@ -16,15 +16,8 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
-from gpumon.sources.nvml.codes import (
-    FUNCTION_NOT_FOUND,
-    NO_ERROR,
-    PERMANENT,
-    SUCCESS,
-)
+from gpumon.sources.nvml.codes import NO_ERROR, NOT_IN_THIS_DRIVER, PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.table import AnswerLayout, NvmlCall, NvmlNumber, Told
-
-_NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
 
 
 class DriverCall:
@@ -60,7 +53,7 @@ class DriverCall:
     @property
     def is_missing(self) -> bool:
         """Whether it is the driver that has no such call, so that an older one may do."""
-        return self.code in _NOT_IN_THIS_DRIVER
+        return self.code in NOT_IN_THIS_DRIVER
 
 
 class _Room(NamedTuple):

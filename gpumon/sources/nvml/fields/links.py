@@ -15,7 +15,7 @@ import pynvml
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlCalls
-from gpumon.sources.nvml.codes import NO_ERROR, PERMANENT, SUCCESS
+from gpumon.sources.nvml.codes import INVALID_ARGUMENT, NO_ERROR, PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber, DriverCall
 from gpumon.sources.nvml.fields.table import (
     FIELD_VALUES,
@@ -28,7 +28,7 @@ from gpumon.sources.nvml.fields.table import (
 _PCIE, _NVLINK = field_called("pcie"), field_called("nvlink")
 _UNSIGNED_INT: Final = 1
 _OF_64_BITS: Final = frozenset({2, 3, 4})
-_HOPELESS: Final = PERMANENT | {2}
+_HOPELESS: Final = PERMANENT | {INVALID_ARGUMENT}
 """An argument that is invalid now stays so: the driver does not know the field."""
 
 

@@ -26,6 +26,7 @@ from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
+    NOT_SUPPORTED,
     PERMANENT,
     SUCCESS,
     code_name,
@@ -64,7 +65,6 @@ from gpumon.sources.nvml.probe.probed import (
 GPM_APART_S: Final = 0.12
 """GPM wants its two samples more than 100 ms apart."""
 
-_NOT_SUPPORTED: Final = 3
 _MOST_PROCESSES: Final = 256
 
 _EVENT_NAMES: Final = {
@@ -315,7 +315,7 @@ class NvmlProbe:
         if not gpm.supports(handle):
             # A board without GPM answers that question well; only then it refuses the sample.
             knows = self.library.has("nvmlGpmQueryDeviceSupport")
-            log.codes[GPM_SAMPLE.function] = _NOT_SUPPORTED if knows else FUNCTION_NOT_FOUND
+            log.codes[GPM_SAMPLE.function] = NOT_SUPPORTED if knows else FUNCTION_NOT_FOUND
             return
         track = gpm.track(handle)
         try:

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS
+from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, NOT_FOUND, NOTHING_HAPPENED, SUCCESS
 from gpumon.sources.nvml.fields.table import NvmlCall, NvmlField
-
-NOTHING_HAPPENED: Final = 10
-"""A wait for events that ended without one."""
 
 _WORKS: Final = frozenset({SUCCESS, NOT_FOUND, NOTHING_HAPPENED})
 """Codes of a function that works, even if it has nothing to tell now."""
