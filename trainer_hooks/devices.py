@@ -143,9 +143,9 @@ def _devices(library: NvmlLibrary) -> Iterator[Device]:
         handle = library.handle_by_index(index)
         if handle is None:
             continue
-        gpu = _device(library, handle, index)
-        listed = library.mig_parts(handle) if library.is_cut(handle) else ()
-        yield replace(gpu, mig_enabled=library.is_cut(handle))
+        gpu = replace(_device(library, handle, index), mig_enabled=library.is_cut(handle))
+        listed = library.mig_parts(handle) if gpu.mig_enabled else ()
+        yield gpu
         for mig_index, part in listed or ():
             yield replace(
                 _device(library, part, index),
