@@ -62,6 +62,16 @@ class TestTheArticlesPair:
             searched(2000)
 
 
+def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() -> None:
+    def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+        if max(batches) > 60:
+            raise GpuOutOfMemoryError(0, gpus, batches)
+        return Measured(tuple(gpus), tuple(batches), sum(batches), 1.0, 1, (1.0,) * len(gpus))
+
+    with pytest.raises(GpumonError, match=r"memory runs out: .*; take a smaller batch"):
+        RatioSearch(train, PAIR, 200).search(most_runs=7)
+
+
 @pytest.mark.parametrize(("half_takes_s", "is_believed"), [(1.015, True), (1.025, False)])
 def test_a_gpu_that_was_clearly_slower_with_half_its_batch_is_judged_by_that_alone(
     half_takes_s: float, *, is_believed: bool
