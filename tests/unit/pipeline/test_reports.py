@@ -32,6 +32,15 @@ def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -
     assert (run.alive, run.step_ns) == (alive, s(0.02))
 
 
+@pytest.mark.parametrize(("said", "notes"), [("gross", 1), ("measured", 0)])
+def test_a_run_whose_waits_are_gross_is_told_of(said: str, notes: int) -> None:
+    run = run_state(loader={"input_wait": said})
+
+    report = report_of(monitor_state(runs=(run,)))
+
+    assert len([note for note in report.notes if f"of {run.run} are gross" in note]) == notes
+
+
 class TestAGpuThatIsLost:
     LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 
