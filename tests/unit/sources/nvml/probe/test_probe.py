@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pynvml
 import pytest
 
 from gpumon.sources.nvml.fields.table import (
@@ -166,6 +167,8 @@ class TestWhatDoesNotWork:
             (NO_PERMISSION, "not permitted for this user"),
             (FUNCTION_NOT_FOUND, "not in this driver"),
             (GPU_IS_LOST, "the GPU is lost"),
+            (pynvml.NVML_ERROR_IN_USE, "the GPU is in use by another program"),
+            (pynvml.NVML_ERROR_MEMORY, "the driver has too little memory"),
         ],
     )
     def test_is_told_with_the_code_and_in_words(
