@@ -73,7 +73,6 @@ def start_training(
                 "GPUMON_GPUS": str(gpu),
                 "GPUMON_RUN": name,
                 "OMP_NUM_THREADS": "1",
-                "XLA_FLAGS": "",  # whatever tests in this process save: this is timed
             },
             stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
