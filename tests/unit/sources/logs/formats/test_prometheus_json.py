@@ -82,6 +82,18 @@ class TestASeries:
         assert [sample.busy_ratio for sample in samples] == [0.1, 0.3]
         assert facts.skipped_lines == 1
 
+    def test_whose_labels_are_damaged_is_counted_and_the_others_are_read(self) -> None:
+        damaged = json.dumps(series([50], gpu="1")).replace('"gpu"', '"gpu')
+
+        samples, facts = read_log(
+            answer(series([10, 20], gpu="0"), series([70])).replace(
+                json.dumps(series([70])), damaged
+            )
+        )
+
+        assert [sample.busy_ratio for sample in samples] == [0.1, 0.2]
+        assert facts.skipped_lines > 0
+
     @pytest.mark.parametrize("moment", ["1e999", "-5", "null", "1e11"])
     def test_with_an_impossible_moment_is_counted(self, moment: str) -> None:
         text = answer(series([10, 20], gpu="0")).replace("1700000001", moment)

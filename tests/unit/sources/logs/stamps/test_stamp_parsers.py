@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
-from gpumon.sources.logs.stamps.stamp_parsers import parser_for
+from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, parser_for
 
 
 def ns(text: str, unit_ns: int = 1_000_000_000) -> int | None:
@@ -99,3 +99,14 @@ class TestABareNumber:
 class TestAClock:
     def test_says_nothing_of_a_date_beyond_the_calendar(self) -> None:
         assert LogClock(is_wall=True).iso(10**25) is None
+
+
+class TestATimeOfDay:
+    @pytest.mark.parametrize(("later", "hours"), [("08:30:00", 32.5), ("09:00:00", 9.0)])
+    def test_is_of_the_next_day_where_it_is_more_than_twelve_hours_less(
+        self, later: str, hours: float
+    ) -> None:
+        stamps = ClockStamps(is_elapsed=False)
+        stamps.parse("20:45:00")
+
+        assert stamps.parse(later) == hours * 3600 * 1_000_000_000
