@@ -194,6 +194,11 @@ class TestMemory:
 
         assert training.devices.samples_of(1) == [300] + [250] * 3
 
+    def test_that_just_holds_the_batch_will_do(self) -> None:
+        training = Training(0.0, 0.0).fit(balancer(max_samples=[300, 300]), steps=2)
+
+        assert training.counts() == (300, 300)
+
     def test_that_cannot_hold_the_batch_is_refused_before_the_first_step(self) -> None:
         training = Training(FAST, SLOW)
 

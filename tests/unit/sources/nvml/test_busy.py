@@ -70,6 +70,17 @@ class TestTheFirstLook:
         assert sample.end_ns == (START_US + 3 * STEP_US) * 1000
 
 
+class TestALaterLook:
+    def test_at_an_earlier_instant_lets_no_time_be_told_twice(self) -> None:
+        track = started()
+        (first,) = take(track, stamped(80))
+
+        track.start([], 0, NOW_NS)
+        (again,) = take(track, stamped(80, step_us=STEP_US + 50_000))
+
+        assert again.start_ns == first.end_ns
+
+
 class TestASample:
     def test_begins_where_the_one_before_ended(self) -> None:
         samples = take(started(), stamped(100, 30, 0))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
 from trainer_hooks.trainer_bench.measuring import (
     BenchStep,
@@ -14,7 +14,7 @@ from trainer_hooks.trainer_bench.measuring import (
     GpuOutOfMemoryError,
     Measured,
 )
-from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR, Session
+from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR, Session, best_ratio
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
 from trainer_hooks.trainer_bench.simulated_engine import SimulatedEngine
 
@@ -70,6 +70,15 @@ def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() ->
 
     with pytest.raises(GpumonError, match=r"memory runs out: .*; take a smaller batch"):
         RatioSearch(train, PAIR, 200).search(most_runs=7)
+
+
+def test_a_batch_of_one_sample_for_each_gpu_will_do_and_none_is_smaller() -> None:
+    def session(*batches: int) -> Session:
+        return Session(SimulatedEngine(), PAIR, batches, seconds=1, is_quiet=True)
+
+    assert best_ratio(session(1, 1)).fields["batches"] == [1, 1]
+    with pytest.raises(UsageError, match="leaves a GPU without a sample"):
+        best_ratio(session(1))
 
 
 @pytest.mark.parametrize(("half_takes_s", "is_believed"), [(1.015, True), (1.025, False)])

@@ -30,3 +30,9 @@ def test_no_batch_is_done_sooner_than_one_sample_less_than_was_seen_takes(
 
 def test_nothing_is_known_to_be_unbeatable_beyond_what_memory_holds() -> None:
     assert two_alike().unbeatable_seconds(401, ROOMS) == 0.0
+
+
+def test_a_gpu_whose_speed_has_changed_is_known_by_the_mean_of_what_came_since() -> None:
+    curve = SpeedCurve().with_seen(100, 9.0, tolerance=0.5).changed_to(100, 1.0)
+
+    assert curve.with_seen(100, 2.0, tolerance=0.5).seconds_of(100) == 1.5
