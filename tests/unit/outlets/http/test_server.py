@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,16 @@ from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
 from tests.serving import ask, dial, no_report, nothing_said, own_address, read_events, serving
+
+
+def test_its_limits_are_those_that_people_are_told() -> None:
+    page = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
+    told, limits = page.read_text(encoding="utf-8"), ServerLimits()
+
+    assert f"{limits.max_connections} connections, of which {limits.max_per_caller} a peer" in told
+    assert f"{limits.read_timeout_s:g} s for the head\nof a request" in told
+    assert f"{limits.write_timeout_s:g} s to take an answer" in told
+    assert f"Live pages are {limits.max_streams} in all" in told
 
 
 class TestEachAddress:
