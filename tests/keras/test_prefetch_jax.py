@@ -110,15 +110,22 @@ class TestDevices:
 
 class TestALoopOfOnesOwn:
     def test_is_tagged_with_the_wait_that_remains(self) -> None:
-        steps, wall = Sleeps(0.01), Sleeps()
+        fetches, steps, wall = Sleeps(0.03), Sleeps(0.01), Sleeps()
+
+        def source() -> Iterator[Any]:
+            for row in rows(12):
+                fetches()
+                yield row
+
+        list(prefetch_to_device(rows(1)))  # what JAX makes at its first transfer is no wait
         with stretch() as found, wall.around():
-            for _ in timed(prefetch_to_device(Source(rows(12), seconds=0.03))):
+            for _ in timed(prefetch_to_device(source())):
                 with phase("train_step"):
                     steps()
                 step()
 
         true_ns = wall.spent_ns - steps.spent_ns
-        assert true_ns < 12 * 25_000_000  # 30 ms a batch, of which the steps hide 10
+        assert true_ns < fetches.spent_ns - steps.spent_ns / 2  # the steps hide as much of it
         assert is_about(found[0].phase_ns["input_wait"], true_ns, steps=12)
 
 
