@@ -23,7 +23,7 @@ CAUSE_OF = {
     "callback": "callbacks",
 }
 AMOUNT_OF = {
-    "input": ("--steps", "105", "--latency-ms", "25"),
+    "input": ("--steps", "30", "--latency-ms", "90"),
     "checkpoint": ("--steps", "165", "--slow-seconds", "6"),
     "validation": ("--steps", "150", "--slow-seconds", "6"),
     "callback": ("--steps", "144", "--slow-seconds", "6"),
