@@ -7,19 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.patience import PATIENCE_S, wait_until
+from trainer_hooks.examples.busy_spans import BusySpans
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SETTLES_AFTER_S = 2.0
 """So much later all that has happened is told: a simulated GPU waits up to 1 s for lines of its
 file, the driver window that is then under way lasts 1/6 s, and the tests' daemons tick every 0.5 s.
 """
+LONG_STEP_S = 4.0
 
 
 class RunningDaemon:
@@ -29,6 +35,7 @@ class RunningDaemon:
     """
 
     process: subprocess.Popen[bytes]
+    settles_after_s = SETTLES_AFTER_S
 
     def __init__(
         self,
@@ -56,7 +63,7 @@ class RunningDaemon:
         self._words = (*words, *listen)
         self._wait_for_state = ready
 
-    def __enter__(self) -> RunningDaemon:
+    def __enter__(self) -> Self:
         with (self.folder / "daemon.log").open("w+") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gpumon", "serve", *self._words],
@@ -141,7 +148,9 @@ class RunningDaemon:
         def has_seen_it() -> bool:
             gpus = self.report()["gpus"]
             later_s: float = gpus[0]["observed_seconds"] - observed_s
-            return later_s > SETTLES_AFTER_S and not any(gpu["pending_seconds"] for gpu in gpus)
+            return later_s > self.settles_after_s and not any(
+                gpu["pending_seconds"] for gpu in gpus
+            )
 
         wait_until(has_seen_it, patience_s)
         return self.report()
@@ -158,3 +167,21 @@ class RunningDaemon:
 
         wait_until(looked, patience_s)
         return found[0]
+
+
+class FollowingDaemon(RunningDaemon):
+    """It follows the spans of trainings whose steps a busy machine may hold up for seconds.
+
+    In a file that has shown no span, one above a second is cut where its beginning was taken for
+    silence. So each GPU has had one of ``LONG_STEP_S`` before the daemon is there.
+    """
+
+    settles_after_s = SETTLES_AFTER_S + 1.25 * LONG_STEP_S
+
+    def __init__(self, folder: Path, *, gpus: int = 1) -> None:
+        self.spans = folder / "busy.jsonl"
+        end_ns = time.monotonic_ns()
+        for gpu in range(gpus):
+            with BusySpans(self.spans, gpu) as spans:
+                spans.note(end_ns - int(LONG_STEP_S * 1e9), end_ns)
+        super().__init__(folder, "--source", f"follow:{self.spans}", "--period", "0.5")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon
+from tests.daemon import FollowingDaemon
 from tests.processes import ending
 
 PATIENCE_S = 300
@@ -68,13 +68,12 @@ def training(
     """A training that something holds up, watched from its beginning to its end."""
     backend, slow = request.param
     folder = tmp_path_factory.mktemp(f"{backend}-{slow}")
-    spans = folder / "busy.jsonl"
-    with RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
-        result = train_and_die(daemon, backend, spans, "--slow", slow, *AMOUNT_OF[slow])
+    with FollowingDaemon(folder) as daemon:
+        result = train_and_die(daemon, backend, "--slow", slow, *AMOUNT_OF[slow])
         yield Training(backend, slow, result, daemon.settled_report())
 
 
-def train_and_die(daemon: RunningDaemon, backend: str, spans: Path, *words: str) -> dict[str, Any]:
+def train_and_die(daemon: FollowingDaemon, backend: str, *words: str) -> dict[str, Any]:
     """Train in a process of its own; what it said of it.
 
     Then it is killed: how long a framework takes to shut down, and a busy
@@ -83,7 +82,7 @@ def train_and_die(daemon: RunningDaemon, backend: str, spans: Path, *words: str)
     with (daemon.folder / "training.log").open("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "trainer_hooks.examples.keras_training",
-             "--spans", str(spans), *words],
+             "--spans", str(daemon.spans), *words],
             env={
                 **daemon.environ,
                 "KERAS_BACKEND": backend,
@@ -145,10 +144,9 @@ class TestATrainingOfSeveralStepsAnExecution:
     def test_loses_to_its_input_what_its_sleeps_took_and_says_that_this_is_an_estimate(
         self, tmp_path: Path
     ) -> None:
-        spans = tmp_path / "busy.jsonl"
         words = ("--slow", "input", "--steps", "120", "--latency-ms", "25")
-        with RunningDaemon(tmp_path, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
-            result = train_and_die(daemon, "jax", spans, *words, "--steps-per-execution", "10")
+        with FollowingDaemon(tmp_path) as daemon:
+            result = train_and_die(daemon, "jax", *words, "--steps-per-execution", "10")
             report = daemon.settled_report()
 
         (gpu,) = report["gpus"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon
+from tests.daemon import FollowingDaemon
 from tests.needs import missing
 from tests.processes import ending
 
@@ -44,13 +43,13 @@ def train_side_by_side(folder: Path, names: tuple[str, ...]) -> dict[str, Traini
     for name in names:
         if find_spec(MODULE.get(name, name)) is None:
             missing(f"{name} is not installed")
-    spans, logs = folder / "busy.jsonl", [folder / f"{name}.log" for name in names]
+    logs = [folder / f"{name}.log" for name in names]
     with (
-        RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon,
+        FollowingDaemon(folder, gpus=len(names)) as daemon,
         ExitStack() as stack,
     ):
         started = [
-            stack.enter_context(ending(start_training(name, gpu, spans, log, daemon.environ)))
+            stack.enter_context(ending(start_training(name, gpu, log, daemon)))
             for gpu, (name, log) in enumerate(zip(names, logs, strict=True))
         ]
         with ThreadPoolExecutor() as readers:
@@ -60,16 +59,16 @@ def train_side_by_side(folder: Path, names: tuple[str, ...]) -> dict[str, Traini
 
 
 def start_training(
-    name: str, gpu: int, spans: Path, log: Path, environ: Mapping[str, str]
+    name: str, gpu: int, log: Path, daemon: FollowingDaemon
 ) -> subprocess.Popen[str]:
     """One of the examples, on a simulated GPU, in a process of its own."""
     with log.open("w") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", f"trainer_hooks.examples.{name}_training",
-             "--spans", str(spans), "--gpu", str(gpu), "--steps", str(STEPS),
+             "--spans", str(daemon.spans), "--gpu", str(gpu), "--steps", str(STEPS),
              "--latency-ms", str(1000 * LATENCY_S)],
             env={
-                **environ,
+                **daemon.environ,
                 "GPUMON_GPUS": str(gpu),
                 "GPUMON_RUN": name,
                 "OMP_NUM_THREADS": "1",

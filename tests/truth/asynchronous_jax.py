@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from tests.daemon import RunningDaemon
+from tests.daemon import FollowingDaemon
 from tests.keras.builders_keras import FEATURES
 from tests.truth.keras_truth import Outcome, Row
 from tests.truth.numbered_batches import Batches, Store
@@ -138,11 +138,10 @@ def outcome_under_a_daemon(folder: Path) -> Outcome:
     Args:
         folder: For the daemon and the spans; must exist.
     """
-    spans = folder / "busy.jsonl"
-    with RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
+    with FollowingDaemon(folder) as daemon:
         os.environ["GPUMON_RUNTIME_DIR"] = str(daemon.runtime_dir)
         os.environ["GPUMON_GPUS"] = "0"
-        truth = train_asynchronously(spans, step_s=0.016, input_s=0.015)
+        truth = train_asynchronously(daemon.spans, step_s=0.016, input_s=0.015)
         report = daemon.settled_report()
     lost_s = report["gpus"][0]["idle_by_cause"].get("input_wait", 0.0)
     bound_s = max(0.10 * truth.idle_s, 0.001 * _STEPS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon import RunningDaemon
+from tests.daemon import FollowingDaemon
 from tests.imported_later import ImportedLater
 from tests.keras.conftest import framework, own_runtime_folder
 from tests.truth.keras_cells import BACKENDS, loaded_machine
@@ -29,10 +29,9 @@ def on(*backends: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningDaemon]:
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FollowingDaemon]:
     """A real daemon, for the ring of this very process and a simulated GPU."""
-    spans = tmp_path / "busy.jsonl"
-    with RunningDaemon(tmp_path, "--source", f"follow:{spans}", "--period", "0.5") as running:
+    with FollowingDaemon(tmp_path) as running:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(running.runtime_dir))
         monkeypatch.setenv("GPUMON_GPUS", "0")
         yield running
@@ -40,12 +39,10 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningD
 
 @on("jax")
 class TestAHostThatWaitsWhileTheDeviceIsBusy:
-    def test_loses_nothing_to_input(
-        self, backend: str, daemon: RunningDaemon, tmp_path: Path
-    ) -> None:
+    def test_loses_nothing_to_input(self, backend: str, daemon: FollowingDaemon) -> None:
         from tests.truth.asynchronous_jax import train_asynchronously
 
-        truth = train_asynchronously(tmp_path / "busy.jsonl", step_s=0.016, input_s=0.015)
+        truth = train_asynchronously(daemon.spans, step_s=0.016, input_s=0.015)
         gpu = daemon.settled_report()["gpus"][0]
 
         assert truth.host_waited_s > 3.5
