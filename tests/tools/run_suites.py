@@ -119,6 +119,7 @@ SUITES: Final = {
         ),
     ),
     "jax": _on("jax"),
+    "tensorflow": _on("tensorflow"),
     "torch": _on("torch"),
     "oldest-keras": (
         Part(
@@ -128,11 +129,10 @@ SUITES: Final = {
             rooms=("tests/keras",),
         ),
     ),
-    "tensorflow": _on("tensorflow"),
 }
-"""In the order in which they are started: what takes longest, and last what measures most waits.
+"""In the order in which they are started: what takes longest, but late what measures most waits.
 
-Those are not what a source slept where five tests want two cores: then ``base`` is over.
+Those are not what a source slept where five tests want two cores: then ``base`` is all but over.
 """
 BACKENDS: Final = {"oldest-keras": "jax"}
 """Of Keras, where it is not called as the environment."""

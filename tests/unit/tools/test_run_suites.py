@@ -55,7 +55,7 @@ class TestTheSuites:
 
         assert made["tensorflow"].lane is Lane.BESIDE
         assert [name for name, job in made.items() if job.lane is Lane.ALONE] == [
-            f"{name} alone" for name in ("base", "multi-gpu", "jax", "torch", "tensorflow")
+            f"{name} alone" for name in ("base", "multi-gpu", "jax", "tensorflow", "torch")
         ]
 
     def test_come_after_a_check_that_is_content(self) -> None:
