@@ -48,7 +48,7 @@ demo: .venv/.demo ## a starved training, then the same with prefetch, on a simul
 demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB once)
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
-test: tools .venv/.dev ## all tests; fetches the tools they need
+test: tools .venv/.made ## all tests; fetches the tools they need
 	@$(BIN)/python $(SUITES) $(if $(CHECK_COMES_FIRST),--check) $(if $(TORCH),,--without-torch) \
 		base multi-gpu $(ENVIRONMENTS) -- $(ARGS)
 
@@ -59,7 +59,7 @@ $(ENVIRONMENTS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one 
 test-multi-gpu: .venv-tensorflow/.dev
 	@.venv-tensorflow/bin/python $(SUITES) multi-gpu -- $(ARGS)
 
-check: .venv/.dev ## lint, format, types, import direction, layout
+check: $(if $(CHECK_COMES_FIRST),,.venv/.dev) ## lint, format, types, import direction, layout
 ifeq ($(CHECK_COMES_FIRST),)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -47,13 +47,8 @@ class RunningDaemon:
         self.folder = folder
         self.runtime_dir = folder / "run"
         self.environ = {
-            # No variable of this process': each is an option of the daemon. And trainings beside
-            # it are timed: they are compiled as their users' are.
-            **{
-                name: text
-                for name, text in os.environ.items()
-                if not name.startswith(("GPUMON_", "XLA_"))
-            },
+            # No variable of this process': each is an option of the daemon.
+            **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
             "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),

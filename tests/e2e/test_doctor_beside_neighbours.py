@@ -26,13 +26,14 @@ SOMEBODY = 54_321
 A_YEAR_AGO_S = time.time() - 365 * 86_400
 
 DEAD = """
-import os, sys
+import sys
 from pathlib import Path
 from gpumon.sources.system_clock import read_boot_id
-from tests.builders_ring import run_facts, sparse_ring
-for number in range(int(sys.argv[2])):
-    facts = run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
-    os.close(sparse_ring(Path(sys.argv[1]) / "phases", facts)._memory.descriptor)
+from tests.builders_ring import dead_rings, run_facts
+dead_rings(Path(sys.argv[1]) / "phases", (
+    run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
+    for number in range(int(sys.argv[2]))
+))
 """
 """So many rings whose lock nobody holds, made by whoever runs it."""
 

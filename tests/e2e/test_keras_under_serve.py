@@ -24,12 +24,12 @@ CAUSE_OF = {
 }
 AMOUNT_OF = {
     "input": ("--steps", "30", "--latency-ms", "90"),
-    "checkpoint": ("--steps", "165", "--slow-seconds", "6"),
-    "validation": ("--steps", "150", "--slow-seconds", "6"),
-    "callback": ("--steps", "144", "--slow-seconds", "6"),
+    "checkpoint": ("--steps", "105", "--slow-seconds", "12"),
+    "validation": ("--steps", "96", "--slow-seconds", "12"),
+    "callback": ("--steps", "96", "--slow-seconds", "12"),
 }
-"""About 45 ms of compute a step, and what is slow besides: twelve seconds, the input partly hidden
-where a backend fetches it while it computes."""
+"""About 45 ms of compute a step, and what is slow besides: twelve seconds, more than a busy machine
+takes to start; the input partly hidden where a backend fetches it while it computes."""
 
 
 class Training:

@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
-# What runs a few times need not run fast: a quarter of the time of tests on JAX is compiling.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
 
 
 @pytest.fixture(autouse=True)

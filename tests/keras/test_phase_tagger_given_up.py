@@ -27,13 +27,17 @@ STEPS = 4
 
 @pytest.fixture(autouse=True)
 def builders(framework: str) -> Iterator[None]:
-    """Keras is imported only where it is there; nothing is collected but where a test says so."""
+    """Keras is imported only where it is there; nothing is collected but where a test says so.
+
+    Nor is the framework itself looked through for it.
+    """
     from tests.keras import builders_keras
 
     globals()["b"] = builders_keras
-    gc.collect()
     gc.disable()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.enable()
 
 

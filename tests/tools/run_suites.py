@@ -44,6 +44,7 @@ TRAINING_ROOMS: Final = (
 Those that wait longest come first.
 """
 CHECK: Final = "check"
+BASE_FOLDER: Final = ".venv"
 MOST_LINES_OF_A_FAILURE: Final = 30
 NOTHING_ASKED_FOR: Final = 5
 """What pytest ends with where no test is left."""
@@ -76,7 +77,7 @@ class Part:
     @property
     def folder(self) -> str:
         """Of its environment."""
-        return f".venv-{self.environment}" if self.environment else ".venv"
+        return f"{BASE_FOLDER}-{self.environment}" if self.environment else BASE_FOLDER
 
 
 def _on(framework: str) -> tuple[Part, Part]:
@@ -152,7 +153,7 @@ def main(words: Sequence[str] | None = None) -> int:
     wanted = [name for name in SUITES if name in {*args.suites} - left_out]
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpumon-tests-") as folder:
-        jobs = list(jobs_of(wanted, for_pytest, with_check=args.check))
+        jobs = list(jobs_of(wanted, for_pytest, Path(folder), with_check=args.check))
         try:
             run_side_by_side(jobs, Path(folder))
         except KeyboardInterrupt:
@@ -174,15 +175,19 @@ def split_words(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return words[:at], words[at + 1 :]
 
 
-def jobs_of(suites: Sequence[str], for_pytest: Sequence[str], *, with_check: bool) -> Iterator[Job]:
-    """The programs to run, in the order in which they are printed."""
+def jobs_of(
+    suites: Sequence[str], for_pytest: Sequence[str], folder: Path, *, with_check: bool
+) -> Iterator[Job]:
+    """The programs to run, in the order in which they are printed; ``folder`` is theirs."""
     make = shlex.split(os.environ.get("MAKE", "make"))
     parts = [part for suite in suites for part in SUITES[suite]]
+    for environment in dict.fromkeys(part.folder for part in parts):
+        # What most tests need is made beside the first of the others.
+        lane = Lane.FIRST if environment == BASE_FOLDER else Lane.FETCHES
+        command = [*make, "--no-print-directory", f"{environment}/.dev"]
+        yield Job(name=environment, command=command, lane=lane, is_shown=False)
     if with_check:
-        yield Job(name=CHECK, command=[*make, CHECK], lane=Lane.FIRST)
-    for folder in dict.fromkeys(part.folder for part in parts if part.environment):
-        command = [*make, "--no-print-directory", f"{folder}/.dev"]
-        yield Job(name=folder, command=command, lane=Lane.FETCHES, is_shown=False)
+        yield Job(name=CHECK, command=[*make, CHECK], lane=Lane.FIRST, needs=(BASE_FOLDER,))
     for part in sorted(parts, key=lambda part: part.is_alone):
         # Lint and types leave a core to the demo, which mostly sleeps.
         comes_first = with_check and part.name == "base alone"
@@ -191,7 +196,7 @@ def jobs_of(suites: Sequence[str], for_pytest: Sequence[str], *, with_check: boo
             name=part.name,
             command=_pytest(part, for_pytest, is_checked=with_check),
             lane=Lane.FIRST if comes_first else lane,
-            variables=_variables(part),
+            variables=_variables(part, folder),
             needs=(part.folder,) if comes_first else (part.folder, CHECK),
         )
 
@@ -210,13 +215,24 @@ def _pytest(part: Part, for_pytest: Sequence[str], *, is_checked: bool) -> list[
     return [*words, *(() if names_some else part.rooms), *for_pytest]
 
 
-def _variables(part: Part) -> dict[str, str]:
+def _variables(part: Part, folder: Path) -> dict[str, str]:
     if not part.environment:
         return {}
     must_be_there = {"GPUMON_REQUIRE_KERAS": "1"} if os.environ.get("CI") else {}
     backend = BACKENDS.get(part.environment, part.environment)
+    # Half of the time of tests on JAX was compiling: they train the same few models over and over.
+    compiled_once = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
     # Threads of OpenMP wait by spinning, and here the cores are taken by other tests.
-    return {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", **must_be_there}
+    return {
+        "KERAS_BACKEND": backend,
+        "OMP_NUM_THREADS": "1",
+        **(compiled_once if backend == "jax" else {}),
+        **must_be_there,
+    }
 
 
 def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:
@@ -241,7 +257,7 @@ def table_of(jobs: Sequence[Job]) -> Iterator[str]:
             why = ", ".join(sorted(lost.intersection(job.needs)))
             yield f"{job.name:<44}  SKIPPED: {why} failed" if why else f"{job.name:<44}  SKIPPED"
             continue
-        tests = count_of_tests(job.said) if job.lane is not Lane.FETCHES else None
+        tests = count_of_tests(job.said) if job.is_shown else None
         failed = "" if job.code in (0, NOTHING_ASKED_FOR) else f"  FAILED ({job.code})"
         yield (
             f"{job.name:<20}{'' if tests is None else tests:>8}{job.took_s / 60:>9.1f}"

@@ -220,9 +220,9 @@ class _Printer:
         self._tell_who_is_waited_for()
 
     def _tell_who_is_waited_for(self) -> None:
-        """Where nothing runs but what is fetched, which may be gigabytes."""
+        """Where nothing is shown: what is fetched may be gigabytes."""
         running = [job for job in self._jobs if job.is_running]
-        if running and all(job.lane is Lane.FETCHES for job in running):
+        if running and not any(job.is_shown for job in running):
             if self._waited_for is not running[0]:
                 print(f"\nWaiting for {running[0].name} ...", flush=True)
             self._waited_for = running[0]

@@ -20,9 +20,11 @@ from tests.tools.run_suites import (
 )
 from tests.tools.side_by_side import Job, Lane
 
+FOLDER = Path("/tmp/of-a-run")
+
 
 def jobs(*suites: str, words: Sequence[str] = (), with_check: bool = False) -> dict[str, Job]:
-    made = jobs_of(suites or list(SUITES), words, with_check=with_check)
+    made = jobs_of(suites or list(SUITES), words, FOLDER, with_check=with_check)
     return {job.name: job for job in made}
 
 
@@ -43,8 +45,8 @@ class TestTheSuites:
     def test_wait_for_their_environments_and_these_for_nothing(self) -> None:
         made = jobs()
 
-        assert made["base"].needs == (".venv", "check")  # nobody makes these two here
-        assert ".venv" not in made
+        assert made["base"].needs == (".venv", "check")  # nobody runs the check here
+        assert made[".venv"].lane is Lane.FIRST
         for name in ("jax", "tensorflow", "torch", "oldest-keras"):
             assert made[f".venv-{name}"].lane is Lane.FETCHES
             assert made[name].needs == (f".venv-{name}", "check")
@@ -62,6 +64,7 @@ class TestTheSuites:
         made = jobs("base", with_check=True)
 
         assert made["check"].lane is made["base alone"].lane is Lane.FIRST
+        assert made["check"].needs == (".venv",)
         assert "check" in made["base"].needs
         assert "check" not in made["base alone"].needs
         assert any(word.endswith("/tests/test_*.py") for word in made["base"].command)
@@ -80,7 +83,10 @@ class TestTheSuites:
 
     def test_must_have_their_framework_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CI", raising=False)
-        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax", "OMP_NUM_THREADS": "1"}
+        assert jobs()["tensorflow"].variables == {
+            "KERAS_BACKEND": "tensorflow",
+            "OMP_NUM_THREADS": "1",
+        }
 
         monkeypatch.setenv("CI", "true")
         variables = {
@@ -89,6 +95,19 @@ class TestTheSuites:
             "GPUMON_REQUIRE_KERAS": "1",
         }
         assert jobs()["torch"].variables == variables
+
+    def test_on_jax_compile_once_for_all_of_them(self) -> None:
+        made = jobs()
+        compiled = {
+            name: job.variables["JAX_COMPILATION_CACHE_DIR"]
+            for name, job in made.items()
+            if "JAX_COMPILATION_CACHE_DIR" in job.variables
+        }
+
+        assert made["oldest-keras"].variables["KERAS_BACKEND"] == "jax"
+        assert compiled == dict.fromkeys(
+            ["jax", "oldest-keras", "jax alone"], str(FOLDER / "compiled")
+        )
 
 
 class TestTheCode:
@@ -114,7 +133,7 @@ class TestTheCode:
     @pytest.mark.parametrize(("in_ci", "code"), [(False, 0), (True, 1)])
     def test_is_bad_without_an_environment_only_in_ci(self, in_ci: bool, code: int) -> None:
         made = jobs("base", "jax")
-        for name, ends in {".venv-jax": 2, "base": 0, "base alone": 0}.items():
+        for name, ends in {".venv": 0, ".venv-jax": 2, "base": 0, "base alone": 0}.items():
             ended(made[name], ends)
         for name in ("jax", "jax alone"):
             ended(made[name], None)
@@ -136,6 +155,7 @@ class TestTheTable:
         made = jobs("base", "jax")
         ended(made["base"], 1, "= 1 failed, 96 passed, 1 skipped in 455.36s (0:07:35) =", tmp_path)
         ended(made["base alone"], 0, "= 3 passed, 9 deselected in 60.09s (0:01:00) =", tmp_path)
+        ended(made[".venv"], 0)
         ended(made[".venv-jax"], 2, "no network", tmp_path)
         for name in ("jax", "jax alone"):
             ended(made[name], None)
@@ -144,6 +164,7 @@ class TestTheTable:
 
         assert lines == [
             "suite tests minutes from",
+            ".venv 0.0 0.0",
             ".venv-jax 0.0 0.0 FAILED (2)",
             "base 98 0.0 0.0 FAILED (1)",
             "jax SKIPPED: .venv-jax failed",
