@@ -21,6 +21,7 @@ from gpumon.core.ring.format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
+from gpumon.core.ring.runtime_paths import ring_name
 from tests.processes import ending
 from trainer_hooks.ring.ring_file import RingFolder, RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -71,8 +72,7 @@ class WrittenRing:
 
 def sparse_ring(phases: Path, facts: RunFacts) -> RingWriter:
     """A ring as its writer makes it, whose lock this process holds, but without its 2 MB."""
-    path = phases / f"{facts.pid}-{facts.started_ns}.ring"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    path, descriptor = _file_of(phases, facts)
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     os.ftruncate(descriptor, RING_BYTES)
     return _begun(path, mmap.mmap(descriptor, RING_BYTES), descriptor, facts)
@@ -81,12 +81,16 @@ def sparse_ring(phases: Path, facts: RunFacts) -> RingWriter:
 def dead_rings(phases: Path, runs: Iterable[RunFacts]) -> None:
     """Rings as processes leave them that end at once; not mapped each, which takes milliseconds."""
     for facts in runs:
-        path = phases / f"{facts.pid}-{facts.started_ns}.ring"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        path, descriptor = _file_of(phases, facts)
         writer = _begun(path, mmap.mmap(-1, RING_BYTES), descriptor, facts)
         os.write(descriptor, writer._memory.data[: 2 * PAGE_BYTES])
         os.ftruncate(descriptor, RING_BYTES)
         os.close(descriptor)
+
+
+def _file_of(phases: Path, facts: RunFacts) -> tuple[Path, int]:
+    path = phases / ring_name(facts.pid, facts.started_ns)
+    return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def _begun(path: Path, data: mmap.mmap, descriptor: int, facts: RunFacts) -> RingWriter:

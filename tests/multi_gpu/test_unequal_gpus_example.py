@@ -18,10 +18,9 @@ from tests.processes import ending
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INTERRUPTIBLE = """
-import signal
+import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from trainer_hooks.examples.unequal_gpus import main
-raise SystemExit(main())
+runpy.run_module("trainer_hooks.examples.unequal_gpus", run_name="__main__")
 """
 
 example: Any = ImportedLater("trainer_hooks.examples.unequal_gpus")
