@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trainer_hooks.taps.phase_machine import PhaseMachine
-from trainer_hooks.taps.tap import StepListener, Tap, make_tap
+from trainer_hooks.taps.tap import StepListener, Tap
 
 PATIENCE_BATCHES: Final = 3
 """Batches that callbacks hear of before one must have passed the tap."""
@@ -102,3 +102,24 @@ class ProbedTap:
             "checkpoint, validation and between_epochs are told apart, but the wait for input "
             "and the step are both 'other'"
         )
+
+
+def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401
+    """The tap of a backend; ``None`` where there is none for it.
+
+    Raises:
+        ImportError: The backend is another one than Keras runs on.
+    """
+    if backend == "jax":
+        from trainer_hooks.taps.jax import JaxTap
+
+        return JaxTap(model, listener)
+    if backend == "tensorflow":
+        from trainer_hooks.taps.tensorflow.tap import TensorflowTap
+
+        return TensorflowTap(model, listener)
+    if backend == "torch":
+        from trainer_hooks.taps.torch import TorchTap
+
+        return TorchTap(model, listener)
+    return None

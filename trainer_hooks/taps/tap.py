@@ -1,4 +1,4 @@
-"""What sits around the steps of a Keras model: one tap for each backend, and whom it tells."""
+"""What sits around the steps of a Keras model, whatever the backend, and whom it tells."""
 
 from __future__ import annotations
 
@@ -105,24 +105,3 @@ def say_that_the_wait_is_gross() -> None:
     writer = process_ring().writer
     if writer is not None:
         describe_run(loader={**writer.facts.loader, INPUT_WAIT_FACT: GROSS})
-
-
-def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401
-    """The tap of a backend; ``None`` where there is none for it.
-
-    Raises:
-        ImportError: The backend is another one than Keras runs on.
-    """
-    if backend == "jax":
-        from trainer_hooks.taps.jax import JaxTap
-
-        return JaxTap(model, listener)
-    if backend == "tensorflow":
-        from trainer_hooks.taps.tensorflow.tap import TensorflowTap
-
-        return TensorflowTap(model, listener)
-    if backend == "torch":
-        from trainer_hooks.taps.torch import TorchTap
-
-        return TorchTap(model, listener)
-    return None
