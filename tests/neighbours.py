@@ -25,10 +25,11 @@ def become(uid: int = NOBODY, imports: str = "trainer_hooks") -> str:
 
     Args:
         uid: Who; his group has the same number.
-        imports: What it must have loaded before, since he may not enter the checkout.
+        imports: What it must have loaded before, since he may not enter the checkout, nor, where
+            that lies in the superuser's home, the folder of this Python.
     """
     leave = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})"
-    return f"import os, encodings.ascii, {imports}; {leave}\n"
+    return f"import os, encodings.ascii, encodings.idna, {imports}; {leave}\n"
 
 
 @contextmanager

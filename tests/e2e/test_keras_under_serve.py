@@ -110,7 +110,10 @@ class TestAKerasTrainingThatSomethingHoldsUp:
         assert training.gpu["verdict"] == verdict
 
     def test_is_told_first_what_that_was(self, training: Training) -> None:
-        assert training.advice[0]["cause"] == training.cause
+        """Beside how long it took to start, which is up to how busy this machine is."""
+        causes = [advice["cause"] for advice in training.advice]
+
+        assert next(cause for cause in causes if cause != "start_up") == training.cause
 
     def test_lost_to_it_what_its_sleeps_took_while_nothing_was_computed(
         self, training: Training

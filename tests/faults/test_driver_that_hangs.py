@@ -48,6 +48,7 @@ class Watch:
             )
         )
         self.state = self.tick()
+        wait_until(lambda: len(self.tick().gpus) == fake.control.gpu_count)
 
     def tick(self, count: int = 1) -> MonitorState:
         for _ in range(count):
