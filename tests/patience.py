@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean
 from types import FrameType
 from typing import Final
 
@@ -32,6 +34,20 @@ def until(
 def wait_until(met: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Return as soon as ``met()`` is true; fail if it is not in time."""
     assert until(met, patience_s, every_s=0.05), "it did not happen in time"
+
+
+def held_up_ns() -> int:
+    """How long this thread was ready to run and had no processor so far, by the kernel's account.
+
+    That is what a busy machine adds to whatever is timed here, and no hook's doing.
+    """
+    _, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    return int(waited_ns)
+
+
+def lateness_ns(spans_ns: Sequence[tuple[int, int]], asked_s: float) -> float:
+    """By how much sleeps took longer than was asked, in the mean: so late a busy machine is."""
+    return max(0.0, mean(end - start for start, end in spans_ns) - asked_s * 1e9)
 
 
 class HangError(BaseException):

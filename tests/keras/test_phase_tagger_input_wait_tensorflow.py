@@ -9,15 +9,20 @@ import pytest
 
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
+from tests.patience import lateness_ns
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
+COMPUTE_S = 0.005
 
 
 class TestTheWaitForInput:
-    def gaps_and_waits_ns(self, source: str, seconds: float) -> tuple[list[int], list[int]]:
-        """From a batch's callbacks to its compute, and what was told of the fetch between."""
-        make, compute = t.SOURCES[source], t.noting_compute(0.005)
+    def gaps_and_waits_ns(self, source: str, seconds: float) -> tuple[list[int], list[int], float]:
+        """From a batch's callbacks to its compute, and what was told of the fetch between.
+
+        And by how much the computes, which sleep, were late: as late is a busy machine with all.
+        """
+        make, compute = t.SOURCES[source], t.noting_compute(COMPUTE_S)
         model, hook, notes = b.small_model(compute), b.tagger(), t.BatchNotes()
         model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=t.STEPS)
         compute.spans_ns.clear()
@@ -30,7 +35,8 @@ class TestTheWaitForInput:
             computes[0] - begun_ns
             for begun_ns, computes in zip(notes.begun_ns, compute.spans_ns, strict=True)
         ]
-        return gaps_ns[1:], t.waits_told_ns()[before + 1 :]
+        late_ns = lateness_ns(compute.spans_ns, COMPUTE_S)
+        return gaps_ns[1:], t.waits_told_ns()[before + 1 :], late_ns
 
     @pytest.mark.parametrize(
         ("source", "seconds"),
@@ -44,14 +50,14 @@ class TestTheWaitForInput:
         ],
     )
     def test_is_what_the_compute_had_to_wait(self, source: str, seconds: float) -> None:
-        fast_gaps_ns, fast_waits_ns = self.gaps_and_waits_ns(source, 0.0)
-        gaps_ns, waits_ns = self.gaps_and_waits_ns(source, seconds)
+        fast_gaps_ns, fast_waits_ns, _ = self.gaps_and_waits_ns(source, 0.0)
+        gaps_ns, waits_ns, late_ns = self.gaps_and_waits_ns(source, seconds)
 
         rest_ns = median(gap - wait for gap, wait in zip(fast_gaps_ns, fast_waits_ns, strict=True))
         true_ns = [gap - rest_ns for gap in gaps_ns]
         errors_ns = [wait - true for wait, true in zip(waits_ns, true_ns, strict=True)]
         assert mean(true_ns) > 10 * MS
-        assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10)
+        assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
 
     @pytest.mark.parametrize(
         "compiled",

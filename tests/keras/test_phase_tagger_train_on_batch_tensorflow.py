@@ -14,7 +14,6 @@ from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_tensorflow
-MS = 1_000_000
 STEPS, EPOCHS, COMPUTE_S = 8, 2, 0.02
 
 
@@ -97,4 +96,4 @@ class TestTrainingOnABatchInACallback:
         assert told == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(told)
         spent_ns = sum(end - start for start, end in aside.spans_ns)
         assert b.phase_ns()["callbacks"] == pytest.approx(spent_ns, rel=0.15)
-        assert b.phase_ns()["input_wait"] < EPOCHS * STEPS * 5 * MS
+        assert b.phase_ns()["input_wait"] < spent_ns / 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import Stretch, Waits, is_about
+from tests.loops.builders_loops import Stretch, Waits, finds_wait
 
 BATCHES, EPOCHS, VALIDATED = 12, 2, 5
 
@@ -34,9 +34,7 @@ class PhasesOfATrainer:
         waits = training.waits
 
         assert waits.fetches == EPOCHS * (BATCHES + VALIDATED)
-        assert is_about(
-            training.seen.phase_ns["input_wait"], waits.input_wait_ns, steps=waits.fetches
-        )
+        assert finds_wait(training.seen, waits.input_wait_ns, steps=waits.fetches)
 
     @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
     def test_so_is(self, training: Training, phase: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Waits, is_about, stretch
+from tests.loops.builders_loops import RingSays, Waits, finds_wait, stretch
 from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
@@ -62,7 +62,7 @@ class TestAnEvaluationOutsideOfTraining:
         told_ns = found[0].phase_ns
         assert told_ns["validation"] >= waits.validation_step.spent_ns
         waited_ns = waits.validation_fetch.spent_ns - fetched_ns
-        assert is_about(told_ns["input_wait"], waited_ns, steps=4)
+        assert finds_wait(found[0], waited_ns, steps=4)
         assert (found[0].after.present, found[0].after.mode) == ("other", 0)
 
     def test_is_told_as_predict_where_it_predicts(self, b: Any, tmp_path: Path) -> None:

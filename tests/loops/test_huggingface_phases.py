@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Waits, is_about, own_ring, stretch
+from tests.loops.builders_loops import RingSays, Waits, finds_wait, own_ring, stretch
 from tests.loops.phases_of_a_trainer import (
     BATCHES,
     VALIDATED,
@@ -75,7 +75,7 @@ class TestSteps:
 
         assert found[0].after.steps == trainer.state.global_step == 3
         assert found[0].after.samples == 12 * b.BATCH
-        assert is_about(found[0].phase_ns["input_wait"], waits.fetch.spent_ns, steps=12)
+        assert finds_wait(found[0], waits.fetch.spent_ns, steps=12)
 
     def test_are_counted_of_the_part_that_is_resumed(self, b: Any, tmp_path: Path) -> None:
         saving = {"save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Waits, is_about, own_ring, stretch
+from tests.loops.builders_loops import RingSays, Waits, finds_wait, own_ring, stretch
 from tests.loops.phases_of_a_trainer import (
     BATCHES,
     VALIDATED,
@@ -148,7 +148,7 @@ class TestSteps:
             b.trainer(pl, tmp_path, tagger(), max_epochs=1).fit(model, b.loader(8, waits.fetch))
 
         assert found[0].after.steps == 8
-        assert is_about(found[0].phase_ns["input_wait"], waits.fetch.spent_ns, steps=8)
+        assert finds_wait(found[0], waits.fetch.spent_ns, steps=8)
 
 
 class TestOutsideOfFit:
@@ -160,7 +160,7 @@ class TestOutsideOfFit:
             )
 
         assert found[0].phase_ns["validation"] >= waits.validation_step.spent_ns
-        assert is_about(found[0].phase_ns["input_wait"], waits.validation_fetch.spent_ns, steps=5)
+        assert finds_wait(found[0], waits.validation_fetch.spent_ns, steps=5)
         assert (found[0].after.present, found[0].after.steps) == ("other", 0)
 
     def test_predicting_is_predict(self, b: Any, pl: Any, tmp_path: Path) -> None:
