@@ -1,4 +1,4 @@
-"""What gpumon itself left in files, and somebody changed: recordings, and the state for dstat."""
+"""What gpumon itself left in files, and somebody changed: recordings, reports, dstat's state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -31,6 +31,7 @@ from tests.patience import no_hang
 _CI_SECONDS = 5.0
 _MOST_GROWTH_KIB = 32_768
 _RECORDINGS = sorted((Path(__file__).parents[1] / "recordings").glob("*.gpumon"))
+_LOGS = Path(__file__).parents[1] / "logs" / "samples"
 _JUNK: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 7, 1 << 53, 1 << 62, 1 << 63, 1 << 64, -(1 << 62), 1e308, -0.5,
     0.999, 5e-324, "", "0", "0:1", "é" * 9, "x" * 4_000, "\x1b[31m", "\ud800", [], {}, [[]],
@@ -46,6 +47,15 @@ class TestARecording:
     @pytest.mark.soak
     def test_is_so_for_minutes(self, tmp_path: Path) -> None:
         fuzz_recordings(Fuzz(tmp_path, SOAK_SECONDS))
+
+
+class TestASavedReport:
+    def test_is_shown_or_refused_with_a_sentence(self, tmp_path: Path) -> None:
+        fuzz_saved_reports(Fuzz(tmp_path, _CI_SECONDS))
+
+    @pytest.mark.soak
+    def test_is_so_for_minutes(self, tmp_path: Path) -> None:
+        fuzz_saved_reports(Fuzz(tmp_path, SOAK_SECONDS))
 
 
 class TestAStateFile:
@@ -133,6 +143,41 @@ def lied(random: Random, document: Any) -> Any:
     return changed
 
 
+def fuzz_saved_reports(fuzz: Fuzz) -> None:
+    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
+    for case in fuzz.cases():
+        with case:
+            random, one, whole = case.random, case.folder / "one.json", case.folder / "two.json"
+            one.write_bytes(case.tries(a_saved_report(random)))
+            whole.write_bytes(saved("analyze", _LOGS / "wide_csv--plain.csv"))
+            compared = random.choice(((), (one, whole), (whole, one)))
+            files = ("--compare", *map(str, compared)) if compared else (str(one),)
+            as_json = ("--json",) if random.random() < 0.5 else ()
+            with no_hang():
+                code, out, err = said("report", *files, *as_json)
+            check_said(code, out, err)
+            assert out.replace("\n", "").isprintable()
+            if as_json and out:
+                parsed(out)
+        if fuzz.spent > 0.3:
+            growth.warm()
+    growth.check()
+
+
+@cache
+def saved(command: str, path: Path) -> bytes:
+    """The report that it makes of that file."""
+    code, out, _ = said(command, str(path), "--json")
+    assert code == 0
+    return out.encode()
+
+
+def a_saved_report(random: Random) -> bytes:
+    made_of = random.choice([*_RECORDINGS, _LOGS / "nvidia_smi_dmon--csv.txt"])
+    raw = saved("replay" if made_of in _RECORDINGS else "analyze", made_of)
+    return with_damage(random, raw, ("gpus", "gpus", "gpus", "runs", "advice"))
+
+
 def fuzz_state_files(fuzz: Fuzz) -> None:
     growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
     for case in fuzz.cases():
@@ -162,11 +207,16 @@ def check_complaints(err: str) -> None:
 
 
 def a_state(random: Random, raw: bytes) -> bytes:
+    return with_damage(random, raw, ("gpus",) * 4)
+
+
+def with_damage(random: Random, raw: bytes, often: Sequence[str]) -> bytes:
+    """The bytes of a document damaged, or lies in its fields, in some of them more often."""
     if random.random() < 0.3:
         return mutated(random, raw, BYTES)
-    state = json.loads(raw)
+    document = json.loads(raw)
     for _ in range(random.choice((1, 1, 4))):
-        at = random.choice((*state, "gpus", "gpus", "gpus", "gpus"))
-        if at in state:
-            state[at] = lied(random, state[at])
-    return json.dumps(state).encode()
+        at = random.choice((*document, *often))
+        if at in document:
+            document[at] = lied(random, document[at])
+    return json.dumps(document).encode()

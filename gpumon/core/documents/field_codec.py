@@ -30,6 +30,8 @@ from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 
 _MOST_TEXT: Final = 4_096
 """Characters of one text that gpumon keeps for itself."""
+_MOST_SENTENCES: Final = 1 << 16
+"""Characters of all that gpumon says of one thing; it never has so much to say."""
 _MOST_WHOLE: Final = 1 << 62
 """Beyond it no whole number is read: neither stamps nor bytes reach that far."""
 _MOST_ITEMS: Final = 1 << 16
@@ -288,8 +290,8 @@ KEPT: Final = Style(in_seconds=False, tells_none=False, text=Ways(bounded, text)
 """For gpumon alone: nothing is lost, and what need not be said is not."""
 TOLD: Final = Style(in_seconds=True, tells_none=True, text=shown(MAX_LABEL_LENGTH))
 """For whoever asks: in base units, with every field, and safe to show."""
-OURS: Final = TOLD._replace(text=Ways(_as_it_is, _any_text))
-"""The same, of sentences that gpumon made."""
+OURS: Final = TOLD._replace(text=Ways(_as_it_is, shown(_MOST_SENTENCES).read))
+"""The same, of sentences that gpumon made: they are safe as they are, until a file has them."""
 
 _PLAIN: Final[Mapping[object, Ways]] = {
     int: Ways(_as_it_is, whole),

@@ -235,6 +235,8 @@ def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
 
 def _decode_verdict(gpu: Mapping[str, Any], totals: GpuTotals) -> Verdict:
     verdict, in_use_ns = _VERDICT.decode(gpu), totals.in_use_ns
+    if verdict.name.is_judged and totals.after_first_batch.in_use_ns <= 0:
+        raise MalformedError("a verdict on no time in use")
     if not in_use_ns:
         return verdict._replace(lost_ratio=None, starved_ratio=None, coverage_ratio=None)
     if None in (verdict.starved_ratio, verdict.coverage_ratio, gpu.get("lost_ratio", 0.0)):

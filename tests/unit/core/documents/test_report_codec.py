@@ -237,6 +237,35 @@ class TestTheWayBack:
         with pytest.raises(UsageError, match="not a valid"):
             decode_report(damaged)
 
+    @pytest.mark.parametrize(
+        "verdict", ["healthy", "starved", "stalled", "starvation_suspected", "partial"]
+    )
+    @pytest.mark.parametrize(
+        ("in_use_s", "first_wait_s"), [(0, 0), (20, 20), (20, 30)],
+        ids=["none", "the first batch alone", "less than the first batch"],
+    )  # fmt: skip
+    def test_refuses_a_verdict_on_no_time_in_use(
+        self, verdict: str, in_use_s: int, first_wait_s: int
+    ) -> None:
+        damaged = document()
+        damaged["gpus"][0] |= {
+            "verdict": verdict,
+            "in_use_seconds": in_use_s,
+            "first_input_wait_seconds": first_wait_s,
+        }
+
+        with pytest.raises(UsageError, match="not a valid"):
+            decode_report(damaged)
+
+    @pytest.mark.parametrize("field", ["text", "evidence"])
+    def test_is_safe_to_print_whatever_somebody_made_of_an_advice(self, field: str) -> None:
+        written = document()
+        written["advice"][0][field] = "prefetch\x1b[31m more\ud800"
+
+        advice = decode_report(written).advice[0]
+
+        assert getattr(advice, field) == "prefetch\ufffd[31m more\ufffd"
+
 
 def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it() -> None:
     pace = RunPace(run="a\x1b", steps=500, wall_ns=60_000_000_000)
