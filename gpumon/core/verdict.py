@@ -31,11 +31,16 @@ class VerdictName(str, Enum):
 
 
 class Severity(str, Enum):
-    """How much of the in-use time is lost."""
+    """How much of the in-use time is lost, or how bad a trouble is; the gravest last."""
 
     NONE = "none"
     MODERATE = "moderate"
     HIGH = "high"
+
+    @property
+    def gravity(self) -> int:
+        """The higher, the graver."""
+        return [*Severity].index(self)
 
 
 class Pattern(str, Enum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.core.board.driver_codes import CAN_WAIT, OF_PROGRAMS, SLOWDOWNS, xid_text
@@ -22,7 +23,6 @@ from gpumon.core.wording import in_percent
 UNCORRECTED: Final = "uncorrected"
 """The reason of a trouble with memory errors."""
 
-_SEVERITIES: Final = (Severity.HIGH, Severity.MODERATE, Severity.NONE)
 _RESET: Final = (
     "trust no result of that time; end what uses the GPU and reset it (nvidia-smi --gpu-reset), or "
     "reboot; if it comes back, have the board replaced"
@@ -257,7 +257,7 @@ def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[
 
 def worst(troubles: Sequence[Trouble]) -> Severity:
     """The greatest severity among them; none where there is none."""
-    return min((one.severity for one in troubles), key=_SEVERITIES.index, default=Severity.NONE)
+    return max((one.severity for one in troubles), key=attrgetter("gravity"), default=Severity.NONE)
 
 
 def _xid(xid: int, count: int, last_ns: int | None, now_ns: int) -> Trouble:
@@ -303,5 +303,5 @@ def _place(trouble: Trouble) -> tuple[int, int, int, int]:
     kinds = [*TroubleKind]
     newest = 0 if trouble.last_ns is None else -trouble.last_ns
     return (
-        _SEVERITIES.index(trouble.severity), kinds.index(trouble.kind), newest, trouble.code or 0,
+        -trouble.severity.gravity, kinds.index(trouble.kind), newest, trouble.code or 0,
     )  # fmt: skip

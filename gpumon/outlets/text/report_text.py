@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from gpumon.core.board.troubles import worst
@@ -77,7 +78,7 @@ def _headline(report: Report, style: TextStyle) -> str:
     gpu = main_gpu(report.gpus)
     broken = worst([trouble for one in report.gpus for trouble in one.troubles])
     lost = gpu.verdict.severity if gpu is not None else Severity.NONE
-    severity = max(broken, lost, key=[*_COLOUR].index)
+    severity = max(broken, lost, key=attrgetter("gravity"))
     verdict, *more = _labelled("Verdict:", capital(verdict_line(report)))
     colour = _COLOUR[severity]
     return "\n".join(

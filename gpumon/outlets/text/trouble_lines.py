@@ -16,7 +16,6 @@ from gpumon.outlets.text.style import bullets
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
 _MOST_PARAGRAPHS: Final = 12
-_GRAVEST: Final = (Severity.HIGH, Severity.MODERATE, Severity.NONE)
 _SHORT_UUID: Final = 13
 """``GPU-8f1c2a3b`` and the mark of a cut."""
 
@@ -82,7 +81,7 @@ def troubles_block(report: Report) -> str:
         for trouble in gpu.troubles:
             told = alike.setdefault((trouble.text, trouble.times), _Told([], [trouble]))
             told.gpus.append(gpu)
-    in_order = sorted(alike.values(), key=lambda one: _GRAVEST.index(one.troubles[0].severity))
+    in_order = sorted(alike.values(), key=lambda one: -one.troubles[0].severity.gravity)
     said = [_paragraph(one, report) for one in in_order]
     if len(said) > _MOST_PARAGRAPHS:
         said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
