@@ -6,22 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.report.report import GpuReport, LogFinding, Report, Sampling, judged
+from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time
-
-
-@rule(
-    "sampling_too_coarse",
-    RuleKind.FINDING,
-    says="a log has too few samples to show the pauses of a training",
-    evidence="The time between two samples of a GPU, as it was for most of the log.",
-    thresholds=("log.coarse_from_ns",),
-)
-def is_too_coarse(sampling: Sampling, settings: DetectorSettings) -> bool:
-    """Whether samples are too far apart for the pauses of a training."""
-    return sampling.period_ns >= settings.log.coarse_from_ns
 
 
 @rule(
@@ -165,7 +153,7 @@ def _held(report: Report) -> Iterator[LogFinding]:
 
 def _coarse(report: Report) -> Iterator[LogFinding]:
     sampling = report.sampling
-    if sampling is None or not is_too_coarse(sampling, DEFAULT_SETTINGS):
+    if sampling is None or not sampling.is_coarse:
         return
     pause = in_time(sampling.shortest_visible_pause_ns)
     yield LogFinding(

@@ -16,11 +16,11 @@ from gpumon.core.judge.log_findings import (
     all_pause_together,
     idles_beside_peer,
     is_memory_held,
-    is_too_coarse,
 )
 from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.verdict_rules import VERDICT_RULES
 from gpumon.core.report.job_balance import is_unequal
+from gpumon.core.report.report import is_too_coarse
 from gpumon.core.settings.rule import rule_of
 from gpumon.core.time.starved_flag import is_starved_now
 

@@ -13,6 +13,7 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 
@@ -86,6 +87,18 @@ class Sampling(NamedTuple):
     is_coarse: bool
 
 
+@rule(
+    "sampling_too_coarse",
+    RuleKind.FINDING,
+    says="a log has too few samples to show the pauses of a training",
+    evidence="The time between two samples of a GPU, as it was for most of the log.",
+    thresholds=("log.coarse_from_ns",),
+)
+def is_too_coarse(period_ns: int, settings: DetectorSettings) -> bool:
+    """Whether samples that far apart are too few for the pauses of a training."""
+    return period_ns >= settings.log.coarse_from_ns
+
+
 def sampling_of(period_ns: int, settings: DetectorSettings = DEFAULT_SETTINGS) -> Sampling:
     """What a log of that period can show.
 
@@ -103,7 +116,7 @@ def sampling_of(period_ns: int, settings: DetectorSettings = DEFAULT_SETTINGS) -
     return Sampling(
         period_ns=period_ns,
         shortest_visible_pause_ns=2 * period_ns,
-        is_coarse=period_ns >= settings.log.coarse_from_ns,
+        is_coarse=is_too_coarse(period_ns, settings),
     )
 
 

@@ -18,7 +18,7 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance
-from gpumon.core.report.report import GpuReport, sampling_of
+from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
@@ -77,7 +77,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "all_pause_together": [(ALWAYS_TOGETHER,)],
     "idle_beside_peer": [(s(50), s(100))],
     "memory_held": [(HeldMemory(s(9_000), s(9_000), 8 << 30),)],
-    "sampling_too_coarse": [(sampling_of(s(60)),)],
+    "sampling_too_coarse": [(s(60),)],
     "worth_a_change": [
         (reported(STARVES), IdleCause.INPUT_WAIT),
         (reported(STARVES), IdleCause.START_UP),
