@@ -246,8 +246,8 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """Two reports, in what they are not alike, and what was gained, for machines."""
     from gpumon.core.judge.run_pace import pairs_of
+    from gpumon.core.judge.speedup import speedup
     from gpumon.core.judge.unlike import unlike
-    from gpumon.outlets.text.comparison import speedup
 
     pairs = pairs_of(before, after)
     runs = [

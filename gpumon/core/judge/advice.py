@@ -19,6 +19,7 @@ from gpumon.core.judge.advice_texts import (
 from gpumon.core.judge.fill_texts import under_filled_advice
 from gpumon.core.judge.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.judge.pause_texts import promises_speed
+from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
@@ -48,19 +49,6 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     found = [_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss]
     beside = (_late_first_batch(gpus), under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
     return (*found, *(advice for advice in beside if advice is not None))
-
-
-def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
-    """How many times faster work can become at most, when time lost to one cause is won back.
-
-    Infinite only where all time was lost, which a GPU in use never does;
-    then, and without any time in use, 1 is all that can be promised.
-
-    >>> speedup_upper_bound(100, 50)
-    2.0
-    """
-    left_ns = in_use_ns - lost_ns
-    return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0
 
 
 def _advice_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon.core.join.batch_shares import simple_ratios
+from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, JobKey, RunReport
@@ -42,8 +43,8 @@ def imbalance_bound(waiting: Sequence[GpuReport], runs: Sequence[RunReport]) -> 
         if balance.gain_part is None:
             return None
         longest = max((gpu for gpu in waiting if gpu.uuid in balance.busy_ratios), key=_waited_ns)
-        in_use_ns, won_ns = longest.totals.in_use_ns, balance.gain_part * _waited_ns(longest)
-        bounds.append(in_use_ns / (in_use_ns - won_ns) if won_ns < in_use_ns else 1.0)
+        won_ns = balance.gain_part * _waited_ns(longest)
+        bounds.append(speedup_upper_bound(longest.totals.in_use_ns, won_ns))
     return max(bounds)
 
 

@@ -322,6 +322,16 @@ class Report:
         return sum(gpu.totals.in_use_ns for gpu in self.gpus)
 
     @property
+    def in_use_busy_ns(self) -> int:
+        """Of it, busy time."""
+        return sum(gpu.totals.in_use_busy_ns for gpu in self.gpus)
+
+    @property
+    def lost_ns(self) -> int:
+        """Of it, idle time."""
+        return self.in_use_ns - self.in_use_busy_ns
+
+    @property
     def observed_runs(self) -> tuple[RunReport, ...]:
         """The runs of which something can have been observed."""
         return tuple(run for run in self.runs if not run.ended_before)

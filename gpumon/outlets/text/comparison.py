@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.judge.run_pace import RunPair, RunPairs, pairs_of
+from gpumon.core.judge.speedup import WAVERS, compute_speedup, promise_was_kept
 from gpumon.core.judge.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
@@ -23,7 +24,6 @@ from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import in_milliseconds, main_advice
 from gpumon.outlets.text.style import TextStyle, capital, wrapped
 
-_WAVERS = 1.02
 _MOST_RUNS: Final = 8
 """With more trainings than that, the table shows the first of them."""
 _LONG_STEP_NS: Final = 10 * NS_PER_S
@@ -52,8 +52,8 @@ def side_by_side(
     marked = _main_cause(before)
     lines = [f"{'':<30}{titles[0]:>24.24}{titles[1]:>24.24}"]
     lines.append(_row("in use", in_seconds(before.in_use_ns), in_seconds(after.in_use_ns)))
-    lines.append(_shares("busy", before, after, [_busy_ns(before), _busy_ns(after)]))
-    lines.append(_shares("lost", before, after, [_lost_ns(before), _lost_ns(after)]))
+    lines.append(_shares("busy", before, after, [before.in_use_busy_ns, after.in_use_busy_ns]))
+    lines.append(_shares("lost", before, after, [before.lost_ns, after.lost_ns]))
     wholes = before.in_use_ns, after.in_use_ns
     for cause in CAUSES:
         amounts = [idle_in((cause,), report.gpus) for report in (before, after)]
@@ -69,42 +69,8 @@ def side_by_side(
     return style.plain("\n".join(line.rstrip() for line in lines)) + "\n"
 
 
-def speedup(before: Report, after: Report) -> float | None:
-    """How many times as fast the work became.
-
-    ``None`` where steps were not counted in both, or other hardware did the work.
-    """
-    if any(one.of_work for one in unlike(before, after)):
-        return None
-    return pairs_of(before, after).speedup
-
-
-def compute_speedup(before: Report, after: Report) -> float | None:
-    """By how much the compute of a step itself became faster: no advice on waiting did that.
-
-    ``None`` where it is not known what of the busy time was whose.
-    """
-    pairs = pairs_of(before, after)
-    if not pairs.is_whole:
-        return None
-    if any(pair.has_unlike_steps for pair in pairs.both):
-        work = [(pair.before.samples or 0, pair.after.samples or 0) for pair in pairs.both]
-    else:
-        work = [(pair.before.steps, pair.after.steps) for pair in pairs.both]
-    slow, fast = (sum(amounts) for amounts in zip(*work, strict=True)) if work else (0, 0)
-    slow_ns, fast_ns = _busy_ns(before), _busy_ns(after)
-    if not (slow and fast and slow_ns and fast_ns):
-        return None
-    return (slow_ns / slow) / (fast_ns / fast)
-
-
-def promise_was_kept(bound: float, measured: float) -> bool:
-    """Whether a gain stayed within its upper bound, give or take what a measurement wavers."""
-    return measured <= bound * _WAVERS
-
-
 def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> list[str]:
-    freed_ns = _lost_ns(before) - _lost_ns(after)
+    freed_ns = before.lost_ns - after.lost_ns
     shares = _lost_ratio(before) or 0.0, _lost_ratio(after) or 0.0
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
@@ -154,7 +120,7 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
 def _what_became_of(bound: float, measured: float) -> str:
     if not promise_was_kept(bound, measured):
         return "that did not hold"
-    if measured < _WAVERS < bound:
+    if measured < WAVERS < bound:
         return "nothing of it was gained, as if it had not been followed"
     return "that held"
 
@@ -239,14 +205,5 @@ def _step_cell(step_ns: float | None) -> str:
     return in_time(round(step_ns)) if step_ns >= _LONG_STEP_NS else in_milliseconds(step_ns)
 
 
-def _busy_ns(report: Report) -> int:
-    return sum(gpu.totals.in_use_busy_ns for gpu in report.gpus)
-
-
-def _lost_ns(report: Report) -> int:
-    return sum(gpu.totals.lost_ns for gpu in report.gpus)
-
-
 def _lost_ratio(report: Report) -> float | None:
-    in_use_ns = report.in_use_ns
-    return _lost_ns(report) / in_use_ns if in_use_ns else None
+    return report.lost_ns / report.in_use_ns if report.in_use_ns else None

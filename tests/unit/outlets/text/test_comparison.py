@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpumon.core.judge.speedup import speedup
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
-from gpumon.outlets.text.comparison import promise_was_kept, side_by_side, speedup
+from gpumon.outlets.text.comparison import side_by_side
 from gpumon.outlets.text.style import TextStyle
 from tests.builders_report import gpu, report, run
 from tests.builders_time import s
@@ -258,16 +259,6 @@ class TestManyRuns:
         )
 
         assert compared(replace(before, runs=two), replace(after, runs=two))
-
-
-class TestAPromise:
-    @pytest.mark.parametrize(
-        ("bound", "measured", "kept"), [(2.0, 1.9, True), (2.0, 2.03, True), (2.0, 2.05, False)]
-    )
-    def test_is_kept_give_or_take_two_percent(
-        self, bound: float, measured: float, kept: bool
-    ) -> None:
-        assert promise_was_kept(bound, measured) is kept
 
 
 class TestTheVerdicts:
