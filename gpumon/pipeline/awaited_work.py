@@ -108,7 +108,7 @@ class _Account:
 
     def __init__(self) -> None:
         self._from_ns = self._until_ns = self._busy_ns = 0
-        self._said = SharedIdle({})
+        self._said = _NOTHING
 
     def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
         start_ns, end_ns, busy_ratio = sample
@@ -136,7 +136,7 @@ class _Account:
 
 def _mean(each: Collection[SharedIdle]) -> SharedIdle:
     """Idle time that several waited for is split equally between them."""
-    total = SharedIdle({})
+    total = _NOTHING
     for one in each:
         total = total.plus(one)
     count = max(1, len(each))

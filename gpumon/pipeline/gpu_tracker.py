@@ -50,7 +50,6 @@ class LastingExcess:
 
 _RECENT_SAMPLES = 256
 _INPUT = "input"
-_NOTHING_SHARED = SharedIdle({})
 
 
 class GpuTracker:
@@ -277,7 +276,7 @@ class GpuTracker:
         if not at_work:
             if here and not is_active:
                 self._awaited.add(sample, here)
-            self.ledger.observe_shared(sample, _NOTHING_SHARED)
+            self.ledger.observe((sample,))
             return
         self.ledger.explain_pending(self._awaited.take(at_work))
         self.ledger.observe_shared(sample, self._shared(sample, at_work, peers))

@@ -8,7 +8,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
-from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import RunRegistry
@@ -43,10 +43,10 @@ class MonitorFacts:
 class Monitor:
     """Keeps one tracker for each GPU and one timeline for each run."""
 
-    def __init__(self, facts: MonitorFacts, settings: DetectorSettings | None = None) -> None:
+    def __init__(self, facts: MonitorFacts, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
         self._facts = facts
         self._silence_ns = 2 * facts.period_ns + facts.period_ns // 2
-        self._settings = settings or DetectorSettings()
+        self._settings = settings
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
         self._lists_tell = False  # whether the driver ever named a process

@@ -12,7 +12,7 @@ from typing import Final
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
-from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.time.pauses import IdleSpan, PauseTracker
 from gpumon.core.time.starved_flag import StarvedFlag
@@ -38,8 +38,8 @@ class GpuLedger:
             job that is on: then it ends when the list is empty.
     """
 
-    def __init__(self, settings: DetectorSettings | None = None) -> None:
-        self._settings = settings or DetectorSettings()
+    def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
+        self._settings = settings
         self._pauses = PauseTracker(self._settings)
         self._flag = StarvedFlag(self._settings)
         self._observed_ns = self._busy_ns = self._pending_ns = 0
