@@ -170,7 +170,6 @@ def run(name: str = "resnet", **changes: Any) -> RunState:
         run=name,
         job="slurm-4711.0",
         rank=0,
-        world_size=1,
         pid=4242,
         framework="keras/jax",
         alive=True,

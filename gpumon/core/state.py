@@ -69,7 +69,6 @@ class RunState(RunReport):
     """What a report tells of one training process, and what only its ring does.
 
     Attributes:
-        world_size: As in ``RunFacts``.
         phase: What it is doing; ``None`` once it has ended.
         epoch: Epoch under way, counted from 0; ``None`` before the first.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
@@ -77,7 +76,6 @@ class RunState(RunReport):
         is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
     """
 
-    world_size: int
     phase: TrainingPhase | None
     epoch: int | None
     named_gpus: tuple[str, ...] | None = None

@@ -262,7 +262,6 @@ class TrackedRun:
             run=label,
             job=facts.job,
             rank=facts.rank,
-            world_size=facts.world_size,
             pid=reading.host_pid,
             framework=facts.framework,
             alive=reading.alive,
