@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.ring.events import LoaderFacts
 from trainer_hooks.keras.adapter_facts import adapter_facts
-from trainer_hooks.trainers.loader_facts import LoaderFacts
 
 pytestmark = pytest.mark.keras_tensorflow
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trainer_hooks.trainers.loader_facts import LoaderFacts, loader_facts
+from gpumon.core.ring.events import LoaderFacts
+from trainer_hooks.trainers.loader_facts import loader_facts
 
 _KIND_OF_ADAPTER: Final = {
     "ArrayDataAdapter": "arrays",

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import TRAINING_OVER, RunFacts
+from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
@@ -240,7 +240,7 @@ def describe_run(
     run: str | None = None,
     gpus: Sequence[int | str] | None = None,
     framework: str | None = None,
-    loader: dict[str, str | int | float | bool | None] | None = None,
+    loader: LoaderFacts | None = None,
 ) -> None:
     """Say more about this run than its environment does; what is ``None`` stays as it was."""
     writer = process_ring().writer
@@ -277,7 +277,7 @@ def _restated(
     run: str | None,
     gpus: Sequence[int | str] | None,
     framework: str | None,
-    loader: dict[str, str | int | float | bool | None] | None,
+    loader: LoaderFacts | None,
 ) -> RunFacts:
     new = read_run_facts(
         run=run, gpus=gpus, framework=framework or old.framework, started_ns=old.started_ns

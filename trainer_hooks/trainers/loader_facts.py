@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
-LoaderFacts = dict[str, "str | int | float | bool | None"]
+from gpumon.core.ring.events import LoaderFacts
 
 _ATTRIBUTES: Final = {
     "batch_size": "batch_size",

@@ -12,6 +12,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
+from gpumon.core.ring.events import LoaderFacts
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
@@ -239,7 +240,7 @@ class RunReport:
     gpu_uuids: tuple[str, ...]
     wall_ns: int
     phase_ns: dict[TrainingPhase, int]
-    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    loader: LoaderFacts = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
     step_ns: int | None = None
     first_input_wait_ns: int | None = None

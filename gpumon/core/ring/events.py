@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
@@ -128,6 +128,9 @@ class RingRecords:
 
 NO_RECORDS: Final = RingRecords.of(())
 
+LoaderFacts: TypeAlias = dict[str, str | int | float | bool | None]
+"""What is known of an input pipeline, by name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
@@ -163,7 +166,7 @@ class RunFacts:
     visible_devices: str | None = None
     boot_id: str
     started_ns: int
-    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    loader: LoaderFacts = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     ratio_changes: int = 0

@@ -7,14 +7,12 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
-from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.events import LoaderFacts, RunFacts
 from gpumon.core.ring.format import COUNT_LIMIT, FACTS_MAX_BYTES, FACTS_OFFSET, RingHeader
 from gpumon.core.wording import is_cut, label_text
 from gpumon.errors import RingError
-
-LoaderValue: TypeAlias = "str | int | float | bool | None"
 
 MAX_VISIBLE_TEXT: Final = 2_560
 """Characters of ``$CUDA_VISIBLE_DEVICES``: sixty-two whole UUIDs."""
@@ -160,10 +158,10 @@ def _visible_devices(value: object) -> str | None:
     return None if is_cut(text) else text
 
 
-def _loader(value: object) -> dict[str, LoaderValue]:
+def _loader(value: object) -> LoaderFacts:
     if not isinstance(value, dict):
         return {}
-    kept: dict[str, LoaderValue] = {}
+    kept: LoaderFacts = {}
     for name, fact in list(value.items())[:MAX_LOADER_FACTS]:
         if isinstance(fact, str):
             kept[label_text(name)] = label_text(fact)
