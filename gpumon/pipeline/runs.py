@@ -219,8 +219,7 @@ class TrackedRun:
     def take(self, reading: RingReading) -> None:
         """Take what the ring said in this tick."""
         self.reading, self._last_state = reading, None
-        until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
-        self.timeline.extend(reading.events, until_ns)
+        self.timeline.extend(reading.events, reading.told_until_ns)
         self._pace.take(reading.events)
         self.balance.take(reading)
         self._follow_phase(reading.events)
@@ -245,7 +244,7 @@ class TrackedRun:
 
     def _state(self, label: str, began_ns: int) -> RunState:
         reading, facts = self.reading, self.reading.facts
-        until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
+        until_ns = reading.told_until_ns
         phase_ns = dict(reading.phase_ns)
         # The ring's sums leave the present phase out. Of a step, part may yet turn out to have
         # been compiling: until it ends it is not counted, for no sum may ever fall.

@@ -205,6 +205,11 @@ class RingReading:
     samples: int
     epoch: int | None
 
+    @property
+    def told_until_ns(self) -> int:
+        """Up to when it says what the run did: until it was read, or until the run ended."""
+        return self.read_at_ns if self.ended_ns is None else self.ended_ns
+
 
 class RingCounts(NamedTuple):
     """What a living run's ring says between two ticks, for a report that is asked for just then.
