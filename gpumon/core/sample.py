@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
+from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
 
 
@@ -55,7 +56,7 @@ class Device:
     @property
     def label(self) -> str:
         """How people and tools number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
-        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+        return gpu_label(self.index, self.mig_index)
 
     @property
     def place(self) -> tuple[int, int]:

@@ -159,6 +159,15 @@ def listed(words: Sequence[str], most: int = 4) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def gpu_label(index: int, mig_index: int | None) -> str:
+    """How people and tools number a GPU, and a MIG instance of one.
+
+    >>> gpu_label(0, None), gpu_label(0, 1)
+    ('0', '0:1')
+    """
+    return str(index) if mig_index is None else f"{index}:{mig_index}"
+
+
 def gpus_named(labels: Iterable[str]) -> str:
     """GPUs as a list to be read aloud.
 

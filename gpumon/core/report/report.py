@@ -17,6 +17,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
+from gpumon.core.wording import gpu_label
 
 UNDER_FILLED: Final = "under_filled"
 """The cause in an ``Advice`` on GPUs of which little works while they are busy."""
@@ -173,7 +174,7 @@ class GpuReport:
     @property
     def label(self) -> str:
         """How people number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
-        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+        return gpu_label(self.index, self.mig_index)
 
     @property
     def is_cut(self) -> bool:
