@@ -100,8 +100,9 @@ class CollectorState(NamedTuple):
     message: str | None = None
 
 
-RINGS = "phase_rings"
-_READ_WHAT_OTHERS_WRITE = (RINGS, "follow", "replay")
+RINGS: Final = "phase_rings"
+REPLAY: Final = "replay"
+_READ_WHAT_OTHERS_WRITE: Final = (RINGS, "follow", REPLAY)
 
 
 def refusal_note(collector: CollectorState) -> str | None:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.sample import Moment
-from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.recording import RecordingFile
-
-COLLECTOR: Final = "replay"
 
 Watched = Callable[[Iterable[Moment]], Iterable[Moment]]
 
@@ -158,7 +155,7 @@ class ReplayWatch(Watch):
         troubles = self._recording.troubles() if self._is_over else ()
         return (
             CollectorState(
-                name=COLLECTOR,
+                name=REPLAY,
                 success=not self._is_over,
                 duration_seconds=0.0,
                 errors_total=damaged,
