@@ -27,7 +27,7 @@ from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
 from tests.fakenvml.control import FakeNvml
 from tests.serving import nothing_said
@@ -85,7 +85,7 @@ class Day:
             )
         )  # fmt: skip
         self._trainings = Trainings(run_s)
-        self._desk = ReportDesk()
+        self._reports = Reports()
         self._live = LiveState(self._clock, nothing_said)
         self._exporter = MetricsExporter(clock=self._clock, version="0")
         self._file = StateFile(folder / "state.json")
@@ -119,7 +119,7 @@ class Day:
             ),
             (self._file.collector_state(),),
         )
-        self._desk.follow(state)
+        self._reports.follow(state)
         self._file.write(state)
         self._exporter.publish(state)
         self._live.publish(state)
@@ -134,8 +134,8 @@ class Day:
         assert self._live.history.encode()
 
     def _report(self) -> None:
-        assert self._desk.report() is not None
-        assert self._desk.report(since_s=600.0) is not None
+        assert self._reports.report() is not None
+        assert self._reports.report(since_s=600.0) is not None
 
     def _break(self) -> None:
         """The processes change, and the driver reports an error."""

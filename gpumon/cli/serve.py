@@ -34,7 +34,7 @@ from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.rings.runtime_dir import HeldFolder, ring_folders
@@ -121,7 +121,7 @@ class Daemon:
         self._wait, self._has_token = wait, token is not None
         self._clock = SystemClock()
         self._stopped = False
-        self._desk = ReportDesk()
+        self._reports = Reports()
         self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
         self._field_log = FieldLog(_LOG)
         replay = replay_of(source)
@@ -134,7 +134,7 @@ class Daemon:
             clock=clock,
             token=token,
             report=self._report_document,
-            said=lambda state: encode_said(self._desk.report_on(state)),
+            said=lambda state: encode_said(self._reports.report_on(state)),
         )
         try:
             self._folder = HeldFolder()
@@ -194,13 +194,13 @@ class Daemon:
         self._keep_folder()
         collectors = (self._state_file.collector_state(), *self._watch.collectors())
         state = self._monitor.take(moment, collectors)
-        self._desk.follow(state)
+        self._reports.follow(state)
         self._publish(state)
 
     def _stay(self, *, told: bool) -> None:
         """Nothing comes any more: the last state stays, and says so."""
         self._keep_folder()
-        last = self._desk.state
+        last = self._reports.state
         if last is None:
             return
         own = self._watch.collectors()
@@ -210,7 +210,7 @@ class Daemon:
         if told:
             self._state_file.write(self._watch.left(state))
         else:
-            self._desk.follow(state)
+            self._reports.follow(state)
             self._publish(state)
 
     def _publish(self, state: MonitorState) -> None:
@@ -236,5 +236,5 @@ class Daemon:
 
     def _report_document(self, scope: ReportScope) -> dict[str, object] | None:
         newest = self._watch.newest_counts()
-        report = self._desk.report(newest, since_s=scope.since_s, run=scope.run)
+        report = self._reports.report(newest, since_s=scope.since_s, run=scope.run)
         return None if report is None else encode_report(report)

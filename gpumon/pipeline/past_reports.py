@@ -323,7 +323,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     )
 
 
-class ReportDesk:
+class Reports:
     """Follows a monitor from tick to tick; answers from any thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from gpumon.core.sample import Moment
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.recording import RecordingFile
 
@@ -57,10 +57,10 @@ def replayed_report(
         UnreadableLogError: The disk cannot be read, or the recording holds no tick.
         UsageError: There is no such run.
     """
-    monitor, desk = Monitor(facts_of(recording)), ReportDesk()
+    monitor, reports = Monitor(facts_of(recording)), Reports()
     for moment in watched(recording.moments()):
-        desk.follow(monitor.take(moment))
-    report = desk.report(since_s=since_s, run=run)
+        reports.follow(monitor.take(moment))
+    report = reports.report(since_s=since_s, run=run)
     if report is None:
         raise UnreadableLogError(f"{recording.name}: holds no reading")
     note = recording.header.note

@@ -26,7 +26,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed
@@ -71,7 +71,7 @@ class Daemon:
                 boot_id=BOOT_ID, started_wall_time_s=0.0,
             )
         )  # fmt: skip
-        self.desk = ReportDesk()
+        self.reports = Reports()
         self.exporter = MetricsExporter(clock=self.clock, version="0")
         self.live = LiveState(self.clock, nothing_said)
         self.file = StateFile(folder / "state.json")
@@ -95,7 +95,7 @@ class Daemon:
         self.strangers += sum(run.facts.pid != HONEST_PID for run in rings.rings)
         tick = Tick(at_ns, 0, (frame,), 0, None, 0.0)
         state = self.monitor.take(Moment(tick, rings, self.clock.wall_time_s()))
-        self.desk.follow(state)
+        self.reports.follow(state)
         self.exporter.publish(state)
         self.live.publish(state)
         self.file.write(state)
@@ -116,7 +116,7 @@ class Daemon:
     def check(self) -> None:
         """Everything that anybody reads."""
         counts = self.reader.newest_counts(self.clock.monotonic_ns())
-        report = self.desk.report(counts)
+        report = self.reports.report(counts)
         assert report is not None
         check_report(parsed(encode_document(encode_report(report))))
         self._check_other_reports(report)
@@ -129,10 +129,10 @@ class Daemon:
         """Of the last minute, of one run, and in words: no name of a run moves the terminal."""
         text = render_report(report, TextStyle(colour=False, unicode=True))
         assert text.replace("\n", "").isprintable()
-        others = [self.desk.report(since_s=60.0)]
+        others = [self.reports.report(since_s=60.0)]
         for run in report.runs[:2]:
             with contextlib.suppress(UsageError):  # it ended before anybody looked
-                others.append(self.desk.report(run=run.run))
+                others.append(self.reports.report(run=run.run))
         for one in others:
             assert one is not None
             parsed(encode_document(encode_report(one)))

@@ -16,7 +16,7 @@ from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
 from gpumon.sources.recording import RecordingFile
 from tests.builders_clock import HandClock
@@ -25,12 +25,12 @@ from tests.builders_recording import BEGAN_NS, facts, plain_moments, record, tra
 HERE = "boot-of-this-machine"
 
 
-def live_desk(seed: int) -> ReportDesk:
+def live_reports(seed: int) -> Reports:
     """What a daemon knew that ran while it was recorded."""
-    monitor, desk = Monitor(facts()), ReportDesk()
+    monitor, reports = Monitor(facts()), Reports()
     for moment in training_moments(seed):
-        desk.follow(monitor.take(moment))
-    return desk
+        reports.follow(monitor.take(moment))
+    return reports
 
 
 def as_live(report: Report) -> Report:
@@ -48,7 +48,7 @@ class TestTheReportOfARecording:
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording)
 
-        live = live_desk(seed).report()
+        live = live_reports(seed).report()
         assert live is not None
         assert sum(gpu.totals.starved_ns for gpu in live.gpus) > 0
         assert live.runs
@@ -63,7 +63,7 @@ class TestTheReportOfARecording:
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording, **asked)  # type: ignore[arg-type]
 
-        assert as_live(replayed) == live_desk(1).report(**asked)  # type: ignore[arg-type]
+        assert as_live(replayed) == live_reports(1).report(**asked)  # type: ignore[arg-type]
 
     def test_of_a_run_that_is_none_names_those_there_are(self, tmp_path: Path) -> None:
         path = record(tmp_path / "night", list(training_moments(1)))

@@ -19,7 +19,7 @@ from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from tests.builders_clock import HandClock
 from tests.builders_recording import facts, header, training_moments
 
@@ -61,11 +61,11 @@ def read_or_refused(raw: bytes) -> RecordedBlock | None:
 
 def shown_everywhere(block: RecordedBlock) -> None:
     """All that a replay does with what it has read."""
-    monitor, desk, history = Monitor(facts()), ReportDesk(), History()
+    monitor, reports, history = Monitor(facts()), Reports(), History()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
     for moment in block.moments:
         state = monitor.take(moment)
-        desk.follow(state)
+        reports.follow(state)
         history.append(state)
         exporter.publish(state)
         for gpu in state.gpus:
@@ -76,7 +76,7 @@ def shown_everywhere(block: RecordedBlock) -> None:
     body, _ = exporter.render()
     assert b'gpumon_collector_success{collector="metrics_gpu_time"} 1.0' in body
     history.encode()
-    report = desk.report()
+    report = reports.report()
     if report is not None:
         json.dumps(encode_report(report), allow_nan=False)
         render_report(report, TextStyle(colour=False, unicode=False))

@@ -14,7 +14,7 @@ from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import replayed_report
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.gpu_source import GpuSource
@@ -93,7 +93,7 @@ class TestARecordingOfARealRing:
         self, tmp_path: Path, watch: MachineWatch
     ) -> None:
         ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0",)))
-        monitor, desk = Monitor(watch.facts), ReportDesk()
+        monitor, reports = Monitor(watch.facts), Reports()
         header = RecordingHeader(
             version="0.1.0", source=watch.facts.source, simulated=True, boot_id=BOOT_ID,
             started_wall_time_s=watch.facts.started_wall_time_s, started_ns=now(),
@@ -107,12 +107,12 @@ class TestARecordingOfARealRing:
                 ring.writer.step(samples=32)
                 moment = watch.next_moment()
                 writer.keep(moment, header)
-                desk.follow(monitor.take(moment))
+                reports.follow(monitor.take(moment))
 
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording)
 
-        live = desk.report()
+        live = reports.report()
         assert live is not None
         assert (live.runs[0].steps, len(live.gpus[0].totals.idle_ns) > 0) == (7, True)
         assert replace(replayed, source=live.source, replayed=False) == live
