@@ -7,7 +7,8 @@ import logging
 import os
 from pathlib import Path
 
-from gpumon.core.documents.state_codec import encode_document, state_document
+from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.documents.state_codec import state_document
 from gpumon.core.ring.runtime_paths import FILE_FLAGS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.whole_file import replace_file

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.documents.state_codec import encode_document
 from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingReading
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick

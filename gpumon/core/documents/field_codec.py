@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -197,6 +198,15 @@ class FieldCodec(Generic[Record]):
             except MalformedError as error:
                 raise MalformedError(f"{told_as}: {error}") from error
         return found
+
+
+def encode_document(document: object) -> bytes:
+    """A document as one line of ASCII JSON, with a line break at its end."""
+    return _ENCODE(document).encode("ascii") + b"\n"
+
+
+# No document has circular references; not looking for them saves a fifth of the time.
+_ENCODE: Final = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 def in_order(told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from gpumon.core.documents.field_codec import (
     FieldCodec,
     MalformedError,
     bounded,
+    encode_document,
     items,
     mapping,
     number,
@@ -34,7 +35,6 @@ from gpumon.core.documents.field_codec import (
 )
 from gpumon.core.documents.recorded_frames import FrameReader, FrameWriter
 from gpumon.core.documents.recorded_rings import RingsReader, RingsWriter
-from gpumon.core.documents.state_codec import encode_document
 from gpumon.core.ring.events import RingEvent
 from gpumon.core.sample import Device, Moment, Tick
 

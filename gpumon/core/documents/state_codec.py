@@ -7,7 +7,6 @@ monotonic counters over an interval of their own.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from gpumon.core.documents.board_codec import brief_fill
@@ -91,15 +90,6 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
         "xid_errors": {str(xid): count for xid, count in gpu.xid_errors},
         "processes": None if latest is None else _process_documents(latest),
     }
-
-
-def encode_document(document: object) -> bytes:
-    """A document as one line of ASCII JSON, with a line break at its end."""
-    return _ENCODE(document).encode("ascii") + b"\n"
-
-
-# No document has circular references; not looking for them saves a fifth of the time.
-_ENCODE: Final = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 def _gpu_document(gpu: GpuState) -> dict[str, Any]:

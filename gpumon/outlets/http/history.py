@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumon.core.documents.state_codec import encode_document
+from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.wording import label_text

@@ -11,7 +11,8 @@ from typing import Any
 from gpumon.core.board.troubles import all_troubles
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.documents.board_codec import encode_troubles
-from gpumon.core.documents.state_codec import board_document, encode_document, state_document
+from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.documents.state_codec import board_document, state_document
 from gpumon.core.sample import Device
 from gpumon.core.state import MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.documents.field_codec import MalformedError
+from gpumon.core.documents.field_codec import MalformedError, encode_document
 from gpumon.core.documents.recording_codec import BlockReader, BlockWriter, RecordedBlock
 from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.documents.state_codec import encode_document, state_document
+from gpumon.core.documents.state_codec import state_document
 from gpumon.outlets.http.history import History
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.report_text import render_report

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.documents.state_codec import encode_document, state_document
+from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.documents.state_codec import state_document
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
 from gpumon.core.state import MonitorState
 from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.documents.state_codec import (
     MOST_PROCESSES,
     board_document,
-    encode_document,
     state_document,
 )
 from gpumon.core.sample import GpuSample, ProcessSample
