@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample
 from gpumon.sources.nvml.binding import NvmlLibrary
@@ -24,6 +23,7 @@ from gpumon.sources.nvml.drain import RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
+from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import (
     MOST_MILLIWATTS,

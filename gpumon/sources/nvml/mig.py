@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
@@ -27,6 +26,7 @@ from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
+from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import (
     FieldFaults,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, Final, TypeAlias
 
-from gpumon.core.board.latest_values import LatestValues, holds_for_ns
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import FieldFault, GpuDetails, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
@@ -20,6 +19,7 @@ from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
+from gpumon.sources.nvml.fields.latest_values import LatestValues, holds_for_ns
 from gpumon.sources.nvml.fields.links import LinkRates
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions

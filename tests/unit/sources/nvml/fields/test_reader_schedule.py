@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
+from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.reader import FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from tests.builders_nvml import Refusals

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.board.latest_values import LatestValues, holds_for_ns
 from gpumon.core.clock import NS_PER_S
+from gpumon.sources.nvml.fields.latest_values import LatestValues, holds_for_ns
 
 
 class TestAnAnswer:
