@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import seconds
 from gpumon.core.ring.events import RingsReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
@@ -90,10 +90,10 @@ def fault_sentence(device: Device, fault: FieldFault) -> str:
 def mended_sentence(device: Device, fault: FieldFault, until_ns: int) -> str:
     """That it does not any more.
 
-    >>> mended_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * NS_PER_S)
+    >>> mended_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * 10**9)
     'GPU 0: reading its memory works again, after 20 s'
     """
-    lasted_s = (until_ns - fault.since_ns) / NS_PER_S
+    lasted_s = seconds(until_ns - fault.since_ns)
     return f"GPU {device.label}: reading its {_words(fault)} works again, after {lasted_s:.0f} s"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.since import report_since
 from gpumon.core.report.report import GpuReport, Report, RunReport, name_of_run
@@ -59,7 +59,7 @@ class ReportHistory:
         Where the daemon is younger than that, it is the whole report, and
         says so.
         """
-        wanted_ns = now_ns - round(since_s * NS_PER_S)
+        wanted_ns = now_ns - nanoseconds(since_s)
         earlier = [kept for kept in self._kept if kept[0] <= wanted_ns]
         if not earlier:
             note = "The daemon has not run that long: this is all since it began."

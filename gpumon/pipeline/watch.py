@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.sample import Frame, Moment, Tick
 from gpumon.core.state import CollectorState, MonitorState
@@ -107,7 +107,7 @@ class MachineWatch(Watch):
             raise self._source.restart_needed
         began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
         rings = self._rings.read(self._clock.monotonic_ns())
-        took_seconds = (time.perf_counter_ns() - began_ns) / NS_PER_S
+        took_seconds = seconds(time.perf_counter_ns() - began_ns)
         return Moment(tick, rings, self._clock.wall_time_s(), took_seconds)
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
@@ -138,7 +138,7 @@ class Sampler:
         self._source = source
         self._clock = clock
         self._period_ns = period_ns
-        self._patience_s = min(0.5 * period_ns / NS_PER_S, 2.0)
+        self._patience_s = min(0.5 * seconds(period_ns), 2.0)
         self._deadline_ns: int | None = None
 
     def tick(self) -> Tick:
@@ -231,7 +231,7 @@ class SourceThread:
             frame, error = self._read(began_ns)
             with self._lock:
                 self._error = error
-                self._duration_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_S
+                self._duration_seconds = seconds(self._clock.monotonic_ns() - began_ns)
                 if frame is not None:
                     self._frames.append(frame)
                 self.idle = True
@@ -249,7 +249,7 @@ class SourceThread:
             return self._source.read(), None
         except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
             if self._source is None:
-                self._retry_at_ns = now_ns + round(self._back_off_s * NS_PER_S)
+                self._retry_at_ns = now_ns + nanoseconds(self._back_off_s)
                 self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
             if isinstance(trouble, RestartNeededError):
                 self.restart_needed = trouble

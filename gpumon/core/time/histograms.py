@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import nanoseconds
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.time.totals import GapTotals
 
 _BINS_PER_OCTAVE = 32  # neighbouring bins differ by 2.2 %, so a quantile is off by 1.1 % at most
 _STEADY_COUNT = 100  # beyond so many pauses, quantiles are taken anew each time 1 % has come
 _LAST_BIN = 32 * _BINS_PER_OCTAVE  # 2**32 us = 71 minutes and everything longer
-_BOUNDS_NS = tuple(round(bound * NS_PER_S) for bound in GAP_BUCKETS_SECONDS)
+_BOUNDS_NS = tuple(map(nanoseconds, GAP_BUCKETS_SECONDS))
 
 WARM_UP_STEPS: Final = 3
 """Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
