@@ -13,7 +13,7 @@ from dataclasses import replace
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingCounts
-from gpumon.core.sample import Moment
+from gpumon.core.sample import GpuSample, Moment
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -199,4 +199,17 @@ class ReplayWatch(Watch):
 
 def _moved(gpu: GpuState, by_ns: int) -> GpuState:
     last_ns = None if gpu.last_sample_at_ns is None else gpu.last_sample_at_ns + by_ns
-    return gpu._replace(last_sample_at_ns=last_ns, errors=gpu.errors.moved(by_ns))
+    latest = None if gpu.latest is None else _moved_board(gpu.latest, by_ns)
+    return gpu._replace(latest=latest, last_sample_at_ns=last_ns, errors=gpu.errors.moved(by_ns))
+
+
+def _moved_board(sample: GpuSample, by_ns: int) -> GpuSample:
+    """The same, with the stamps that ``board_document`` shows."""
+    details, activity = sample.details, sample.activity
+    if details is not None:
+        details = details._replace(read_at_ns=details.read_at_ns + by_ns)
+    if activity is not None:
+        activity = activity._replace(
+            start_ns=activity.start_ns + by_ns, end_ns=activity.end_ns + by_ns
+        )
+    return sample._replace(details=details, activity=activity)

@@ -10,8 +10,9 @@ import pytest
 
 from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.state_codec import board_document
 from gpumon.core.report.report import Report
-from gpumon.core.sample import Moment
+from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, Moment
 from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
@@ -166,6 +167,26 @@ class TestARecordingThatIsPlayed:
         for gpu in shown.gpus:
             assert [one.last_ns for one in gpu_troubles(gpu, shown)] == [shown.taken_at_ns] * 2
             assert {one.severity for one in gpu_troubles(gpu, shown)} == {Severity.HIGH}
+
+    def test_shows_what_a_board_says_as_long_ago_as_it_was_read(self, path: Path) -> None:
+        player = Player(path)
+        state = next(player.states())
+        now_ns = state.taken_at_ns
+        said = GpuSample(
+            device=state.gpus[0].device,
+            details=GpuDetails(read_at_ns=now_ns - 3 * NS_PER_S, persistence_mode=True),
+            activity=ActivitySample(now_ns - 2 * NS_PER_S, now_ns - NS_PER_S, sm_active_ratio=0.5),
+        )
+        gpu = state.gpus[0]._replace(latest=said)
+
+        shown = player.watch.shown(state._replace(gpus=(gpu,)))
+
+        board, now_ns = board_document(shown.gpus[0]), shown.taken_at_ns
+        assert now_ns != state.taken_at_ns
+        assert board["details"]["read_at_ns"] == now_ns - 3 * NS_PER_S
+        assert board["details"]["persistence_mode"] is True
+        assert board["activity"]["start_ns"] == now_ns - 2 * NS_PER_S
+        assert board["activity"]["end_ns"] == now_ns - NS_PER_S
 
     def test_is_left_for_other_processes_as_of_now(self, path: Path) -> None:
         player = Player(path, speed=10.0)
