@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpumon.core.board.fill import (
     ACTIVITIES,
     NO_FILL,
+    Evidence,
     GpuFill,
     Mean,
     is_held_down,
@@ -101,7 +102,7 @@ def decode_fill(document: object) -> GpuFill | None:
     told = mapping(document)
     power_ns = _time_ns(told.get("power_seconds"))
     held_known_ns = _time_ns(told.get("held_known_seconds"))
-    activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == "gpm" else 0
+    activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == Evidence.GPM else 0
 
     def mean(name: str, known_ns: int) -> Mean:
         ratio = known_ratio(_number(told.get(f"{name}_ratio")))

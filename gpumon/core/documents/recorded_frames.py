@@ -23,7 +23,7 @@ from gpumon.core.documents.field_codec import (
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, checked_busy_sample
 from gpumon.errors import InvalidSampleError
 
-_MOST_GPUS: Final = 1_024
+MOST_GPUS: Final = 1_024
 _MOST_BUSY: Final = 65_536
 _MOST_CALLS: Final = 1_024
 
@@ -88,7 +88,7 @@ class FrameReader:
     def decode(self, document: object, at_ns: int) -> Frame:
         """One frame, or ``MalformedError``."""
         fields = mapping(document)
-        gpus = items(fields.get("gpus"), _MOST_GPUS)
+        gpus = items(fields.get("gpus"), MOST_GPUS)
         said = {"call_errors": self._errors, **_FRAME.values(fields)}
         self._errors = said["call_errors"]
         return Frame(
@@ -113,7 +113,7 @@ class FrameReader:
         busy, until_ns = _decode_busy(fields.get("busy", []), until_ns)
         sample = before._replace(busy=busy, **_SAMPLE.values(fields))
         self._gpus[position : position + 1] = [_Told(position, sample, until_ns)]
-        if len(self._gpus) > _MOST_GPUS:
+        if len(self._gpus) > MOST_GPUS:
             raise MalformedError("too many GPUs")
         return sample
 

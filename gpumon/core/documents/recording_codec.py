@@ -33,7 +33,7 @@ from gpumon.core.documents.field_codec import (
     text,
     whole,
 )
-from gpumon.core.documents.recorded_frames import FrameReader, FrameWriter
+from gpumon.core.documents.recorded_frames import MOST_GPUS, FrameReader, FrameWriter
 from gpumon.core.documents.recorded_rings import RingsReader, RingsWriter
 from gpumon.core.ring.events import RingEvent
 from gpumon.core.sample import Device, Moment, Tick
@@ -44,7 +44,6 @@ _FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]
 _LATEST_S: Final = 32_503_680_000.0
 """The year 3000: no wall clock is beyond it."""
 _MOST_FRAMES: Final = 1_024
-_MOST_DEVICES: Final = 1_024
 _MOST_DIGITS: Final = 21
 _SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
 _LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
@@ -220,7 +219,7 @@ def _header(fields: dict[str, object]) -> RecordingHeader:
         if isinstance(schema, str) and schema.rpartition("/")[0] == _FAMILY:
             raise OtherSchemaError(schema[:64])
         raise MalformedError("a header of something else")
-    items(fields.get("devices", []), _MOST_DEVICES)
+    items(fields.get("devices", []), MOST_GPUS)
     header = _HEADER.decode(fields)
     if not _SHORTEST_PERIOD_NS <= header.period_ns <= _LONGEST_PERIOD_NS:
         raise MalformedError("a period that is none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.core.wording import listed
+from gpumon.core.wording import counted, listed
 
 MOST_OWNERS_TOLD: Final = 16
 """Owners whose rings that are left out are told apart; what others have is one sum."""
@@ -142,7 +142,7 @@ def left_out_sentence(told: Sequence[tuple[int | None, int]], places: int) -> st
     """
     total = sum(count for _, count in told)
     whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
-    what = "1 phase ring is" if total == 1 else f"{total:,} phase rings are"
+    what = counted(total, "phase ring is", "phase rings are")
     return f"{what} not read, for there are more than {places:,}: {listed(whose, most=5)}"
 
 
