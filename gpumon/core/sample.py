@@ -117,6 +117,14 @@ class BusySample(NamedTuple):
     end_ns: int
     busy_ratio: float
 
+    def may_follow(self, end_ns: int) -> bool:
+        """Whether it can be taken after all up to ``end_ns``: no time twice, and no nonsense.
+
+        >>> BusySample(5, 9, 0.5).may_follow(5), BusySample(4, 9, 0.5).may_follow(5)
+        (True, False)
+        """
+        return end_ns <= self.start_ns < self.end_ns and 0.0 <= self.busy_ratio <= 1.0
+
 
 _LONGEST_SAMPLE_NS: Final = 1 << 53
 """A float holds no longer time to the nanosecond: its busy part might come out as more than all."""

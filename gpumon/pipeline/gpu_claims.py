@@ -149,8 +149,9 @@ class HeldSamples:
 
     def _count(self, busy: Sequence[BusySample], until_ns: int) -> None:
         """Add up what a ledger would take: no nonsense, and no time twice."""
-        for start_ns, end_ns, busy_ratio in busy:
-            if start_ns >= until_ns and end_ns > start_ns and 0.0 <= busy_ratio <= 1.0:
+        for sample in busy:
+            if sample.may_follow(until_ns):
+                start_ns, end_ns, busy_ratio = sample
                 length_ns = end_ns - start_ns
                 self._observed_ns += length_ns
                 self._busy_ns += round(length_ns * busy_ratio)

@@ -69,9 +69,9 @@ class StateChanges:
     def extend(self, samples: Sequence[BusySample]) -> None:
         """Take more samples: disjoint, of valid ratios, oldest first."""
         for sample in samples:
+            if not sample.may_follow(self._until_ns):
+                continue  # the ledger refuses it too
             start_ns, end_ns, busy_ratio = sample
-            if start_ns < self._until_ns:
-                continue  # the ledger refuses it too: that time is taken, or before all time
             is_active = busy_ratio > self._active_above
             if start_ns != self._until_ns or is_active is not self._is_active:
                 self._turn(sample)

@@ -71,9 +71,10 @@ class BusyLane:
             samples: As ``GpuLedger.observe`` takes them; what it refuses is
                 left out here too, so both come to the same sums.
         """
-        for start_ns, end_ns, busy_ratio in samples:
-            if not (self._end_ns <= start_ns < end_ns and 0.0 <= busy_ratio <= 1.0):
+        for sample in samples:
+            if not sample.may_follow(self._end_ns):
                 continue
+            start_ns, end_ns, busy_ratio = sample
             self._end_ns = end_ns
             length_ns = end_ns - start_ns
             busy_ns = round(length_ns * busy_ratio)

@@ -207,11 +207,10 @@ class GpuLedger:
 
     def _is_taken(self, sample: BusySample) -> bool:
         """Whether the sample is for time already taken, or nonsense; it is counted then."""
-        start_ns, end_ns, busy_ratio = sample
-        if start_ns < self.last_end_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
-            self.rejected += 1
-            return True
-        return False
+        if sample.may_follow(self.last_end_ns):
+            return False
+        self.rejected += 1
+        return True
 
     def _take_inactive(
         self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
