@@ -106,9 +106,7 @@ class GpuTracker:
         """Whether what the GPU said last has it at work while the run goes on."""
         above = self._settings.active_above
         return any(
-            sample.busy_ratio > above
-            and run.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
-            for sample in self.newest.busy
+            sample.busy_ratio > above and run.is_under_way_in(sample) for sample in self.newest.busy
         )
 
     def busy_ns_within(self, start_ns: int, end_ns: int) -> int | None:
@@ -152,7 +150,7 @@ class GpuTracker:
         for run in undecided:
             run.undecided_on.discard(uuid)
             for at, sample in enumerate(samples):
-                if sample.busy_ratio > above and run.timeline.covered_ns(*sample[:2]) > 0:
+                if sample.busy_ratio > above and run.is_under_way_in(sample):
                     self._decide(run, listed, samples[at:])
                     break
 
@@ -261,9 +259,9 @@ class GpuTracker:
         self, sample: BusySample, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         """Settle one sample by what the runs did: those at work here, or else those to come."""
-        uuid, (start_ns, end_ns, busy_ratio) = self.newest.device.uuid, sample
-        here = [run for run in runs if run.timeline.covered_ns(start_ns, end_ns) > 0]
-        is_active = busy_ratio > self._settings.active_above
+        uuid = self.newest.device.uuid
+        here = [run for run in runs if run.is_under_way_in(sample)]
+        is_active = sample.busy_ratio > self._settings.active_above
         if is_active:
             for run in here:
                 if run.counts_on(uuid):

@@ -16,7 +16,7 @@ from gpumon.core.ring.events import (
     RingRecords,
     RingsReading,
 )
-from gpumon.core.sample import GpuSample
+from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
 from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
@@ -174,6 +174,10 @@ class TrackedRun:
     @property
     def ended_ns(self) -> int | None:
         return self.reading.ended_ns
+
+    def is_under_way_in(self, sample: BusySample) -> bool:
+        """Whether any of that sample's time is its own."""
+        return self.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
 
     def counts_on(self, uuid: str) -> bool:
         """Whether its claim to that GPU was decided, and stands."""
