@@ -48,15 +48,14 @@ class LogAnalysis:
             UnreadableLogError: The log cannot be read on.
         """
         tracks = self._tracks
-        zero_ns = 0
         for gpu, stamp_ns, busy_ratio, used_bytes in samples:
             if self._zero_ns is None:
-                self._zero_ns = zero_ns = stamp_ns - _HEAD_ROOM_NS
+                self._zero_ns = stamp_ns - _HEAD_ROOM_NS
             while gpu >= len(tracks):
                 tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
                 for track in tracks:
                     track.share_memory(1 << len(tracks).bit_length())
-            tracks[gpu].take(stamp_ns - zero_ns, busy_ratio, used_bytes)
+            tracks[gpu].take(stamp_ns - self._zero_ns, busy_ratio, used_bytes)
         for track in tracks:
             track.finish()
 
