@@ -135,16 +135,15 @@ def levelled_ratios(
         busy_seconds: Of each GPU, over the same steps.
 
     Returns:
-        Shares, 0 to 1, adding up to 1; ``None`` where a GPU was never busy.
+        Shares, 0 to 1, adding up to 1; ``None`` where a GPU was never busy, or as good as never.
 
     >>> levelled_ratios([1, 1], [3.0, 1.0])
     (0.25, 0.75)
     """
     if not busy_seconds or min(busy_seconds) <= 0:
         return None
-    return shares_of(
-        [share / busy for share, busy in zip(shares_of(ratios), busy_seconds, strict=True)]
-    )
+    speeds = [share / busy for share, busy in zip(shares_of(ratios), busy_seconds, strict=True)]
+    return shares_of(speeds) if all(map(math.isfinite, speeds)) else None
 
 
 def simple_ratios(ratios: Sequence[float]) -> tuple[int, ...]:

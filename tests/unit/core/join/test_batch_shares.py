@@ -163,4 +163,6 @@ class TestLevelling:
 
     def test_has_no_answer_for_a_gpu_that_was_never_busy(self) -> None:
         assert levelled_ratios([1, 1], [1.0, 0.0]) is None
+        assert levelled_ratios([1, 1], [1.0, 5e-324]) is None  # so fast is no GPU
+        assert levelled_ratios([1, 1], [1e-320, 1e-320]) is None
         assert levelled_ratios([], []) is None
