@@ -127,10 +127,10 @@ class MemoryCells:
 
 
 def ratio_of(value: object, *, full: float) -> float | Refusal:
-    """A JSON value as a ratio, 0 to 1, or why it is none.
+    """A JSON value, or a cell without a percent sign, as a ratio, 0 to 1, or why it is none.
 
     Args:
-        value: A number; ``null`` and ``NaN`` are no answer.
+        value: A number, or its text; ``null``, ``NaN`` and what cells say instead are no answer.
         full: What stands for all of the time: 100 for percent.
 
     >>> ratio_of(96, full=100), ratio_of(None, full=100).name
@@ -139,10 +139,10 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
     if value is None:
         return Refusal.NO_ANSWER
     if isinstance(value, str):
-        if value.strip().lower() in {"", "nan", "n/a", "null", "none"}:
+        if _NO_ANSWER.fullmatch(value.strip()):
             return Refusal.NO_ANSWER
         try:
-            value = float(value)
+            value = _number(value)
         except ValueError:
             return Refusal.NO_NUMBER
     if isinstance(value, bool) or not isinstance(value, (int, float)):

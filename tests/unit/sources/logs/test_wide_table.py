@@ -176,6 +176,19 @@ class TestACsv:
         assert len(facts.gpus) == 2
         assert [sample.busy_ratio for sample in samples] == [0.1, 0.2, 0.3]
 
+    def test_may_have_decimal_commas(self) -> None:
+        samples, facts = read_log(rows("time;gpu0 [%];gpu1 [%]", "1;45,5;30", "2;45,5 %;30"))
+
+        assert [sample.busy_ratio for sample in samples] == [0.455, 0.3, 0.455, 0.3]
+        assert facts.skipped_lines == 0
+
+    @pytest.mark.parametrize("cell", ["[N/A]", "[Not Supported]", "-", "N/A", "ERR!", "None"])
+    def test_says_of_a_cell_without_an_answer_that_it_has_none(self, cell: str) -> None:
+        samples, facts = read_log(rows("time,gpu0 [%],gpu1 [%]", f"1,{cell},20"))
+
+        assert [sample.busy_ratio for sample in samples] == [None, 0.2]
+        assert any("without an answer of the GPU" in note for note in facts.notes)
+
     def test_with_a_mean_rounded_over_100_is_full(self) -> None:
         assert ratios(rows("time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101")) == [1.0, None]
 
