@@ -64,7 +64,6 @@ class PrometheusLog(GpuLog):
         self._told_metric = chosen
         self._metric_name: str | None = None
         self._full: float | None = None
-        self._guess: GuessedUnit | None = None
         self._rank: int | None = None  # of the metric that is read, once there is one
         self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
@@ -150,9 +149,9 @@ class PrometheusLog(GpuLog):
                 "all of the time; ask for percent: multiply by 100"
             )
         self._full = 1.0 if highest <= OVER_FULL else 100.0
-        self._guess = GuessedUnit(self._name, is_percent=self._full == 100.0, way_out=_WAY_OUT)
+        self._unit = GuessedUnit(self._name, is_percent=self._full == 100.0, way_out=_WAY_OUT)
         if numbers:
-            self._guesses += self._guess.notes
+            self._guesses += self._unit.notes
 
     def _samples_of(self, series: _Series, part: SeriesPart) -> Rows:
         if not part.pairs:
@@ -225,8 +224,8 @@ class PrometheusLog(GpuLog):
             self._guesses.append(note)
 
     def _ratio(self, value: str, number: int) -> float | Refusal:
-        if self._guess is not None:
-            self._guess.hold(value, number)
+        if self._unit is not None:
+            self._unit.hold(value, number)
         ratio = ratio_of(value, full=self._full or 100.0)
         is_share = self._full == 1.0 and is_finite(value)
         if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= OVER_FULL:

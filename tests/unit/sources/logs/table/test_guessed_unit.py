@@ -47,6 +47,13 @@ class TestPercentThatBeginsLikeAShare:
         with pytest.raises(UnreadableLogError, match=r"the utilisation is 97 here.*by 100"):
             ratios(json.dumps({"resultType": "matrix", "result": [series]}, indent=0))
 
+    def test_is_refused_of_a_query_where_only_what_no_gpu_can_have_exceeds_one(self) -> None:
+        values = [[1_780_000_000 + at, "150" if at == 3 else "0.5"] for at in range(60)]
+        series = {"metric": {"gpu": "0"}, "values": values}
+
+        with pytest.raises(UnreadableLogError, match=r"the utilisation is 0\.5 here.*by 100"):
+            ratios(json.dumps({"resultType": "matrix", "result": [series]}))
+
     @pytest.mark.parametrize(
         ("heading", "column"), [("time,gpu_util", 1), ("time,gpu0,gpu1", "gpu1"), (",", 1)]
     )
