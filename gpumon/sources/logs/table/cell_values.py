@@ -107,23 +107,25 @@ class MemoryCells:
         try:
             return self._known[cell]
         except KeyError:
-            used = self._meaning_of(cell.strip())
+            used = _bytes_in(cell.strip(), self._unit_bytes)
             if len(self._known) >= _MEMO_LIMIT:
                 self._known.clear()
             self._known[cell] = used
             return used
 
-    def _meaning_of(self, text: str) -> int | None:
-        found = _MEMORY.fullmatch(text)
-        if found is None or not text.isascii():
-            return None
-        unit_bytes = BYTES_OF_UNIT.get(found[3].lower()) if found[3] else self._unit_bytes
-        if unit_bytes is None:
-            return None
-        used = int(found[1].replace(",", "")) * unit_bytes
-        if found[2]:
-            used += int(found[2]) * unit_bytes // 10 ** len(found[2])
-        return used
+
+def _bytes_in(text: str, unit_bytes: int) -> int | None:
+    """The bytes of a cell, where a bare number counts ``unit_bytes``; ``None``: it is no amount."""
+    found = _MEMORY.fullmatch(text)
+    if found is None or not text.isascii():
+        return None
+    each_bytes = BYTES_OF_UNIT.get(found[3].lower()) if found[3] else unit_bytes
+    if each_bytes is None:
+        return None
+    used = int(found[1].replace(",", "")) * each_bytes
+    if found[2]:
+        used += int(found[2]) * each_bytes // 10 ** len(found[2])
+    return used
 
 
 def ratio_of(value: object, *, full: float) -> float | Refusal:
@@ -153,7 +155,7 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
 
 
 def bytes_of(value: object, *, unit_bytes: int) -> int | None:
-    """A JSON value as bytes; ``None`` if it is no amount of memory.
+    """A JSON value, or a cell, as bytes; ``None`` if it is no amount of memory.
 
     >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)
     (12582912000, None)
@@ -162,7 +164,7 @@ def bytes_of(value: object, *, unit_bytes: int) -> int | None:
         try:
             value = float(value)
         except ValueError:
-            return None
+            return _bytes_in(value.strip(), unit_bytes)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     amount = value * unit_bytes

@@ -182,6 +182,12 @@ class TestACsv:
         assert [sample.busy_ratio for sample in samples] == [0.455, 0.3, 0.455, 0.3]
         assert facts.skipped_lines == 0
 
+    @pytest.mark.parametrize("used", ["1024,5", "1,024.5", "1024.5 MiB", "1.0245e3"])
+    def test_may_have_memory_in_any_form_that_a_long_table_may_have(self, used: str) -> None:
+        samples, _ = read_log(rows("time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", f"1;45;{used};30"))
+
+        assert [sample.memory_used_bytes for sample in samples] == [2049 << 19, None]
+
     @pytest.mark.parametrize("cell", ["[N/A]", "[Not Supported]", "-", "N/A", "ERR!", "None"])
     def test_says_of_a_cell_without_an_answer_that_it_has_none(self, cell: str) -> None:
         samples, facts = read_log(rows("time,gpu0 [%],gpu1 [%]", f"1,{cell},20"))
