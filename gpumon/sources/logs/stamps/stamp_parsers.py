@@ -34,7 +34,8 @@ _EPOCH_UNITS: Final = (
     (10**8, NS_PER_S),
 )
 """Smallest number taken for an epoch stamp (1973) in ns, us, ms, s. Below: since the start."""
-_FIRST_EPOCH_NS: Final = 10**17 * 9  # 1998
+FIRST_EPOCH_NS: Final = 10**17 * 9
+"""1998: what is less is no moment since 1970, for nobody logged GPUs then."""
 _LAST_EPOCH_NS: Final = 10**17 * 41  # 2099
 _HALF_YEAR_NS: Final = 183 * DAY_NS
 _LEAP_YEAR_NS: Final = 366 * DAY_NS
@@ -278,7 +279,7 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
     number = int(found[1])
     if unit_ns != NS_PER_S:
         # A heading that names its unit is believed, also by times since the log began.
-        is_wall = _FIRST_EPOCH_NS <= number * unit_ns < _LAST_EPOCH_NS
+        is_wall = FIRST_EPOCH_NS <= number * unit_ns < _LAST_EPOCH_NS
         return NumberStamps(unit_ns, UTC_CLOCK if is_wall else NO_CLOCK)
     for smallest, scale_ns in _EPOCH_UNITS:
         if number >= smallest:

@@ -14,7 +14,12 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import BEST_QUERY
-from gpumon.sources.logs.stamps.stamp_parsers import WrittenStamps, parser_among, parser_for
+from gpumon.sources.logs.stamps.stamp_parsers import (
+    FIRST_EPOCH_NS,
+    WrittenStamps,
+    parser_among,
+    parser_for,
+)
 from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
 from gpumon.sources.logs.table.headings import IDENTIFYING, Column, told_percent
 
@@ -40,8 +45,6 @@ _USUAL_WORD: Final = re.compile(
     re.I,
 )
 """What a log of a GPU has between its numbers, and a sentence has not alone."""
-_OLDEST_NS: Final = 10**17 * 9
-"""1998: a smaller number is no moment since 1970."""
 _SAMPLED_ROWS: Final = 512
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
@@ -169,7 +172,7 @@ def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
     stamps_ns = [parser.parse(row[column]) for row in body] if parser is not None else []
     known = [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
     steps_ns = [after - before for before, after in pairwise(known)]
-    if not any(steps_ns) or sum(at >= _OLDEST_NS for at in known) < _MIN_SHARE * len(known):
+    if not any(steps_ns) or sum(at >= FIRST_EPOCH_NS for at in known) < _MIN_SHARE * len(known):
         return False
     return sum(step_ns >= 0 for step_ns in steps_ns) >= _MIN_SHARE * len(steps_ns)
 
