@@ -14,7 +14,7 @@ from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.headings import Column
 
 _MAX_ROWS_PER_TICK: Final = 16
-_TICK_SHARE: Final = 0.25
+TICK_SHARE: Final = 0.25
 """Rows of one tick lie within this share of the time between two ticks."""
 _INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
 
@@ -62,7 +62,7 @@ class _OrderedRows:
         self._gpus = gpus
         self._layout = layout
         self._rows_per_tick = rows_per_tick
-        self._within_tick_ns = int(tick_ns * _TICK_SHARE)
+        self._within_tick_ns = int(tick_ns * TICK_SHARE)
         self._tick_began_ns: int | None = None
         self._next = 0
 
@@ -126,7 +126,7 @@ def rows_per_tick(stamps_ns: Sequence[int]) -> tuple[int, int]:
             break
         between_ns = min(b[0] - a[0] for a, b in pairwise(ticks))
         within_ns = max(tick[-1] - tick[0] for tick in ticks)
-        if 0 <= within_ns < _TICK_SHARE * between_ns:
+        if 0 <= within_ns < TICK_SHARE * between_ns:
             return count, between_ns
     return 1, 0
 

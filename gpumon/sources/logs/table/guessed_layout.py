@@ -21,6 +21,7 @@ from gpumon.sources.logs.stamps.stamp_parsers import (
     parser_for,
 )
 from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
+from gpumon.sources.logs.table.gpu_of_row import TICK_SHARE
 from gpumon.sources.logs.table.headings import IDENTIFYING, Column, told_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
@@ -51,8 +52,6 @@ _MIN_SHARE: Final = 0.8
 _NEARLY_ALL: Final = 0.98
 _NOISE: Final = 0.01
 """Memory in use changes by so little, of its most, without any work."""
-_TICK_SHARE: Final = 0.25
-"""The GPUs of one query have stamps within this share of the time between two queries."""
 
 
 def guess_layout(
@@ -210,7 +209,7 @@ def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
     if in_turn < _MIN_SHARE * len(pairs) or not within or not between:
         return False
     # In the mean: where stamps are of whole minutes, most ticks follow the one before at once.
-    return mean(within) < _TICK_SHARE * mean(between)
+    return mean(within) < TICK_SHARE * mean(between)
 
 
 def _utilization_among(
