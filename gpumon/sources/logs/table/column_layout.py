@@ -60,10 +60,12 @@ class ColumnLayout:
 
     def identifying_position(self) -> int | None:
         """The column that tells GPUs apart; ``None``: no such column."""
-        for column in IDENTIFYING:
-            if column in self.positions:
-                return self.positions[column]
-        return None
+        return identifying_among(self.positions)
+
+
+def identifying_among(positions: Mapping[Column, int]) -> int | None:
+    """Where the surest of the columns is that tell GPUs apart; ``None``: none of them is there."""
+    return next((positions[column] for column in IDENTIFYING if column in positions), None)
 
 
 def stamp_text(cells: Sequence[str], positions: Sequence[int]) -> str:

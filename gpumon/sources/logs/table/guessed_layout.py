@@ -20,9 +20,13 @@ from gpumon.sources.logs.stamps.stamp_parsers import (
     parser_among,
     parser_for,
 )
-from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
+from gpumon.sources.logs.table.column_layout import (
+    ColumnLayout,
+    chosen_columns,
+    identifying_among,
+)
 from gpumon.sources.logs.table.gpu_of_row import TICK_SHARE
-from gpumon.sources.logs.table.headings import IDENTIFYING, Column, told_percent
+from gpumon.sources.logs.table.headings import Column, told_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
@@ -319,7 +323,7 @@ _Rows = Sequence[tuple[float, Mapping[int, int]]]
 def _by_gpu(
     body: Sequence[Sequence[str]], columns: Sequence[int], positions: Mapping[Column, int]
 ) -> list[_Rows]:
-    key_at = next((positions[one] for one in IDENTIFYING if one in positions), None)
+    key_at = identifying_among(positions)
     gpus: dict[str, list[tuple[float, Mapping[int, int]]]] = {}
     for row in body:
         matches = {at: _MIB.fullmatch(row[at]) for at in columns}
