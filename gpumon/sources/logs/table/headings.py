@@ -78,6 +78,7 @@ _UNIT_ENDINGS: Final = MappingProxyType(
      "_percent": 0, "_pct": 0}
 )  # fmt: skip
 _UNITS_ALONE: Final = frozenset({"milliseconds", "minutes", "hours"})
+PERCENT_WORDS: Final = frozenset({"percent", "pct", "%"})
 _RATIO_NAMES: Final = frozenset({"busy_ratio", "utilization_ratio", "gpu_utilization_ratio"})
 
 
@@ -137,7 +138,7 @@ def says_percent(heading: str) -> bool | None:
     if plain_name(heading)[0] in _RATIO_NAMES:
         return False
     lowered = heading.lower()
-    if "%" in lowered or "percent" in lowered or "pct" in lowered or "utilization.gpu" in lowered:
+    if "utilization.gpu" in lowered or any(word in lowered for word in PERCENT_WORDS):
         return True
     return None
 
@@ -163,7 +164,7 @@ def told_percent(told: Mapping[str, int | str]) -> bool | None:
     for name in told:
         if column_named(name) is Column.UTILIZATION:
             lowered = name.lower()
-            if any(word in lowered for word in ("%", "percent", "pct")):
+            if any(word in lowered for word in PERCENT_WORDS):
                 return True
             if any(word in lowered for word in ("ratio", "share")):
                 return False

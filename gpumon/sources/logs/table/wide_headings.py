@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.table.cell_values import MIB
+from gpumon.sources.logs.table.headings import PERCENT_WORDS
 
 
 class Quantity(Enum):
@@ -98,8 +99,7 @@ _LONGEST: Final = 1_000
 """Characters of a heading that means something: names of a run and of a node are in it."""
 _DEVICE_WORDS: Final = frozenset({"gpu", "cuda", "device"})
 _SURE_WORDS: Final = frozenset({"util", "utilization", "utilisation"})
-_BUSY_WORDS: Final = _SURE_WORDS | {"usage", "load", "busy", "percent", "pct", "ratio", "%"}
-_PERCENT_WORDS: Final = frozenset({"percent", "pct", "%"})
+_BUSY_WORDS: Final = _SURE_WORDS | PERCENT_WORDS | {"usage", "load", "busy", "ratio"}
 _MEMORY_WORDS: Final = frozenset({"mem", "memory", "vram", "used", "usage", "fb"})
 _MEMORY_UNITS: Final = MappingProxyType(
     {"bytes": 1, "mib": MIB, "mb": MIB, "gib": 1 << 30, "gb": 1 << 30}
@@ -180,7 +180,7 @@ def _plain(text: str) -> WideHeading | None:
     if said <= _BUSY_WORDS:
         if not (others & _DEVICE_WORDS or said & _SURE_WORDS):
             return None
-        is_percent = True if said & _PERCENT_WORDS else False if "ratio" in said else None
+        is_percent = True if said & PERCENT_WORDS else False if "ratio" in said else None
         rank = 0 if said & _SURE_WORDS else 1 if said else 2
         return WideHeading(
             Quantity.UTILIZATION, Dialect.PLAIN, gpu, rank=rank, is_percent=is_percent
