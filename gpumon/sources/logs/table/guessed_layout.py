@@ -50,7 +50,6 @@ _USUAL_WORD: Final = re.compile(
     re.I,
 )
 """What a log of a GPU has between its numbers, and a sentence has not alone."""
-_SAMPLED_ROWS: Final = 512
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
 _NEARLY_ALL: Final = 0.98
@@ -73,7 +72,7 @@ def guess_layout(
         UsageError: The user named a column that is not there.
     """
     width = _usual_width(rows, source)
-    body = [[cell.strip() for cell in row] for row in rows[:_SAMPLED_ROWS] if len(row) == width]
+    body = [[cell.strip() for cell in row] for row in rows if len(row) == width]
     positions = _by_shape(body, width)
     told = chosen_columns(chosen, width)
     positions.update(told)
