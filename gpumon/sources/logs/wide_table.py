@@ -29,6 +29,8 @@ from gpumon.sources.logs.table.wide_headings import (
 
 Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
+LOOKED_AT_ROWS: Final = 512
+"""Rows from which it is decided whether utilisation without a unit is percent."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _NO_MEMORY: Final = (0, None, 1)
 _MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."

@@ -13,11 +13,9 @@ from gpumon.sources.logs.table.csv_cells import CellSplitter
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.logs.table.wide_headings import Dialect, Quantity, meaning_of
-from gpumon.sources.logs.wide_table import WideTable
+from gpumon.sources.logs.wide_table import LOOKED_AT_ROWS, WideTable
 
 _SEPARATORS: Final = ",;\t"
-_LOOKED_AT_ROWS: Final = 512
-"""Rows from which it is decided whether utilisation without a unit is percent."""
 _MAX_LINE: Final = 1 << 20
 _HINT: Final = re.compile("gpu|cuda|device|util", re.I)
 """A line without any of these is no header, and need not be taken apart to know it."""
@@ -45,7 +43,7 @@ class WideCsvLog(WideTable):
         self._learn(enumerate(self._header))
         self._require_gpus()
         rows = self._rows_of(numbered)
-        head = list(islice(rows, _LOOKED_AT_ROWS))
+        head = list(islice(rows, LOOKED_AT_ROWS))
         self._decide_stamps([cells.__getitem__ for _, cells in head])
         self._decide_unit([cells.__getitem__ for _, cells in head])
         for number, cells in chain(head, rows):

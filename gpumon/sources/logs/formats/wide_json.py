@@ -10,10 +10,8 @@ from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions, line_like
 from gpumon.sources.logs.table.headings import Column
-from gpumon.sources.logs.wide_table import WideTable
+from gpumon.sources.logs.wide_table import LOOKED_AT_ROWS, WideTable
 
-_LOOKED_AT: Final = 512
-"""Objects from which it is decided whether utilisation without a unit is percent."""
 _MOST_KEYS: Final = 65_536
 
 
@@ -49,7 +47,7 @@ class WideJsonLog(WideTable):
         for number, document in documents:
             head.append((number, document))
             keys += len(document)
-            if len(head) >= _LOOKED_AT or keys >= _MOST_KEYS:
+            if len(head) >= LOOKED_AT_ROWS or keys >= _MOST_KEYS:
                 break
         return head
 
