@@ -12,7 +12,6 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions
-from gpumon.sources.logs.log_text import LogText
-from gpumon.sources.logs.table.csv_cells import HEAD_LINES
+from gpumon.sources.logs.log_text import LogText, head_of
 from tests.builders_logs import analyse_file
 
 FOLDER = Path(__file__).parent / "samples"
@@ -92,7 +90,7 @@ def sample(request: pytest.FixtureRequest) -> Path:
 class TestEverySample:
     def test_is_known_as_its_format_and_as_no_other(self, sample: Path) -> None:
         with LogText(str(sample)) as text:
-            head = list(islice(text.lines(), HEAD_LINES))
+            head = head_of(text.lines())
 
         knowing = [one for one in formats() if not one.is_last_resort and one.mark(head)]
 

@@ -12,9 +12,10 @@ from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefixes_of
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogFormat, LogOptions, LogReader, line_like
+from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
-from gpumon.sources.logs.table.csv_cells import CellSplitter, head_of, separator_of
+from gpumon.sources.logs.table.csv_cells import CellSplitter, separator_of
 from gpumon.sources.logs.table.headings import column_named
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 

@@ -22,6 +22,9 @@ from gpumon.errors import UnreadableLogError
 STANDARD_INPUT: Final = "-"
 MAX_PIECE: Final = 1 << 16
 """Characters of a line that come at once; the rest of a longer line comes in further pieces."""
+_HEAD_LINES: Final = 512
+"""Lines looked at before the first is read: to know the format, the header or the columns."""
+_HEAD_SIGNS: Final = 1 << 18
 _HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _PACKED: Final = MappingProxyType(
@@ -292,6 +295,18 @@ def _is_binary(head: bytes, encoding: str) -> bool:
     text = head.decode(encoding, errors="replace")
     odd = sum(1 for sign in text if sign == "\ufffd" or (sign < " " and sign not in "\t\r\n\f\x1b"))
     return odd > _MAX_ODD_SHARE * len(text)
+
+
+def head_of(lines: Iterator[str]) -> list[str]:
+    """The first lines of a log, few enough to be held."""
+    head: list[str] = []
+    signs = 0
+    for line in lines:
+        head.append(line)
+        signs += len(line)
+        if len(head) >= _HEAD_LINES or signs >= _HEAD_SIGNS:
+            break
+    return head
 
 
 def numbered_lines(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:

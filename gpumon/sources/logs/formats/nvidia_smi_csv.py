@@ -10,7 +10,7 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
-from gpumon.sources.logs.log_text import MAX_PIECE
+from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
 from gpumon.sources.logs.table.column_layout import (
@@ -20,7 +20,7 @@ from gpumon.sources.logs.table.column_layout import (
     looks_like_header,
     stamp_text,
 )
-from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, head_of, is_open, separator_of
+from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, is_open, separator_of
 from gpumon.sources.logs.table.csv_first_rows import head_of_csv, is_driver_trouble
 from gpumon.sources.logs.table.gpu_of_row import GpuRows, rows_of
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -21,8 +22,6 @@ _INSTANCE: Final = re.compile(r"\s*(\d{1,4})\s+\d{1,4}\s+\d{1,4}\s+(\d{1,4})\s*"
 _GPU_ROW_CELLS: Final = 5
 _INSTANCE_ROW_CELLS: Final = 6
 """The frame stands at both ends of a row: a row that was cut has fewer."""
-_HEAD_LINES: Final = 512
-"""Lines among which a table with a date above it is looked for."""
 _MOST_SIGNS: Final = 1_024
 
 
@@ -59,7 +58,7 @@ class NvidiaSmiTableLog(GpuLog):
         return notes + self._gpus.cut_notes("nvidia-smi's table")
 
     def _read(self) -> Rows:
-        head = list(islice(self._lines, _HEAD_LINES))
+        head = head_of(self._lines)
         self._lines = chain(head, self._lines)
         self._dating = _dating_of(head)
         self._counts_rows = self._dating is None

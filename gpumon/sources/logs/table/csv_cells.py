@@ -10,9 +10,6 @@ from typing import Final
 
 from gpumon.sources.logs.log_text import MAX_PIECE
 
-HEAD_LINES: Final = 512
-"""Lines looked at before the first is read: to find the header, or to guess the columns."""
-_HEAD_SIGNS: Final = 1 << 18
 _SEPARATORS: Final = "\t;,"
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _VALUES_BETWEEN_BLANKS: Final = re.compile(r"\d\S*(?:\s+(?:\d\S*|%))+", re.ASCII)
@@ -21,18 +18,6 @@ _MOST_LINES_A_ROW: Final = 64
 """A quote that is open for longer was never closed: its logger was killed."""
 BLANKS: Final = " "
 """In place of a separator: cells are set apart by any number of blanks."""
-
-
-def head_of(lines: Iterator[str]) -> list[str]:
-    """The first lines of a log, few enough to be held."""
-    head: list[str] = []
-    signs = 0
-    for line in lines:
-        head.append(line)
-        signs += len(line)
-        if len(head) >= HEAD_LINES or signs >= _HEAD_SIGNS:
-            break
-    return head
 
 
 def separator_of(head: Sequence[str]) -> str:
