@@ -23,6 +23,7 @@ from gpumon.core.documents.recording_codec import (
     unpack_block,
 )
 from gpumon.core.sample import Moment
+from gpumon.core.wording import counted
 from gpumon.errors import UnreadableLogError
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -101,7 +102,7 @@ class RecordingFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def position_bytes(self) -> int | None:
+    def position_bytes(self) -> int:
         """How much of the file was read so far."""
         return self._position
 
@@ -126,15 +127,13 @@ class RecordingFile:
         """What is to be known of the file, as sentences, once all of it has been read."""
         told = []
         if self.damaged_count:
-            blocks = (
-                "1 block is" if self.damaged_count == 1 else f"{self.damaged_count:,} blocks are"
-            )
+            blocks = counted(self.damaged_count, "block is", "blocks are")
             told.append(
                 f"{blocks} damaged or missing in {self.name}: that time counts as not observed."
             )
         if not self._is_ended:
-            count = "1 reading" if self.read_count == 1 else f"{self.read_count:,} readings"
-            read = f"{count} of {seconds(self.read_ns):,.0f} s could be read"
+            readings = counted(self.read_count, "reading", "readings")
+            read = f"{readings} of {seconds(self.read_ns):,.0f} s could be read"
             tail = f" in the middle of a block of {self._torn_bytes:,} bytes" * bool(
                 self._torn_bytes
             )
