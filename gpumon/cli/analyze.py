@@ -211,10 +211,10 @@ class _Reports:
     def _of_archive(self, archive: LogArchive) -> Iterator[Report]:
         if self._pictures:
             raise UsageError("--plot and --html draw one log, and no archive: name one FILE")
-        for open_log in archive.logs():
+        for opened in archive.logs():
             self.archived += 1
             try:
-                yield from self._of(open_log())
+                yield from self._of(opened())
             except UnreadableLogError as error:
                 self._fail(error)
 
