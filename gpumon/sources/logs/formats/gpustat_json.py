@@ -41,8 +41,7 @@ class GpustatJsonLog(GpuLog):
         return self._documents.broken_off
 
     def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Rows:
-        position = self._position(gpu, host) if isinstance(gpu, dict) else None
-        if position is None or not isinstance(gpu, dict):
+        if not isinstance(gpu, dict) or (position := self._position(gpu, host)) is None:
             self._skipped.add(Refusal.NOBODY, number)
             return
         ratio = ratio_of(gpu.get("utilization.gpu"), full=100.0)
