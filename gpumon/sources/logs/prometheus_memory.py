@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.table.cell_values import bytes_of
 
 MAX_VALUES: Final = 2_000_000
@@ -80,7 +81,7 @@ def stamp_of(moment_s: float) -> int:
     1700000000125000000
     """
     if type(moment_s) is int:
-        return moment_s * 1_000_000_000
+        return moment_s * NS_PER_S
     return round(moment_s * 1_000) * 1_000_000
 
 

@@ -179,7 +179,8 @@ class PrometheusLog(GpuLog):
         identity = _identity(labels)
         before = self._told_series.get(identity, told)
         if identity in self._told_series or len(self._told_series) < _MOST_SERIES:
-            first_ns, last_ns = min(before[1], told[1]), max(before[2], told[2])
+            first_ns = min(before.first_ns, told.first_ns)
+            last_ns = max(before.last_ns, told.last_ns)
             self._told_series[identity] = _Told(told.gpu, first_ns, last_ns)
 
     def _find_gpu(self, series: _Series, first_ns: int) -> None:
