@@ -46,7 +46,7 @@ class _Tick:
         """Whether a row belongs here: no process comes twice, and none beside "no process"."""
         if gpu != self.gpu or stamp_ns != self.stamp_ns:
             return False
-        return bool(process != _NOBODY and self.processes.isdisjoint((process, _NOBODY)))
+        return process != _NOBODY and self.processes.isdisjoint((process, _NOBODY))
 
 
 class NvidiaSmiPmonLog(ScrollingTable):
