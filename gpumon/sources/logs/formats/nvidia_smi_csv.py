@@ -162,6 +162,8 @@ class NvidiaSmiCsvLog(GpuLog):
             self._announced = layout
             self._rows.relayout(layout)
             if layout.is_percent is not None:
+                if self._unit is not None:
+                    self._unit.settle()  # the rows that it was guessed for are over
                 self._is_percent, self._unit = layout.is_percent, None
             self._adopt(layout)
         self._width = layout.width

@@ -40,6 +40,13 @@ class TestPercentThatBeginsLikeAShare:
         ):
             ratios(log(heading, [*IDLE_PERCENT, "97", "98"]))
 
+    def test_is_refused_where_a_later_header_alone_says_percent(self) -> None:
+        unsaid = log("time,gpu_util", [*("01" * 300), "0.4"])
+        said = rows("time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %")
+
+        with pytest.raises(UnreadableLogError, match=r"line 602: the utilisation is 0\.4 here"):
+            ratios(unsaid + said)
+
     def test_is_refused_of_a_query_without_a_name(self) -> None:
         values = [[1_780_000_000 + at, "0.4"] for at in range(70_000)]
         series = {"metric": {"gpu": "0"}, "values": [*values, [1_790_000_000, "97"]]}
