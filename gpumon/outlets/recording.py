@@ -201,7 +201,7 @@ def _reason(path: Path, error: Exception) -> str:
         return f"there is no folder {path.parent}"
     if code == errno.EISDIR:
         return "it is a folder: name a file in it"
-    if code == errno.ENXIO:  # a pipe that nobody reads
+    if code == errno.ENXIO:  # a socket
         return "it is no regular file"
     return getattr(error, "strerror", None) or str(error)
 

@@ -8,6 +8,7 @@ import stat
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 
@@ -187,7 +188,12 @@ class TestAFileThatIsRemovedMeanwhile:
 
 class TestAPlaceThatIsNone:
     @pytest.mark.parametrize("replaces", [False, True])
-    def test_is_refused_in_a_sentence(self, tmp_path: Path, replaces: bool) -> None:
+    def test_is_refused_in_a_sentence(
+        self, tmp_path: Path, replaces: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)  # the whole name would be too long for a socket
+        with socket(AF_UNIX) as bound:
+            bound.bind("socket")
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "file").touch()
         places = {
@@ -197,7 +203,8 @@ class TestAPlaceThatIsNone:
             tmp_path / ("x" * 300): "File name too long",
         }
         if replaces:
-            places |= {tmp_path / "pipe": "no regular file", Path("/dev/null"): "no regular file"}
+            odd = (tmp_path / "pipe", tmp_path / "socket", Path("/dev/null"))
+            places |= dict.fromkeys(odd, "no regular file")
 
         for place, said in places.items():
             with pytest.raises(GpumonError, match=said):
