@@ -142,7 +142,7 @@ class WrittenStamps:
         has_half = found is not None and bool(found.groupdict().get("half"))
         self._order = order or (DateOrder.MONTH_FIRST if has_half else DateOrder.DAY_FIRST)
         self._text, self._stamp_ns = "", 0
-        self._newest: WrittenTime | None = None
+        self._last: WrittenTime | None = None
         self._moved_ns = 0
         known = written_time(first, shape, self._order)
         self._has_year = known is not None and known.has_year
@@ -166,13 +166,13 @@ class WrittenStamps:
         written = written_time(text, self._shape, self._order)
         if written is None:
             return None
-        if self._is_unsure and self._newest is not None and written.day != self._newest.day:
-            written = self._settled_order(text, written, self._newest)
+        if self._is_unsure and self._last is not None and written.day != self._last.day:
+            written = self._settled_order(text, written, self._last)
         stamp_ns = written.stamp_ns + self._moved_ns
         if not self._has_year and stamp_ns < self._stamp_ns - _HALF_YEAR_NS:
             self._moved_ns += _LEAP_YEAR_NS  # from December to January
             stamp_ns += _LEAP_YEAR_NS
-        self._text, self._stamp_ns, self._newest = text, stamp_ns, written
+        self._text, self._stamp_ns, self._last = text, stamp_ns, written
         return stamp_ns
 
     def _settled_order(self, text: str, written: WrittenTime, before: WrittenTime) -> WrittenTime:
