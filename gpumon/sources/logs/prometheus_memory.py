@@ -11,7 +11,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.table.cell_values import bytes_of
 
-MAX_VALUES: Final = 2_000_000
+_MAX_VALUES: Final = 2_000_000
 """Values kept for the utilisation that follows; more of them stay unread."""
 _FINITE: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?", re.ASCII | re.I)
 
@@ -46,7 +46,7 @@ class MemorySeries:
     def keep(self, key: Hashable, pairs: Iterable[tuple[float, str]], unit_bytes: int) -> bool:
         """Keep values of a GPU; whether there was room for them."""
         values = [(stamp_of(at_s), value) for at_s, value in pairs if is_finite(value)]
-        if self._kept + len(values) > MAX_VALUES:
+        if self._kept + len(values) > _MAX_VALUES:
             return False
         self._kept += len(values)
         track = self._tracks.setdefault(key, MemoryTrack())

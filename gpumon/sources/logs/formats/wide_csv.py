@@ -28,7 +28,7 @@ class WideCsvLog(WideTable):
     """One CSV whose header says which columns are of which GPU."""
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        super().__init__(whole_lines(lines), name=name, options=options)
+        super().__init__(_whole_lines(lines), name=name, options=options)
         self._splitter = CellSplitter(",")
         self._header: Sequence[str] = ()
 
@@ -61,7 +61,7 @@ class WideCsvLog(WideTable):
                 self._skipped.add(Refusal.WIDTH, number)
 
 
-def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
+def _whole_lines(pieces: Iterator[str]) -> Iterator[str]:
     """Lines put together again out of their pieces; what is too long for one stays cut."""
     waiting = ""
     for piece in pieces:
@@ -102,7 +102,7 @@ def _wide_header(line: str) -> str | None:
 
 
 def _mark(head: Sequence[str]) -> int | None:
-    for number, line in enumerate(whole_lines(iter(head)), start=1):
+    for number, line in enumerate(_whole_lines(iter(head)), start=1):
         if _wide_header(line) is not None:
             return number
     return None

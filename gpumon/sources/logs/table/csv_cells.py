@@ -41,12 +41,12 @@ def separator_of(head: Sequence[str]) -> str:
     apart = [line for line in bare if best not in line and _VALUES_BETWEEN_BLANKS.fullmatch(line)]
     if found[best] and found[best] >= len(apart):
         return best
-    widths = Counter(len(cells_between_blanks(line)) for line in bare)
+    widths = Counter(len(_cells_between_blanks(line)) for line in bare)
     usual = widths.most_common(1)
     return BLANKS if usual and usual[0][0] > 1 else ","
 
 
-def cells_between_blanks(line: str) -> list[str]:
+def _cells_between_blanks(line: str) -> list[str]:
     """Cells of a line that has no separator but blanks; ``45 %`` is one of them."""
     return _UNIT_APART.sub("", line).split()
 
@@ -62,7 +62,7 @@ class CellSplitter:
         if '"' in line:
             return self._quoted_cells([line])
         if self.separator == BLANKS:
-            return cells_between_blanks(line)
+            return _cells_between_blanks(line)
         return line.split(self.separator)
 
     def rows(self, lines: Sequence[str]) -> list[Sequence[str]]:
