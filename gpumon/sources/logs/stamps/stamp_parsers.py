@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
@@ -24,8 +25,14 @@ from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, UTC_CLOC
 _MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
 _SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _NUMBER: Final = re.compile(r"(\d{1,20})(?:[.,](\d{0,12}))?(?: ?([A-Za-z]{1,3}))?", re.ASCII)
-_UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "sec": NS_PER_S,
-                    "m": 60 * NS_PER_S, "min": 60 * NS_PER_S, "h": 3_600 * NS_PER_S}  # fmt: skip
+UNITS_NS: Final = MappingProxyType(
+    {"ns": 1, "us": 1_000, "ms": 1_000_000, "milliseconds": 1_000_000, "s": NS_PER_S,
+     "sec": NS_PER_S, "secs": NS_PER_S, "seconds": NS_PER_S, "min": 60 * NS_PER_S,
+     "minutes": 60 * NS_PER_S, "h": 3_600 * NS_PER_S, "hours": 3_600 * NS_PER_S}
+)  # fmt: skip
+"""Units of time, as headings and stamps name them."""
+_UNITS_BESIDE_NS: Final = {**UNITS_NS, "m": UNITS_NS["min"]}
+"""Those beside a number. In a heading ``m`` may be a unit of memory."""
 _MEMO_LIMIT: Final = 65_536
 _EPOCH_UNITS: Final = (
     (10**17, 1),
@@ -274,7 +281,7 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
     if found is None:
         return None
     if found[3]:
-        scale_ns = _UNITS_NS.get(found[3])
+        scale_ns = _UNITS_BESIDE_NS.get(found[3])
         return NumberStamps(scale_ns, NO_CLOCK, found[3]) if scale_ns else None
     number = int(found[1])
     if unit_ns != NS_PER_S:

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.stamps.stamp_parsers import UNITS_NS
 from gpumon.sources.logs.table.cell_values import BYTES_OF_UNIT, MIB
 
 
@@ -71,12 +71,6 @@ _COLUMN_OF_ALIAS: Final = MappingProxyType(
     {alias: column for column, aliases in _ALIASES.items() for alias in aliases}
 )
 _PREFIXES: Final = ("nvidia_", "nvml_", "nvidia_smi_")
-_UNIT_ENDINGS: Final = MappingProxyType(
-    {"_ns": 1, "_us": 1_000, "_ms": 1_000_000, "_s": NS_PER_S, "_sec": NS_PER_S,
-     "_secs": NS_PER_S, "_seconds": NS_PER_S, "_milliseconds": 1_000_000, "_min": 60 * NS_PER_S,
-     "_minutes": 60 * NS_PER_S, "_h": 3_600 * NS_PER_S, "_hours": 3_600 * NS_PER_S,
-     "_percent": 0, "_pct": 0}
-)  # fmt: skip
 _UNITS_ALONE: Final = frozenset({"milliseconds", "minutes", "hours"})
 PERCENT_WORDS: Final = frozenset({"percent", "pct", "%"})
 _RATIO_NAMES: Final = frozenset({"busy_ratio", "utilization_ratio", "gpu_utilization_ratio"})
@@ -119,10 +113,10 @@ def plain_name(text: str) -> tuple[str, int]:
     if name in _COLUMN_OF_ALIAS:
         return name, _unit_in_brackets(text)
     if name in _UNITS_ALONE:
-        return "time", _UNIT_ENDINGS[f"_{name}"]
+        return "time", UNITS_NS[name]
     head, _, unit = name.rpartition("_")
-    if head and f"_{unit}" in _UNIT_ENDINGS:
-        return head, _UNIT_ENDINGS[f"_{unit}"]
+    if head and (unit in UNITS_NS or unit in PERCENT_WORDS):
+        return head, UNITS_NS.get(unit, 0)
     if unit in BYTES_OF_UNIT and head in _COLUMN_OF_ALIAS:
         return head, 0
     return name, 0
@@ -130,7 +124,7 @@ def plain_name(text: str) -> tuple[str, int]:
 
 def _unit_in_brackets(text: str) -> int:
     found = re.search(r"[\[(]\s*([a-z]+)\s*[\])]", text.lower())
-    return _UNIT_ENDINGS.get(f"_{found[1]}", 0) if found else 0
+    return UNITS_NS.get(found[1], 0) if found else 0
 
 
 def says_percent(heading: str) -> bool | None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.stamps.stamp_parsers import UNITS_NS
 from gpumon.sources.logs.table.cell_values import MIB
 from gpumon.sources.logs.table.headings import PERCENT_WORDS
 
@@ -90,10 +91,7 @@ _STAMPS: Final = (
     "time", "_runtime", "relative time (process)", "relative time (wall)", "relative time",
     "runtime", "elapsed", "elapsed_time", "relative_time", "seconds", "t",
 )  # fmt: skip
-_STAMP_UNITS: Final = MappingProxyType(
-    {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "sec": NS_PER_S, "seconds": NS_PER_S}
-)
-_STAMP_UNIT: Final = re.compile(r"(?:[\[(](?P<unit>[a-z]{1,7})[\])]|_(?P<end>[a-z]{1,7}))\Z")
+_STAMP_UNIT: Final = re.compile(r"(?:[\[(](?P<unit>[a-z]{1,12})[\])]|_(?P<end>[a-z]{1,12}))\Z")
 _WORDS: Final = re.compile(r"[a-z]+|\d+|%|[^a-z0-9%\s_.:/()\[\]-]", re.ASCII)
 _LONGEST: Final = 1_000
 """Characters of a heading that means something: names of a run and of a node are in it."""
@@ -158,9 +156,9 @@ def _stamp(text: str) -> WideHeading | None:
     bare, unit = text.lower(), NS_PER_S
     if bare not in _STAMPS:
         found = _STAMP_UNIT.search(bare)
-        if found is None or (found["unit"] or found["end"]) not in _STAMP_UNITS:
+        if found is None or (found["unit"] or found["end"]) not in UNITS_NS:
             return None
-        bare, unit = bare[: found.start()].rstrip(), _STAMP_UNITS[found["unit"] or found["end"]]
+        bare, unit = bare[: found.start()].rstrip(), UNITS_NS[found["unit"] or found["end"]]
     if bare not in _STAMPS:
         return None
     return WideHeading(Quantity.STAMP, Dialect.PLAIN, rank=200 + _STAMPS.index(bare), unit=unit)

@@ -93,6 +93,26 @@ class TestTheTime:
 
         assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 0.5]
 
+    @pytest.mark.parametrize(
+        ("heading", "unit_s"),
+        [
+            ("time (min)", 60),
+            ("elapsed_hours", 3600),
+            ("t_h", 3600),
+            ("time [minutes]", 60),
+            ("time (milliseconds)", 0.001),
+            ("runtime_secs", 1),
+        ],
+    )
+    def test_may_count_any_unit_that_a_long_table_may_count(
+        self, heading: str, unit_s: float
+    ) -> None:
+        samples, _ = read_log(rows(f"{heading},gpu0 [%]", "0,10", "2,20"))
+        of_long, _ = read_log(rows(f"{heading},utilization.gpu [%]", "0,10", "2,20"))
+
+        assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2 * unit_s]
+        assert samples == of_long
+
     def test_may_be_written_with_an_exponent(self) -> None:
         samples, _ = read_log(rows("_timestamp,system.gpu.0.gpu", "1.7e+09,1", "1.700000002e+09,2"))
 
