@@ -161,10 +161,11 @@ def bytes_of(value: object, *, unit_bytes: int) -> int | None:
     (12582912000, None)
     """
     if isinstance(value, str):
+        text = value.strip()
         try:
-            value = float(value)
+            value = float(text)
         except ValueError:
-            return _bytes_in(value.strip(), unit_bytes)
+            return _bytes_in(text, unit_bytes)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     amount = value * unit_bytes
