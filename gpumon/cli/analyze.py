@@ -221,15 +221,21 @@ class _Reports:
     def _of(self, text: LogText) -> Iterator[Report]:
         try:
             report, lanes, damage = read_log(text, self._options)
-            yield report
-            if self._pictures:
-                drawn = lanes()
-                for path, draw in self._pictures.items():
-                    write_whole(path, draw(report, drawn))
-            if damage is not None:
-                raise damage
-        except (UnreadableLogError, UnwritableFileError) as error:
+        except UnreadableLogError as error:
             self._fail(error)
+            return
+        yield report
+        if damage is not None:
+            self._fail(damage)
+        if self._pictures:
+            self._draw(report, lanes())
+
+    def _draw(self, report: Report, lanes: Sequence[Lane]) -> None:
+        for path, draw in self._pictures.items():
+            try:
+                write_whole(path, draw(report, lanes))
+            except UnwritableFileError as error:  # noqa: PERF203  (the other is written)
+                self._fail(error)
 
     def _fail(self, error: GpumonError) -> None:
         self.failures.append(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -66,6 +67,20 @@ class TestAPlot:
         printed = capsys.readouterr()
         assert printed.out.startswith("Verdict: ")
         assert printed.err == f"gpumon: {path}: cannot be written: No such file or directory\n"
+
+    def test_that_cannot_be_written_hides_no_other_and_no_damage(
+        self, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        packed = log.with_name("gpu.csv.gz")
+        packed.write_bytes(gzip.compress(BURSTY.encode())[:-9])
+        nowhere, page = tmp_path / "nowhere" / "a.svg", tmp_path / "a.html"
+
+        assert main(["analyze", str(packed), "--plot", str(nowhere), "--html", str(page)]) == 1
+
+        err = capsys.readouterr().err
+        assert f"{nowhere}: cannot be written" in err
+        assert f"{packed}: the gzip data is cut short or damaged" in err
+        assert page.exists()
 
     def test_of_a_log_that_cannot_be_read_is_not_made(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
