@@ -21,7 +21,7 @@ _LOOK_EVERY = 16_384
 
 
 class ReadingProgress:
-    """Shows how far a log is read, on a terminal only, and only if it takes over a second.
+    """Shows how far a file is read, on a terminal only, and only if it takes over a second.
 
     Args:
         text: The log or the recording that is being read.
