@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import ActivitySample, BusySample, Device, Frame, GpuDetails, GpuSample
 from gpumon.errors import UsageError
 
@@ -67,8 +67,8 @@ class DutyCycle:
 
     def busy_ns_before(self, elapsed_ns: int) -> int:
         """Busy time since the start."""
-        busy_ns = round(self.busy_seconds * NS_PER_S)
-        period_ns = busy_ns + round(self.idle_seconds * NS_PER_S)
+        busy_ns = nanoseconds(self.busy_seconds)
+        period_ns = busy_ns + nanoseconds(self.idle_seconds)
         if period_ns == 0:
             return 0
         rounds, rest_ns = divmod(elapsed_ns, period_ns)
@@ -76,9 +76,8 @@ class DutyCycle:
 
     def is_lost(self, elapsed_ns: int) -> bool:
         """Whether it has fallen off the bus by then."""
-        return (
-            self.lost_after_seconds is not None and elapsed_ns >= self.lost_after_seconds * NS_PER_S
-        )
+        lost_after_s = self.lost_after_seconds
+        return lost_after_s is not None and elapsed_ns >= nanoseconds(lost_after_s)
 
 
 _HEALTHY = DutyCycle(busy_seconds=0.980, idle_seconds=0.020)
