@@ -141,12 +141,11 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
     if value is None:
         return Refusal.NO_ANSWER
     if isinstance(value, str):
-        if _NO_ANSWER.fullmatch(value.strip()):
-            return Refusal.NO_ANSWER
+        text = value.strip()
         try:
-            value = _number(value)
+            value = _number(text)
         except ValueError:
-            return Refusal.NO_NUMBER
+            return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return Refusal.NO_NUMBER
     if value != value:  # NaN; math.isnan cannot take every whole number
