@@ -50,7 +50,7 @@ class ColumnLayout:
     stamp_unit_ns: int = NS_PER_S
     memory_unit_bytes: tuple[int, int] = (MIB, MIB)
     is_elapsed: bool = False
-    is_percent: bool | None = True
+    is_percent: bool | None
 
     @property
     def stamp_positions(self) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class CsvHead:
 
 
 def head_of_csv(
-    rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool = True
+    rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool
 ) -> CsvHead:
     """What the first rows tell; ``is_apart``: something else than blanks sets cells apart.
 

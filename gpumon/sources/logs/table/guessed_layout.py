@@ -66,6 +66,8 @@ def guess_layout(
 ) -> tuple[ColumnLayout, str]:
     """The layout of a log without a header, and a sentence that says what was guessed.
 
+    ``is_apart``: something else than blanks sets cells apart, as in no sentence.
+
     Raises:
         UnreadableLogError: More than one column could be the utilisation, or none could;
             or the lines are sentences, whose numbers may mean anything.
