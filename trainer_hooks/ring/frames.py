@@ -8,13 +8,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-_HOOKS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_HOOKS: Final = os.path.join(_ROOT, "trainer_hooks", "")  # noqa: PTH118
 _EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
 """A folder that stands for a user's own."""
-_OURS: Final = tuple(
-    os.path.join(folder, "")  # noqa: PTH118
-    for folder in (_HOOKS, os.path.join(os.path.dirname(_HOOKS), "gpumon"))  # noqa: PTH118, PTH120
-)
+_OURS: Final = (_HOOKS, os.path.join(_ROOT, "gpumon", ""))  # noqa: PTH118
 _LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
 _PACKAGES: Final = ("/site-packages/", "/dist-packages/")
 _FRAMES_UP: Final = 12

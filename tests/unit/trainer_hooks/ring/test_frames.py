@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
-from trainer_hooks.ring.frames import local_in
+import pytest
+
+from trainer_hooks.ring import frames
+from trainer_hooks.ring.frames import is_in_our_code, local_in
+
+HOOKS = Path(frames.__file__).parents[1]
 
 
 class Model:
@@ -33,3 +40,35 @@ class TestALocalVariable:
         del model
 
         assert seen() is None
+
+
+class TestAThread:
+    @pytest.mark.parametrize(
+        ("file", "is_ours"),
+        [
+            (HOOKS / "keras" / "tagging.py", True),
+            (HOOKS / "phases.py", True),
+            (HOOKS / "examples" / "keras_training.py", False),
+            (HOOKS.parent / "train.py", False),
+            (HOOKS.with_name(f"{HOOKS.name}_of_my_own") / "train.py", False),
+        ],
+        ids=["a room", "the folder", "an example", "a user's", "a user's whose folder is alike"],
+    )
+    def test_is_in_our_code_while_a_file_of_the_hooks_is_called(
+        self, file: Path, is_ours: bool
+    ) -> None:
+        came, go = threading.Event(), threading.Event()
+        names = {"came": came, "go": go}
+        code = compile("came.set(); go.wait(10)", str(file), "exec")
+        thread = threading.Thread(target=exec, args=(code, names))
+        thread.start()
+        came.wait(10)
+
+        found = is_in_our_code(thread.ident or 0)
+
+        go.set()
+        thread.join()
+        assert found is is_ours
+
+    def test_that_has_ended_is_in_nobodys(self) -> None:
+        assert not is_in_our_code(0)
