@@ -13,7 +13,13 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from gpumon.core.ring.events import RunFacts
-from trainer_hooks.ring.daemon_state import gpus_in, newest_state, runs_in, state_folders
+from trainer_hooks.ring.daemon_state import (
+    NOT_A_STATE,
+    gpus_in,
+    newest_state,
+    runs_in,
+    state_folders,
+)
 from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.ring.run_facts import read_run_facts
@@ -68,9 +74,12 @@ class GpuRatios:
         if self._now_ns() - self._read_at_ns <= _REST_NS:
             return self._last
         state = self._state()
-        before, now = self._before, _counters_in(state)
-        ours = [(state.get("pid"), uuid) for uuid in _gpus_of(state, facts)]
-        spent = [_spent(before[gpu], now[gpu]) for gpu in ours if gpu in before and gpu in now]
+        before, now, ours = self._before, _counters_in(state), _gpus_of(state, facts)
+        spent = [
+            _spent(before[gpu], counters)
+            for gpu, counters in now.items()
+            if gpu in before and gpu[1] in ours
+        ]
         observed_ns = sum(gpu.observed_ns for gpu in spent)
         if spent and observed_ns == 0:
             return self._last
@@ -168,7 +177,7 @@ def _look_at(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Look
         gpus: list[_GpuOfDaemon] = [(state.get("pid"), gpu.uuid) for gpu in meant]
         taken_ns, period_ns = int(state["monotonic_ns"]), int(state["period_ns"])
         return _Look(step, taken_ns, period_ns, gpus, [counters[gpu] for gpu in gpus])
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+    except (StopIteration, *NOT_A_STATE):
         return None
 
 
@@ -184,7 +193,7 @@ def _counters_in(state: Mapping[str, Any]) -> dict[_GpuOfDaemon, _Counters]:
             )
             for gpu in state["gpus"]
         }
-    except (KeyError, TypeError, ValueError):
+    except NOT_A_STATE:
         return {}
 
 
@@ -197,7 +206,7 @@ def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
     try:
         named = [gpu.uuid for gpu in gpus_in(state) if any(map(gpu.is_meant_by, facts.gpus or ()))]
         return [str(uuid) for run in runs_in(state, facts) for uuid in run["gpus"]] or named
-    except (KeyError, TypeError, AttributeError):
+    except NOT_A_STATE:
         return []
 
 

@@ -22,6 +22,9 @@ from gpumon.core.ring.runtime_paths import (
 )
 from gpumon.core.wording import label_text
 
+NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading a state raises that no daemon wrote."""
+
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3_000_000_000
 
@@ -56,7 +59,7 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
         is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
         is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
         is_of_now = not state.get("replayed")  # what a recording played says is of no use here
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, RecursionError, *NOT_A_STATE):
         return None
     return dict(state) if is_fresh and is_ours and is_of_now else None
 
@@ -71,7 +74,7 @@ def gpus_in(state: Mapping[str, Any]) -> list[GpuName]:
     """All GPUs that the daemon watches.
 
     Raises:
-        KeyError: It is not what a daemon writes; or TypeError, or AttributeError.
+        KeyError: It is not what a daemon writes; or another of ``NOT_A_STATE``.
     """
     return [GpuName(str(gpu.get("label", gpu["index"])), str(gpu["uuid"])) for gpu in state["gpus"]]
 
@@ -80,7 +83,7 @@ def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]
     """This process' run, as the daemon knows it; empty where it does not, or cannot tell.
 
     Raises:
-        KeyError: It is not what a daemon writes; or TypeError.
+        KeyError: It is not what a daemon writes; or another of ``NOT_A_STATE``.
     """
     place = (label_text(facts.job), facts.rank)
     runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]

@@ -231,7 +231,15 @@ class TestThereIsNoRatio:
 
     @pytest.mark.parametrize(
         ("part", "odd"),
-        [("gpus", 3), ("gpus", [{}]), ("gpus", [None]), ("runs", None), ("runs", [{"job": 1}])],
+        [
+            ("gpus", 3),
+            ("gpus", [{}]),
+            ("gpus", [None]),
+            ("gpus", [{"index": 0, "uuid": STARVED_UUID, "observed_ns": float("inf")}]),
+            ("runs", None),
+            ("runs", [{"job": 1}]),
+            ("pid", [4711]),
+        ],
     )
     def test_from_a_state_with_odd_parts(self, world: World, part: str, odd: object) -> None:
         world.ratios.begin()

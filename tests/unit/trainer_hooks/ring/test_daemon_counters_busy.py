@@ -145,3 +145,12 @@ class TestNoAnswer:
         world.writes()
 
         assert world.counters.busy_seconds(5) is None
+
+    @pytest.mark.parametrize(("part", "odd"), [("pid", [4711]), ("period_ns", float("inf"))])
+    def test_is_what_a_state_with_an_odd_part_gives(
+        self, world: World, part: str, odd: object
+    ) -> None:
+        world.passes(1, 0.5, 0.5)
+        world.daemon.document[part] = odd
+
+        assert world.passes(10, 0.5, 0.5) is None
