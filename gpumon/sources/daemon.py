@@ -20,6 +20,7 @@ from gpumon.core.ring.runtime_paths import (
     STATE_FILE,
     explicit_folder,
     reader_patterns,
+    stale_after_ns,
 )
 from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
@@ -35,8 +36,6 @@ _OK: Final = 200
 _ASKED_WRONGLY: Final = (400, 404)  # such as a run that is none
 _NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
-_STALE_PERIODS: Final = 3
-_STALE_NS: Final = 3 * NS_PER_S
 
 
 def find_state_file(
@@ -75,11 +74,7 @@ def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
     taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
     if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
         return False
-    return -NS_PER_S <= now_ns - taken_ns <= _stale_after_ns(period_ns)
-
-
-def _stale_after_ns(period_ns: int) -> int:
-    return max(_STALE_PERIODS * period_ns, _STALE_NS)
+    return -NS_PER_S <= now_ns - taken_ns <= stale_after_ns(period_ns)
 
 
 class SilentDaemon(NamedTuple):
@@ -138,7 +133,7 @@ def read_state(
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise NoDaemonError(f"{path} cannot be read ({error}): {_START_ONE}") from error
     age_ns = clock.monotonic_ns() - stamp_ns
-    if not same_boot or age_ns > _stale_after_ns(period_ns):
+    if not same_boot or age_ns > stale_after_ns(period_ns):
         age = f"{seconds(age_ns):,.0f} s ago" if same_boot else "before this machine was rebooted"
         raise NoDaemonError(f"the gpumon daemon has stopped: it last spoke {age}; {_START_ONE}")
     return dict(state)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
@@ -19,14 +20,14 @@ from gpumon.core.ring.runtime_paths import (
     distrust,
     explicit_folder,
     reader_folders,
+    stale_after_ns,
 )
 from gpumon.core.wording import label_text
 
 NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading a state raises that no daemon wrote."""
 
-_STALE_PERIODS: Final = 3
-_STALE_NS: Final = 3_000_000_000
+_MOST_AHEAD_NS: Final = 3 * NS_PER_S
 
 
 def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
@@ -56,7 +57,7 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
             os.close(descriptor)
         state = json.loads(raw)
         age_ns = now_ns - state["monotonic_ns"]
-        is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
+        is_fresh = -_MOST_AHEAD_NS <= age_ns <= stale_after_ns(state["period_ns"])
         is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
         is_of_now = not state.get("replayed")  # what a recording played says is of no use here
     except (OSError, RecursionError, *NOT_A_STATE):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.wording import listed
 
 RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
@@ -24,6 +25,15 @@ FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
+
+
+def stale_after_ns(period_ns: int) -> int:
+    """The age from which on a state that is renewed each period is that of a daemon that is gone.
+
+    >>> stale_after_ns(100_000_000), stale_after_ns(5_000_000_000)
+    (3000000000, 15000000000)
+    """
+    return 3 * max(period_ns, NS_PER_S)
 
 
 def ring_name(pid: int, started_ns: int) -> str:
