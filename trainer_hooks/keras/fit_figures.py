@@ -12,7 +12,7 @@ from shlex import quote
 from time import monotonic_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
-from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.phase import PHASES, STEP_PHASES, TrainingPhase
 from gpumon.core.ring.facts import has_gross_waits
 from gpumon.core.wording import counted
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
@@ -140,7 +140,6 @@ class Figures:
 
 
 _WORTH_NAMING: Final = 0.05
-_WORK: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
 _WORDS: Final[Mapping[TrainingPhase, str]] = {
     TrainingPhase.START_UP: "starting up",
     TrainingPhase.COMPILE: "compiling",
@@ -202,9 +201,9 @@ def _loss(figures: FitFigures) -> str:
         phase: spent_ns / figures.wall_ns if figures.wall_ns > 0 else 0.0
         for phase, spent_ns in zip(PHASES, figures.phase_ns, strict=True)
     }
-    main = max((phase for phase in PHASES if phase not in _WORK), key=shares.__getitem__)
+    main = max((phase for phase in PHASES if phase not in STEP_PHASES), key=shares.__getitem__)
     if shares[main] < _WORTH_NAMING:
-        work = sum(shares[phase] for phase in _WORK)
+        work = sum(shares[phase] for phase in STEP_PHASES)
         return f"{100 * work:.0f} % of the time in training steps, nothing else above 5 %"
     text = f"{100 * shares[main]:.0f} % of the time {_WORDS[main]}"
     if figures.is_asynchronous and main is TrainingPhase.INPUT_WAIT:
