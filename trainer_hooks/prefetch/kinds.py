@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from trainer_hooks.batches.leaves import is_a
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
@@ -24,6 +24,10 @@ class Kind(Enum):
     def backend(self) -> Any:  # noqa: ANN401 (a module, with ``prefetched``)
         """The module, which imports its framework."""
         return import_module(f"trainer_hooks.prefetch.{self.value}")
+
+
+KIND_ON: Final = {"jax": Kind.JAX, "torch": Kind.TORCH}
+"""The frameworks whose own means bring any batches to a device."""
 
 
 def kind_of(data: Any, device: Any = None) -> Kind:  # noqa: ANN401
@@ -88,8 +92,8 @@ def _kind_of_device(device: object) -> Kind | None:
 def _kind_that_runs() -> Kind:
     backend = keras_backend()
     if backend is not None:
-        return {"jax": Kind.JAX, "torch": Kind.TORCH}.get(backend, Kind.HOST)
-    loaded = [kind for name, kind in _FRAMEWORKS.items() if name in sys.modules]
+        return KIND_ON.get(backend, Kind.HOST)
+    loaded = [kind for name, kind in KIND_ON.items() if name in sys.modules]
     if len(loaded) == 1:
         return loaded[0]
     if loaded:
@@ -101,9 +105,6 @@ def _kind_that_runs() -> Kind:
         "neither JAX, torch nor Keras is loaded, so there is no device to bring batches to: "
         "import the framework first"
     )
-
-
-_FRAMEWORKS = {"jax": Kind.JAX, "torch": Kind.TORCH}
 
 
 _warn = QuietWarningOnce()

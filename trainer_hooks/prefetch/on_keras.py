@@ -11,9 +11,8 @@ from typing import Any
 import keras
 
 from trainer_hooks.prefetch.ahead import HOST_NAMES, Host, read_ahead
-from trainer_hooks.prefetch.kinds import Kind, keras_backend
+from trainer_hooks.prefetch.kinds import KIND_ON, keras_backend
 
-_BACKENDS = {"jax": Kind.JAX, "torch": Kind.TORCH}
 _SHUFFLED_OR_NOT = "_finite_generator"
 _FOR_EVER = "_infinite_generator"
 
@@ -133,7 +132,7 @@ def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401
             batches on the host only.
         TypeError: It is no device of the backend.
     """
-    kind = _BACKENDS.get(keras_backend() or "")
+    kind = KIND_ON.get(keras_backend() or "")
     if kind is not None:
         return PrefetchedPyDataset(data, depth, kind.backend().host_for(device))
     if device not in HOST_NAMES:
