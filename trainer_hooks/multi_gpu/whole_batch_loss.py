@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor, mask_of
 
 # The public classes of losses wrap functions; the class that does it has no public name.
 _FunctionLoss: Setting = keras.losses.MeanSquaredError.__mro__[1]
@@ -68,7 +68,7 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
         part = self._part.value
         if self.reduction == "sum":
             return keras_scale() * tf.math.divide_no_nan(1.0, part)
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = mask_of(y_pred)
         if self._told_one_number and mask is None and sample_weight is None:
             return keras_scale()  # Keras averages nothing then, and scales nothing
         counted = self._divisor(mask, sample_weight)
