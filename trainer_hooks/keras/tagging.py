@@ -274,7 +274,11 @@ class Tagging:
         return self._times.slot_of(type(callback).__name__)
 
     def after(self, slot: int) -> Callable[..., None]:
-        return self._times.hearer(slot, self)
+        def returned(_: object = None, logs: object = None) -> None:
+            if self.machine_here is not None:
+                self._times.returned(slot)
+
+        return returned
 
     def checkpoint_begin(self, *_: object, **__: object) -> None:
         machine = self.machine_here

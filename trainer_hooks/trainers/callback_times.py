@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpumon.core.ring.facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
 from gpumon.core.wording import label_text
 from trainer_hooks.ring.ring_writer import RingWriter
-
-if TYPE_CHECKING:
-    from trainer_hooks.taps.tap import StepListener
 
 _RESTATE_NS: Final = 1_000_000_000
 OTHERS: Final = "others"
@@ -85,12 +81,3 @@ class CallbackTimes:
         self._told_ns = spent_ns = self.spent_ns
         if spent_ns != facts.callback_ns:
             writer.restate(replace(facts, callback_ns=spent_ns))
-
-    def hearer(self, slot: int, run: StepListener) -> Callable[..., None]:
-        """What is called after each method of a callback: as ``returned``, on the run's thread."""
-
-        def returned(_: object = None, logs: object = None) -> None:
-            if run.machine_here is not None:
-                self.returned(slot)
-
-        return returned
