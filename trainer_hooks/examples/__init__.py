@@ -1,1 +1,4 @@
-"""Trainings to learn from and to try gpumon with; each is a program of its own."""
+"""Trainings to learn from and to try gpumon with, and what they are made of.
+
+Those called ``*_training``, and ``unequal_gpus``, are programs.
+"""
