@@ -29,6 +29,7 @@ from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.example_run import duration, natural, positive, spans_parser, tell
+from trainer_hooks.multi_gpu.device_names import STAND_INS
 
 _FEATURES: Final = 8
 _CLASSES: Final = 3
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if keras.backend.backend() != "tensorflow":
         parser.error("set KERAS_BACKEND=tensorflow: only there Keras splits batches in ratios")
-    os.environ["GPUMON_STAND_IN_GPUS"] = str(count)
+    os.environ[STAND_INS] = str(count)
     # A GPU that is simulated by a sleep keeps a thread of TensorFlow's.
     tf.config.threading.set_inter_op_parallelism_threads(count + 4)
     spans = [BusySpans(args.spans, args.first_gpu + number) for number in range(count)]
