@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ring_so_far
@@ -49,7 +50,7 @@ class FirstFetches:
         cls, module: str, kind: str, name: str, around: Callable[[Callable[..., Any]], Any]
     ) -> None:
         with contextlib.suppress(Exception):  # another Keras
-            owner = __import__(module, fromlist=["*"])
+            owner = import_module(module)
             owner = getattr(owner, kind) if kind else owner
             original = vars(owner)[name]
             ours = functools.wraps(original)(around(original))
