@@ -14,12 +14,11 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
+from trainer_hooks.ring.phase_numbers import OTHER, PREDICT, VALIDATION, place_of
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
-from trainer_hooks.ring.run_nesting import OTHER, place_of
 from trainer_hooks.trainers.loader_facts import loader_facts
-from trainer_hooks.trainers.phase_numbers import PREDICT, VALIDATION
 
 T = TypeVar("T")
 

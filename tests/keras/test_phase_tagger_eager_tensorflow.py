@@ -210,7 +210,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
         import tensorflow as tf
 
-        from trainer_hooks.taps.phase_machine import TRAIN
+        from trainer_hooks.ring.phase_numbers import TRAINS
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
         told: list[object] = []
@@ -223,7 +223,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
             dispatched=lambda steps, samples: told.append((steps, samples)),
         )
         listener: Any = SimpleNamespace(machine_here=machine)
-        step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAIN, listener, batches=4)
+        step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAINS, listener, batches=4)
 
         with pytest.raises(StopIteration):
             step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))

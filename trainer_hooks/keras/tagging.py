@@ -14,13 +14,13 @@ from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.frames import is_calling
+from trainer_hooks.ring.phase_numbers import TRAINS
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import (
     COMPILE,
     INPUT_WAIT,
     OTHER,
-    TRAIN,
     TRAIN_STEP,
     PhaseMachine,
     StepWriter,
@@ -165,13 +165,13 @@ class Tagging:
 
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
-        self._tap.place(TRAIN)
+        self._tap.place(TRAINS)
         self._figures.begin(self._writer, self.machine, wants_logs=self._options.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
             # Nobody will say when the callbacks are over.
             self.machine.is_calling_back = False
-            self._phases.enter(OTHER, TRAIN)
+            self._phases.enter(OTHER, TRAINS)
 
     def flushes(self, flush: Callable[[], None]) -> None:
         machine = self.machine_here
@@ -211,7 +211,7 @@ class Tagging:
 
     def epoch_begun(self) -> None:
         if self._is_whole_fit:
-            self._tap.place(TRAIN)  # somebody's callback may have made the function anew
+            self._tap.place(TRAINS)  # somebody's callback may have made the function anew
         self.callbacks_end()
 
     def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
@@ -308,10 +308,10 @@ class Tagging:
 
     def waited(self, input_wait_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and machine.mode == TRAIN:
+        if machine is not None and machine.mode == TRAINS:
             self._writer.amount(INPUT_WAIT, input_wait_ns)
 
     def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and self._phases.present == (TRAIN_STEP, TRAIN):
+        if machine is not None and self._phases.present == (TRAIN_STEP, TRAINS):
             self._writer.amount(COMPILE, duration_ns)

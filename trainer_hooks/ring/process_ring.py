@@ -19,11 +19,12 @@ from gpumon.errors import RingError
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.frames import is_in_our_code
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
+from trainer_hooks.ring.phase_numbers import OTHER, PhaseAndMode
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.ring_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
-from trainer_hooks.ring.run_nesting import OTHER, NestedRun, PhaseAndMode, UnderWay
+from trainer_hooks.ring.run_nesting import NestedRun, UnderWay
 
 _ANOTHER_FOLDER = (
     f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "

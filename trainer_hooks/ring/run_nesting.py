@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import weakref
 from threading import get_ident
-from typing import Final, Protocol
+from typing import Protocol
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from gpumon.core.ring.format import MODE_SHIFT
-
-PhaseAndMode = tuple[int, int]
-"""Number of a phase, and of its mode."""
-
-OTHER: Final[PhaseAndMode] = (PHASE_NUMBER[TrainingPhase.OTHER], int(TrainingMode.TRAIN))
-
-
-def place_of(span: int) -> PhaseAndMode:
-    """The place that a writer's ``span`` is."""
-    return span & ((1 << MODE_SHIFT) - 1), span >> MODE_SHIFT
+from trainer_hooks.ring.phase_numbers import OTHER, PhaseAndMode
 
 
 class UnderWay(Protocol):

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap, say_that_the_wait_is_gross
 
@@ -30,7 +31,7 @@ class JaxTap(Tap):
 
     def place(self, mode: int) -> None:
         super().place(mode)
-        if mode == TRAIN and self._has_gross_wait:
+        if mode == TRAINS and self._has_gross_wait:
             say_that_the_wait_is_gross()
 
     def remove(self) -> None:
@@ -39,7 +40,7 @@ class JaxTap(Tap):
         JAX_COMPILING.leave(self._compiled)
 
     def _timed(self, function: StepFunction, mode: int) -> StepFunction:
-        if mode == TRAIN:
+        if mode == TRAINS:
             return _train(function, self._listener)
         return _borrowed(function, mode, self._listener)
 

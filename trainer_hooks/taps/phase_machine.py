@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
+from trainer_hooks.ring.phase_numbers import PREDICTS, TRAINS, VALIDATES, PhaseAndMode
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]
@@ -22,13 +23,12 @@ PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
 BETWEEN_EPOCHS: Final = PHASE_NUMBER[TrainingPhase.BETWEEN_EPOCHS]
 OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 
-TRAIN: Final = int(TrainingMode.TRAIN)
 _BESIDE_STEP: Final = int(TrainingMode.BESIDE_STEP)
-_CALLBACKS_SPAN: Final = CALLBACKS | TRAIN << MODE_SHIFT
+_CALLBACKS_SPAN: Final = CALLBACKS | TRAINS << MODE_SHIFT
 _WORK: Final = {
-    TRAIN: TRAIN_STEP,
-    int(TrainingMode.VALIDATION): VALIDATION,
-    int(TrainingMode.PREDICT): PREDICT,
+    TRAINS: TRAIN_STEP,
+    VALIDATES: VALIDATION,
+    PREDICTS: PREDICT,
 }
 
 
@@ -36,7 +36,7 @@ class StepWriter(Protocol):
     """What the machine writes with: a ``RingWriter``, which see, or a list in a test."""
 
     @property
-    def present(self) -> tuple[int, int]: ...
+    def present(self) -> PhaseAndMode: ...
     @property
     def span(self) -> int: ...
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None: ...
@@ -86,7 +86,7 @@ class PhaseMachine:
         self._fetches_first = sees_steps and fetches_first
         self._waits_each_step = waits_each_step
         self.has_seen_steps = False
-        self._take_mode(TRAIN)
+        self._take_mode(TRAINS)
         self._is_training = self.is_calling_back = self.awaits_batch = False
         self._rest = START_UP
         self._after_announcing = START_UP if sees_steps else OTHER
@@ -106,22 +106,22 @@ class PhaseMachine:
 
     def train_begin(self, epoch_steps: int | None) -> None:
         """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
-        self._switch_to(TRAIN)
+        self._switch_to(TRAINS)
         self._is_training = True
         self._rest = START_UP
         self._epoch_steps = inf if epoch_steps is None else epoch_steps
         self.is_calling_back = True
-        self._writer.enter(CALLBACKS, TRAIN)
+        self._writer.enter(CALLBACKS, TRAINS)
 
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
-        self._switch_to(TRAIN)
+        self._switch_to(TRAINS)
         self._is_training = self.is_calling_back = self.awaits_batch = False
-        self._writer.enter(OTHER, TRAIN)
+        self._writer.enter(OTHER, TRAINS)
 
     def epoch_begin(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, with the callbacks for it, whatever became of a validation."""
-        self._switch_to(TRAIN)
+        self._switch_to(TRAINS)
         self._epoch_steps_done = 0
         self._writer.epoch(epoch)
         self.callbacks_begin()
@@ -129,8 +129,8 @@ class PhaseMachine:
     def callbacks_begin(self) -> None:
         """Somebody's callbacks are called."""
         self.is_calling_back = True
-        if self.mode == TRAIN:
-            self._writer.enter(CALLBACKS, TRAIN)
+        if self.mode == TRAINS:
+            self._writer.enter(CALLBACKS, TRAINS)
 
     def batch_announced(self) -> None:
         """Those before a batch are called, maybe right after those at the end of the last."""
@@ -141,8 +141,8 @@ class PhaseMachine:
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
         self.is_calling_back = False
-        if self.mode == TRAIN:
-            self._writer.enter(self._rest, TRAIN)
+        if self.mode == TRAINS:
+            self._writer.enter(self._rest, TRAINS)
 
     def batch_callbacks_end(self) -> None:
         """They returned, and what comes next is a batch, or the end of the epoch.
@@ -152,25 +152,25 @@ class PhaseMachine:
         it may be all of one.
         """
         self.is_calling_back = False
-        if self.mode != TRAIN:
+        if self.mode != TRAINS:
             return
         if not self.sees_steps:
-            self._writer.enter(OTHER, TRAIN)
+            self._writer.enter(OTHER, TRAINS)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._writer.enter(BETWEEN_EPOCHS, TRAIN)
+            self._writer.enter(BETWEEN_EPOCHS, TRAINS)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
         self.is_calling_back = False
-        if self.mode == TRAIN:
+        if self.mode == TRAINS:
             if self._after_announcing != START_UP:
                 self._rest = BETWEEN_EPOCHS
-            self._writer.enter(self._after_announcing, TRAIN)
+            self._writer.enter(self._after_announcing, TRAINS)
 
     def checkpoint_begin(self) -> None:
         """A callback that writes checkpoints is called."""
-        if self.mode == TRAIN:
-            self._writer.enter(CHECKPOINT, TRAIN)
+        if self.mode == TRAINS:
+            self._writer.enter(CHECKPOINT, TRAINS)
 
     def checkpoint_end(self) -> None:
         """It returned; other callbacks follow."""
@@ -193,8 +193,8 @@ class PhaseMachine:
 
     def compile_begin(self) -> None:
         """The step that follows is traced and compiled first: it counts as that."""
-        if self.mode == TRAIN:
-            self._writer.enter(COMPILE, TRAIN)
+        if self.mode == TRAINS:
+            self._writer.enter(COMPILE, TRAINS)
 
     def compile_end(self) -> None:
         """It is compiled: the step goes on."""
@@ -202,7 +202,7 @@ class PhaseMachine:
 
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
-        rest = BETWEEN_EPOCHS if self.mode == TRAIN else self._work
+        rest = BETWEEN_EPOCHS if self.mode == TRAINS else self._work
         self._writer.enter(rest, self.mode)
 
     def dispatched(self, steps: int, samples: int) -> None:
@@ -218,15 +218,15 @@ class PhaseMachine:
             self._see_first_steps()
         self._writer.count(steps, samples)
         if self._waits_each_step:
-            self._writer.enter(DEVICE_SYNC, TRAIN)
+            self._writer.enter(DEVICE_SYNC, TRAINS)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._writer.enter(BETWEEN_EPOCHS, TRAIN)
+            self._writer.enter(BETWEEN_EPOCHS, TRAINS)
 
     def step_returned(self) -> None:
         """Keras waited for a step's results; the callbacks for its end are called."""
         self.is_calling_back = True
-        if self.mode == TRAIN:
-            self._writer.enter(CALLBACKS, TRAIN, is_done=self.sees_steps)
+        if self.mode == TRAINS:
+            self._writer.enter(CALLBACKS, TRAINS, is_done=self.sees_steps)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
@@ -235,8 +235,8 @@ class PhaseMachine:
 
     def run_end(self) -> None:
         """It is over."""
-        self._switch_to(TRAIN)
-        self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN)
+        self._switch_to(TRAINS)
+        self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAINS)
 
     @contextmanager
     def borrowed(self, mode: int) -> Iterator[None]:
@@ -256,19 +256,19 @@ class PhaseMachine:
             self._switch_to(before)
             self._writer.enter(phase, phase_mode)
 
-    def flush_begin(self) -> tuple[int, int] | None:
+    def flush_begin(self) -> PhaseAndMode | None:
         """Keras waits for its other threads, and so for the device.
 
         Returns:
             What ``flush_end`` needs; ``None``: it is no part of the training.
         """
-        if self.mode != TRAIN:
+        if self.mode != TRAINS:
             return None
         before = self._writer.present
-        self._writer.enter(DEVICE_SYNC, TRAIN)
+        self._writer.enter(DEVICE_SYNC, TRAINS)
         return before
 
-    def flush_end(self, before: tuple[int, int]) -> None:
+    def flush_end(self, before: PhaseAndMode) -> None:
         """They are done."""
         phase, mode = before
         # To enter ``train_step`` again would say that one more step began.
@@ -282,9 +282,9 @@ class PhaseMachine:
 
     def _switch_to(self, mode: int) -> None:
         """Keep what other modes wait for input out of what the training waits."""
-        if self.mode == TRAIN and mode != TRAIN:
+        if self.mode == TRAINS and mode != TRAINS:
             self._left_training_at_ns = self._writer.spent_ns(INPUT_WAIT)
-        elif self.mode != TRAIN and mode == TRAIN:
+        elif self.mode != TRAINS and mode == TRAINS:
             waited_ns = self._writer.spent_ns(INPUT_WAIT) - self._left_training_at_ns
             self._waited_elsewhere_ns += waited_ns
         self._take_mode(mode)

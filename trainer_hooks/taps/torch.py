@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.frames import caller_named
+from trainer_hooks.ring.phase_numbers import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
-from trainer_hooks.taps.phase_machine import TRAIN
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap
 from trainer_hooks.taps.torch_compiling import CompileClock
@@ -50,7 +50,7 @@ class TorchTap(Tap):
         self._steps_to_find_a_device = 0
 
     def _timed(self, function: StepFunction, mode: int) -> StepFunction:
-        return self._timed_train(function) if mode == TRAIN else self._borrowed(function, mode)
+        return self._timed_train(function) if mode == TRAINS else self._borrowed(function, mode)
 
     def _timed_train(self, function: StepFunction) -> StepFunction:
         listener, clock = self._listener, self._clock
@@ -123,7 +123,7 @@ class TorchLoaders:
         """
         feeder = caller_named("epoch_iterator", _makes_loaders)
         if feeder is None:
-            if mode == TRAIN and not self._adapters:
+            if mode == TRAINS and not self._adapters:
                 raise LookupError("it is not fed by an epoch iterator of Keras")
             return
         if self._run is None:
@@ -169,7 +169,7 @@ class TorchLoader:
         try:
             batches = iter(self._loader)
         except BaseException:
-            if self._mode == TRAIN:
+            if self._mode == TRAINS:
                 listener.failed()
             raise
         machine.fetch_exhausted()
@@ -197,7 +197,7 @@ class TorchBatches:
         machine = listener.machine_here
         if machine is None:
             return next(self._source)
-        if machine.mode != self._mode == TRAIN:
+        if machine.mode != self._mode == TRAINS:
             machine.run_end()  # a validation that raised, and somebody caught it
         machine.fetch_begin()
         try:
@@ -206,7 +206,7 @@ class TorchBatches:
             machine.fetch_exhausted()
             raise
         except BaseException:
-            if self._mode == TRAIN:  # a validation that raises may be caught
+            if self._mode == TRAINS:  # a validation that raises may be caught
                 self._listener.failed()
             raise
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from trainer_hooks.trainers import phase_numbers as at
+from trainer_hooks.ring import phase_numbers as at
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")
 _EVALUATION_BEGINS: Final = re.compile(

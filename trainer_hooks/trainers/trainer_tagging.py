@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
+from trainer_hooks.ring import phase_numbers as at
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.trainers import phase_numbers as at
 from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
 from trainer_hooks.trainers.tagged_run import TaggedRun
 from trainer_hooks.trainers.timed_callbacks import (

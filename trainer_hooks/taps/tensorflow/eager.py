@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.fetches import Around, Fetch, patch_of_iterators
@@ -37,7 +38,7 @@ class EagerStep(StepAround):
         self._patch = patch_of_iterators()
         self._steps = self._rows = 0  # fetched in this call, and not told yet
         self._computes_at_once = _computes_at_once()
-        self.has_gross_wait = mode == TRAIN and batches > 1 and not self._computes_at_once
+        self.has_gross_wait = mode == TRAINS and batches > 1 and not self._computes_at_once
 
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         def around(fetch: Fetch) -> Any:  # noqa: ANN401

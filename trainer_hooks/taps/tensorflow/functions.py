@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
-from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
 
 _ONE_BATCH = "one_step_on_data"
@@ -107,7 +108,7 @@ class StepAround(abc.ABC):
             if not isinstance(iterator, ITERATORS):
                 return self._function(iterator)
             self._kind = type(iterator)
-        if self._mode == TRAIN:
+        if self._mode == TRAINS:
             if machine.is_calling_back and self._listener.is_calling_back():
                 return self._function(iterator)
             return self._train(machine, iterator)

@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.taps.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.functions import (
@@ -134,7 +135,7 @@ class SplitStep(StepAround):
     def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         """Keras' own call at the end of the data: it runs more than the fetch that fails."""
         machine.fetch_exhausted()
-        is_traced_now = self._mode == TRAIN and traces_of(self._form.fused) == 0
+        is_traced_now = self._mode == TRAINS and traces_of(self._form.fused) == 0
         if is_traced_now:
             machine.compile_begin()
         try:

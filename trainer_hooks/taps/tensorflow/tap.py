@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from gpumon.core.phase import TrainingMode
 from trainer_hooks.ring.frames import caller_named
-from trainer_hooks.taps.phase_machine import TRAIN
+from trainer_hooks.ring.phase_numbers import PREDICTS, TRAINS
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
     StepListener,
@@ -33,12 +32,12 @@ class TensorflowTap(Tap):
         self._predictions = TimedPredictions(listener)
 
     def place(self, mode: int) -> None:
-        if mode == TrainingMode.PREDICT:
+        if mode == PREDICTS:
             self._predictions.place()
             return
         if self._is_placed(FUNCTION_OF_MODE[mode]):
             return
-        if mode == TRAIN and not self._is_split(bare_of(self._model.train_function)):
+        if mode == TRAINS and not self._is_split(bare_of(self._model.train_function)):
             try:
                 self._make_ready_for_timers()
             except Exception as error:  # noqa: BLE001 (one phase instead of two)
@@ -66,7 +65,7 @@ class TensorflowTap(Tap):
         if form_of(function).fused is None:
             step = self._eager_step(function, mode)
         if step is None:
-            if mode != TRAIN:  # one phase: a wait inside its graph is not told apart
+            if mode != TRAINS:  # one phase: a wait inside its graph is not told apart
                 return None
             step = FusedStep(function, self._listener, batches=self._steps_per_execution)
         if step.has_gross_wait:
@@ -77,7 +76,7 @@ class TensorflowTap(Tap):
         try:
             return EagerStep(function, mode, self._listener, batches=self._steps_per_execution)
         except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
-            if mode == TRAIN:
+            if mode == TRAINS:
                 warn_blind(error)
             return None
 
@@ -142,7 +141,7 @@ class _TimedBatches:
 
     def __next__(self) -> Any:  # noqa: ANN401
         machine = self._listener.machine_here
-        if machine is None or machine.mode != TrainingMode.PREDICT:
+        if machine is None or machine.mode != PREDICTS:
             return next(self._source)
         machine.fetch_begin()
         try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from trainer_hooks.ring.run_nesting import PhaseAndMode as PhaseAndMode
+from gpumon.core.ring.format import MODE_SHIFT
+
+PhaseAndMode = tuple[int, int]
+"""Number of a phase, and of its mode."""
 
 TRAINS: Final = int(TrainingMode.TRAIN)
 VALIDATES: Final = int(TrainingMode.VALIDATION)
@@ -23,6 +26,7 @@ TRAIN_STEP: Final = _place(TrainingPhase.TRAIN_STEP)
 CALLBACKS: Final = _place(TrainingPhase.CALLBACKS)
 CHECKPOINT: Final = _place(TrainingPhase.CHECKPOINT)
 BETWEEN_EPOCHS: Final = _place(TrainingPhase.BETWEEN_EPOCHS)
+OTHER: Final = _place(TrainingPhase.OTHER)
 VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATES)
 PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICTS)
 
@@ -32,3 +36,8 @@ INPUT_WAIT: Final = {
     mode: _place(TrainingPhase.INPUT_WAIT, mode) for mode in (TRAINS, VALIDATES, PREDICTS)
 }
 """Where one waits for a batch, by the mode it is for."""
+
+
+def place_of(span: int) -> PhaseAndMode:
+    """The place that a writer's ``span`` is."""
+    return span & ((1 << MODE_SHIFT) - 1), span >> MODE_SHIFT
