@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.trainers.huggingface_tagging import (
+    MODE_OF,
+    HuggingFaceTagging,
+    LoneEvaluation,
+    StartOfEvaluation,
+)
 from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.tagger import Tagger
 from trainer_hooks.trainers.timed_callbacks import EventCallbacks
-from trainer_hooks.trainers.trainer_tagging import (
-    MODE_OF,
-    LoneEvaluation,
-    StartOfEvaluation,
-    TrainerTagging,
-)
 
 try:
     from transformers import DefaultFlowCallback, TrainerCallback
@@ -54,7 +54,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
     """
 
-    _tagging: TrainerTagging | LoneEvaluation | None
+    _tagging: HuggingFaceTagging | LoneEvaluation | None
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._describe_run()
         self._listen_for_evaluations(trainer)
         events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
-        self._tagging = TrainerTagging(ring, ring.writer, trainer, events)
+        self._tagging = HuggingFaceTagging(ring, ring.writer, trainer, events)
         describe_run(loader=loader_facts(loader))
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")

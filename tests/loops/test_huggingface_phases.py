@@ -60,7 +60,7 @@ class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
 def own_methods(trainer: Any) -> set[str]:
     """Methods that were put on the trainer itself, or on the handler of its callbacks."""
     looked_at = {**vars(trainer), **vars(trainer.callback_handler)}
-    return {name for name, value in looked_at.items() if "TrainerTagging" in repr(value)}
+    return {name for name, value in looked_at.items() if "HuggingFaceTagging" in repr(value)}
 
 
 class TestSteps:

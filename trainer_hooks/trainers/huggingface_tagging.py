@@ -85,7 +85,7 @@ class _PatchedRun(TaggedRun):
         self._patched.remove()
 
 
-class TrainerTagging(_PatchedRun):
+class HuggingFaceTagging(_PatchedRun):
     """Patches the methods of one trainer that say where its time goes.
 
     The phases nest and exclude each other: after a method, the phase is again
