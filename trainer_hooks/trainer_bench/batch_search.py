@@ -73,13 +73,15 @@ def find_batch(
             largest = middle
         else:
             too_large = middle
-    advised = largest
-    while advised:
-        advised = _rounded(int(advised * (1 - margin))) or 1
+    batch = int(largest * (1 - margin))
+    while largest:
+        advised = _rounded(batch) or 1
         if fits(advised):
             return BatchFound(largest, advised, tuple(tries))
         if advised == 1:
             break
+        # Also without a margin: what no longer fits is not tried again.
+        batch = min(int(advised * (1 - margin)), advised - max(1, advised // _FINENESS))
     return None
 
 
