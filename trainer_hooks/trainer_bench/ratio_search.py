@@ -103,8 +103,10 @@ class RatioSearch:
 
     def _try_alone(self, place: int, batch: int) -> None:
         limit = self._limits[place]
-        if limit is not None and batch > limit:
-            batch = limit
+        if limit is not None:
+            batch = min(batch, limit)
+        if batch == 0:
+            return  # not even one sample fits
         measured = self._tried([self._gpus[place]], [batch], [place])
         if measured is not None:
             self.found.alone.append(measured)

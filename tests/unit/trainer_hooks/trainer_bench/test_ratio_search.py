@@ -72,6 +72,17 @@ def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() ->
         RatioSearch(train, PAIR, 200).search(most_runs=7)
 
 
+def test_a_gpu_that_holds_not_even_one_sample_is_not_asked_to_train_on_none() -> None:
+    """Its memory is somebody else's."""
+
+    def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+        assert min(batches) > 0
+        raise GpuOutOfMemoryError(None, gpus, batches)
+
+    with pytest.raises(GpumonError, match="memory runs out on a GPU alone"):
+        RatioSearch(train, PAIR, 2).search(most_runs=7)
+
+
 def test_a_batch_of_one_sample_for_each_gpu_will_do_and_none_is_smaller() -> None:
     def session(*batches: int) -> Session:
         return Session(SimulatedEngine(), PAIR, batches, seconds=1, is_quiet=True)
