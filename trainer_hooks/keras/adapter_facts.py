@@ -20,6 +20,11 @@ _CACHES: Final = frozenset({"CacheDataset", "_CacheDataset"})
 _MOST_STAGES: Final = 32
 
 
+def has_adapter(epoch_iterator: object) -> bool:
+    """Whether it is what feeds a run of Keras: its ``data_adapter`` knows the data."""
+    return hasattr(epoch_iterator, "data_adapter")
+
+
 def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
     """Facts about the data of a ``fit``. Reads attributes only; never raises.
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import keras
 
-from trainer_hooks.keras.adapter_facts import adapter_facts
+from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
 from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
@@ -174,7 +174,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._describe_run()
         tagging = Tagging(ring, model, found, backend=backend, options=self._options)
         self._tagging = tagging
-        feeder = caller_named("epoch_iterator", _has_adapter)
+        feeder = caller_named("epoch_iterator", has_adapter)
         if feeder is not None:
             tagging.ends_with(feeder)
         describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
@@ -197,7 +197,3 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
                 "nvtx (`pip install nvtx`) nor a torch with CUDA",
             )
         return ranges
-
-
-def _has_adapter(candidate: Any) -> bool:  # noqa: ANN401
-    return hasattr(candidate, "data_adapter")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from gpumon.core.join.batch_shares import split_counts
-from trainer_hooks.keras.adapter_facts import adapter_facts
+from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.balance.controller import (
@@ -204,7 +204,7 @@ class RatioBalancer(OwnFitCallback):
 
     def _before_first_step(self) -> None:
         self._gather_steps()
-        iterator = caller_named("epoch_iterator", lambda found: hasattr(found, "data_adapter"))
+        iterator = caller_named("epoch_iterator", has_adapter)
         facts = {} if iterator is None else adapter_facts(iterator.data_adapter)
         size = facts.get("batch_size")
         if isinstance(size, int) and facts.get("batches") != 1:  # a lone one may be smaller
