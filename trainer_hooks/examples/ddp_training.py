@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ddp import RatioSampler, global_mean
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.example_run import duration, positive, spans_parser, tell
+from trainer_hooks.examples.example_run import non_negative, positive, spans_parser, tell
 
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
@@ -82,9 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train once; rank 0 prints one JSON line about it."""
     parser = spans_parser(__doc__)
     parser.add_argument(
-        "--sample-ms", type=duration, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
+        "--sample-ms", type=non_negative, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
     )
-    parser.add_argument("--ratios", type=duration, nargs="+", help="of the ranks; equal by default")
+    parser.add_argument(
+        "--ratios", type=non_negative, nargs="+", help="of the ranks; equal by default"
+    )
     parser.add_argument("--batch-size", type=positive, default=48, help="samples of all ranks")
     parser.add_argument("--micro-batches", type=positive, default=1, help="for each step")
     parser.add_argument("--epochs", type=positive, default=5)

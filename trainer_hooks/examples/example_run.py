@@ -46,7 +46,7 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
     parser.add_argument("--steps", type=positive, default=300, help="training steps in all")
     parser.add_argument("--workers", type=natural, default=0, help=workers)
     parser.add_argument(
-        "--latency-ms", type=duration, default=12.0, help="of each of the 4 files of a batch"
+        "--latency-ms", type=non_negative, default=12.0, help="of each of the 4 files of a batch"
     )
     return parser
 
@@ -129,8 +129,8 @@ def positive(text: str) -> int:
     return number
 
 
-def duration(text: str) -> float:
-    """A length of time, not below 0, which a sleep can take."""
+def non_negative(text: str) -> float:
+    """A number from 0 on, none larger than a sleep can take."""
     try:
         number = float(text)
     except ValueError:

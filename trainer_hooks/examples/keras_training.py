@@ -25,9 +25,9 @@ from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import Note, unoccupied_seconds
 from trainer_hooks.examples.example_run import (
     ExampleRun,
-    duration,
     example_parser,
     natural,
+    non_negative,
     run_example,
 )
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         "--slow", choices=parts.CAUSES, default=parts.INPUT, help="what holds it up"
     )
     parser.add_argument(
-        "--slow-seconds", type=duration, default=5.0, help="of any other cause, in all"
+        "--slow-seconds", type=non_negative, default=5.0, help="of any other cause, in all"
     )
     parser.add_argument(
         "--steps-per-execution", type=natural, default=1, help="batches that Keras trains on a call"

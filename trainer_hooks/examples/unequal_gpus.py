@@ -28,7 +28,7 @@ from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
-from trainer_hooks.examples.example_run import duration, natural, positive, spans_parser, tell
+from trainer_hooks.examples.example_run import natural, non_negative, positive, spans_parser, tell
 from trainer_hooks.multi_gpu.device_names import STAND_INS
 
 _FEATURES: Final = 8
@@ -183,11 +183,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--speeds", type=positive, nargs="+", default=[480, 320], help="of the GPUs, in samples/s"
     )
-    parser.add_argument("--ratios", type=duration, nargs="+", help="one for each GPU; else even")
+    parser.add_argument(
+        "--ratios", type=non_negative, nargs="+", help="one for each GPU; else even"
+    )
     parser.add_argument("--batch", type=positive, default=60, help="samples in each batch")
     parser.add_argument("--steps", type=positive, default=100, help="steps in an epoch")
     parser.add_argument("--epochs", type=positive, default=3)
-    parser.add_argument("--latency-ms", type=duration, default=0.0, help="of each batch's input")
+    parser.add_argument(
+        "--latency-ms", type=non_negative, default=0.0, help="of each batch's input"
+    )
     parser.add_argument("--run", default="unequal", help="what gpumon is to call the training")
     parser.add_argument("--first-gpu", type=natural, default=0, help="index of the first GPU")
     return parser
