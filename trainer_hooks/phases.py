@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from operator import index
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
@@ -19,6 +19,7 @@ from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
 from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.patching import Proxy
 
 T = TypeVar("T")
 
@@ -92,11 +93,11 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
                 ring.region_closes(place_of(span))
 
 
-class TimedIterator(Generic[T]):
+class TimedIterator(Proxy, Generic[T]):
     """An iterator whose every ``next()`` is a phase."""
 
     def __init__(self, iterator: Iterator[T], name: str) -> None:
-        self._iterator = iterator
+        self._original = iterator
         self._phase = phase(name)
 
     def __iter__(self) -> TimedIterator[T]:
@@ -104,32 +105,35 @@ class TimedIterator(Generic[T]):
 
     def __next__(self) -> T:
         with self._phase:
-            return next(self._iterator)
+            item: T = next(self._original)
+            return item
 
 
-class TimedIterable(Generic[T]):
+class TimedIterable(Proxy, Generic[T]):
     """Something to iterate over, as often as the original allows."""
 
     def __init__(self, iterable: Iterable[T], name: str) -> None:
-        self._iterable = iterable
+        self._original = iterable
         self._name = name
 
     def __iter__(self) -> TimedIterator[T]:
         with phase(self._name):  # a loader starts its workers here
-            return TimedIterator(iter(self._iterable), self._name)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """What the original has besides: ``loader.dataset``, ``loader.sampler``."""
-        if name.startswith("__"):  # asked of a copy that has nothing yet
-            raise AttributeError(name)
-        return getattr(self._iterable, name)
+            return TimedIterator(iter(self._original), self._name)
 
 
-class TimedCollection(TimedIterable[T]):
-    """The same, with a length."""
+class _Sized(Proxy):
+    """It has the length of the original, too."""
 
     def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]
+        return len(self._original)
+
+
+class TimedSizedIterator(TimedIterator[T], _Sized):
+    """A loader that is its own iterator, say."""
+
+
+class TimedCollection(TimedIterable[T], _Sized):
+    """A loader, say."""
 
 
 @overload
@@ -151,11 +155,10 @@ def timed(
         phase: The phase's name, as for ``phase()``.
     """
     _tell_of_loader(iterable)
+    is_sized = hasattr(iterable, "__len__")
     if hasattr(iterable, "__next__"):
-        return TimedIterator(iter(iterable), phase)
-    if hasattr(iterable, "__len__"):
-        return TimedCollection(iterable, phase)
-    return TimedIterable(iterable, phase)
+        return (TimedSizedIterator if is_sized else TimedIterator)(iter(iterable), phase)
+    return (TimedCollection if is_sized else TimedIterable)(iterable, phase)
 
 
 def step(samples: int | None = None) -> None:

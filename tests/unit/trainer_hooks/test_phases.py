@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,6 +247,35 @@ class TestTimed:
 
         assert next(batches) == 1
         assert list(batches) == [2]
+
+    def test_of_a_loader_that_is_its_own_iterator_keeps_its_length_and_attributes(
+        self, writer: RingWriter
+    ) -> None:
+        class Loader:
+            """As those of DALI are."""
+
+            def __init__(self) -> None:
+                self.reset()
+
+            def reset(self) -> None:
+                self.rest = [1, 2]
+
+            def __len__(self) -> int:
+                return 2
+
+            def __iter__(self) -> Iterator[int]:
+                return self
+
+            def __next__(self) -> int:
+                if not self.rest:
+                    raise StopIteration
+                return self.rest.pop(0)
+
+        batches: Any = timed(Loader())
+        first = list(batches)
+        batches.reset()
+
+        assert (len(batches), first, list(batches)) == (2, [1, 2], [1, 2])
 
     def test_lets_an_exception_of_the_source_through(self, writer: RingWriter) -> None:
         def source() -> Iterator[int]:
