@@ -78,7 +78,7 @@ class BatchRule:
         Raises:
             ValueError: It has no targets.
         """
-        inputs, targets, weights = parts_of(batch)
+        inputs, targets, weights = unpacked(batch)
         factors = [self.real_weight(rows)] * rows + [0.0] * (self.batch_size - rows)
 
         def ones(target: Batch) -> Batch:
@@ -102,7 +102,7 @@ class BatchRule:
         return joined([batch] * times + ([cut(batch, 0, rest)] if rest else []))
 
 
-def parts_of(batch: Batch) -> tuple[Batch, Batch, Batch]:
+def unpacked(batch: Batch) -> tuple[Batch, Batch, Batch]:
     """Inputs, targets and sample weights; the last is ``None`` where there are none.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from trainer_hooks.batches.batch_rule import BatchRule, parts_of
+from trainer_hooks.batches.batch_rule import BatchRule, unpacked
 from trainer_hooks.batches.only_for_training import only_for_training
 
 _MOST_STAGES: Final = 64
@@ -25,7 +25,7 @@ def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
             ``"pad"`` finds no targets.
     """
     if rule.tail == "pad":
-        parts_of(dataset.element_spec)
+        unpacked(dataset.element_spec)
     batched = _holds_batches(dataset)
     samples = _samples_in(dataset, batched=batched)
     drop = rule.tail == "drop"
@@ -130,7 +130,7 @@ def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noq
 
 
 def _weighted(batch: Any, rows: Any, rule: BatchRule) -> Any:  # noqa: ANN401
-    inputs, targets, weights = parts_of(batch)
+    inputs, targets, weights = unpacked(batch)
     of_real = rule.batch_size / rows if rule.reduction == "mean" else tf.ones([], tf.float64)
     factors = tf.where(tf.range(rule.batch_size) < rows, of_real, 0)
 
