@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import queue
 import tempfile
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -88,22 +88,20 @@ def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Itera
     Args:
         read: Reads the batch of that number; called on any of the threads.
         batches: How many to read.
-        workers: How many threads read, each at most two batches more than were asked for;
-            0: each batch is read when it is asked for.
+        workers: How many threads read, two batches each more than were asked for; 0: each
+            batch is read when it is asked for.
     """
     if not workers:
         yield from map(read, range(batches))
         return
-    ahead: list[queue.Queue[T]] = [queue.Queue(maxsize=2) for _ in range(workers)]
-
-    def read_every_nth(worker: int) -> None:
-        for batch in range(worker, batches, workers):
-            ahead[worker].put(read(batch))
-
-    for worker in range(workers):
-        threading.Thread(target=read_every_nth, args=(worker,), daemon=True).start()
-    for batch in range(batches):
-        yield ahead[batch % workers].get()
+    ahead = 2 * workers
+    with ThreadPoolExecutor(workers) as threads:
+        coming = deque(threads.submit(read, number) for number in range(min(ahead, batches)))
+        for number in range(ahead, ahead + batches):
+            batch = coming.popleft().result()
+            if number < batches:
+                coming.append(threads.submit(read, number))
+            yield batch
 
 
 def tell(result: dict[str, Any]) -> None:

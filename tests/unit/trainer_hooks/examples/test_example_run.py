@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,16 @@ class TestReadingAhead:
         assert list(read_ahead(lambda k: k * k, batches=7, workers=workers)) == [
             k * k for k in range(7)
         ]
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_raises_what_reading_raises_in_the_place_of_its_batch(self, workers: int) -> None:
+        def read(number: int) -> int:
+            if number == 3:
+                raise OSError("the store is gone")
+            return number
+
+        batches = read_ahead(read, batches=7, workers=workers)
+
+        assert list(islice(batches, 3)) == [0, 1, 2]
+        with pytest.raises(OSError, match="the store is gone"):
+            next(batches)
