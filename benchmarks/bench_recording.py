@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.recording_codec import RecordingHeader
-from gpumon.core.phase import PHASES
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
 from gpumon.core.sample import BusySample, GpuSample, Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
@@ -47,7 +47,8 @@ STEPS_A_SECOND: Final = 20
 GOAL_MB: Final = 2.0
 GROWTH_GOAL_BYTES: Final = 50_000
 BEGAN_NS: Final = 5_000 * NS_PER_S
-_INPUT_WAIT, _STEP = 2, 4
+_INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+_TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 
 
 class Told(NamedTuple):
@@ -182,7 +183,7 @@ class Training:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._steps = 0
-        self._phase_ns = {PHASES[_INPUT_WAIT]: 0, PHASES[_STEP]: 0}
+        self._phase_ns = {TrainingPhase.INPUT_WAIT: 0, TrainingPhase.TRAIN_STEP: 0}
         self._facts = RunFacts(
             run="resnet", job="job", pid=4_000, framework="keras/jax", boot_id="fake",
             started_ns=BEGAN_NS, gpus=("0",), loader={"workers": 4},
@@ -195,13 +196,13 @@ class Training:
         for _ in range(STEPS_A_SECOND):
             self._steps += 1
             for kind, phase, value in (
-                (RingKind.ENTER, _INPUT_WAIT, 0), (RingKind.ENTER, _STEP, 0),
+                (RingKind.ENTER, _INPUT_WAIT, 0), (RingKind.ENTER, _TRAIN_STEP, 0),
                 (RingKind.STEP, 0, self._steps), (RingKind.SAMPLES, 0, self._steps * 512),
             ):  # fmt: skip
                 at_ns += part_ns - self._random.randrange(40_000)
                 rows.append((kind, phase, at_ns, value))
-        for phase in self._phase_ns:
-            self._phase_ns[phase] += NS_PER_S // 2 - self._random.randrange(10_000)
+        for spent_in in self._phase_ns:
+            self._phase_ns[spent_in] += NS_PER_S // 2 - self._random.randrange(10_000)
         kinds, phases, stamps_ns, values = zip(*rows, strict=True)
         return RingsReading(rings=(RingReading(
             key="/run/gpumon/phases/4000.ring#1", facts=self._facts, alive=True, host_pid=4_000,
