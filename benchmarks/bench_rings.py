@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.bench_serve import memory_folder
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RunFacts
 from gpumon.sources.system_clock import read_boot_id
@@ -276,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not arguments.seconds >= LEAST_SECONDS:
         parser.error(f"below {LEAST_SECONDS:g} seconds, a tick more or less is all there is to see")
     try:
-        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
             results = measure(Path(folder), arguments.seconds)
     except SpoiltError as error:
         print(f"Nothing was measured: {error}.", file=sys.stderr)
@@ -336,11 +337,6 @@ def _print_json(results: Mapping[str, Result]) -> None:
         "load_average": os.getloadavg()[0],
     }
     print(json.dumps(told))
-
-
-def _memory_folder() -> str | None:
-    """Where files live in memory, as /run does on every Linux with systemd."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 if __name__ == "__main__":

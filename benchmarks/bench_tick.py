@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
+from benchmarks.bench_serve import memory_folder
 from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.ring.events import RingsReading
 from gpumon.core.sample import Moment, Tick
@@ -75,7 +76,7 @@ def everything_cycle() -> Cycle:
     from gpumon.sources.system_clock import SystemClock
 
     tick, clock = tick_cycle(), SystemClock()
-    folder = Path(tempfile.mkdtemp(dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(dir=memory_folder()))
     (folder / "phases").mkdir()
     rings = PhaseRingReader((str(folder),), boot_id="")
     state_file = StateFile(folder / "state.json")
@@ -157,14 +158,9 @@ def _has_nvitop() -> bool:
     return importlib.util.find_spec("nvitop_exporter") is not None
 
 
-def _memory_folder() -> str | None:
-    """Where files live in memory, as /run does on every Linux with systemd."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 def main() -> int:
     """Print the table; 1 where a goal is missed."""
-    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         library = build_fake(Path(folder))
         with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
             for slot in range(GPUS):
