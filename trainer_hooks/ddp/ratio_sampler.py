@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpumon.core.join.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
@@ -306,9 +306,9 @@ def tell_rank_share(share: float) -> None:
     ring = ring_so_far()
     if ring is None or ring.writer is None:
         return
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     is_on_gpu = torch is not None and torch.cuda.is_initialized()
-    device = f"GPU:{torch.cuda.current_device()}" if torch is not None and is_on_gpu else "no GPU"
+    device = f"GPU:{torch.cuda.current_device()}" if is_on_gpu else "no GPU"
     names = gpu_names([device], ring.writer.facts.gpus)
     if names is not None:
         ring.tell_shares({names[0]: share})
