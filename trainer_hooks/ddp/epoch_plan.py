@@ -176,7 +176,8 @@ class EpochPlan:
     def __init__(self, shape: EpochShape, ratios: Ratios, start_step: int = 0) -> None:
         self._shape = shape
         self._changes: list[tuple[int, Ratios]] = [(0, ratios)]
-        self.first_batch: Final = start_step * shape.micro_batches
+        # A short last step has fewer micro-batches.
+        self.first_batch: Final = min(start_step * shape.micro_batches, shape.batch_count)
         self.next_batch = self.first_batch
         """The first that was not drawn yet."""
 

@@ -68,6 +68,16 @@ class TestASampler:
         assert len(resumed) == len(whole) - 2
         assert [share.step for _, share in resumed.shares(Loader(resumed))] == [1, 1, 2, 2]
 
+    @pytest.mark.parametrize("samples", [20, 23])
+    def test_has_no_batch_left_where_a_checkpoint_was_written_at_the_epochs_end(
+        self, samples: int
+    ) -> None:
+        """Of a short last step it makes fewer micro-batches."""
+        for sampler in samplers(samples, 10, (1, 1), micro_batches=4):
+            sampler.set_epoch(0, start_step=sampler.steps)
+
+            assert (len(sampler), list(sampler)) == (0, [])
+
     def test_begins_the_next_epoch_at_its_beginning(self) -> None:
         sampler, _ = samplers(20, 10, (1, 1))
         sampler.set_epoch(0, start_step=1)
