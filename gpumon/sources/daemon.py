@@ -19,6 +19,7 @@ from gpumon.core.ring.runtime_paths import (
     RUNTIME_VARIABLE,
     STATE_FILE,
     explicit_folder,
+    is_fresh,
     reader_patterns,
     stale_after_ns,
 )
@@ -74,7 +75,7 @@ def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
     taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
     if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
         return False
-    return -NS_PER_S <= now_ns - taken_ns <= stale_after_ns(period_ns)
+    return is_fresh(taken_ns, period_ns, now_ns)
 
 
 class SilentDaemon(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
@@ -19,15 +18,13 @@ from gpumon.core.ring.runtime_paths import (
     STATE_SCHEMA,
     distrust,
     explicit_folder,
+    is_fresh,
     reader_folders,
-    stale_after_ns,
 )
 from gpumon.core.wording import label_text
 
 NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading a state raises that no daemon wrote."""
-
-_MOST_AHEAD_NS: Final = 3 * NS_PER_S
 
 
 def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
@@ -56,13 +53,12 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
         finally:
             os.close(descriptor)
         state = json.loads(raw)
-        age_ns = now_ns - state["monotonic_ns"]
-        is_fresh = -_MOST_AHEAD_NS <= age_ns <= stale_after_ns(state["period_ns"])
+        is_renewed = is_fresh(state["monotonic_ns"], state["period_ns"], now_ns)
         is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
         is_of_now = not state.get("replayed")  # what a recording played says is of no use here
     except (OSError, RecursionError, *NOT_A_STATE):
         return None
-    return dict(state) if is_fresh and is_ours and is_of_now else None
+    return dict(state) if is_renewed and is_ours and is_of_now else None
 
 
 def newest_state(folders: Sequence[Path], boot_id: str, now_ns: int) -> dict[str, Any] | None:

@@ -36,6 +36,11 @@ def stale_after_ns(period_ns: int) -> int:
     return 3 * max(period_ns, NS_PER_S)
 
 
+def is_fresh(taken_ns: int, period_ns: int, now_ns: int) -> bool:
+    """Whether a state was renewed so lately that its daemon runs; CLOCK_MONOTONIC of one boot."""
+    return -NS_PER_S <= now_ns - taken_ns <= stale_after_ns(period_ns)
+
+
 def ring_name(pid: int, started_ns: int) -> str:
     """The name of a training's ring in ``phases``.
 
