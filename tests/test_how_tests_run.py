@@ -41,10 +41,14 @@ SAMPLE = (
 """In this process and in others: they fail where that is heard."""
 
 LEAVING = """
-import subprocess, sys
+import pytest, subprocess, sys
 PROGRAM = (sys.executable, "-c", "import time; time.sleep(600)")
 def test_that_leaves_a_child():
     subprocess.Popen([*PROGRAM, "child"])
+@pytest.mark.xfail
+def test_that_raises_before_it_ends_what_it_started():
+    subprocess.Popen([*PROGRAM, "half-way"])
+    raise AssertionError
 def test_that_leaves_a_process_which_is_nobodys_child():
     subprocess.run(["sh", "-c", '"$@" &', "sh", *PROGRAM, "orphan"])
 """
@@ -90,8 +94,12 @@ class TestAProcessThatOutlivesItsTest:
         done = run_of_pytest(*workers, f"--rootdir={tmp_path}", folder=tmp_path)
 
         assert done.returncode == 1, done.stdout
-        assert "2 passed" in done.stdout
-        for test, word in (("a_child", "child"), ("which_is_nobodys_child", "orphan")):
+        assert "2 passed, 1 xfailed" in done.stdout
+        for test, word in (
+            ("a_child", "child"),
+            ("what_it_started", "half-way"),
+            ("which_is_nobodys_child", "orphan"),
+        ):
             where = rf"^pid (\d+), started in test_leaving.py::\w+{test} .* {word}$"
             (pid,) = re.findall(where, done.stdout, re.MULTILINE)
             assert not is_alive(Path("/proc") / pid)
