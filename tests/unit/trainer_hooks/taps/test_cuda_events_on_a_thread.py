@@ -13,14 +13,17 @@ from trainer_hooks.taps.cuda_events import CudaEvents
 
 
 class LiveGpu(Gpu):
-    """The same on the real clock, for what happens on another thread."""
+    """The same on a clock that goes by itself, for what happens on another thread."""
+
+    _ahead_ns = 0
 
     @property
     def host_ns(self) -> int:
-        return time.monotonic_ns()
+        return time.monotonic_ns() + self._ahead_ns
 
     @host_ns.setter
-    def host_ns(self, _: int) -> None: ...
+    def host_ns(self, at_ns: int) -> None:
+        self._ahead_ns = at_ns - time.monotonic_ns()
 
 
 class TestWhileTheTrainingIsElsewhere:
@@ -29,7 +32,12 @@ class TestWhileTheTrainingIsElsewhere:
         return LiveGpu()
 
     def witness(self, gpu: LiveGpu, told: list[int]) -> CudaEvents:
-        return CudaEvents(gpu.event, lambda step, _: told.append(step), enter_thread=lambda: None)
+        return CudaEvents(
+            gpu.event,
+            lambda step, _: told.append(step),
+            now_ns=lambda: gpu.host_ns,
+            enter_thread=lambda: None,
+        )
 
     def train(self, witness: CudaEvents, gpu: LiveGpu, step: int, *, work_ms: float) -> None:
         witness.step_begins()
@@ -44,9 +52,10 @@ class TestWhileTheTrainingIsElsewhere:
             self.train(witness, gpu, step, work_ms=0)
             time.sleep(0.002)
 
-        self.train(witness, gpu, 6, work_ms=60)
+        self.train(witness, gpu, 6, work_ms=5_000)
 
         assert 6 not in told
+        gpu.pass_ms(5_000)
         assert until(lambda: 6 in told)
         witness.stop()
 
