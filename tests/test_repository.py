@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
-from tests.tools.run_suites import TRAINING_ROOMS
+from tests.tools.run_suites import SUITES, TRAINING_ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -240,3 +240,21 @@ class TestATestThatNeedsAFramework:
 
         assert len(marked) > 20
         assert [path for path in marked if not path.startswith(looked_at)] == []
+
+
+class TestATestThatNeedsTheMachineAlone:
+    def test_lies_where_a_suite_of_those_looks_for_it(self) -> None:
+        alone = [part for parts in SUITES.values() for part in parts if part.is_alone]
+        texts = {path: path.read_text(encoding="utf-8") for path in PYTHON_FILES}
+        marked = {path: text for path, text in texts.items() if re.search(r"mark\.alone\b", text)}
+
+        def is_found(path: Path, text: str) -> bool:
+            frameworks = set(re.findall(r"mark\.(keras_[a-z]+|multi_gpu)\b", text))
+            return any(
+                named(path).startswith(part.rooms)
+                and (not frameworks or not frameworks.isdisjoint(part.marked.split()))
+                for part in alone
+            )
+
+        assert len(marked) > 10
+        assert [named(path) for path, text in marked.items() if not is_found(path, text)] == []

@@ -97,11 +97,7 @@ def _on(framework: str) -> tuple[Part, Part]:
 SUITES: Final = {
     "base": (
         Part(name="base", workers=3),
-        Part(
-            name="base alone",
-            marked="alone and not multi_gpu",
-            rooms=("tests/e2e", "tests/soak"),
-        ),
+        Part(name="base alone", marked="alone and not multi_gpu", rooms=("tests/e2e",)),
     ),
     "multi-gpu": (
         # Beside the other tests of TensorFlow: its devices are settled once for each process.
