@@ -21,7 +21,7 @@ from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
 import multiprocessing, sys
-from tests import training_workers
+from tests.e2e import training_workers
 from trainer_hooks import phase, step, timed
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 IN_A_CHILD = """
 import multiprocessing, sys
-from tests.training_workers import train
+from tests.e2e.training_workers import train
 if __name__ == "__main__":
     for _ in range(2):
         child = multiprocessing.get_context(sys.argv[1]).Process(target=train)

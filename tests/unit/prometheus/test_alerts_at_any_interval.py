@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_promtool import Rhythm, Spans, Story, Target, Value, daemon
+from tests.unit.prometheus.builders_promtool import Rhythm, Spans, Story, Target, Value, daemon
 
 RULES = Path(__file__).resolve().parents[3] / "prometheus"
 RHYTHMS = (
