@@ -13,9 +13,9 @@ from pathlib import Path
 from gpumon.core.ring.events import RingsReading
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
+from tests.processes import ending
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE_S = 20.0
 
 TRAINING = """
 import sys, time
@@ -49,7 +49,7 @@ def process(
         environ: More environment variables.
     """
     folders = {"GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
+    started = subprocess.Popen(
         [*before, sys.executable, "-c", code, *words],
         cwd=ROOT,
         env={**os.environ, **folders, **(environ or {})},
@@ -57,13 +57,10 @@ def process(
         stdout=subprocess.PIPE,
         text=True,
     )
-    try:
+    with ending(started) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
         yield child
-    finally:
-        child.kill()
-        child.communicate(timeout=PATIENCE_S)
 
 
 _OPEN: list[PhaseRingReader] = []

@@ -19,8 +19,8 @@ from gpumon.sources.rings.ring_look import look_at_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.patience import wait_until
-from tests.trainings import PATIENCE_S, ROOT, TRAINING, process
+from tests.patience import PATIENCE_S, wait_until
+from tests.trainings import ROOT, TRAINING, process
 
 SOMEBODY = 54_321
 A_YEAR_AGO_S = time.time() - 365 * 86_400

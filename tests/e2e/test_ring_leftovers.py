@@ -16,7 +16,8 @@ from gpumon.core.ring.format import RING_BYTES
 from gpumon.core.sample import Device, GpuSample
 from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders_ring import only, phases_folder
-from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
+from tests.patience import PATIENCE_S
+from tests.trainings import ROOT, TRAINING, process, read, reader_of
 from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT
 
 _DAY_S = 24 * 3600

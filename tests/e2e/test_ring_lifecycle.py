@@ -15,7 +15,8 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind
 from tests.builders_ring import only
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.trainings import PATIENCE_S, TRAINING, process, read, reader_of
+from tests.patience import PATIENCE_S
+from tests.trainings import TRAINING, process, read, reader_of
 
 FULL_SPEED = """
 import sys, time

@@ -17,7 +17,8 @@ from gpumon.core.phase import TrainingPhase
 from tests.builders_ring import only
 from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
-from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
+from tests.patience import PATIENCE_S
+from tests.trainings import ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
 import multiprocessing, sys

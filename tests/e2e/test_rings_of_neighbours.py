@@ -17,8 +17,8 @@ from gpumon.core.ring.format import RING_BYTES
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.patience import wait_until
-from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
+from tests.patience import PATIENCE_S, wait_until
+from tests.trainings import ROOT, TRAINING, process, read, reader_of
 
 SOMEBODY = 54_321
 

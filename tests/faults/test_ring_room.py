@@ -15,7 +15,8 @@ import pytest
 from gpumon.core.ring.format import RING_BYTES
 from tests.needs import needed
 from tests.neighbours import as_root
-from tests.trainings import PATIENCE_S, ROOT
+from tests.patience import PATIENCE_S
+from tests.trainings import ROOT
 
 TRAINING = """
 import os, resource, sys
