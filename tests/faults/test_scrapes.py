@@ -116,7 +116,7 @@ class TestTwoScrapers:
                     time.sleep(0.01)
                 done.set()
                 for scraper in scrapers:
-                    scraper.join(5)
+                    scraper.join()
         finally:
             done.set()
             sys.setswitchinterval(before)
