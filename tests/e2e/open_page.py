@@ -11,6 +11,7 @@ from gpumon.core.state import MonitorState
 from gpumon.outlets.http.routes import ReportReader
 from gpumon.outlets.http.server import HttpServer
 from tests.builders_state import RunningClock, S
+from tests.patience import PATIENCE_S
 from tests.serving import serving
 from tests.story_of_states import starved_and_healthy
 
@@ -54,7 +55,8 @@ class Visit:
     def until(self, selector: str, pattern: str) -> None:
         from playwright.sync_api import expect
 
-        expect(self.page.locator(selector)).to_have_text(re.compile(pattern), timeout=5_000)
+        shown = expect(self.page.locator(selector))
+        shown.to_have_text(re.compile(pattern), timeout=1_000 * PATIENCE_S)
 
 
 def showing(

@@ -9,6 +9,7 @@ import pytest
 from gpumon.outlets.http.callers import WebToken
 from tests.builders_state import RunningClock
 from tests.e2e.open_page import ADVICE, Visit, recent, story
+from tests.patience import PATIENCE_S
 from tests.serving import own_address, serving
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class TestBeyondLoopback:
             with page.expect_response(lambda answer: "/api/v1/stream" in answer.url) as stream:
                 answer = page.goto(f"{visit.origin}/")
             server.publish(recent(states[-1]))
-            page.wait_for_selector("text=Prefetch batches", timeout=5_000)
+            page.wait_for_selector("text=Prefetch batches", timeout=1_000 * PATIENCE_S)
 
         assert answer is not None
         assert (answer.status, stream.value.status) == (200, 200)
