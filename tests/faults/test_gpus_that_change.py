@@ -13,7 +13,8 @@ import pytest
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_driver import DriverStory
-from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.control import TIMEOUT, UNKNOWN, FakeNvml
+from tests.faults.two_busy_gpus import observed_s
 
 BUSY, OBSERVED = "gpumon_gpu_busy_seconds_total", "gpumon_gpu_observed_seconds_total"
 
@@ -51,10 +52,11 @@ class TestFault08MigIsSwitchedAtRunTime:
         fake.cut(0, 2)
         story.tick(8)
         observed_ns = story.gpu(cut_uuid).totals.observed_ns
-        story.tick(20)
+        story.tick(60)
 
         assert story.gpu(cut_uuid).totals.observed_ns == observed_ns
         assert story.idle_ns(cut_uuid) == idle_before_ns
+        assert story.gpu(cut_uuid).device.mig_enabled
         assert story.message is None
         assert f'gpumon_gpu_power_watts{{uuid="{cut_uuid}"}}' in scraped(story)
         assert cut_uuid not in series(story, "gpumon_gpu_utilization_ratio")
@@ -77,6 +79,27 @@ class TestFault08MigIsSwitchedAtRunTime:
             assert observed_s == busy_s == [0.0, 0.0]
             assert not set(made) & set(series(story, "gpumon_gpu_utilization_ratio"))
 
+    @pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
+    def test_its_instances_stay_while_its_mode_cannot_be_asked(
+        self, story: DriverStory, code: int
+    ) -> None:
+        made = story.fake.cut(0, 2)
+        story.tick(10)
+        story.fake.fail("nvmlDeviceGetMigMode", code)
+
+        for _ in range(20):
+            story.tick()
+            assert story.frame is not None
+            assert {gpu.device.uuid for gpu in story.frame.gpus} >= set(made)
+
+    def test_it_costs_the_other_gpu_nothing(self, story: DriverStory) -> None:
+        story.fake.cut(0, 3)
+        story.tick(15)
+        story.fake.uncut(0)
+        story.tick(15)
+
+        assert observed_s(story, 1) == pytest.approx(story.seconds_passed, abs=0.5)
+
     def test_what_was_destroyed_has_no_series_and_the_gpu_goes_on_where_it_was(
         self, story: DriverStory
     ) -> None:
@@ -92,7 +115,8 @@ class TestFault08MigIsSwitchedAtRunTime:
 
         text = scraped(story)
         assert not [uuid for uuid in made if uuid in text]
-        assert series(story, BUSY)[fake.uuid(0)] >= busy_before_s + 10.0
+        assert series(story, BUSY)[fake.uuid(0)] >= busy_before_s + 12.0
+        assert story.idle_ns(fake.uuid(0)) == 0
         assert story.message is None
 
     def test_however_often_it_is_switched_sums_close_and_nothing_is_left_behind(
@@ -152,6 +176,21 @@ class TestFault09TheOrderChanges:
         assert [gpu.device.index for gpu in story.state.gpus] == [0, 1]
         assert story.state.gpus[0].device.uuid == fake.uuid(1)
         assert f'gpu="0",name="{fake.driver.gpu_name}"' in scraped(story)
+
+    def test_again_and_again_and_nobody_has_the_figures_of_another(
+        self, story: DriverStory
+    ) -> None:
+        fake = story.fake
+        for order in ([1, 0], [0, 1]) * 3:
+            fake.reorder(order)
+            story.tick(7)
+            assert [story.gpu(fake.uuid(slot)).device.label for slot in order] == ["0", "1"]
+
+        assert story.idle_ns(fake.uuid(0)) == 0
+        for slot, busy_ratio in ((0, 1.0), (1, 0.25)):
+            totals = story.gpu(fake.uuid(slot)).totals
+            assert totals.busy_ns == pytest.approx(busy_ratio * totals.observed_ns, rel=0.05)
+            assert observed_s(story, slot) == pytest.approx(story.seconds_passed, abs=0.5)
 
     def test_instances_move_with_their_gpu(self, story: DriverStory) -> None:
         fake = story.fake
