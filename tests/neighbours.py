@@ -25,11 +25,12 @@ def become(uid: int = NOBODY, imports: str = "trainer_hooks") -> str:
 
     Args:
         uid: Who; his group has the same number.
-        imports: What it must have loaded before, since he may not enter the checkout, nor, where
-            that lies in the superuser's home, the folder of this Python.
+        imports: What it must have loaded before, since he may not enter the checkout, nor where
+            Python lies in somebody's home.
     """
     leave = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})"
-    return f"import os, encodings.ascii, encodings.idna, {imports}; {leave}\n"
+    codecs = "encodings.ascii, encodings.idna"  # a name and a socket are looked for by them
+    return f"import os, {codecs}, {imports}; {leave}\n"
 
 
 @contextmanager

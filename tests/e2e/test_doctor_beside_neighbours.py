@@ -85,7 +85,7 @@ def shared() -> Iterator[Path]:
 def done_by(uid: int, code: str, runtime: Path, *words: str) -> str:
     """What that user's program prints."""
     modules = "sys, shutil, pathlib, tests.builders_ring, gpumon.sources.system_clock"
-    modules += ", gpumon.cli.doctor.machine, encodings.idna"  # by which a socket is dialled
+    modules += ", gpumon.cli.doctor.machine"
     return subprocess.run(
         [sys.executable, "-c", become(uid, modules) + code, str(runtime), *words],
         cwd=ROOT,
