@@ -1,9 +1,13 @@
-"""Tools that a test starts: missing, it is skipped with the reason, but never in CI."""
+"""Tools that a test starts: missing, it is skipped with the reason, but never in CI.
+
+Others need a machine on which there is no driver: elsewhere they are skipped.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+from ctypes.util import find_library
 
 import pytest
 
@@ -22,3 +26,10 @@ def missing(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"in CI nothing may be missing: {reason}")
     pytest.skip(reason)
+
+
+def without_driver() -> dict[str, str]:
+    """The variables of a process that finds no libnvidia-ml.so.1; with one the test ends here."""
+    if find_library("nvidia-ml"):
+        pytest.skip("there is an NVIDIA driver on this machine")
+    return {**os.environ, "LD_LIBRARY_PATH": ""}

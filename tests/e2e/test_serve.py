@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.needs import without_driver
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +193,7 @@ class TestAFullDisk:
 class TestAGateWithNothingToJudge:
     @pytest.mark.parametrize("option", ["--fail-if-starved-above", "--fail-if-lost-above"])
     def test_ends_with_a_code_of_its_own(self, tmp_path: Path, option: str) -> None:
-        environ = {"LD_LIBRARY_PATH": ""}
-        with RunningDaemon(tmp_path, "--wait-for-source", environ=environ) as waiting:
+        with RunningDaemon(tmp_path, "--wait-for-source", environ=without_driver()) as waiting:
             ended = gpumon("report", option, "5", daemon=waiting)
 
         assert ended.returncode == 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -12,12 +11,8 @@ from pathlib import Path
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import DRIVER_NOT_LOADED, VERSION_MISMATCH
 from tests.faults.faulty_machine import Machine, gpu
+from tests.needs import without_driver
 from tests.patience import PATIENCE_S, wait_until
-
-
-def without_driver(folder: Path) -> dict[str, str]:
-    """An environment in which no libnvidia-ml.so.1 can be found."""
-    return {**os.environ, "LD_LIBRARY_PATH": "", "GPUMON_RUNTIME_DIR": str(folder / "run")}
 
 
 class TestFault01TheLibraryIsMissing:
@@ -26,7 +21,7 @@ class TestFault01TheLibraryIsMissing:
             words = [command] + (["--listen", "127.0.0.1:0"] if command == "serve" else [])
             ended = subprocess.run(
                 [sys.executable, "-m", "gpumon", *words],
-                env=without_driver(tmp_path),
+                env={**without_driver(), "GPUMON_RUNTIME_DIR": str(tmp_path / "run")},
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -39,7 +34,7 @@ class TestFault01TheLibraryIsMissing:
 
     def test_serves_health_and_says_so_once_when_told_to_wait(self, tmp_path: Path) -> None:
         with RunningDaemon(
-            tmp_path, "--wait-for-source", "--period", "0.3", environ=without_driver(tmp_path)
+            tmp_path, "--wait-for-source", "--period", "0.3", environ=without_driver()
         ) as daemon:
             wait_until(lambda: "libnvidia-ml.so.1" in daemon.log())
             time.sleep(1.5)  # it goes on trying

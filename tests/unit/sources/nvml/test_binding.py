@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, SUCCESS, code_name
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import DRIVER_NOT_LOADED, UNKNOWN, VERSION_MISMATCH, FakeNvml
+from tests.needs import without_driver
 
 OPEN = "from gpumon.sources.nvml.binding import NvmlLibrary; NvmlLibrary()"
 
@@ -29,7 +29,7 @@ def last_line_of(words: str, environ: dict[str, str]) -> str:
 
 class TestALibraryThatCannotBeOpened:
     def test_is_named_when_it_is_missing(self) -> None:
-        said = last_line_of(OPEN, {**os.environ, "LD_LIBRARY_PATH": ""})
+        said = last_line_of(OPEN, without_driver())
 
         assert "SourceUnavailableError: libnvidia-ml.so.1 was not found: install" in said
 
