@@ -140,6 +140,14 @@ def own_address() -> str:
     return host
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def read_events(server: HttpServer, wanted: int, kind: str = "tick") -> list[str]:
     """The data of the first so many events of a kind."""
     with dial(

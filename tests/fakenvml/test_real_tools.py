@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.prometheus_server import free_port
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, MIDDLE_DRIVER, DriverGeneration
 from tests.patience import PATIENCE_S
 from tests.processes import ending
+from tests.serving import free_port
 
 BIN = Path(sys.executable).parent
 MIB, GIB = 1 << 20, 1 << 30

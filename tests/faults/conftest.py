@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,15 +12,6 @@ from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DriverGeneration
 from tests.faults.faulty_machine import Machine
 from tests.faults.two_busy_gpus import FIRST, SECOND
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @pytest.fixture

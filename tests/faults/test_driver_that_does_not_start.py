@@ -13,6 +13,7 @@ from tests.fakenvml.control import DRIVER_NOT_LOADED, VERSION_MISMATCH
 from tests.faults.faulty_machine import Machine, gpu
 from tests.needs import without_driver
 from tests.patience import PATIENCE_S, wait_until
+from tests.serving import free_port
 
 
 class TestFault01TheLibraryIsMissing:
@@ -98,10 +99,10 @@ class TestADriverThatTakesLongToStart:
             assert daemon.get("/-/ready")[0] == 200
 
     def test_does_not_keep_health_waiting_even_if_nobody_said_to_wait(
-        self, machine: Machine, free_port: int
+        self, machine: Machine
     ) -> None:
         machine.fake.delay("nvmlInitWithFlags", 60_000_000)
-        address = f"127.0.0.1:{free_port}"
+        address = f"127.0.0.1:{free_port()}"
         with machine.serve("--listen", address, ready=False) as daemon:
             wait_until(lambda: machine.fake.waiting("nvmlInitWithFlags") > 0)
 
