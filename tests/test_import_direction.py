@@ -229,10 +229,7 @@ def test_a_hook_imports_nothing_of_ours_but_the_ground_floor(path: Path) -> None
 
 
 def test_the_device_count_asks_nvml_only_when_it_is_called() -> None:
-    path = ROOT / DEVICE_COUNT
-    if not path.exists():
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / DEVICE_COUNT).read_text(encoding="utf-8"))
     at_import = [
         statement for statement in tree.body if isinstance(statement, (ast.Import, ast.ImportFrom))
     ]
