@@ -267,6 +267,7 @@ class TestACapture:
 
         capture(session, results, lambda so_far: None)
 
+        assert results.costs
         for gpu in results.costs.values():
             calls = {field.field.name: field.calls[0] for field in gpu.fields}
             fan, power = calls["fan"], calls["power"]
