@@ -148,8 +148,5 @@ def _mean(each: Collection[SharedIdle]) -> SharedIdle:
 
 def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
     """What these runs did between two instants."""
-    parts = [
-        (run.timeline.parts(start_ns, end_ns), run.timeline.covered_ns(start_ns, end_ns))
-        for run in runs
-    ]
-    return parts[0][0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
+    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
+    return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)

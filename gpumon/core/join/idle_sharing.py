@@ -16,6 +16,7 @@ on the device is known, from there to the next dispatch. So idle time goes to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Final, NamedTuple
@@ -36,7 +37,8 @@ class WindowParts:
         first_input_wait_ns: Of the waits for input, what passed before the run's first step.
         validation_input_wait_ns: Of them, what passed in validation or prediction.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
-        uncovered_ns: Time of the window in no phase, or in one that says nothing.
+        silent_ns: Time in phases that say nothing of what the process does.
+        outside_ns: Time of the window in no phase at all.
     """
 
     waits: dict[IdleCause, int] = field(default_factory=dict)
@@ -46,7 +48,13 @@ class WindowParts:
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
     hidden_input_wait_ns: int = 0
-    uncovered_ns: int = 0
+    silent_ns: int = 0
+    outside_ns: int = 0
+
+    @property
+    def uncovered_ns(self) -> int:
+        """Time of the window of which no phase says anything."""
+        return self.silent_ns + self.outside_ns
 
     @property
     def input_wait_ns(self) -> int:
@@ -75,6 +83,7 @@ _LENGTHS: Final = (
     "first_input_wait_ns",
     "validation_input_wait_ns",
     "hidden_input_wait_ns",
+    "silent_ns",
 )
 """Those that several runs of one window share, beside ``waits``."""
 
@@ -185,19 +194,17 @@ def _in_proportion(
     return shares
 
 
-def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowParts:
+def merge_parts(parts: Sequence[WindowParts], window_ns: int) -> WindowParts:
     """What several runs on one GPU did in one window: idle time is split between them.
 
-    Each comes with how much of the window it covers; together they cover no more than all of it.
+    By how much of the window each covers; together they cover no more than all of it.
     """
-    covered_ns = sum(covered for _, covered in parts)
-    longest_ns = max((covered for _, covered in parts), default=0)
-    merged = WindowParts(uncovered_ns=window_ns - longest_ns)
+    each_covers_ns = [window_ns - part.outside_ns for part in parts]
+    covered_ns, longest_ns = sum(each_covers_ns), max(each_covers_ns, default=0)
+    merged = WindowParts(outside_ns=window_ns - longest_ns)
     if covered_ns == 0:
         return merged
-    for part, covered in parts:
-        silent_ns = part.uncovered_ns - (window_ns - covered)
-        merged.uncovered_ns += silent_ns * longest_ns // covered_ns
+    for part in parts:
         for cause, length_ns in part.waits.items():
             share_ns = length_ns * longest_ns // covered_ns
             merged.waits[cause] = merged.waits.get(cause, 0) + share_ns

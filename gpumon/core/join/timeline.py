@@ -169,7 +169,7 @@ class PhaseTimeline:
         return parts
 
     def _parts(self, start_ns: int, end_ns: int) -> WindowParts:
-        parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
+        parts = WindowParts(outside_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
         end_ns = min(end_ns, self._known_until_ns)
         first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
         after = bisect_left(self._starts_ns, end_ns, lo=first)
@@ -368,7 +368,7 @@ class PhaseTimeline:
 
 def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
     if label.is_silent:
-        parts.uncovered_ns += length_ns
+        parts.silent_ns += length_ns
     elif label.is_step:
         parts.step_ns += length_ns
     elif label.is_validation:

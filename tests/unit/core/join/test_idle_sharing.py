@@ -66,7 +66,7 @@ class TestIdleTimeGoes:
         assert share_idle(500, parts).idle_ns == {INPUT_WAIT: 300, WITHIN_STEP: 200}
 
     def test_to_nobody_where_no_phase_was(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 400}, uncovered_ns=600)
+        parts = WindowParts(waits={INPUT_WAIT: 400}, outside_ns=600)
 
         assert share_idle(1000, parts).idle_ns == {INPUT_WAIT: 400}
 
@@ -121,20 +121,26 @@ lengths = st.integers(0, 10**9)
 class TestLaws:
     @given(
         st.dictionaries(st.sampled_from(list(IdleCause)), lengths),
-        lengths, lengths, lengths, lengths, st.floats(0.0, 1.0),
+        lengths, lengths, lengths, lengths, lengths, st.floats(0.0, 1.0),
     )  # fmt: skip
     def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(
         self,
         waits: dict[IdleCause, int],
         validation_ns: int,
         step_ns: int,
-        uncovered_ns: int,
+        silent_ns: int,
+        outside_ns: int,
         peer_ns: int,
         idle_share: float,
     ) -> None:
         parts = WindowParts(
-            waits=waits, validation_ns=validation_ns, step_ns=step_ns, uncovered_ns=uncovered_ns
+            waits=waits,
+            validation_ns=validation_ns,
+            step_ns=step_ns,
+            silent_ns=silent_ns,
+            outside_ns=outside_ns,
         )
+        uncovered_ns = silent_ns + outside_ns
         window_ns = sum(waits.values()) + validation_ns + step_ns + uncovered_ns
         idle_ns = round(window_ns * idle_share)
 
@@ -181,7 +187,7 @@ class TestTheIdleTimeOfTwoRunsOnOneGpu:
         "name",
         [
             "validation_ns", "step_ns", "gross_input_wait_ns", "first_input_wait_ns",
-            "validation_input_wait_ns", "hidden_input_wait_ns", "uncovered_ns",
+            "validation_input_wait_ns", "hidden_input_wait_ns", "silent_ns",
         ],
     )  # fmt: skip
     def test_is_split_between_them_and_no_more_than_there_was(self, name: str) -> None:
@@ -189,44 +195,41 @@ class TestTheIdleTimeOfTwoRunsOnOneGpu:
         setattr(one, name, 400)
         setattr(other, name, 400)
 
-        merged = merge_parts([(one, 1_000), (other, 1_000)], 1_000)
+        merged = merge_parts([one, other], 1_000)
 
         assert merged == one
 
     def test_is_split_by_the_time_that_each_was_there(self) -> None:
-        long = WindowParts(waits={INPUT_WAIT: 500}, step_ns=300, uncovered_ns=200)
-        short = WindowParts(waits={INPUT_WAIT: 100, CALLBACKS: 100}, uncovered_ns=800)
+        long = WindowParts(waits={INPUT_WAIT: 500}, step_ns=300, outside_ns=200)
+        short = WindowParts(waits={INPUT_WAIT: 100, CALLBACKS: 100}, outside_ns=800)
 
-        merged = merge_parts([(long, 800), (short, 200)], 1_000)
+        merged = merge_parts([long, short], 1_000)
 
         assert merged.waits == {INPUT_WAIT: 480, CALLBACKS: 80}
-        assert (merged.step_ns, merged.uncovered_ns) == (240, 200)
+        assert (merged.step_ns, merged.outside_ns) == (240, 200)
 
     def test_is_of_no_phase_where_no_run_was_and_where_each_was_silent(self) -> None:
-        silent = WindowParts(step_ns=300, uncovered_ns=700)
-        other = WindowParts(step_ns=600, uncovered_ns=400)
+        silent = WindowParts(step_ns=300, silent_ns=300, outside_ns=400)
+        other = WindowParts(step_ns=600, outside_ns=400)
 
-        merged = merge_parts([(silent, 600), (other, 600)], 1_000)
+        merged = merge_parts([silent, other], 1_000)
 
         assert (merged.step_ns, merged.uncovered_ns) == (450, 400 + 150)
 
     def test_is_of_no_phase_where_there_was_no_run(self) -> None:
-        assert merge_parts([], 1_000) == WindowParts(uncovered_ns=1_000)
-        nothing = WindowParts(uncovered_ns=1_000)
-        assert merge_parts([(nothing, 0)], 1_000) == nothing
+        assert merge_parts([], 1_000) == WindowParts(outside_ns=1_000)
+        nothing = WindowParts(outside_ns=1_000)
+        assert merge_parts([nothing], 1_000) == nothing
 
     @given(st.lists(st.tuples(lengths, lengths, lengths, lengths), max_size=4))
     def test_fills_the_window_and_no_more(self, runs: list[tuple[int, int, int, int]]) -> None:
         window_ns = 5 * 10**9
         parts = [
-            (
-                WindowParts(
-                    waits={INPUT_WAIT: wait, CALLBACKS: callback},
-                    step_ns=step,
-                    validation_ns=validation,
-                    uncovered_ns=window_ns - (wait + callback + step + validation),
-                ),
-                wait + callback + step + validation,
+            WindowParts(
+                waits={INPUT_WAIT: wait, CALLBACKS: callback},
+                step_ns=step,
+                validation_ns=validation,
+                outside_ns=window_ns - (wait + callback + step + validation),
             )
             for wait, callback, step, validation in runs
         ]
@@ -234,6 +237,6 @@ class TestTheIdleTimeOfTwoRunsOnOneGpu:
         merged = merge_parts(parts, window_ns)
 
         total_ns = sum(merged.waits.values()) + merged.step_ns + merged.validation_ns
-        longest_ns = max((covered for _, covered in parts), default=0)
-        assert merged.uncovered_ns == window_ns - longest_ns
+        longest_ns = max((window_ns - part.outside_ns for part in parts), default=0)
+        assert merged.outside_ns == window_ns - longest_ns
         assert longest_ns - 5 * len(parts) <= total_ns <= longest_ns

@@ -247,15 +247,15 @@ class TestSeveralRunsOnOneGpu:
         waiting = WindowParts(waits={IdleCause.INPUT_WAIT: 1000})
         checkpointing = WindowParts(waits={IdleCause.CHECKPOINT: 1000})
 
-        merged = merge_parts([(waiting, 1000), (checkpointing, 1000)], 1000)
+        merged = merge_parts([waiting, checkpointing], 1000)
 
         assert merged.waits == {IdleCause.INPUT_WAIT: 500, IdleCause.CHECKPOINT: 500}
         assert merged.uncovered_ns == 0
 
     def test_leave_uncovered_what_none_covers(self) -> None:
-        short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, uncovered_ns=600)
+        short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, outside_ns=600)
 
-        assert merge_parts([(short, 400), (short, 400)], 1000).uncovered_ns == 600
+        assert merge_parts([short, short], 1000).uncovered_ns == 600
 
 
 LATEST_NS = 20_000
