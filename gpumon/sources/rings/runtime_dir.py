@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import os
 import stat
 import time
@@ -189,7 +190,7 @@ class HeldFolder:
 def ring_folders(claimed: Path) -> tuple[str, ...]:
     """Where a daemon that lives in ``claimed`` looks for rings, as shell patterns."""
     patterns = reader_patterns(os.environ, os.geteuid())
-    own = str(claimed)
+    own = glob.escape(str(claimed))
     return (own, *(pattern for pattern in patterns if pattern != own))
 
 

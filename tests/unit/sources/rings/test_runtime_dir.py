@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import FolderInUseError, GpumonError
+from gpumon.sources.rings.ring_folder import folders_to_read
 from gpumon.sources.rings.runtime_dir import (
     HeldFolder,
     claim_runtime_dir,
@@ -92,6 +93,15 @@ class TestADaemonsFolder:
 
     def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
         assert ring_folders(tmp_path)[0] == str(tmp_path)
+
+    def test_is_no_pattern_whatever_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "1").mkdir()
+        folder = claim_runtime_dir(said(tmp_path / "[1]"))
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(folder))
+
+        assert [*folders_to_read(ring_folders(folder))] == [str(folder)]
 
 
 def is_locked(folder: Path) -> bool:
