@@ -18,6 +18,7 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.errors import GpumonError
+from gpumon.outlets.whole_file import replace_file
 
 _STAMP: Final = "# gpumon-dstat-plugin:"
 _SHIPPED_NAME: Final = "dstat_gpu.py"
@@ -224,11 +225,9 @@ def put_copy(path: Path) -> None:
         raise GpumonError(f"{path} is not gpumon's and was left alone: move it away and try again")
     stamp = f"{_STAMP} copied by gpumon {__version__}; remove with `gpumon dstat uninstall`\n"
     text = stamp + shipped_text().split("\n", 1)[1]
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="ascii")
-        unfinished.replace(path)
+        replace_file(path, text.encode("ascii"), mode=None)
     except OSError as error:
         raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
 

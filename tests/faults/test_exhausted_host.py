@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.cli.dstat_hosts import put_copy
 from gpumon.errors import GpumonError
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import monitor_state
@@ -95,6 +96,12 @@ class TestAFullDisk:
         # The rename replaces the link itself: nothing is written through it.
         assert not (tmp_path / "state.json").is_symlink()
         assert file.errors_total == 0
+
+    def test_leaves_no_rest_of_a_plugin_for_dstat(self, tmp_path: Path) -> None:
+        with pytest.raises(GpumonError, match="File too large"), no_room():
+            put_copy(tmp_path / "dstat_gpu.py")
+
+        assert [*tmp_path.iterdir()] == []
 
 
 class TestNoFileDescriptorsLeft:
