@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
-from gpumon.sources.nvml.clock import US, Entry, StampClock
+from gpumon.sources.nvml.clock import AHEAD_NS, US, Entry, StampClock
 
 _SHORTEST_NS: Final = 10_000_000
 _USUAL_NS: Final = 166_666_667
@@ -23,7 +23,6 @@ _USUAL_NS: Final = 166_666_667
 
 _LONGEST_DOCUMENTED_NS: Final = 3 * NS_PER_S // 2
 _IDLE_PERCENT: Final = 5
-_AHEAD_NS: Final = NS_PER_S
 
 
 class Cadence:
@@ -141,7 +140,7 @@ class BusyTrack:
         """
         samples: list[BusySample] = []
         seen_us = position_us = self.position_us
-        previous_ns, latest_ns = self._previous_ns, now_ns + _AHEAD_NS
+        previous_ns, latest_ns = self._previous_ns, now_ns + AHEAD_NS
         cadence, covered_ns = self._cadence, self._covered_until_ns
         gap_ns = gap_before_ns = self._gap_ns
         for stamp_us, percent in entries:

@@ -22,7 +22,7 @@ US: Final = 1_000
 NEAR_NS: Final = 5 * NS_PER_S
 """A clock fits when it is this near to the newest stamp."""
 
-_AHEAD_NS: Final = NS_PER_S
+AHEAD_NS: Final = NS_PER_S
 """A stamp may lie this far in the future: the driver ends a window by its own clock."""
 
 _SET_NS: Final = 20_000_000
@@ -115,7 +115,7 @@ class StampClock:
         """The same entries, with stamps of before the jump moved to the clock as it is now."""
         offset_ns = self.offset_ns or 0
         jump_us = self._jump_ns // US
-        earliest_ns, latest_ns = self._jumped_after_ns, now_ns + _AHEAD_NS
+        earliest_ns, latest_ns = self._jumped_after_ns, now_ns + AHEAD_NS
         return [
             (stamp_us, value)
             if earliest_ns <= stamp_us * US - offset_ns <= latest_ns
@@ -156,7 +156,7 @@ class StampClock:
         if self.offset_ns is None:
             return False
         age_ns = now_ns - (stamp_us * US - self.offset_ns)
-        return -_AHEAD_NS <= age_ns <= NEAR_NS + self.silence_ns
+        return -AHEAD_NS <= age_ns <= NEAR_NS + self.silence_ns
 
     def _nearest_clock(self, stamps_us: list[int], now_ns: int) -> tuple[StampDomain, int] | None:
         offsets = [
