@@ -10,10 +10,10 @@ from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
-from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import Surroundings
-from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance, MigPlace, places_in
 
@@ -185,13 +185,11 @@ def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOption
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None
-    is_wanted = "memory" in options
-    memory = BoardNumber(MEMORY, library, handle).numbers() if is_wanted else None
     return Device(
         uuid=uuid,
         index=index,
         name=library.text("nvmlDeviceGetName", handle),
         pci_bus_id=library.pci_bus_id(handle),
         driver_version=library.driver_version,
-        memory_capacity_bytes=memory[1] if memory else None,
+        memory_capacity_bytes=capacity_bytes(library, handle, options),
     )

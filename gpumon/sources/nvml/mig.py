@@ -24,7 +24,7 @@ from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
-from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.processes import process_field
@@ -35,7 +35,7 @@ from gpumon.sources.nvml.fields.reader import (
     read_numbers,
     read_processes,
 )
-from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions, field_called
+from gpumon.sources.nvml.fields.table import NvmlOptions, field_called
 from gpumon.sources.nvml.gpu import NvmlGpu
 
 
@@ -129,15 +129,13 @@ class MigInstance:
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
-        is_wanted = "memory" in self._around.options
-        memory = BoardNumber(MEMORY, library, place.handle).numbers() if is_wanted else None
         return Device(
             uuid=place.uuid,
             index=board.index,
             name=library.text("nvmlDeviceGetName", place.handle) or board.name,
             pci_bus_id=board.pci_bus_id,
             driver_version=board.driver_version,
-            memory_capacity_bytes=memory[1] if memory else None,
+            memory_capacity_bytes=capacity_bytes(library, place.handle, self._around.options),
             parent_uuid=board.uuid,
             mig_index=place.mig_index,
             gpu_instance=place.gpu_instance,

@@ -17,7 +17,14 @@ import pynvml
 
 from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
 from gpumon.sources.nvml.codes import NO_ERROR, NOT_IN_THIS_DRIVER, PERMANENT, SUCCESS
-from gpumon.sources.nvml.fields.table import AnswerLayout, NvmlCall, NvmlNumber, Told
+from gpumon.sources.nvml.fields.table import (
+    MEMORY,
+    AnswerLayout,
+    NvmlCall,
+    NvmlNumber,
+    NvmlOptions,
+    Told,
+)
 
 
 class DriverCall:
@@ -169,3 +176,9 @@ class BoardNumber:
         if self._number.stays:
             self._known = told
         return told
+
+
+def capacity_bytes(library: NvmlCalls, handle: int, options: NvmlOptions) -> int | None:
+    """The memory of a GPU or a MIG instance; ``None`` where it is not told, or not wanted."""
+    memory = BoardNumber(MEMORY, library, handle).numbers() if "memory" in options else None
+    return memory[1] if memory else None
