@@ -177,7 +177,6 @@ class NvmlGpu:
         self.track = BusyTrack(around.refuse)
         self._holds_ns = holds_for_ns(around.period_ns)
         self._energy = EnergyCounter(around.refuse)
-        self.fields = FieldReader(library, handle, around, self._energy)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -186,8 +185,8 @@ class NvmlGpu:
         self.device = device
         self.library, self.handle = library, handle
         self.in_parts = False
-        self.release()
-        self.gpm = self.fields.gpm = None
+        self.faults = FieldFaults()
+        self.use_gpm(None)
         self._rates = NumberCall(library, handle, RATES)
         self._mig = NumberCall(library, handle, MIG_MODE)
         self._index = NumberCall(library, handle, _INDEX)
