@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.clock import Clock, seconds
 from gpumon.errors import UsageError
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
@@ -170,7 +170,7 @@ def watch_machine(
     )
     rings = PhaseRingReader(folders, boot_id=boot_id, unlink=unlink)
     return MachineWatch(
-        lambda: open_source(word, clock, nvml, period_s=period_ns / NS_PER_S), rings, facts, clock
+        lambda: open_source(word, clock, nvml, period_s=seconds(period_ns)), rings, facts, clock
     )
 
 

@@ -24,7 +24,7 @@ from gpumon.cli.open_source import (
     replay_of,
     watch_machine,
 )
-from gpumon.core.clock import NS_PER_S, nanoseconds
+from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.ring.runtime_paths import reader_patterns
 from gpumon.core.sample import Moment
@@ -76,7 +76,7 @@ class RecordProgress:
 def amount(writer: RecordingWriter) -> str:
     """How much a recording holds, in words."""
     readings = "1 reading" if writer.kept_count == 1 else f"{writer.kept_count:,} readings"
-    minutes, rest_s = divmod(round(writer.elapsed_ns / NS_PER_S), 60)
+    minutes, rest_s = divmod(round(seconds(writer.elapsed_ns)), 60)
     hours, minutes = divmod(minutes, 60)
     length = f"{hours}:{minutes:02}:{rest_s:02} h" if hours else f"{minutes}:{rest_s:02} min"
     return f"{readings} of {length}, {writer.written_bytes / 1000:,.1f} kB"

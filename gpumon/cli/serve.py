@@ -23,7 +23,7 @@ from gpumon.cli.open_source import (
     watch_machine,
     watch_replay,
 )
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import nanoseconds
 from gpumon.core.documents.report_codec import encode_report, encode_said
 from gpumon.core.ring.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
@@ -147,7 +147,7 @@ class Daemon:
             source,
             self._clock,
             nvml,
-            period_ns=round(period_s * NS_PER_S),
+            period_ns=nanoseconds(period_s),
             folders=ring_folders(runtime_dir),
         )
         self._monitor = Monitor(self._watch.facts)

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import seconds
 
 
 class SystemClock:
@@ -20,7 +20,7 @@ class SystemClock:
 
     def wall_time_s(self) -> float:
         """Seconds since the epoch."""
-        return time.time_ns() / NS_PER_S
+        return seconds(time.time_ns())
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
         """Return at or after ``deadline_ns``, or as soon as ``wake`` is called."""
@@ -28,7 +28,7 @@ class SystemClock:
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
                 return
-            self._woken.wait(left_ns / NS_PER_S)
+            self._woken.wait(seconds(left_ns))
 
     def wake(self) -> None:
         """End this sleep and all later ones at once. Safe in a signal handler."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.core.board.troubles import all_troubles
-from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.clock import Clock, seconds
 from gpumon.core.documents.board_codec import encode_troubles
 from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.documents.state_codec import board_document, state_document
@@ -110,7 +110,7 @@ class LiveState:
         state = self._state
         if state is None:
             return b": waiting for the first tick\n\n"
-        age_s = (self._clock.monotonic_ns() - state.taken_at_ns) / NS_PER_S
+        age_s = seconds(self._clock.monotonic_ns() - state.taken_at_ns)
         return b"event: age\ndata: %s\n\n" % json.dumps(age_s).encode()
 
 

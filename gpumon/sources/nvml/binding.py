@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 
 import pynvml
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import seconds
 from gpumon.core.wording import label_text
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
@@ -67,7 +67,7 @@ class CallAccounts:
         # Lists at once: another thread may add a function meanwhile.
         spent, errors = list(self._spent.items()), list(self._errors.items())
         return {
-            "call_seconds": tuple([(name, ns / NS_PER_S) for name, (ns, _) in spent]),
+            "call_seconds": tuple([(name, seconds(ns)) for name, (ns, _) in spent]),
             "call_counts": tuple([(name, calls) for name, (_, calls) in spent]),
             "call_errors": tuple([(name, code, count) for (name, code), count in errors]),
         }

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import pynvml
 
-from gpumon.core.clock import Clock, seconds
+from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import CFunction, NvmlLibrary
 from gpumon.sources.nvml.clock import US, StampClock
@@ -193,7 +193,7 @@ class NvmlProbe:
         started_ns = perf_counter_ns()
         self.library = WatchedLibrary(beat)
         self._init_s = seconds(perf_counter_ns() - started_ns)
-        self._until_ns = clock.monotonic_ns() + round(limits.budget_s * 1e9)
+        self._until_ns = clock.monotonic_ns() + nanoseconds(limits.budget_s)
 
     def close(self) -> None:
         """Let go of the driver. Safe to call twice."""
@@ -321,7 +321,7 @@ class NvmlProbe:
         try:
             track.read()
             for _ in range(self._limits.gpm_times if track.code == SUCCESS else 0):
-                self._clock.sleep_until_ns(self._clock.monotonic_ns() + round(GPM_APART_S * 1e9))
+                self._clock.sleep_until_ns(self._clock.monotonic_ns() + nanoseconds(GPM_APART_S))
                 activity = track.read()
                 if activity is not None:
                     log.values[GPM_METRICS.function] = _activity_words(activity)
