@@ -1,4 +1,4 @@
-// Seconds and shares as the daemon writes them in its own sentences (core/figures.py): one figure
+// Seconds and shares as the daemon writes them in its own sentences (core/wording.py): one figure
 // has one form, wherever it stands.
 
 export const NBSP = "\u00a0"; // a figure and its unit stay on one line
