@@ -39,11 +39,7 @@ def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str |
     for mark, name in _MARKS.items():
         if (root / mark[1:]).exists():
             return f"{name} ({mark})"
-    try:
-        groups = (root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        groups = ""
-    found = _GROUPS.search(groups)
+    found = _GROUPS.search(_text(root / "proc/1/cgroup"))
     return f"{found[0]} (/proc/1/cgroup)" if found else None
 
 

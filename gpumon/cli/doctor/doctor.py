@@ -124,8 +124,10 @@ class DoctorCommand:
         """Look, and say what was found."""
         style = style_for(sys.stdout, os.environ)
         if args.rules:
-            rules = rules_document() if args.json else render_rules(style)
-            print(json.dumps(rules, indent=2) if args.json else "\n".join(rules))
+            if args.json:
+                print(json.dumps(rules_document(), indent=2))
+            else:
+                print("\n".join(render_rules(style)))
             return 0
         check_source_word(args.source)
         findings, probed = _look(args.source, nvml_options_of(args))

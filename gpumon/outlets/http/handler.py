@@ -54,9 +54,9 @@ class HttpHandler:
             self._faults.tell("a request", error)
             return broken()
         if request.path == STREAM_PATH:
-            is_asked_for = request.method == "GET"
-            head = _head(200, _EVENTS)
-            return Job(PoolKind.STREAM, lambda: self._stream) if is_asked_for else head
+            if request.method == "HEAD":
+                return _head(200, _EVENTS)
+            return Job(PoolKind.STREAM, lambda: self._stream)
         pool = PoolKind.KEPT if request.path in PUBLIC_PATHS else PoolKind.REST
         return Job(pool, partial(self._answer, request, caller))
 
