@@ -22,8 +22,14 @@ from gpumon.core.ring.fair_share import (
     told_by_owner,
 )
 from gpumon.errors import RingError
-from gpumon.sources.rings.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
+from gpumon.sources.rings.ring_file import (
+    BEING_MADE_NS,
+    MAX_RECORDS_PER_READ,
+    RingFile,
+    RingNotReadyError,
+)
 from gpumon.sources.rings.ring_folder import (
+    MOST_FOLDERS,
     FolderListing,
     Place,
     RingOpener,
@@ -35,8 +41,6 @@ from gpumon.sources.rings.ring_folder import (
 
 MAX_RINGS: Final = 256
 
-_MAX_FOLDERS: Final = 256
-_PATIENCE_NS: Final = 5 * NS_PER_S
 _RETRY_NS: Final = 60 * NS_PER_S
 _LOOK_FOR_FOLDERS_NS: Final = 5 * NS_PER_S
 _TICK_RECORDS: Final = 131_072
@@ -175,7 +179,7 @@ class PhaseRingReader:
         if now_ns < self._look_for_folders_ns:
             return
         began_ns = time.perf_counter_ns()
-        for folder in islice(folders_to_read(self._patterns), _MAX_FOLDERS):
+        for folder in islice(folders_to_read(self._patterns), MOST_FOLDERS):
             if folder not in self._folders:
                 self._folders[folder] = FolderListing(folder, self._max_rings)
         took_ns = time.perf_counter_ns() - began_ns
@@ -287,7 +291,7 @@ class PhaseRingReader:
     def _refuse(self, place: Place, error: Exception, now_ns: int) -> None:
         refused = self._refused.setdefault(place, _Refused(now_ns, now_ns))
         waits = isinstance(error, RingNotReadyError)
-        if waits and now_ns - refused.first_seen_ns < _PATIENCE_NS:
+        if waits and now_ns - refused.first_seen_ns < BEING_MADE_NS:
             return
         refused.retry_ns = now_ns + _RETRY_NS
         if isinstance(error, OSError) and error.errno in _OUR_OWN_FAULTS:

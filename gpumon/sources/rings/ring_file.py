@@ -42,6 +42,8 @@ from gpumon.errors import RingError
 
 MAX_RECORDS_PER_READ: Final = 16_384
 """More than a ring can gain in a second at the speed of training; older ones count as lost."""
+BEING_MADE_NS: Final = 5 * NS_PER_S
+"""A ring that is not ready after so long will never be."""
 
 _SLACK_NS: Final = NS_PER_S
 _LAST_RECORDS: Final = 64
@@ -50,7 +52,7 @@ _SLACK_RECORDS: Final = 16
 
 
 class RingNotReadyError(RingError):
-    """The ring is still being made: ask again."""
+    """The ring is still being made: ask again, for up to ``BEING_MADE_NS``."""
 
 
 class RingFile:

@@ -29,6 +29,9 @@ NAMES_A_TICK: Final = 2_048
 RINGS_A_TICK: Final = 512
 """Of these, rings, of which each is asked whose it is: 3 ms."""
 
+MOST_FOLDERS: Final = 256
+"""Runtime folders that are looked into: in ``/tmp`` anybody can make thousands."""
+
 _MOST_OWNERS: Final = 1_024
 _STAMP_GRAIN_NS: Final = 20_000_000
 

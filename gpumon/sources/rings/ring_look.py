@@ -14,8 +14,9 @@ from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.fair_share import RingClaim, fair_choice, told_by_owner
 from gpumon.errors import RingError
-from gpumon.sources.rings.ring_file import RingNotReadyError
+from gpumon.sources.rings.ring_file import BEING_MADE_NS, RingNotReadyError
 from gpumon.sources.rings.ring_folder import (
+    MOST_FOLDERS,
     FolderListing,
     RingOpener,
     claims_in,
@@ -24,10 +25,8 @@ from gpumon.sources.rings.ring_folder import (
 )
 
 _MOST_RINGS: Final = 16_384
-_MOST_FOLDERS: Final = 256
 _LIST_NS: Final = NS_PER_S
 _READ_NS: Final = 2 * NS_PER_S
-_PATIENCE_NS: Final = 5 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class _Look:
             return
         except (RingError, OSError) as error:
             age_ns = time.time_ns() - claim.changed_ns
-            if not isinstance(error, RingNotReadyError) or age_ns >= _PATIENCE_NS:
+            if not isinstance(error, RingNotReadyError) or age_ns >= BEING_MADE_NS:
                 self._refuse(claim, error)
             return
         if reading is not None and reading.alive:
@@ -121,8 +120,8 @@ def _listed(
     directories: Iterable[str | Path], clock: Clock
 ) -> tuple[list[RingClaim], dict[int, int], bool]:
     """The rings by name, how many more each owner has, and whether that are all."""
-    folders = list(islice(folders_to_read(map(str, directories)), _MOST_FOLDERS + 1))
-    listings = [FolderListing(folder, _MOST_RINGS) for folder in folders[:_MOST_FOLDERS]]
+    folders = list(islice(folders_to_read(map(str, directories)), MOST_FOLDERS + 1))
+    listings = [FolderListing(folder, _MOST_RINGS) for folder in folders[:MOST_FOLDERS]]
     going_on = listings
     give_up_ns = clock.monotonic_ns() + _LIST_NS
     # In turns: a folder that somebody fills keeps no other from being listed.
@@ -131,7 +130,7 @@ def _listed(
     claims, unnamed = claims_in(listings)
     for listing in listings:
         listing.close()
-    return claims, unnamed, not going_on and len(folders) <= _MOST_FOLDERS
+    return claims, unnamed, not going_on and len(folders) <= MOST_FOLDERS
 
 
 def _goes_on(listing: FolderListing, clock: Clock) -> bool:
