@@ -25,8 +25,9 @@ from gpumon.cli.command import end_on_signals
 from gpumon.core.clock import seconds
 from gpumon.core.judge.since import report_since
 from gpumon.core.report.report import Report
+from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
 from gpumon.errors import GpumonError
-from gpumon.outlets.http.server import DEFAULT_LISTEN
+from gpumon.outlets.http.server import DEFAULT_LISTEN, parse_listen
 from gpumon.outlets.text.comparison import side_by_side
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
@@ -241,7 +242,7 @@ def _daemon(folder: Path) -> Iterator[str]:
 
 
 def _address(folder: Path, process: subprocess.Popen[bytes], log: str) -> str:
-    state_file = folder / "run" / "state.json"
+    state_file = _runtime_dir(folder) / STATE_FILE
     give_up_s = time.monotonic() + _DAEMON_PATIENCE_S
     while time.monotonic() < give_up_s and process.poll() is None:
         if state_file.exists():
@@ -251,15 +252,19 @@ def _address(folder: Path, process: subprocess.Popen[bytes], log: str) -> str:
     raise GpumonError(f"the demo's daemon did not start: {Path(log).read_text().strip()}")
 
 
+def _runtime_dir(folder: Path) -> Path:
+    return folder / "run"
+
+
 def _free_listen() -> str:
     """The usual address if it is free, else any: a real daemon may be running."""
-    host, _, port = DEFAULT_LISTEN.rpartition(":")
+    usual = parse_listen(DEFAULT_LISTEN)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind(usual)
         except OSError:
-            return f"{host}:0"
+            return f"{usual.host}:0"
     return DEFAULT_LISTEN
 
 
@@ -271,7 +276,7 @@ def _environment(folder: Path) -> dict[str, str]:
         **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
         **threads,
         "TMPDIR": str(folder),  # whatever a training leaves there goes with it
-        "GPUMON_RUNTIME_DIR": str(folder / "run"),
+        RUNTIME_VARIABLE: str(_runtime_dir(folder)),
         "GPUMON_GPUS": "0",
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
@@ -297,7 +302,7 @@ def _train(
         )
         try:
             while process.poll() is None:
-                screen.look(folder / "run" / "state.json", stage.run)
+                screen.look(_runtime_dir(folder) / STATE_FILE, stage.run)
                 time.sleep(_LOOK_EVERY_S)
         finally:
             if process.poll() is None:
