@@ -158,7 +158,7 @@ def _check(args: argparse.Namespace) -> None:
     """
     for option, given in (("--since", args.since), ("--run", args.run_name)):
         if args.compare and given is not None:
-            raise UsageError(f"{option} asks the running daemon: it does not go with --compare")
+            raise UsageError(f"{option} is of one report: it does not go with --compare")
     if args.compare and args.recording is not None:
         raise UsageError("--compare names both of its files: leave the third one out")
     if args.run_name is not None and args.since is not None:
