@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders_state import S
 from tests.e2e.open_page import Visit, showing, story
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -68,6 +69,21 @@ class TestTheLanes:
             page.page.locator("canvas.lane").nth(2).hover()
 
             assert re.search(r"s ago: busy 97 %, within a step", page.text(".readout >> nth=2"))
+
+    def test_leave_their_colours_in_the_legend_no_longer_than_they_are_there(
+        self, visit: Any
+    ) -> None:
+        states = story(60)
+        _, healthy, _ = states[-1].gpus
+        with showing(*states) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+            assert "waiting for input" in page.texts("#legend li")
+            later = states[-1]._replace(taken_at_ns=states[-1].taken_at_ns + S, gpus=(healthy,))
+            server.publish(later)
+            page.until("#sentence", "kept busy")
+
+            assert "waiting for input" not in page.texts("#legend li")
 
     def test_have_no_hole_where_a_tick_came_before_its_last_sample(self, visit: Any) -> None:
         early = [(10, 1.0), (11, 0.75), (12, 1.25), (14, 1.0)]

@@ -43,6 +43,7 @@ function takeExtent({ sequence, kept_ns: keptNs, kept_from_ns: goneUntilNs }) {
 function takePoints(history) {
   takeExtent(history);
   const { points, keptNs } = page.history;
+  for (const uuid of points.keys()) if (!(uuid in history.gpus)) points.delete(uuid);
   for (const [uuid, fresh] of Object.entries(history.gpus)) {
     const kept = points.get(uuid) ?? [];
     for (const point of fresh) {
