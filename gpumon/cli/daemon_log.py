@@ -131,8 +131,9 @@ class FieldLog:
     def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
         """Take what the GPUs say now; one that does not answer says nothing of its fields."""
         failing: dict[_FieldKey, tuple[Device, FieldFault]] = {}
-        answering = set()
+        answering, known = set(), set()
         for gpu in gpus:
+            known.add(gpu.device.uuid)
             if gpu.present and gpu.latest is not None:
                 answering.add(gpu.device.uuid)
                 for fault in gpu.latest.faults:
@@ -143,7 +144,10 @@ class FieldLog:
                 self._faults[key] = device, fault
                 self._log.warning("%s", fault_sentence(device, fault))
         for key in [*self._faults]:
-            if key not in failing and key[0] in answering:
+            if key[0] not in known:  # instances are made anew all day long
+                del self._faults[key]
+                self._well_since_ns.pop(key, None)
+            elif key not in failing and key[0] in answering:
                 since_ns = self._well_since_ns.setdefault(key, now_ns)
                 if now_ns - since_ns >= _WELL_FOR_NS:
                     del self._well_since_ns[key]

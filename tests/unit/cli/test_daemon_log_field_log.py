@@ -74,6 +74,13 @@ class TestAFieldThatFails:
 
         assert len(said) == 1
 
+    def test_of_a_gpu_that_is_not_told_of_any_more_is_forgotten(self, story: Story) -> None:
+        story.tick(failing(healthy_gpu(), MEMORY))
+        story.tick(times=30)
+        said = story.tick(failing(healthy_gpu(), MEMORY))
+
+        assert said == ["GPU 1: reading its memory fails: no answer"] * 2
+
     def test_is_named_to_those_who_would_repeat_it_while_it_lasts(self, story: Story) -> None:
         (sentence,) = story.tick(failing(healthy_gpu(), MEMORY))
         during = story.log.sentences
