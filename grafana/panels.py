@@ -240,9 +240,7 @@ def per_gpu() -> table.Panel:
         panel = panel.with_target(_moment(expr, "", key).format(PromQueryFormat.TABLE))
     for heading, unit in _COLUMNS.values():
         panel = panel.override_by_name(heading, [_property("unit", unit)])
-    return panel.override_by_name(
-        "Pause 95 %", [_property("unit", "s"), _property("mappings", [_NO_PAUSE])]
-    )
+    return panel.override_by_name(_COLUMNS["gap"][0], [_property("mappings", [_NO_PAUSE])])
 
 
 # -- how full GPUs are while they are busy, and what holds them back --------------
