@@ -142,13 +142,14 @@ class NvmlSource:
         if jump_ns:
             self._shift(jump_ns)
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
-        now_ns = tick.ask(max(0, jump_ns // US), self._monotonic_ns)
+        back_us = max(0, jump_ns // US)
+        now_ns = tick.ask(back_us, self._monotonic_ns)
         if tick.failed:
             self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
         if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
             self._refresh(library, now_ns)
-            now_ns = self._ask_again_if_held_up(tick, now_ns, max(0, jump_ns // US))
+            now_ns = self._ask_again_if_held_up(tick, now_ns, back_us)
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
             self._give_up_if_all_failed(tick, now_ns)
