@@ -149,6 +149,7 @@ export class Lane {
       .map(({ key }) => `${LABELS.get(key)} ${share(parts[key], whole)}`);
     this.readout.textContent = `${ago}: ${told.join(", ")}`;
   }
+
   // Why there is nothing to tell of a moment.
   #why(atNs) {
     if (this.goneUntilNs !== null && atNs < this.goneUntilNs) return "no longer kept";

@@ -3,7 +3,7 @@
 import { duration, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
 import { troubleWord } from "/troubles.js";
-import { LABELS, PARTS, boundInWords, gpuLabel, gpuName, hasTime, verdictWord, whomInWords } from "/words.js";
+import { LABELS, PARTS, boundInWords, gpuLabel, gpuTitle, hasTime, verdictWord, whomInWords } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -67,7 +67,6 @@ function causeTable(gpu) {
   const rows = causeRows(gpu);
   const sum = rows.reduce((total, [, ns]) => total + ns, 0);
   const lost = rows.find(([key, ns]) => !KEPT.has(key) && ns >= WORTH_A_MARK * gpu.in_use_ns);
-  const name = gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu);
   const head = make(
     "tr",
     {},
@@ -86,7 +85,7 @@ function causeTable(gpu) {
   return make(
     "table",
     { className: "causes" },
-    make("caption", { text: `${name}: ${wordOf(gpu)}` }),
+    make("caption", { text: `${gpuTitle(gpu)}: ${wordOf(gpu)}` }),
     make("thead", {}, head),
     make("tbody", {}, ...rows.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
     make("tfoot", {}, foot),

@@ -55,6 +55,7 @@ export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
 // One that has vanished is known by its UUID: another has its number by now.
 const formerly = (gpu) => (gpu.listed === false && gpu.parent_uuid == null ? ` (${gpu.uuid.slice(0, 12)}…)` : "");
 export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}${formerly(gpu)}`;
+export const gpuTitle = (gpu) => (gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
 
 // Cut by MIG, its instances work; and an instance that does not tell how busy it is, is not idle.
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
