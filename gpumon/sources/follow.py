@@ -80,8 +80,6 @@ class FollowSource:
     appear with their first span.
     """
 
-    simulated = True
-
     def __init__(self, path: Path, clock: Clock) -> None:
         """Wait for the file if it is not there yet.
 

@@ -14,11 +14,6 @@ class GpuSource(Protocol):
     the driver does; nobody but that thread waits for it.
     """
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the GPUs are made up."""
-        ...
-
     def read(self) -> Frame:
         """All that is new since the last call.
 

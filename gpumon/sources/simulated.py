@@ -107,8 +107,6 @@ SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
 class SimulatedSource:
     """Says what a driver would say of GPUs that follow a script."""
 
-    simulated = True
-
     def __init__(self, script: str, clock: Clock) -> None:
         """Start the script now.
 

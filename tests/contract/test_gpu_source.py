@@ -155,9 +155,6 @@ class TestASource:
             for was, now in zip(early.gpus, late.gpus, strict=False):
                 assert (now.energy_joules or 0.0) >= (was.energy_joules or 0.0)
 
-    def test_says_whether_its_gpus_are_made_up(self, source: GpuSource) -> None:
-        assert source.simulated is not isinstance(source, NvmlSource)
-
     def test_can_be_closed_twice(self, source: GpuSource) -> None:
         heard = source.read()
 

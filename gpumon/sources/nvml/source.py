@@ -52,8 +52,6 @@ class NvmlSource:
         SourceUnavailableError: The library, the driver, or any GPU is missing.
     """
 
-    simulated = False
-
     def __init__(
         self,
         clock: Clock,

@@ -37,8 +37,6 @@ class GridClock:
 class ScriptedSource:
     """A source whose reads do what the test says."""
 
-    simulated = True
-
     def __init__(self, clock: GridClock, read: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._read = read
@@ -108,7 +106,6 @@ class TestAHangingCall:
         clock = SystemClock()
 
         class Hanging:
-            simulated = True
             reads = 0
 
             def read(self) -> Frame:
@@ -143,8 +140,6 @@ class TestAHangingCall:
         clock = SystemClock()
 
         class Stuck:
-            simulated = True
-
             def read(self) -> Frame:
                 release.wait(10)
                 return Frame(taken_at_ns=0)
