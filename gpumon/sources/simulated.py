@@ -104,6 +104,19 @@ SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
 """What ``--source simulated:SCRIPT`` knows; one cycle for each GPU."""
 
 
+def script_called(name: str) -> tuple[DutyCycle, ...]:
+    """The script of that name.
+
+    Raises:
+        UsageError: There is none; names those there are.
+    """
+    if name not in SCRIPTS:
+        raise UsageError(
+            f"no simulated script called {name!r}: choose one of {', '.join(sorted(SCRIPTS))}"
+        )
+    return SCRIPTS[name]
+
+
 class SimulatedSource:
     """Says what a driver would say of GPUs that follow a script."""
 
@@ -113,11 +126,7 @@ class SimulatedSource:
         Raises:
             UsageError: There is no script of that name.
         """
-        if script not in SCRIPTS:
-            raise UsageError(
-                f"no simulated script called {script!r}: choose one of {', '.join(sorted(SCRIPTS))}"
-            )
-        self._cycles = SCRIPTS[script]
+        self._cycles = script_called(script)
         self._clock = clock
         self._started_ns = clock.monotonic_ns()
         self._sampled_until_ns = self._started_ns
