@@ -55,7 +55,7 @@ _FIRST_CAPACITY: Final = 128
 _LARGEST_CAPACITY: Final = 1 << 16
 
 
-class RingSweep:
+class SampleRings:
     """The driver's rings of samples of one kind, of several GPUs, one call each.
 
     Attributes:

@@ -9,7 +9,7 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry, StampClock
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
-from gpumon.sources.nvml.drain import POWER_SAMPLES, RingSweep
+from gpumon.sources.nvml.drain import POWER_SAMPLES, SampleRings
 from gpumon.sources.nvml.fields.table import POWER_USAGE, SAMPLES, NvmlCall
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
@@ -34,9 +34,9 @@ class TickReader:
         self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
         self._with_power = [gpu for gpu in reachable if gpu.has_power]
         self._with_power_ring = [gpu for gpu in self._with_power if gpu.power.has_ring]
-        self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
+        self._rings = SampleRings(library, [gpu.handle for gpu in self._with_ring])
         drained = [gpu.handle for gpu in self._with_power_ring]
-        self._power_rings = RingSweep(library, drained, POWER_SAMPLES)
+        self._power_rings = SampleRings(library, drained, POWER_SAMPLES)
         self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
         self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
         self._asked_at_ns = 0

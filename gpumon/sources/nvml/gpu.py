@@ -19,7 +19,7 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     gpu_trouble,
 )
-from gpumon.sources.nvml.drain import RingSweep
+from gpumon.sources.nvml.drain import SampleRings
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
@@ -309,7 +309,7 @@ class NvmlGpu:
         if not self.has_ring or not track.position_us or now_ns < self._look_again_at_ns:
             return
         self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
-        ring = RingSweep(self.library, [self.handle])
+        ring = SampleRings(self.library, [self.handle])
         (entries,) = ring.drain([0])
         if entries and entries[-1][0] < track.position_us:
             track.start(entries, None, now_ns)

@@ -12,7 +12,7 @@ from gpumon.core.clock import Clock
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import US, Entry, StampClock
 from gpumon.sources.nvml.codes import NOT_FOUND, SUCCESS
-from gpumon.sources.nvml.drain import SAMPLE_KINDS, RingSweep
+from gpumon.sources.nvml.drain import SAMPLE_KINDS, SampleRings
 from tests.tools.board_capture.results import RingWatch, Spread
 
 BETWEEN_LOOKS_S: Final = 0.004
@@ -24,7 +24,7 @@ _NS_PER_S: Final = 1_000_000_000
 @dataclass
 class _Watched:
     name: str
-    ring: RingSweep
+    ring: SampleRings
     depth: int
     value_type: str
     position_us: int
@@ -48,7 +48,7 @@ class RingWatcher:
     ) -> None:
         self._clock = clock
         self._stamps = StampClock(clock, read_clock_ns)
-        self._rings = [RingSweep(library, [handle], kind) for kind in range(len(SAMPLE_KINDS))]
+        self._rings = [SampleRings(library, [handle], kind) for kind in range(len(SAMPLE_KINDS))]
 
     def watch(self, seconds: float, load: str) -> list[RingWatch]:
         """What the rings did for so long; those that the board does not keep are left out."""

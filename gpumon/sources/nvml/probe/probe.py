@@ -33,7 +33,7 @@ from gpumon.sources.nvml.codes import (
     gpu_trouble,
     meaning_of,
 )
-from gpumon.sources.nvml.drain import SAMPLE_KINDS, UTILIZATION_SAMPLES, RingSweep
+from gpumon.sources.nvml.drain import SAMPLE_KINDS, UTILIZATION_SAMPLES, SampleRings
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.links import CounterCall
@@ -347,7 +347,7 @@ class NvmlProbe:
         name, library = SAMPLE_KINDS[kind], self.library
         self._beat(f"{library.whose}samples of {name}")
         self._stamps.tick()
-        ring = RingSweep(library, [handle], kind)
+        ring = SampleRings(library, [handle], kind)
         (entries,) = ring.drain([0])
         now_ns = self._clock.monotonic_ns()
         stamps_us = [stamp_us for stamp_us, _ in entries]
@@ -385,7 +385,7 @@ def _of_number(asked: NumberCall, number: NvmlNumber) -> Question:
 
 def _of_samples(library: NvmlLibrary, handle: int) -> Question:
     """What a tick asks: what is newer than the newest."""
-    ring = RingSweep(library, [handle])
+    ring = SampleRings(library, [handle])
     newest_us = max((stamp_us for stamp_us, _ in ring.drain([0])[0]), default=0)
 
     def ask() -> int:

@@ -1,4 +1,4 @@
-"""Specification of the sweeps: one call on every GPU, into buffers that are kept."""
+"""Specification of the rings of samples: one call on every GPU, into buffers that are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.drain import RingSweep
+from gpumon.sources.nvml.drain import SampleRings
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import GPU_IS_LOST, NOT_FOUND, SUCCESS, FakeNvml
@@ -22,24 +22,24 @@ def handles(library: NvmlLibrary) -> list[int]:
     return [handle for handle in found if handle is not None]
 
 
-class TestARingSweep:
+class TestSampleRings:
     def test_brings_what_is_newer_than_each_position(
         self, fake_nvml: FakeNvml, library: NvmlLibrary
     ) -> None:
         fake_nvml.ring(0, [(100, 10), (200, 20), (300, 30)])
         fake_nvml.ring(1, [(100, 40), (200, 50)])
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
-        first, second = sweep.drain([100, 100])
+        first, second = rings.drain([100, 100])
 
         assert first == [(200, 20), (300, 30)]
         assert second == [(200, 50)]
 
     def test_asks_each_gpu_once(self, fake_nvml: FakeNvml, library: NvmlLibrary) -> None:
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
         for _ in range(10):
-            sweep.drain([0, 0])
+            rings.drain([0, 0])
 
         assert fake_nvml.calls(DRAIN) == 20
 
@@ -48,33 +48,33 @@ class TestARingSweep:
     ) -> None:
         fake_nvml.ring(0, [])
         fake_nvml.ring(1, [(100, 40)])
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
-        assert sweep.drain([0, 0]) == [[], [(100, 40)]]
-        assert sweep.codes == [NOT_FOUND, SUCCESS]
+        assert rings.drain([0, 0]) == [[], [(100, 40)]]
+        assert rings.codes == [NOT_FOUND, SUCCESS]
 
     def test_of_a_lost_gpu_leaves_the_others_alone(
         self, fake_nvml: FakeNvml, library: NvmlLibrary
     ) -> None:
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
         fake_nvml.lose(0)
 
-        assert [len(row) for row in sweep.drain([0, 0])] == [0, 120]
-        assert sweep.codes == [GPU_IS_LOST, SUCCESS]
+        assert [len(row) for row in rings.drain([0, 0])] == [0, 120]
+        assert rings.codes == [GPU_IS_LOST, SUCCESS]
 
     def test_makes_room_for_a_ring_that_is_deeper_than_it_thought(
         self, fake_nvml: FakeNvml, library: NvmlLibrary
     ) -> None:
         fake_nvml.gpu(1).ring_depth = 500
         fake_nvml.ring(1, [(1000 + number, 5) for number in range(500)])
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
-        whole, deep = sweep.drain([0, 0])
+        whole, deep = rings.drain([0, 0])
 
         assert len(whole) == 120
         assert [stamp for stamp, _ in deep] == list(range(1000, 1500))
         fake_nvml.forget_calls()
-        sweep.drain([0, 0])
+        rings.drain([0, 0])
         assert fake_nvml.calls(DRAIN) == 2
 
     @pytest.mark.parametrize(
@@ -86,25 +86,25 @@ class TestARingSweep:
     ) -> None:
         fake_nvml.gpu(0).value_type = value_type
         fake_nvml.ring(0, [(100, value)])
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
-        assert sweep.drain([0, 0])[0] == [(100, value)]
+        assert rings.drain([0, 0])[0] == [(100, value)]
 
     def test_lets_not_a_number_through_for_the_track_to_refuse(
         self, fake_nvml: FakeNvml, library: NvmlLibrary
     ) -> None:
         fake_nvml.gpu(0).value_type = DOUBLE
         fake_nvml.ring(0, [(100, math.nan)])
-        sweep = RingSweep(library, handles(library))
+        rings = SampleRings(library, handles(library))
 
-        ((_, value),) = sweep.drain([0, 0])[0]
+        ((_, value),) = rings.drain([0, 0])[0]
 
         assert math.isnan(value)
 
     def test_of_no_gpu_at_all_is_no_error(self, library: NvmlLibrary) -> None:
-        sweep = RingSweep(library, [])
+        rings = SampleRings(library, [])
 
-        assert sweep.drain([]) == []
+        assert rings.drain([]) == []
 
 
 @pytest.mark.parametrize("function", [DRAIN, "nvmlDeviceGetPowerUsage"])
