@@ -30,6 +30,7 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     UNINITIALIZED,
 )
+from gpumon.sources.nvml.fields.table import EVENT_REGISTER, EVENT_WAIT
 
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2
@@ -40,7 +41,7 @@ WAIT_MS = 500
 """How long one wait lasts, in milliseconds: so long the end can have to wait for it."""
 _PATIENCE_S: Final = 1.2
 _AT_ONCE, _BETWEEN_MORE_S = 32, 0.005
-_WAITS: Final = ("nvmlEventSetWait_v2", "nvmlEventSetWait")
+_WAITS: Final = (EVENT_WAIT.function, "nvmlEventSetWait")
 
 Hear = Callable[[str, int, int], None]
 """Takes what happened: the GPU's UUID, the event's type, and its number."""
@@ -92,7 +93,7 @@ class EventSet:
             if self._freed:
                 return UNINITIALIZED
             what = ctypes.c_void_p(handle), ctypes.c_ulonglong(wanted), self._set
-            code = self._library.ask("nvmlDeviceRegisterEvents", *what)
+            code = self._library.ask(EVENT_REGISTER.function, *what)
         self.hears_somebody |= code == SUCCESS
         return code
 

@@ -24,6 +24,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
+from gpumon.sources.nvml.fields.table import GPM_METRICS, GPM_SAMPLE
 
 SHORTEST_NS: Final = 100_000_000
 """Two samples that are nearer to each other say nothing: the board updates them no faster."""
@@ -131,7 +132,7 @@ class Gpm:
         """Copy the board's counters into a sample; gives the driver's code."""
         gpu, where = ctypes.c_void_p(handle), ctypes.c_void_p(sample)
         if gpu_instance is None:
-            return self._ask("nvmlGpmSampleGet", gpu, where)
+            return self._ask(GPM_SAMPLE.function, gpu, where)
         return self._ask("nvmlGpmMigSampleGet", gpu, ctypes.c_uint(gpu_instance), where)
 
     def between(self, earlier: int, later: int) -> tuple[int, list[float | None]]:
@@ -142,7 +143,7 @@ class Gpm:
             time in the order of ``_METRICS``, ``None`` for what it does not answer.
         """
         self._room.earlier, self._room.later = earlier, later
-        code = self._ask("nvmlGpmMetricsGet", ctypes.byref(self._room))
+        code = self._ask(GPM_METRICS.function, ctypes.byref(self._room))
         if code != SUCCESS:
             return code, []
         return code, [
