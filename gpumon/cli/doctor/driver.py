@@ -11,7 +11,7 @@ from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles
 from gpumon.sources.nvml.codes import NO_PERMISSION
-from gpumon.sources.nvml.fields.table import NvmlField
+from gpumon.sources.nvml.fields.table import ALWAYS_ON, NvmlField
 from gpumon.sources.nvml.probe.probed import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
@@ -131,7 +131,7 @@ def _dearest(probed: ProbedDriver) -> NvmlField | None:
     costs: dict[NvmlField, float] = {}
     for gpu in probed.gpus:
         for one in gpu.fields:
-            if one.wanted and one.field.name != "utilization":
+            if one.wanted and one.field.name != ALWAYS_ON:
                 share = one.seconds_per_second or 0.0
                 costs[one.field] = costs.get(one.field, 0.0) + share
     return max(costs, key=lambda field: costs[field], default=None)
