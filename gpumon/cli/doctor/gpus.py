@@ -10,7 +10,7 @@ from gpumon.cli.doctor.findings import BROKEN, MISSING, OFF, OK, SOURCE, Finding
 from gpumon.core.board.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.clock import seconds
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
-from gpumon.core.wording import counted, listed
+from gpumon.core.wording import counted, in_gibibytes, listed
 from gpumon.errors import GpumonError
 from gpumon.sources.nvml.codes import NO_PERMISSION, NOT_SUPPORTED
 from gpumon.sources.nvml.fields.table import field_called
@@ -192,7 +192,7 @@ def _active(activity: ActivitySample) -> str | None:
 
 
 _TOLD: Final[dict[str, tuple[str, Callable[[Any], str | None]]]] = {
-    "memory": ("memory_used_bytes", lambda n: f"{n / 2**30:.1f} GiB used"),
+    "memory": ("memory_used_bytes", lambda n: f"{in_gibibytes(n)} used"),
     "power": ("power_watts", lambda watts: f"{watts:.0f} W"),
     "temperature": ("temperature_celsius", lambda celsius: f"{celsius:.0f} C"),
     "sm clock": ("sm_clock_hertz", lambda hertz: f"{hertz / 1e6:.0f} MHz"),
