@@ -242,7 +242,8 @@ def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
             continue
         for path in matching_paths([pattern]):
             with contextlib.suppress(OSError):
-                if not is_squatted(path, path.lstat().st_uid):
+                is_named = pattern == glob.escape(str(path))
+                if is_named or not is_squatted(path, path.lstat().st_uid):
                     yield str(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Iterator
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.rings.ring_folder import NAMES_A_TICK, RINGS_A_TICK, FolderListing, Place
+from gpumon.sources.rings.ring_folder import (
+    NAMES_A_TICK,
+    RINGS_A_TICK,
+    FolderListing,
+    Place,
+    folders_to_read,
+)
 from tests.builders_ring import phases_folder
 from tests.neighbours import NOBODY, as_root
 
@@ -98,6 +105,18 @@ class TestAFolder:
 
         assert story.tick()
         assert story.counts() == {}
+
+
+class TestAFolderThatIsNamed:
+    def test_is_read_whoever_owns_it_even_if_its_name_had_to_be_escaped(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "[1]" / "gpumon-of-the-lab"
+        folder.mkdir(parents=True)
+        if os.getuid() == 0:
+            os.chown(folder, NOBODY, -1)
+
+        assert [*folders_to_read([glob.escape(str(folder))])] == [str(folder)]
 
 
 class TestALongFolder:
