@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import caller_named
+from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.huggingface_tagging import (
     MODE_OF,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import describe_run, process_ring
-from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
+from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts

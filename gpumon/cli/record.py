@@ -32,8 +32,8 @@ from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
+from gpumon.sources.rings.daemon_folder import claim_runtime_dir, ring_folders
 from gpumon.sources.rings.phase_rings import leave_alone
-from gpumon.sources.rings.runtime_dir import claim_runtime_dir, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _EVERY_NS = NS_PER_S // 2

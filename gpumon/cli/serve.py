@@ -37,7 +37,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import NvmlOptions
-from gpumon.sources.rings.runtime_dir import HeldFolder, ring_folders
+from gpumon.sources.rings.daemon_folder import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")

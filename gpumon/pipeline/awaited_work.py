@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import Final
 
-from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts, share_idle
+from gpumon.core.join.idle_sharing import SharedIdle, share_idle
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.runs import TrackedRun
+from gpumon.pipeline.runs import TrackedRun, parts_of
 
 _NOTHING: Final = SharedIdle({})
 
@@ -144,9 +144,3 @@ def _mean(each: Collection[SharedIdle]) -> SharedIdle:
     mean = SharedIdle(idle_ns, *(amount_ns // count for amount_ns in total[1:]))
     # Of several phases at once none is proved: see ``share_idle``.
     return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)
-
-
-def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
-    """What these runs did between two instants."""
-    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
-    return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)

@@ -14,9 +14,9 @@ from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
-from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting, parts_of
+from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
-from gpumon.pipeline.runs import TrackedRun
+from gpumon.pipeline.runs import TrackedRun, parts_of
 
 
 class LastingExcess:

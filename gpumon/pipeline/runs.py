@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from gpumon.core.join.idle_sharing import WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import JobKey
@@ -288,6 +289,12 @@ class TrackedRun:
             refused_uuids=tuple(sorted(self.refused_uuids)),
             is_undecided=bool(self.undecided_on),
         )
+
+
+def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
+    """What these runs did between two instants."""
+    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
+    return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
 
 
 class RunRegistry:

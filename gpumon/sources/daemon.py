@@ -25,8 +25,8 @@ from gpumon.core.ring.runtime_paths import (
 )
 from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
+from gpumon.sources.rings.daemon_folder import folder_distrust, holder_of
 from gpumon.sources.rings.ring_folder import matching_paths
-from gpumon.sources.rings.runtime_dir import folder_distrust, holder_of
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"

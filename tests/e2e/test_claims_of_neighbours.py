@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.sources.process_names import shows_all_pids
+from gpumon.sources.process_owners import shows_all_pids
 from tests.daemon import RunningDaemon
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml

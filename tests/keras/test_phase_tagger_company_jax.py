@@ -89,7 +89,7 @@ class TestAModelThatWasTrained:
 class TestTheFunctionThatCallsFit:
     def test_holds_nothing_that_it_has_deleted(self) -> None:
         """Python up to 3.12 would have it do so, were it asked for what it holds."""
-        from trainer_hooks.ring.frames import caller_named, is_calling
+        from trainer_hooks.ring.call_frames import caller_named, is_calling
 
         model = b.small_model()
         seen = weakref.ref(model)

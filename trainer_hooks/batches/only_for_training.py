@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trainer_hooks.ring.frames import local_in
+from trainer_hooks.ring.call_frames import local_in
 
 
 def is_evaluating(data: Any = None) -> bool:  # noqa: ANN401

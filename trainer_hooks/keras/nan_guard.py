@@ -12,7 +12,7 @@ import keras
 
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
+from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 _DEEPEST: Final = 64
 _ON_FOUND: Final = ("stop", "raise", "warn")

@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.ring.frames import caller_named, is_calling
+from trainer_hooks.ring.call_frames import caller_named, is_calling
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
+from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 
 class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types

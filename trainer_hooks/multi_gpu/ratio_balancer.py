@@ -17,16 +17,16 @@ from trainer_hooks.multi_gpu.balance.controller import (
 from trainer_hooks.multi_gpu.batch_split import Setting
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.multi_gpu.replica_times import TimedStep
-from trainer_hooks.multi_gpu.step_intervals import (
+from trainer_hooks.multi_gpu.split_times import (
     SpeedBreaks,
     SpeedVerdict,
     SplitTimes,
     StepIntervals,
 )
+from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.daemon_counters import BusyCounters
-from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.class_in_list import AlsoOnTheClass
+from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]
 """By the device's name, or one for each device in order; ``None`` where it is not known."""

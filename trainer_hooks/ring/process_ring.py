@@ -16,8 +16,8 @@ from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
+from trainer_hooks.ring.call_frames import is_in_our_code
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
-from trainer_hooks.ring.frames import is_in_our_code
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
 from trainer_hooks.ring.phase_numbers import OTHER, PhaseAndMode
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly

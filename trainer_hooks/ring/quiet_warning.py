@@ -7,7 +7,7 @@ import sys
 import warnings
 from itertools import count
 
-from trainer_hooks.ring.frames import users_frame
+from trainer_hooks.ring.call_frames import users_frame
 
 
 def warn_quietly(text: str) -> None:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import caller_named
+from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.phase_numbers import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of

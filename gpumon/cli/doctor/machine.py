@@ -34,9 +34,9 @@ from gpumon.sources.daemon import (
     read_state,
 )
 from gpumon.sources.installed import container_words, strangers_called_gpumon
+from gpumon.sources.rings.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.rings.ring_folder import matching_paths
 from gpumon.sources.rings.ring_look import RingsSeen, look_at_rings
-from gpumon.sources.rings.runtime_dir import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0

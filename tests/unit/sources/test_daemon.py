@@ -28,7 +28,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.rings.runtime_dir import HeldFolder
+from gpumon.sources.rings.daemon_folder import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s

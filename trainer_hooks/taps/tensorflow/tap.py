@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import caller_named
+from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.phase_numbers import PREDICTS, TRAINS
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,

@@ -31,7 +31,7 @@ from gpumon.sources.nvml.fields.table import (
     PROCESS_SHARES,
     NvmlOptions,
 )
-from gpumon.sources.process_names import ProcessNames, ProcessOwners
+from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 
 _US_OF_A_RESTART: Final = 60_000_000
 _SILENCES_OF_A_RESTART: Final = 6

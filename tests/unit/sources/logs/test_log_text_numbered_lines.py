@@ -17,7 +17,7 @@ BY_LINES = (
     "gpustat_json--one_a_line.jsonl",
     "gpustat_text--interval.txt",
     "nvidia_smi_dmon--pucm_date_and_time.txt",
-    "nvidia_smi_query--utilization_old.txt",
+    "nvidia_smi_q--utilization_old.txt",
     "nvidia_smi_table--driver_580_without_dates.log",
     "nvitop_table--loop.txt",
     "wide_json--wandb_events.jsonl",

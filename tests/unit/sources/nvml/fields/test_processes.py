@@ -14,7 +14,7 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND
 from gpumon.sources.nvml.fields.processes import ProcessField, process_field
 from gpumon.sources.nvml.fields.table import nvml_options
-from gpumon.sources.process_names import ProcessNames, ProcessOwners
+from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 from tests.neighbours import NOBODY

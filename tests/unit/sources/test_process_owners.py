@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.process_names import ProcessOwners
+from gpumon.sources.process_owners import ProcessOwners
 from tests.neighbours import NOBODY, as_root, become
 
 HOST_PIDS = "pid:[4026531836]"

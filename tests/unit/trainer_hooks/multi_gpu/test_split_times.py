@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainer_hooks.multi_gpu.step_intervals import (
+from trainer_hooks.multi_gpu.split_times import (
     SpeedBreaks,
     SpeedVerdict,
     SplitTimes,

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import FolderInUseError, GpumonError
-from gpumon.sources.rings.ring_folder import folders_to_read
-from gpumon.sources.rings.runtime_dir import (
+from gpumon.sources.rings.daemon_folder import (
     HeldFolder,
     claim_runtime_dir,
     ring_folders,
     runtime_dir_to_be,
 )
+from gpumon.sources.rings.ring_folder import folders_to_read
 from tests.neighbours import NOBODY, as_root
 
 

@@ -8,7 +8,7 @@ from functools import wraps
 from types import MethodType
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import caller_named
+from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _OWNERS: Final = ("self", "trainer")

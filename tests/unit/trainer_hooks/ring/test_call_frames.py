@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer_hooks.ring import frames
-from trainer_hooks.ring.frames import is_in_our_code, local_in
+from trainer_hooks.ring import call_frames
+from trainer_hooks.ring.call_frames import is_in_our_code, local_in
 
-HOOKS = Path(frames.__file__).parents[1]
+HOOKS = Path(call_frames.__file__).parents[1]
 
 
 class Model:
