@@ -108,7 +108,6 @@ class PhaseMachine:
         """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
         self._switch_to(TRAINS)
         self._is_training = True
-        self._rest = START_UP
         self._epoch_steps = inf if epoch_steps is None else epoch_steps
         self.is_calling_back = True
         self._writer.enter(CALLBACKS, TRAINS)

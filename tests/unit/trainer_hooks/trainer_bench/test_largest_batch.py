@@ -37,4 +37,5 @@ class TestOnACpu:
 
         assert max(session.tried) == MOST_ON_CPU
         assert f"CPU:1: {MOST_ON_CPU} fit, where the search ends; 3888 with" in session.said[-2]
+        assert session.said[1] == "CPU:1[64]: 100sps"
         assert outcome.fields["gpus"][0]["fits"] == MOST_ON_CPU

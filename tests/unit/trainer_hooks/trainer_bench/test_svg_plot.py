@@ -41,6 +41,13 @@ class TestAPlot:
             assert 0 <= float(circle.get("cx", "-1")) <= 760
             assert 0 <= float(circle.get("cy", "-1")) <= 460
 
+    def test_dashes_the_line_that_is_there_for_comparison_and_no_other(self) -> None:
+        points = ((1.0, 1.0), (2.0, 2.0))
+        svg = drawn(Series("a", points), Series("ideal", points, is_faint=True))
+
+        dashes = [line.get("stroke-dasharray") for line in svg.iter(f"{SVG}polyline")]
+        assert [dash is not None for dash in dashes] == [False, True]
+
     def test_shows_a_value_under_the_pointer(self) -> None:
         svg = drawn(Series("GPU:0", ((64, 684),)))
 

@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 
 from gpumon.sources.logs.table.gpu_of_row import rows_per_tick
+from tests.builders_logs import analysed, rows
 
 
 class TestRowsOfATick:
@@ -29,3 +30,12 @@ class TestRowsOfATick:
 
     def test_are_one_each_in_a_log_too_short_to_tell(self) -> None:
         assert rows_per_tick([0, 0, 1_000, 1_000])[0] == 1
+
+
+class TestAGpu:
+    def test_has_no_name_where_its_board_gave_none(self) -> None:
+        header = "timestamp, index, name, utilization.gpu [%]"
+        moments = [f"2026/05/11 14:00:{second:02}.000" for second in range(20)]
+        of_two = [f"{at}, {gpu}, 90 %" for at in moments for gpu in ("0, Tesla T4", "1, [N/A]")]
+
+        assert [gpu.name for gpu in analysed(rows(header, *of_two)).gpus] == ["Tesla T4", None]
