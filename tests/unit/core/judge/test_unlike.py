@@ -40,6 +40,17 @@ class TestAlike:
 
         assert unlike(slow, of(gpu(30))) == ()
 
+    @pytest.mark.parametrize(("steps", "are_of_one_work"), [(525, True), (530, False)])
+    def test_of_one_work_are_those_whose_steps_differ_by_a_twentieth_at_most(
+        self, steps: int, are_of_one_work: bool
+    ) -> None:
+        slow, fast = (
+            replace(of(gpu(busy_s, {WAIT: wait_s})), runs=(run(steps=steps_done),))
+            for busy_s, wait_s, steps_done in ((30, 300, 500), (30, 0, steps))
+        )
+
+        assert (unlike(slow, fast) == ()) == are_of_one_work
+
 
 class TestOtherMachines:
     def test_are_named_with_the_number_of_their_gpus(self) -> None:

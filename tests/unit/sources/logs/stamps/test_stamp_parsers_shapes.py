@@ -97,10 +97,18 @@ class TestDaysAndMonths:
         assert steps_s == [0.0, 1.0]
         assert "day or month" not in notes
 
-    def test_that_nothing_tells_are_said(self) -> None:
-        _, began_at, notes = stamps_of("06/05/2025 10:00:00", "06/05/2025 10:00:01")
+    @pytest.mark.parametrize(
+        ("date", "day"),
+        [
+            ("06/05/2025", "2025-05-06"),
+            ("06/12/2025", "2025-12-06"),  # there is a twelfth month
+            ("12/05/2025", "2025-05-12"),
+        ],
+    )
+    def test_that_nothing_tells_are_said(self, date: str, day: str) -> None:
+        _, began_at, notes = stamps_of(f"{date} 10:00:00", f"{date} 10:00:01")
 
-        assert began_at == "2025-05-06T10:00:00.000"
+        assert began_at == f"{day}T10:00:00.000"
         assert "could begin with day or month: read as day/month" in notes
 
     def test_are_settled_by_the_first_midnight(self) -> None:
