@@ -27,6 +27,16 @@ class TestTheWordsOfAnExample:
         assert (args.spans, args.gpu, args.steps) == (spans, 0, 300)
         assert (args.workers, args.latency_ms) == (0, 12.0)
 
+    @pytest.mark.parametrize("milliseconds", ["0", "0.25"])
+    def test_may_have_their_sleeps_as_short_as_one_likes(
+        self, milliseconds: str, tmp_path: Path
+    ) -> None:
+        words = ["--spans", str(tmp_path / "busy.jsonl"), "--latency-ms", milliseconds]
+
+        args = example_parser("", workers="threads").parse_args(words)
+
+        assert args.latency_ms == float(milliseconds)
+
     @pytest.mark.parametrize(
         ("word", "value", "reason"),
         [
