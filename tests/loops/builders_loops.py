@@ -39,6 +39,12 @@ class Sleeps:
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
         self.spans_ns: list[tuple[int, int]] = []
+        self._held_up_before_ns = held_up_ns()
+
+    @property
+    def held_up_ns(self) -> int:
+        """How long this thread had no processor since: a busy machine's doing, and no hook's."""
+        return held_up_ns() - self._held_up_before_ns
 
     def __call__(self) -> None:
         with self.around():

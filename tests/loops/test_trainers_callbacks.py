@@ -38,8 +38,9 @@ def on_huggingface() -> OnHuggingFace:
 
 
 def is_told(name: str, truth: Sleeps) -> bool:
-    """Within 10 %, of sleeps that timed themselves."""
-    return bool(callback_ns().get(name) == pytest.approx(truth.spent_ns, rel=0.1))
+    """Within 10 %, of sleeps that timed themselves, or what the machine itself took."""
+    about = pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
+    return bool(callback_ns().get(name) == about)
 
 
 class TestTheTimeOfACallback:
@@ -101,7 +102,9 @@ class TestTheTimeOfACallback:
             on_lightning.train(tmp_path, on_lightning.tagger(), saves)
 
         assert is_told("SlowCheckpoint", waits.checkpoint)
-        assert found[0].phase_ns["checkpoint"] == pytest.approx(waits.checkpoint.spent_ns, rel=0.1)
+        truth = waits.checkpoint
+        about = pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
+        assert found[0].phase_ns["checkpoint"] == about
         assert found[0].phase_ns["callbacks"] < waits.checkpoint.spent_ns / 4
 
     def test_does_not_hold_what_it_evaluates(
@@ -173,4 +176,5 @@ class TestTheReport:
             reported_ns = callbacks_reported(daemon)
 
         assert uploads.times == 12
-        assert reported_ns["Upload"] == pytest.approx(uploads.spent_ns, rel=0.1)
+        about = pytest.approx(uploads.spent_ns, rel=0.1, abs=uploads.held_up_ns)
+        assert reported_ns["Upload"] == about
