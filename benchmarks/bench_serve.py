@@ -45,11 +45,11 @@ class Cost(NamedTuple):
 
 
 def cost_of(pid: int) -> Cost:
-    """CPU and resident memory of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
+    """CPU, by the scheduler's own account, and resident memory of a process."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    busy_ns = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return Cost(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    return Cost(busy_ns / 1e9, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
 
 def free_port() -> int:

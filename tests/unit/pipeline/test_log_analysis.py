@@ -13,7 +13,8 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Pattern, Severity, VerdictName
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from tests.builders_log_rows import analysis_of, facts_of, rows_of
 from tests.builders_logs import HEADER, analyse_file, analysed, only_gpu, rows, smi_log, smi_stamp
 from tests.builders_time import rhythm, s
 
@@ -240,3 +241,16 @@ class TestLaws:
             and gpu.totals.pending_ns == 0
             for gpu in report.gpus
         )
+
+
+class TestRowsThatComeGpuByGpu:
+    def test_are_of_one_time_as_those_that_come_moment_by_moment(self) -> None:
+        one, other = (rows_of(gpu, rhythm(3, 2, 20)) for gpu in (0, 1))
+        by_gpu = analysis_of(one)
+        by_gpu.take(other)
+        by_moment = analysis_of(row for both in zip(one, other, strict=True) for row in both)
+
+        facts = facts_of([LoggedGpu(index=0), LoggedGpu(index=1)])
+        told, true = (encode_report(done.report("a", facts)) for done in (by_gpu, by_moment))
+        assert told["gpus"][0]["starved_intervals"] == true["gpus"][0]["starved_intervals"]
+        assert told["gpus"][1]["starved_intervals"] == true["gpus"][1]["starved_intervals"] != []
