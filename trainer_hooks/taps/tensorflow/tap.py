@@ -44,10 +44,6 @@ class TensorflowTap(Tap):
                 warn_blind(error)
         super().place(mode)
 
-    def remove(self) -> None:
-        super().remove()
-        self._predictions.remove()
-
     def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
         step = self._step_around(function, mode)
         if step is None:
@@ -101,23 +97,18 @@ class TimedPredictions:
 
     def __init__(self, listener: StepListener) -> None:
         self._listener = listener
-        self._changed: list[tuple[Any, Any]] = []
 
     def place(self) -> None:
-        """To be called by what ``predict`` calls before its first batch."""
+        """To be called by what ``predict`` calls before its first batch.
+
+        Nothing has to be put back: what it iterates over is its own, and goes with the call.
+        """
         epoch_iterator = caller_named("epoch_iterator", _has_dataset)
         if epoch_iterator is None:
             return
         dataset = getattr(epoch_iterator, _DATASET)
         if not isinstance(dataset, _TimedDataset):
             setattr(epoch_iterator, _DATASET, _TimedDataset(dataset, self._listener))
-            self._changed.append((epoch_iterator, dataset))
-
-    def remove(self) -> None:
-        """Leave what ``predict`` iterates over as it was."""
-        for epoch_iterator, dataset in self._changed:
-            setattr(epoch_iterator, _DATASET, dataset)
-        self._changed.clear()
 
 
 class _TimedDataset:
