@@ -29,13 +29,11 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu gpu-multi golden clean tools
 
-# $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
-# $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra, such as a framework: of that
-# Python compiles what is imported, instead of all of it beforehand.
+# $(call install,ENVIRONMENT,EXTRAS,MORE): networks fail, so what downloads is tried a second time.
+# MORE is no extra, such as a framework. Python compiles what is imported, not all of it beforehand.
 , := ,
-pip_install = $(1)/bin/python -m pip install -q -e '.$(if $(2),[$(2)])' $(3)
-install_with = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
-install = $(call install_with,$(1),$(2),)
+pip_install = $(1)/bin/python -m pip install -q --no-compile -e '.$(if $(2),[$(2)])' $(3)
+install = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
 DEV := dev
 DEV_BENCH := dev,bench
 
@@ -134,18 +132,18 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install_with,.venv-jax,test$(,)keras,nvtx --no-compile)
+	@$(call install,.venv-jax,test$(,)keras,nvtx)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
-	@$(call install_with,.venv-tensorflow,test,'tensorflow-cpu>=2.16' 'keras>=3.7' --no-compile)
+	@$(call install,.venv-tensorflow,test,'tensorflow-cpu>=2.16' 'keras>=3.7')
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@.venv-torch/bin/python -m pip install -q --no-compile torch==2.13.0
-	@$(call install_with,.venv-torch,test$(,)lightning$(,)huggingface,'keras>=3.7' --no-compile)
+	@$(call install,.venv-torch,test$(,)lightning$(,)huggingface,'keras>=3.7')
 	@touch $@
 
 # For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
@@ -158,5 +156,5 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-oldest-keras/.dev: .venv-oldest-keras/.made pyproject.toml setup.py
 	@echo "Installing gpumon and the oldest supported Keras into .venv-oldest-keras (700 MB) ..."
-	@$(call install_with,.venv-oldest-keras,test,keras==3.7.0 jax==0.4.30 --no-compile)
+	@$(call install,.venv-oldest-keras,test,keras==3.7.0 jax==0.4.30)
 	@touch $@

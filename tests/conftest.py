@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import left_processes
+from tests import left_processes, measured_again
 from tests.fakenvml.build import NoCompilerError, build_fake
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
@@ -64,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """The tests begin with nothing of the shell's, and leave nothing behind."""
     forget_the_shell()
     config.pluginmanager.register(left_processes)
+    config.pluginmanager.register(measured_again)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

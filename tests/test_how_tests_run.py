@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import measured_again
 from tests.conftest import LONGEST_FILES
 from tests.shell_environment import SWITCHES
 
@@ -116,3 +117,63 @@ def test_the_longest_files_are_all_there() -> None:
     names = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
 
     assert [name for name in LONGEST_FILES if name not in names] == []
+
+
+UNSTEADY = """
+import pytest, time
+attempts = []
+@pytest.fixture
+def attempt():
+    attempts.append(time.monotonic())
+    time.sleep(0.2)
+    return len(attempts)
+{marked}
+def test_that_is_right_the_third_time(attempt):
+    assert attempt == {right}
+"""
+
+
+class TestATestHeldToMilliseconds:
+    """The kernel's account is a file of the test's own, in which somebody always waits."""
+
+    @pytest.mark.parametrize(
+        ("marked", "right", "stalls", "says"),
+        [
+            ("@pytest.mark.measured", 3, "time.monotonic_ns() // 1_000", "1 passed"),
+            ("@pytest.mark.measured", 4, "time.monotonic_ns() // 1_000", "1 failed"),
+            ("@pytest.mark.measured", 3, "time.monotonic_ns() // 10_000", "1 failed"),
+            ("", 3, "time.monotonic_ns() // 1_000", "1 failed"),
+        ],
+        ids=["busy", "busy and wrong", "calm", "not marked"],
+    )
+    @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["", "in a worker"])
+    def test_is_measured_again_only_where_the_machine_was_busy(
+        self,
+        tmp_path: Path,
+        marked: str,
+        right: int,
+        stalls: str,
+        says: str,
+        workers: tuple[str, ...],
+    ) -> None:
+        (tmp_path / "test_unsteady.py").write_text(UNSTEADY.format(marked=marked, right=right))
+        (tmp_path / "conftest.py").write_text(
+            "import time\nfrom tests import measured_again\n"
+            f"measured_again.seconds_stalled = lambda: ({stalls}) / 1e6\n"
+            "def pytest_configure(config):\n"
+            "    config.addinivalue_line('markers', 'measured')\n"
+            "    config.pluginmanager.register(measured_again)\n"
+        )
+
+        done = run_of_pytest(*workers, f"--rootdir={tmp_path}", folder=tmp_path)
+
+        assert says in done.stdout
+        is_busy = bool(marked) and stalls.endswith("1_000")
+        assert ("test_that_is_right_the_third_time: 3 times" in done.stdout) == is_busy
+
+
+def test_the_kernels_account_of_who_waits_goes_on() -> None:
+    if not measured_again.PRESSURE.exists():
+        pytest.skip("this kernel has no pressure stall information")
+
+    assert 0 < measured_again.seconds_stalled() <= measured_again.seconds_stalled()

@@ -129,6 +129,7 @@ class TestATrainingThatLives:
         assert refused.detail.endswith(f"-1.ring: 14 bytes long, not {RING_BYTES}")
         assert str(shared / "phases") in str(refused.fix)
 
+    @pytest.mark.measured
     @pytest.mark.alone  # the doctor lists for one second, and 16,384 names take their time
     def test_is_told_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
         done_by(NOBODY, JUNK, shared, "40000")

@@ -63,6 +63,7 @@ class TestTheSecondArticles:
 
 class TestTheThirdArticles:
     @pytest.mark.alone
+    @pytest.mark.measured
     def test_takes_less_time_a_step_with_batches_made_ahead(self, tmp_path: Path) -> None:
         """20 ms for a batch and 20 for a step: one after the other, or side by side."""
         demand, ahead = re.findall(r"([\d.]+) ms", printed("prefetched_batches.py", tmp_path))

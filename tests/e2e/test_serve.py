@@ -52,6 +52,7 @@ class TestTheStateFile:
             total_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
             assert total_ns == gpu["observed_ns"]
 
+    @pytest.mark.measured
     def test_goes_when_the_daemon_goes(self, tmp_path: Path) -> None:
         with RunningDaemon(tmp_path, "--source", "simulated:healthy") as running:
             began_s = time.monotonic()

@@ -16,6 +16,7 @@ HOUR_US = 3_600_000_000
 
 
 class TestFault06ACallHangs:
+    @pytest.mark.measured
     def test_pages_stay_up_all_gpus_are_unobserved_and_it_is_back_at_once(
         self, machine: Machine
     ) -> None:
@@ -47,6 +48,7 @@ class TestFault06ACallHangs:
             assert back["monotonic_ns"] - released_ns < 5_000_000_000
             assert closes(back)
 
+    @pytest.mark.measured
     def test_a_daemon_that_hangs_still_stops(self, machine: Machine) -> None:
         with machine.serve() as daemon:
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)

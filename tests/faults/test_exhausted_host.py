@@ -25,6 +25,7 @@ from tests.serving import ask, serving
 class TestAPortInUse:
     """Fault 21."""
 
+    @pytest.mark.measured
     def test_is_one_sentence_with_the_port_the_pid_and_a_way_out_at_once(self) -> None:
         with serving() as first:
             started = time.monotonic()
@@ -107,6 +108,7 @@ class TestAFullDisk:
 class TestNoFileDescriptorsLeft:
     """Fault 24."""
 
+    @pytest.mark.measured
     def test_does_not_spin_and_serves_again_when_there_are(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with serving(monitor_state()) as server:

@@ -230,6 +230,7 @@ class TestStreamsThatAreNotRead:
 
     ASKING = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
+    @pytest.mark.measured
     def test_are_dropped_and_never_hold_the_sampler_up(self) -> None:
         much = monitor_state(gpus=tuple(starved_gpu() for _ in range(64)))
         with serving(much, limits=QUICK) as server:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN
 from tests.faults.faulty_machine import Machine, closes, gpu
 from tests.patience import wait_until
@@ -86,6 +88,7 @@ class TestAFieldThatFails:
 
 
 class TestAFieldThatTakesEightSeconds:
+    @pytest.mark.measured
     def test_costs_no_tick_and_no_observed_time(self, machine: Machine) -> None:
         fake = machine.fake
         fake.run(0, 4000)

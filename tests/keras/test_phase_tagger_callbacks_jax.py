@@ -13,7 +13,7 @@ from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import FACTS_OFFSET, parse_header
 from tests.keras.later import b
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 MS = 1_000_000
 
 

@@ -18,7 +18,7 @@ from tests.keras.later import on_tensorflow as t
 if TYPE_CHECKING:
     from gpumon.core.join.idle_sharing import WindowParts
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
 BATCHES, WAIT_S, COMPUTE_S = 10, 0.02, 0.01  # the last of executions of four is a short one
 
@@ -177,7 +177,6 @@ class TestBesideAGpuThatComputesOnItsOwn:
         present = [SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: present)
 
-    @pytest.mark.alone
     def test_only_the_first_wait_of_an_execution_is_exact_and_the_others_are_gross(self) -> None:
         trained = Trained(steps_per_execution=4, run_eagerly=True)
 

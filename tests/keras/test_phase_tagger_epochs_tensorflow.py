@@ -17,7 +17,7 @@ from tests.keras.later import on_tensorflow as t
 if TYPE_CHECKING:
     from gpumon.core.join.idle_sharing import WindowParts
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
 FOUR_EXECUTIONS, FOUR_AND_A_HALF = 16, 18  # batches
 PAUSE_S = 0.25

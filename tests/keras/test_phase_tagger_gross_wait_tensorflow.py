@@ -9,7 +9,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
 
 

@@ -272,7 +272,7 @@ class TestATensorflowThatLooksOtherwiseInside:
 
         monkeypatch.setattr(tensorflow_fetches, "_METHODS", ("get_next",))
 
-    @pytest.mark.alone  # it is held to milliseconds
+    @pytest.mark.measured
     @pytest.mark.parametrize("other", [without_its_iterators, fetching_in_another_way])
     def test_gets_one_phase_and_one_warning(
         self, other: Any, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 from tests.patience import lateness_ns
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
 COMPUTE_S = 0.005
 
@@ -88,7 +88,6 @@ class TestTheWaitForInput:
         assert told_ns == t.within_a_tenth(true_ns)
         assert "input_wait" not in b.facts_of_the_loader()
 
-    @pytest.mark.alone  # it is held to milliseconds
     def test_is_short_where_batches_are_ready(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
 

@@ -13,7 +13,7 @@ from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring.events import RingKind, RingRecords
 from tests.keras.later import b
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 MS = 1_000_000
 
 
@@ -63,7 +63,6 @@ class TestTheWaitForInput:
         self.assert_truthful(source, edges, steps=16)
         assert [e.value for e in b.records() if e.kind is RingKind.STEP] == [4, 8, 12, 16]
 
-    @pytest.mark.alone
     def test_beside_steps_of_the_same_execution_is_gross_and_not_called_hidden(self) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
         source, edges = b.SlowBatches(0.01), b.Edges()

@@ -12,7 +12,7 @@ import pytest
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 MS = 1_000_000
 LINE = re.compile(
     r"^gpumon: (?P<steps>[\d,]+) steps in (?P<wall>[\d.,]+) s, (?P<median>[\d.,]+) ms a step "

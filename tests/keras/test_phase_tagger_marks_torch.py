@@ -12,7 +12,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_torch as t
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 MS = 1_000_000
 
 both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])

@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 MS = 1_000_000
 UNSEEN = "cannot see the steps of this training"
 

@@ -12,10 +12,13 @@ from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 
 BACKENDS = ("tensorflow", "jax", "torch")
-pytestmark = pytest.mark.parametrize(
-    "backend",
-    [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
-)
+pytestmark = [
+    pytest.mark.measured,
+    pytest.mark.parametrize(
+        "backend",
+        [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
+    ),
+]
 MS = 1_000_000
 STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
 
@@ -106,7 +109,6 @@ class TestTrainingOnABatchInACallback:
 
 
 class TestAFitInsideAFit:
-    @pytest.mark.alone  # TensorFlow fetches while Keras is held up between two steps
     def test_with_the_same_tagger_leaves_the_outer_one_tagged(self, backend: str) -> None:
         tagger, source, inner = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
 
@@ -130,7 +132,6 @@ class TestAFitInsideAFit:
         assert told_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
         assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
 
-    @pytest.mark.alone  # TensorFlow fetches while Keras is held up between two steps
     def test_and_an_evaluation_with_it_do_too(self, backend: str) -> None:
         tagger, source, other = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
         rows, sums = b.rows_and_sums(32)

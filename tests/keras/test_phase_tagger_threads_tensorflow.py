@@ -13,7 +13,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
 PATIENCE_S = 60.0
 
@@ -150,7 +150,6 @@ class TestTwoTrainingsAtOnce:
 
         assert methods_of_iterators() == whole
 
-    @pytest.mark.alone  # it compares waits with sleeps
     def test_are_each_timed_whole_though_one_was_traced_during_the_other(self) -> None:
         """A trace without some of its timers would tell a part of the wait for ever."""
         tracing, inner_over = Meeting(), Meeting()

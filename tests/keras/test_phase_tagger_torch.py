@@ -15,7 +15,7 @@ from tests.keras.later import b
 from tests.keras.later import on_torch as t
 from trainer_hooks import phase
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 MS = 1_000_000
 
 both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])

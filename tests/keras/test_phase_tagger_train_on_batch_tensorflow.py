@@ -13,7 +13,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 
-pytestmark = pytest.mark.keras_tensorflow
+pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 STEPS, EPOCHS, COMPUTE_S = 8, 2, 0.02
 
 

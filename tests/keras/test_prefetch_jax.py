@@ -18,7 +18,7 @@ from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from tests.loops.builders_loops import RingSays, Waits, finds_wait, stretch
 from trainer_hooks import phase
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.loops.phases_of_a_trainer import (
 )
 from trainer_hooks.ring import process_ring
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 
 HEAVY = {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 6}
 

@@ -18,7 +18,7 @@ from tests.loops.phases_of_a_trainer import (
     slow_everywhere,
 )
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 
-pytestmark = pytest.mark.keras_jax
+pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
 
 STEPS = 50
 

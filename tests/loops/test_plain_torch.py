@@ -16,7 +16,7 @@ import pytest
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 
 STEPS = 50
 

@@ -18,7 +18,7 @@ from tests.loops.builders_trainers import (
 )
 from tests.patience import wait_until
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 MS = 1_000_000
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.loops.builders_loops import RingSays, Sleeps, Waits, stretch
 from tests.loops.builders_trainers import ADAPTERS, Adapter
 
-pytestmark = pytest.mark.keras_torch
+pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
 COMPILE_S = 0.4
 
 

@@ -19,7 +19,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
 
 MS = 1_000_000
 DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)

@@ -20,7 +20,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
 
 BATCH = 600
 FAST, SLOW = 1 / 15_000, 1 / 10_000

@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
 
 BATCH, STEPS = 60, 6
 

@@ -16,7 +16,7 @@ from tests.multi_gpu.later import b, keras
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone, pytest.mark.measured]
 BATCH = 48
 STEPS = 5
 

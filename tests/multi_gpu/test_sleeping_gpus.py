@@ -15,7 +15,7 @@ from trainer_hooks.examples.busy_spans import unoccupied_seconds
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
 
 
 class Board:

@@ -80,29 +80,20 @@ class Part:
         return f"{BASE_FOLDER}-{self.environment}" if self.environment else BASE_FOLDER
 
 
-def _on(framework: str, *, workers: int) -> tuple[Part, Part]:
-    """The tests of a framework, and those of them that run alone."""
-    mark = f"keras_{framework}"
-    return (
-        Part(
-            name=framework,
-            environment=framework,
-            marked=mark,
-            rooms=TRAINING_ROOMS,
-            workers=workers,
-        ),
-        Part(
-            name=f"{framework} alone",
-            environment=framework,
-            marked=f"{mark} and alone",
-            rooms=("tests/keras",),
-        ),
+def _on(framework: str, *, workers: int) -> Part:
+    """The tests of a framework."""
+    return Part(
+        name=framework,
+        environment=framework,
+        marked=f"keras_{framework}",
+        rooms=TRAINING_ROOMS,
+        workers=workers,
     )
 
 
 SUITES: Final = {
     "base": (
-        Part(name="base", workers=4),
+        Part(name="base", workers=3),
         Part(name="base alone", marked="alone and not multi_gpu", rooms=("tests/e2e",)),
     ),
     "multi-gpu": (
@@ -121,7 +112,7 @@ SUITES: Final = {
             rooms=("tests/multi_gpu", "tests/e2e"),
         ),
     ),
-    "jax": _on("jax", workers=2),
+    "jax": (_on("jax", workers=2),),
     "oldest-keras": (
         Part(
             name="oldest-keras",
@@ -130,8 +121,8 @@ SUITES: Final = {
             rooms=("tests/keras",),
         ),
     ),
-    "tensorflow": _on("tensorflow", workers=3),
-    "torch": _on("torch", workers=2),
+    "tensorflow": (_on("tensorflow", workers=3),),
+    "torch": (_on("torch", workers=2),),
 }
 """In the order in which they are started: what takes longest, but late what measures most waits.
 

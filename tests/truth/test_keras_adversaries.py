@@ -20,6 +20,7 @@ else:  # Keras is imported only where it is there.
     k = ImportedLater("tests.truth.keras_truth")
 
 __all__ = ["framework", "own_runtime_folder"]
+pytestmark = pytest.mark.measured
 
 
 def on(*backends: str) -> pytest.MarkDecorator:

@@ -12,6 +12,7 @@ from tests.truth.keras_cells import BACKENDS, CELLS, is_possible, run
 
 __all__ = ["framework", "own_runtime_folder"]
 
+pytestmark = pytest.mark.measured
 PHASE_OF = {"input": "input_wait", "callback": "callbacks"}
 
 

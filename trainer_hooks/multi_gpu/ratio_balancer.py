@@ -11,6 +11,7 @@ from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.balance.controller import (
+    DEAD_BAND,
     RatioController,
     SplitChange,
 )
@@ -134,7 +135,7 @@ class RatioBalancer(OwnFitCallback):
         *,
         max_samples: Limits | None = None,
         warm_up: int = 10,
-        dead_band: float = 0.01,
+        dead_band: float = DEAD_BAND,
         verbose: int = 1,
     ) -> None:
         super().__init__("RatioBalancer", "levels", raises=LimitsTooLowError)

@@ -101,6 +101,7 @@ class TestTheGrid:
 
 
 class TestAHangingCall:
+    @pytest.mark.measured
     def test_costs_ticks_and_nothing_else_and_its_frame_is_not_lost(self) -> None:
         release = threading.Event()
         clock = SystemClock()
@@ -135,6 +136,7 @@ class TestAHangingCall:
         assert back[-1].error is None
         assert threading.active_count() <= threads
 
+    @pytest.mark.measured
     def test_does_not_keep_the_process_from_ending(self) -> None:
         release = threading.Event()
         clock = SystemClock()

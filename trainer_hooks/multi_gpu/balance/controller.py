@@ -30,6 +30,8 @@ from trainer_hooks.multi_gpu.balance.known_speeds import KnownSpeeds
 from trainer_hooks.multi_gpu.balance.solver import Room, SecondsOf, best_split, slowest_seconds
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
 
+DEAD_BAND: Final = 0.01
+"""A split whose step is known to be within this part of the best is left alone, if not told."""
 _LEAST_GAIN: Final = 0.005
 """A move that promises less speed, as a part, is not made."""
 _MOST_MOVES: Final = 9
@@ -76,7 +78,7 @@ class RatioController:
         *,
         limits: Sequence[int | None] | None = None,
         names: Sequence[str] | None = None,
-        dead_band: float = 0.0125,
+        dead_band: float = DEAD_BAND,
     ) -> None:
         """Begin with a split; ``self.counts`` is it, or the nearest that memory allows.
 

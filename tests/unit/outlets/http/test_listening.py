@@ -113,6 +113,7 @@ class TestListening:
             assert server.address == f"127.0.0.1:{server.port}"
             assert server.port > 0
 
+    @pytest.mark.measured
     def test_frees_the_port_within_two_seconds_of_closing_even_with_a_stream_open(self) -> None:
         with serving(monitor_state()) as server:
             stream = socket.create_connection((server.host, server.port), timeout=PATIENCE_S)

@@ -261,6 +261,7 @@ class TestWhereThereAreNoEvents:
 
 
 class TestTheWait:
+    @pytest.mark.measured
     def test_ends_with_the_source_and_frees_what_it_held(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -276,6 +277,7 @@ class TestTheWait:
         assert fake_nvml.event_sets_held == 0
         assert fake_nvml.calls("nvmlShutdown") == 1
 
+    @pytest.mark.measured
     def test_that_hangs_hangs_alone_and_its_set_is_not_freed_under_it(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:

@@ -102,6 +102,7 @@ class TestACallThatHangs:
 
         assert story.message is None
 
+    @pytest.mark.measured
     def test_keeps_nobody_who_closes_the_source(
         self, story: DriverStory, fake_nvml: FakeNvml
     ) -> None:

@@ -322,6 +322,7 @@ class TestTheRings:
         assert ring.cadence_s == pytest.approx(0.2)
         assert ring.span_s == pytest.approx(39 * 0.2)
 
+    @pytest.mark.measured
     def test_tell_how_late_samples_come(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.publish_late(0, by_s=0.5)
 
