@@ -70,8 +70,9 @@ class Prometheus:
         """An answer as it comes over the wire."""
         return fetched(f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}")
 
-    def now(self, expr: str) -> list[Sample]:
-        samples: list[Sample] = self.ask("query", query=expr)["result"]
+    def now(self, expr: str, **words: str) -> list[Sample]:
+        """What it is, or was at the ``time`` that is given."""
+        samples: list[Sample] = self.ask("query", query=expr, **words)["result"]
         return samples
 
     def over_time(self, expr: str, *, seconds: int, step: int) -> list[Sample]:
@@ -81,8 +82,8 @@ class Prometheus:
         )["result"]
         return series
 
-    def value(self, expr: str) -> float:
-        (sample,) = self.now(expr)
+    def value(self, expr: str, **words: str) -> float:
+        (sample,) = self.now(expr, **words)
         return float(sample["value"][1])
 
     def alerts(self, name: str = "Gpumon.*", *, over: str = "1h") -> list[dict[str, str]]:

@@ -28,6 +28,8 @@ from tests.fakenvml.control import (
     clock_offset_us,
 )
 
+pytestmark = pytest.mark.measured
+
 NOBODYS_PID = (1 << 22) + 1
 """No kernel gives it to a process, so of no user anything is known."""
 NOT_THE_SOURCES = ("nvmlInitWithFlags", "nvmlEventSetWait_v2")
