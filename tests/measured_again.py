@@ -2,8 +2,9 @@
 
 A pytest plugin, which ``conftest.py`` names. A test marked ``measured`` that fails while, by the
 kernel's own account (pressure stall information), somebody waited for a processor for more than a
-fifth of its time, is run once more, at most twice: so its bound can be as narrow as on a machine
-that has nothing else to do, where it fails at once. Which were measured again stands at the end.
+twentieth of its time, is run once more, at most twice: so its bound can be as narrow as on a
+machine that has nothing else to do, where it fails at once. Which were measured again stands at
+the end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 AT_MOST: Final = 3
-BUSY_ABOVE: Final = 0.2
+BUSY_ABOVE: Final = 0.05
 PRESSURE: Final = Path("/proc/pressure/cpu")
 _SAID: Final = "measured again"
 
