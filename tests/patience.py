@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from types import FrameType
@@ -36,18 +36,13 @@ def wait_until(met: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     assert until(met, patience_s, every_s=0.05), "it did not happen in time"
 
 
-def held_up_ns(*, anywhere: bool = False) -> int:
+def held_up_ns() -> int:
     """How long this thread was ready to run and had no processor so far, by the kernel's account.
 
-    That is what a busy machine adds to whatever is timed here, and no hook's doing. ``anywhere``:
-    of all threads of this process that there are now, as frameworks work on many.
+    That is what a busy machine adds to whatever is timed here, and no hook's doing.
     """
-    threads = Path("/proc/self/task").iterdir() if anywhere else [Path("/proc/thread-self")]
-    waited_ns = 0
-    for thread in threads:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            waited_ns += int((thread / "schedstat").read_text().split()[1])
-    return waited_ns
+    _, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    return int(waited_ns)
 
 
 def lateness_ns(spans_ns: Sequence[tuple[int, int]], asked_s: float) -> float:

@@ -30,8 +30,6 @@ from tests.patience import PATIENCE_S
 from tests.processes import ending
 from tests.serving import free_port
 
-pytestmark = pytest.mark.measured
-
 BIN = Path(sys.executable).parent
 MIB, GIB = 1 << 20, 1 << 30
 Families = dict[str, dict[str, float]]

@@ -10,8 +10,6 @@ import pytest
 
 from tests.fakenvml.control import FakeNvml
 
-pytestmark = pytest.mark.measured
-
 UTILISATION, POWER = pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_TOTAL_POWER_SAMPLES
 
 

@@ -20,8 +20,6 @@ from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import FUNCTIONS
 from tests.processes import ending
 
-pytestmark = pytest.mark.measured
-
 
 @pytest.fixture
 def nvml(fake_nvml: FakeNvml) -> Iterator[FakeNvml]:

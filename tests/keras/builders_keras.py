@@ -11,6 +11,7 @@ import numpy as np
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import RingEvent
+from tests.patience import lateness_ns
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples.keras_parts import MeasuredModel
@@ -75,6 +76,11 @@ class SlowBatches:
             rows = rng.normal(size=(BATCH, FEATURES)).astype("float32")
             self.spans_ns.append((began_ns, time.monotonic_ns()))
             yield rows, rows.sum(1, keepdims=True)
+
+    @property
+    def late_ns(self) -> float:
+        """By how much its sleeps were too long in the mean, on a busy machine."""
+        return lateness_ns(self.spans_ns, self.seconds)
 
     def spent_ns(self, edges: Edges) -> int:
         """How long the training waited here, with the two batches that Keras peeks at before it."""

@@ -11,7 +11,6 @@ import pytest
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.ring.events import RingRecords
 
-pytestmark = pytest.mark.measured
 FIRST_S = 0.6
 
 
@@ -62,6 +61,7 @@ def functions_of_keras() -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["generator", "py_dataset"])
 class TestTheWaitForTheVeryFirstBatch:
+    @pytest.mark.measured
     def test_is_told_wherever_keras_fetches_it(self, each_backend: str, kind: str) -> None:
         from tests.keras import builders_keras as b
 

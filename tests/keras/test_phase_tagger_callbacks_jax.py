@@ -13,7 +13,7 @@ from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import FACTS_OFFSET, parse_header
 from tests.keras.later import b
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 
 
@@ -32,6 +32,7 @@ def sleeper(name: str, *methods: str, seconds: float) -> Any:
 
 
 class TestTheTimeOfACallback:
+    @pytest.mark.measured
     @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
     def test_is_told_by_its_class(self, first: bool) -> None:
         slow = sleeper("Upload", "on_epoch_end", "on_train_batch_end", seconds=0.01)
@@ -44,6 +45,7 @@ class TestTheTimeOfACallback:
         assert told["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
         assert told["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
 
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_is_told_before_each_batch_and_around_validations_too(self) -> None:
         before = sleeper("Before", "on_train_batch_begin", "on_test_end", seconds=0.005)
@@ -58,6 +60,7 @@ class TestTheTimeOfACallback:
 
         assert callback_ns()["Before"] == pytest.approx(before.spent_ns, rel=0.05, abs=3 * MS)
 
+    @pytest.mark.measured
     def test_is_not_that_of_a_callback_on_another_thread(self) -> None:
         beside = sleeper("Beside", "on_train_batch_end", seconds=0.002)
         beside.async_safe = True
@@ -67,6 +70,7 @@ class TestTheTimeOfACallback:
         assert beside.spent_ns > 30 * 2 * MS
         assert callback_ns().get("Beside", 0) < beside.spent_ns / 4
 
+    @pytest.mark.measured
     def test_of_several_of_one_class_is_told_together(self) -> None:
         twins = [sleeper("Twin", "on_epoch_end", seconds=0.01) for _ in range(2)]
 
@@ -74,6 +78,7 @@ class TestTheTimeOfACallback:
 
         assert callback_ns()["Twin"] >= 4 * 10 * MS
 
+    @pytest.mark.measured
     def test_adds_up_over_the_fits_of_a_process(self) -> None:
         slow, model = sleeper("Upload", "on_epoch_end", seconds=0.01), b.small_model()
 
@@ -82,6 +87,7 @@ class TestTheTimeOfACallback:
 
         assert callback_ns()["Upload"] >= 2 * 10 * MS
 
+    @pytest.mark.measured
     def test_of_a_checkpoint_stays_a_checkpoint(self, tmp_path: Path) -> None:
         import keras
 
@@ -106,6 +112,7 @@ class TestTheTimeOfACallback:
         saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
         assert told["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
 
+    @pytest.mark.measured
     def test_stays_bounded_whatever_the_callbacks_are_called(self) -> None:
         many = [
             sleeper(f"A\x1b[2J{number}" * 40, "on_epoch_end", seconds=0.0002)

@@ -9,11 +9,12 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
-pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
+pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
 
 
 class TestTheWaitOfSeveralStepsInOneExecution:
+    @pytest.mark.measured
     def test_is_told_gross(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 
@@ -37,6 +38,7 @@ class TestTheWaitOfSeveralStepsInOneExecution:
         assert [e.value for e in b.records() if e.kind is RingKind.STEP][-1] == 36
         assert [e.value for e in b.records() if e.kind is RingKind.SAMPLES][-1] == 36 * b.BATCH
 
+    @pytest.mark.measured
     def test_beside_the_compute_is_told_inside_the_step_and_as_no_phase(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 

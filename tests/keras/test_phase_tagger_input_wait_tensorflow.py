@@ -11,7 +11,7 @@ from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 from tests.patience import lateness_ns
 
-pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
+pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
 COMPUTE_S = 0.005
 
@@ -38,6 +38,7 @@ class TestTheWaitForInput:
         late_ns = lateness_ns(compute.spans_ns, COMPUTE_S)
         return gaps_ns[1:], t.waits_told_ns()[before + 1 :], late_ns
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         ("source", "seconds"),
         [
@@ -59,6 +60,7 @@ class TestTheWaitForInput:
         assert mean(true_ns) > 10 * MS
         assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         "compiled",
         [{"jit_compile": False}, {"run_eagerly": True}],
@@ -77,6 +79,7 @@ class TestTheWaitForInput:
         assert true_ns > 40 * MS
         assert told_ns == t.within_a_tenth(true_ns)
 
+    @pytest.mark.measured
     def test_is_told_with_several_steps_per_execution_where_nothing_is_compiled(self) -> None:
         model = b.small_model(steps_per_execution=4, run_eagerly=True)
 
@@ -88,6 +91,7 @@ class TestTheWaitForInput:
         assert told_ns == t.within_a_tenth(true_ns)
         assert "input_wait" not in b.facts_of_the_loader()
 
+    @pytest.mark.measured
     def test_is_short_where_batches_are_ready(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
 

@@ -13,7 +13,7 @@ from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring.events import RingKind, RingRecords
 from tests.keras.later import b
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 
 
@@ -23,6 +23,7 @@ class TestTheWaitForInput:
         told_ns, true_ns = b.phase_ns()["input_wait"], source.spent_ns(edges)
         assert told_ns == pytest.approx(true_ns, rel=0.10, abs=steps * MS)
 
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_is_as_long_as_the_source_says(self, ordinary: bool) -> None:
@@ -38,6 +39,7 @@ class TestTheWaitForInput:
         assert source.spent_ns(edges) > 28 * 20 * MS
         self.assert_truthful(source, edges, steps=30)
 
+    @pytest.mark.measured
     def test_is_short_where_batches_are_ready(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
 
@@ -45,6 +47,7 @@ class TestTheWaitForInput:
 
         assert b.phase_ns()["input_wait"] / 30 < 2 * MS
 
+    @pytest.mark.measured
     def test_leaves_the_compute_to_the_step(self) -> None:
         model, source = b.small_model(b.SleepingCompute(0.02)), b.SlowBatches(0.001)
         b.fit(model, source, steps=2, epochs=1)
@@ -63,6 +66,7 @@ class TestTheWaitForInput:
         self.assert_truthful(source, edges, steps=16)
         assert [e.value for e in b.records() if e.kind is RingKind.STEP] == [4, 8, 12, 16]
 
+    @pytest.mark.measured
     def test_beside_steps_of_the_same_execution_is_gross_and_not_called_hidden(self) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
         source, edges = b.SlowBatches(0.01), b.Edges()
@@ -87,6 +91,7 @@ class TestTheWaitForInput:
 
 
 class TestOtherPhases:
+    @pytest.mark.measured
     def test_sum_to_the_time_of_the_training(self) -> None:
         edges = b.Edges()
 
@@ -95,6 +100,7 @@ class TestOtherPhases:
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] == 0
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         "method", ["on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end"]
     )
@@ -106,6 +112,7 @@ class TestOtherPhases:
 
         assert b.phase_ns()["callbacks"] == pytest.approx(sleeper.spent_ns, rel=0.10, abs=15 * MS)
 
+    @pytest.mark.measured
     def test_an_asynchronous_callback_beside_the_training_is_no_phase(self) -> None:
         sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.002)
         sleeper.async_safe = True
@@ -117,6 +124,7 @@ class TestOtherPhases:
         assert sleeper.spent_ns > 30 * 2 * MS
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
 
+    @pytest.mark.measured
     def test_a_checkpoint_is_told_from_the_callbacks_around_it(self, tmp_path: Path) -> None:
         import keras
 
@@ -135,6 +143,7 @@ class TestOtherPhases:
         assert told["callbacks"] >= 40 * MS
         assert (tmp_path / "model.keras").exists()
 
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_validation_is_told_and_its_wait_for_input_within_it(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
@@ -162,6 +171,7 @@ class TestOtherPhases:
         assert true_ns > 4 * 20 * MS
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
 
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_compiling_is_told_where_jax_compiles_and_nowhere_else(self) -> None:
         import jax
@@ -185,6 +195,7 @@ class TestOtherPhases:
         assert fits[2][0] == 0  # an older Keras compiles in the second fit, too
         assert all(told_ns < fits[0][1] / 4 for number, told_ns in fits if number == 0)
 
+    @pytest.mark.measured
     def test_evaluate_and_predict_alone_are_told(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()
         rows, sums = b.rows_and_sums(64)
@@ -234,6 +245,7 @@ class TestMarks:
         assert values[RingKind.SAMPLES][-1] == 12 * b.BATCH
         assert values[RingKind.EPOCH] == [0, 1, 2]
 
+    @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_the_device_is_done_with_a_step_after_its_compute(self, ordinary: bool) -> None:
         model = b.small_model(b.SleepingCompute(0.02))

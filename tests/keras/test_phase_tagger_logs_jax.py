@@ -12,7 +12,7 @@ import pytest
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 LINE = re.compile(
     r"^gpumon: (?P<steps>[\d,]+) steps in (?P<wall>[\d.,]+) s, (?P<median>[\d.,]+) ms a step "
@@ -55,6 +55,7 @@ class EpochEdges:
 
 
 class TestTheWaitOfAnEpoch:
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_is_a_ratio_of_it_as_true_as_the_source(self) -> None:
         model, source, edges = b.small_model(), b.SlowBatches(0.02), EpochEdges()
@@ -69,6 +70,7 @@ class TestTheWaitOfAnEpoch:
             assert told == pytest.approx(waited / (ended - began), abs=0.1)
             assert 0.0 < told <= 1.0
 
+    @pytest.mark.measured
     def test_is_not_that_of_its_validation(self) -> None:
         model, source = b.small_model(), b.SlowBatches(0.03)
 
@@ -85,6 +87,7 @@ class TestTheWaitOfAnEpoch:
         assert history.history["input_wait_ratio"][1] < 0.2
         assert b.phase_ns()["input_wait"] > 15 * 30 * MS
 
+    @pytest.mark.measured
     def test_is_not_that_of_a_validation_by_somebodys_callback(self) -> None:
         import keras
 
@@ -104,6 +107,7 @@ class TestTheWaitOfAnEpoch:
 
         assert history.history["input_wait_ratio"][0] < 0.2
 
+    @pytest.mark.measured
     def test_reaches_every_callback_wherever_the_tagger_stands(self, tmp_path: Path) -> None:
         import keras
 
@@ -129,11 +133,13 @@ class TestTheWaitOfAnEpoch:
 
 
 class TestTheGpusOfAnEpoch:
+    @pytest.mark.measured
     def test_have_no_ratio_without_a_daemon(self) -> None:
         history = b.fit(b.small_model(), b.SlowBatches(0.0), logging_tagger(gpus=[0]), steps=5)
 
         assert set(history.history) == {"loss", "input_wait_ratio"}
 
+    @pytest.mark.measured
     def test_have_the_ratios_of_what_the_daemon_counted_meanwhile(self, daemon: FakeDaemon) -> None:
         import keras
 
@@ -156,6 +162,7 @@ class TestTheGpusOfAnEpoch:
         assert history.history["gpu_busy_ratio"] == [pytest.approx(0.3)]
         assert history.history["starved_ratio"] == [pytest.approx(0.5)]
 
+    @pytest.mark.measured
     def test_that_appear_later_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
@@ -181,6 +188,7 @@ class TestTheGpusOfAnEpoch:
         assert [row["epoch"] for row in rows] == ["0", "1", "2", "3"]
         assert all("gpu_busy_ratio" not in row for row in rows)
 
+    @pytest.mark.measured
     def test_that_vanish_with_the_daemon_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
@@ -213,6 +221,7 @@ class TestTheLineAtTheEnd:
         assert found, text
         return found
 
+    @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_has_the_median_step_the_pace_and_what_took_the_time(
         self, ordinary: bool, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_torch as t
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
 
 both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
@@ -38,6 +38,7 @@ class TestCompiling:
         model.compile(optimizer="adam", loss="mse")
         return model
 
+    @pytest.mark.measured
     def test_is_told_once_and_not_as_a_further_step(self) -> None:
         model, rows_sums = self.own_step("aot_eager"), b.rows_and_sums(64)
 
@@ -62,6 +63,7 @@ class TestCompiling:
 
         assert seen == [TrainingPhase.COMPILE]
 
+    @pytest.mark.measured
     def test_is_none_where_nothing_is_compiled(self) -> None:
         t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1], model=self.own_step(None))
 
@@ -150,6 +152,7 @@ class TestCuda:
         assert not torch.cuda.is_initialized()
         assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
 
+    @pytest.mark.measured
     @both_ways
     def test_says_when_a_step_was_done_where_the_training_uses_it(self, ordinary: bool) -> None:
         import keras
@@ -197,6 +200,7 @@ class EventOfAFastDevice:
 
 
 class TestATrainingThatKerasDoesNotFeed:
+    @pytest.mark.measured
     def test_is_said_once_to_be_unseen_and_its_steps_are_counted(self) -> None:
         import keras
 

@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 UNSEEN = "cannot see the steps of this training"
 
@@ -54,6 +54,7 @@ def steps_told() -> list[int]:
 
 
 class TestATrainingThatGoesAroundTheTap:
+    @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_is_said_once_to_be_unseen_and_its_wait_and_steps_are_other(
         self, ordinary: bool
@@ -90,6 +91,7 @@ class TestATrainingThatGoesAroundTheTap:
 
         assert set(history.history) == {"loss"}
 
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_may_be_followed_by_one_that_is_seen(self) -> None:
         model, hook = b.small_model(), b.tagger()
@@ -102,6 +104,7 @@ class TestATrainingThatGoesAroundTheTap:
         assert b.phase_ns()["input_wait"] >= 8 * 10 * MS
         assert model.train_function is bare
 
+    @pytest.mark.measured
     def test_may_be_a_fit_of_the_models_own(self) -> None:
         import keras
 
@@ -129,6 +132,7 @@ class TestATrainingThatGoesAroundTheTap:
 
 
 class TestATrainingThatIsSeen:
+    @pytest.mark.measured
     def test_is_so_with_a_train_function_that_a_callback_made_anew(self) -> None:
         model, source, edges = b.small_model(), b.SlowBatches(0.01), b.Edges()
         anew = puts_back(fit_before(model), "on_epoch_begin")

@@ -12,11 +12,12 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
-pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
+pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
 
 
 class TestOtherPhases:
+    @pytest.mark.measured
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
     def test_sum_to_the_time_of_the_training(self, steps_per_execution: int) -> None:
         model, edges = b.small_model(steps_per_execution=steps_per_execution), b.Edges()
@@ -33,6 +34,7 @@ class TestOtherPhases:
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] < 0.01 * edges.wall_ns
 
+    @pytest.mark.measured
     def test_the_step_holds_the_compute_and_the_wait_none_of_it(self) -> None:
         compute = t.noting_compute(0.02)
         model = b.small_model(compute)
@@ -45,6 +47,7 @@ class TestOtherPhases:
         assert told["train_step"] + told["device_sync"] >= true_ns
         assert t.in_a_quiet_moment(t.waits_told_ns()) < 10 * MS
 
+    @pytest.mark.measured
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
     def test_tracing_is_compile_and_told_once(self, steps_per_execution: int) -> None:
         traced_ns = []
@@ -69,6 +72,7 @@ class TestOtherPhases:
         assert sum(traced_ns) == true_ns
         assert b.phase_ns()["compile"] == first["compile"]
 
+    @pytest.mark.measured
     def test_a_trace_that_nobody_foresaw_is_compile_too(self) -> None:
         model, hook = b.small_model(), b.tagger()
         rows, sums = b.rows_and_sums(64)
@@ -86,6 +90,7 @@ class TestOtherPhases:
 
 
 class TestEvaluateAndPredict:
+    @pytest.mark.measured
     def test_tell_the_wait_inside_fit(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
         rows, sums = b.rows_and_sums(32)
@@ -102,6 +107,7 @@ class TestEvaluateAndPredict:
         assert b.phase_ns()["validation"] >= 3 * 8 * 5 * MS
         assert b.present_phase() is TrainingPhase.OTHER
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         ("call", "mode"),
         [("evaluate", TrainingMode.VALIDATION), ("predict", TrainingMode.PREDICT)],
@@ -121,6 +127,7 @@ class TestEvaluateAndPredict:
         assert b.phase_ns()["validation" if call == "evaluate" else "predict"] >= 3 * 8 * 10 * MS
         assert b.present_phase() is TrainingPhase.OTHER
 
+    @pytest.mark.measured
     def test_leave_a_slow_callback_out_of_the_wait(self) -> None:
         model = b.small_model()
         sleeper = b.SleepingCallback("on_predict_batch_end", "on_test_batch_end", seconds=0.02)
@@ -147,6 +154,7 @@ class TestMarks:
         assert values[RingKind.SAMPLES][-1] == 3 * 60
         assert values[RingKind.EPOCH] == [0, 1, 2]
 
+    @pytest.mark.measured
     def test_the_device_is_done_with_a_step_after_its_compute(self) -> None:
         compute = t.noting_compute(0.01)
         model = b.small_model(compute)

@@ -15,7 +15,7 @@ from tests.keras.later import b
 from tests.keras.later import on_torch as t
 from trainer_hooks import phase
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
 
 both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
@@ -27,6 +27,7 @@ class TestTheWaitForInput:
         """Within 10 % of the truth, or 1 ms a step."""
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=steps * MS)
 
+    @pytest.mark.measured
     @both_ways
     def test_is_as_long_as_a_generator_says(self, ordinary: bool) -> None:
         model, source, edges = t.warmed_model(), b.SlowBatches(0.02), b.Edges()
@@ -44,6 +45,7 @@ class TestTheWaitForInput:
 
         self.assert_truthful(data.slept_ns, steps=12)
 
+    @pytest.mark.measured
     def test_is_as_long_as_a_sequence_says(self) -> None:
         model, data = b.small_model(), t.SlowSequence(12, seconds=0.02)
         model.fit(t.SlowSequence(2, seconds=0.0), verbose=0)
@@ -53,6 +55,7 @@ class TestTheWaitForInput:
         assert data.slept_ns >= 12 * 20 * MS
         self.assert_truthful(data.slept_ns, steps=12 + 10)  # Keras looks at the first one twice
 
+    @pytest.mark.measured
     def test_is_what_remains_where_workers_prepare_batches(self) -> None:
         model = t.warmed_model(b.SleepingCompute(0.02))
 
@@ -60,6 +63,7 @@ class TestTheWaitForInput:
 
         assert b.phase_ns()["input_wait"] < 12 * 15 * MS
 
+    @pytest.mark.measured
     @pytest.mark.parametrize("workers", [1, 2])
     def test_has_the_start_of_a_loaders_workers(self, workers: int) -> None:
         data = t.SlowRows(64, seconds=0.002)
@@ -71,6 +75,7 @@ class TestTheWaitForInput:
         assert 32 * MS <= b.phase_ns()["input_wait"] < time.monotonic_ns() - began_ns
         assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
 
+    @pytest.mark.measured
     def test_is_short_where_batches_are_ready(self) -> None:
         model = t.warmed_model(b.SleepingCompute(0.005))
 
@@ -78,6 +83,7 @@ class TestTheWaitForInput:
 
         assert b.phase_ns()["input_wait"] < b.phase_ns()["train_step"] / 3
 
+    @pytest.mark.measured
     @both_ways
     def test_leaves_the_compute_to_the_step(self, ordinary: bool) -> None:
         model, source, edges = (
@@ -92,6 +98,7 @@ class TestTheWaitForInput:
         assert told_ns >= 30 * 20 * MS
         assert told_ns <= edges.wall_ns - source.spent_ns(edges) + 30 * MS
 
+    @pytest.mark.measured
     def test_has_the_search_for_a_batch_that_does_not_come_and_ends_there(self) -> None:
         data = t.RowsThatEnd(48, seconds_at_the_end=0.05)
         phases: list[Any] = []
@@ -108,6 +115,7 @@ class TestTheWaitForInput:
 
 
 class TestOtherPhases:
+    @pytest.mark.measured
     @both_ways
     def test_sum_to_the_time_of_the_training(self, ordinary: bool) -> None:
         edges = b.Edges()
@@ -117,6 +125,7 @@ class TestOtherPhases:
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] == 0
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         "method", ["on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end"]
     )
@@ -127,6 +136,7 @@ class TestOtherPhases:
 
         assert b.phase_ns()["callbacks"] == pytest.approx(sleeper.spent_ns, rel=0.10, abs=15 * MS)
 
+    @pytest.mark.measured
     def test_a_callback_on_another_thread_is_no_phase(self) -> None:
         import keras
 
@@ -140,6 +150,7 @@ class TestOtherPhases:
         assert sleeper.spent_ns > 30 * 4 * MS
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
 
+    @pytest.mark.measured
     @both_ways
     def test_a_checkpoint_is_told_from_the_callbacks_around_it(
         self, ordinary: bool, tmp_path: Path
@@ -166,6 +177,7 @@ class TestOtherPhases:
         assert told["callbacks"] >= 40 * MS
         assert (tmp_path / "model.keras").exists()
 
+    @pytest.mark.measured
     @both_ways
     def test_validation_is_told_and_its_wait_for_input_within_it(self, ordinary: bool) -> None:
         model = t.warmed_model(b.SleepingCompute(0.005))
@@ -198,6 +210,7 @@ class TestOtherPhases:
         assert t.marks(RingKind.STEP)[-1] == 2 * 8
         assert t.phases_in(TrainingMode.VALIDATION).count(TrainingPhase.INPUT_WAIT) >= 2 * 2
 
+    @pytest.mark.measured
     def test_evaluate_and_predict_alone_are_told(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()
         rows, sums = b.rows_and_sums(64)

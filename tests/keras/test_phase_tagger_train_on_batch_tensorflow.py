@@ -13,7 +13,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 
-pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
+pytestmark = pytest.mark.keras_tensorflow
 STEPS, EPOCHS, COMPUTE_S = 8, 2, 0.02
 
 
@@ -85,6 +85,7 @@ class TestTrainingOnABatchInACallback:
         each = 1 if eagerly else steps_per_execution  # what is compiled is done all at once
         assert values_of(RingKind.DEVICE_DONE) == list(range(each, EPOCHS * STEPS + 1, each))
 
+    @pytest.mark.measured
     def test_is_callbacks_from_its_beginning_to_its_end(
         self, steps_per_execution: int, *, eagerly: bool
     ) -> None:

@@ -18,7 +18,7 @@ from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,7 @@ class TestBatches:
 
 
 class TestTheGapBetweenBatches:
+    @pytest.mark.measured
     def test_is_shorter_with_prefetch_though_the_step_is_waited_for(self, jax: Any) -> None:
         compiled = jax.jit(lambda batch: batch.sum())
 
@@ -109,6 +110,7 @@ class TestDevices:
 
 
 class TestALoopOfOnesOwn:
+    @pytest.mark.measured
     def test_is_tagged_with_the_wait_that_remains(self) -> None:
         fetches, steps, wall = Sleeps(0.03), Sleeps(0.01), Sleeps()
 

@@ -16,7 +16,7 @@ import pytest
 from tests.loops.builders_loops import RingSays, Waits, finds_wait, stretch
 from trainer_hooks import phase
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ class BrokenRows:
 
 
 class TestAnEvaluationOutsideOfTraining:
+    @pytest.mark.measured
     @pytest.mark.parametrize("trained", [False, True], ids=["before train", "after train"])
     def test_is_told_from_its_first_batch_on(self, b: Any, tmp_path: Path, trained: bool) -> None:
         waits = Waits()

@@ -20,7 +20,7 @@ from tests.loops.phases_of_a_trainer import (
 )
 from trainer_hooks.ring import process_ring
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 
 HEAVY = {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 6}
 
@@ -64,6 +64,7 @@ def own_methods(trainer: Any) -> set[str]:
 
 
 class TestSteps:
+    @pytest.mark.measured
     def test_are_steps_of_the_optimizer_when_batches_are_accumulated(
         self, b: Any, tmp_path: Path
     ) -> None:

@@ -18,7 +18,7 @@ from tests.loops.phases_of_a_trainer import (
     slow_everywhere,
 )
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -139,6 +139,7 @@ class TestSteps:
 
         assert RingSays().steps == 4
 
+    @pytest.mark.measured
     def test_are_counted_where_the_model_fetches_its_batches_itself(
         self, b: Any, pl: Any, tmp_path: Path
     ) -> None:
@@ -152,6 +153,7 @@ class TestSteps:
 
 
 class TestOutsideOfFit:
+    @pytest.mark.measured
     def test_validating_is_validation(self, b: Any, pl: Any, tmp_path: Path) -> None:
         waits = Waits(validation_step=0.02, validation_fetch=0.01)
         with stretch() as found:

@@ -10,7 +10,7 @@ import pytest
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 
-pytestmark = [pytest.mark.keras_jax, pytest.mark.measured]
+pytestmark = pytest.mark.keras_jax
 
 STEPS = 50
 
@@ -52,6 +52,7 @@ def train(source: Any, computes: Sleeps | None = None) -> list[float]:
 
 
 class TestALoopInJax:
+    @pytest.mark.measured
     def test_is_tagged_with_every_step_and_its_wait(self) -> None:
         waits = Sleeps(0.006)
         with stretch() as found:
@@ -64,6 +65,7 @@ class TestALoopInJax:
     def test_learns_the_same_with_and_without(self) -> None:
         assert train(timed(batches(Sleeps()))) == train(batches(Sleeps()))
 
+    @pytest.mark.measured
     def test_spends_what_the_device_takes_in_its_steps_or_in_waiting_for_it(self) -> None:
         waits, computes = Sleeps(0.002), Sleeps(0.004)
         with stretch() as found:

@@ -16,7 +16,7 @@ import pytest
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 
 STEPS = 50
 
@@ -89,6 +89,7 @@ class Loop:
 
 
 class TestTheOrderOfMakingThings:
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         "order", [*permutations(("timed", "optimizer", "scheduler"))], ids="-".join
     )
@@ -128,6 +129,7 @@ class TestALoader:
         with pytest.raises(AttributeError):
             _ = loader.no_such_thing
 
+    @pytest.mark.measured
     def test_with_workers_is_waited_for_only_as_long_as_it_takes(self) -> None:
         import torch
 
@@ -165,6 +167,7 @@ class TestALoader:
 
 
 class TestOtherWaits:
+    @pytest.mark.measured
     def test_are_what_their_regions_say(self) -> None:
         saves, validates, fetches = Sleeps(0.2), Sleeps(0.05), Sleeps(0.01)
         with stretch() as found:

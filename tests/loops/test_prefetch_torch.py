@@ -14,7 +14,7 @@ from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 
 Pair = namedtuple("Pair", "rows labels")
 
@@ -56,6 +56,7 @@ class TestBatches:
 
 
 class TestTheGapBetweenBatches:
+    @pytest.mark.measured
     def test_is_shorter_with_prefetch(self, torch: Any) -> None:
         def train(batch: Any) -> None:
             batch.sum().item()
@@ -124,6 +125,7 @@ class TestADataLoader:
         with pytest.raises(OSError, match="the file is torn"):
             next(ahead)
 
+    @pytest.mark.measured
     def test_is_tagged_with_the_wait_that_remains(self, torch: Any) -> None:
         fetches, steps, wall = Sleeps(0.03), Sleeps(0.01), Sleeps()
 

@@ -18,7 +18,7 @@ from tests.loops.builders_trainers import (
 )
 from tests.patience import wait_until
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
 
 
@@ -87,12 +87,14 @@ class TestTheTimeOfACallback:
 
         assert is_told("Remote", asks)
 
+    @pytest.mark.measured
     def test_is_none_where_a_callback_does_nothing(self, on: Adapter, tmp_path: Path) -> None:
         on.train(tmp_path, on.tagger(), on.callback("Idle", Sleeps()))
 
         assert "Idle" not in callback_ns()
         assert not any("Flow" in name or "Tagger" in name for name in callback_ns())
 
+    @pytest.mark.measured
     def test_of_checkpoints_stays_checkpoint(
         self, on_lightning: OnLightning, tmp_path: Path
     ) -> None:
@@ -107,6 +109,7 @@ class TestTheTimeOfACallback:
         assert found[0].phase_ns["checkpoint"] == about
         assert found[0].phase_ns["callbacks"] < waits.checkpoint.spent_ns / 4
 
+    @pytest.mark.measured
     def test_does_not_hold_what_it_evaluates(
         self, on_huggingface: OnHuggingFace, tmp_path: Path
     ) -> None:
@@ -165,6 +168,7 @@ def callbacks_reported(daemon: RunningDaemon) -> dict[str, int]:
 
 
 class TestTheReport:
+    @pytest.mark.measured
     def test_says_which_callbacks_took_how_long(self, on: Adapter, tmp_path: Path) -> None:
         uploads = Sleeps(0.05)
         with (

@@ -13,7 +13,7 @@ import pytest
 from tests.loops.builders_loops import RingSays, Sleeps, Waits, stretch
 from tests.loops.builders_trainers import ADAPTERS, Adapter
 
-pytestmark = [pytest.mark.keras_torch, pytest.mark.measured]
+pytestmark = pytest.mark.keras_torch
 COMPILE_S = 0.4
 
 
@@ -60,6 +60,7 @@ class CompilingElsewhere(Sleeps):
 
 
 class TestAModelThatIsCompiledInItsFirstStep:
+    @pytest.mark.measured
     def test_takes_that_time_for_compile_and_none_of_it_for_the_step(
         self, on: Adapter, tmp_path: Path
     ) -> None:
@@ -104,6 +105,7 @@ class TestAModelThatIsCompiledInItsFirstStep:
 
 
 class TestWhatIsCompiledElsewhere:
+    @pytest.mark.measured
     def test_in_a_validation_is_validation(self, on: Adapter, tmp_path: Path) -> None:
         compiles = Sleeps(COMPILE_S)
         with stretch() as found:
@@ -114,6 +116,7 @@ class TestWhatIsCompiledElsewhere:
         assert in_training <= told_ns["compile"] < in_training + in_validation
         assert told_ns["validation"] >= in_validation
 
+    @pytest.mark.measured
     def test_on_another_thread_in_a_step_is_compile(self, on: Adapter, tmp_path: Path) -> None:
         waits = Waits()
         waits.step = elsewhere = CompilingElsewhere(0.03)
@@ -125,6 +128,7 @@ class TestWhatIsCompiledElsewhere:
         about = pytest.approx(compiles.spent_ns, rel=0.1, abs=compiles.held_up_ns)
         assert found[0].phase_ns["compile"] == about
 
+    @pytest.mark.measured
     def test_where_torch_compiles_nothing_there_is_no_compile(
         self, on: Adapter, tmp_path: Path
     ) -> None:

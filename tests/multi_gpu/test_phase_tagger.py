@@ -19,7 +19,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
+pytestmark = pytest.mark.multi_gpu
 
 MS = 1_000_000
 DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)
@@ -81,6 +81,7 @@ class TestATaggedTraining:
 
         assert furthest == dict.fromkeys(furthest, 0)
 
+    @pytest.mark.measured
     @pytest.mark.alone
     def test_is_tagged_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
         notes, edges = Notes(), k.Edges()
@@ -122,6 +123,7 @@ class TestATaggedTraining:
         assert values[RingKind.SAMPLES][-1] == 2 * 90
         assert values[RingKind.EPOCH] == [0, 1]
 
+    @pytest.mark.measured
     def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self) -> None:
         split().fit(*k.rows_and_sums(40), batch_size=40, verbose=0, callbacks=[tagger()])
 
@@ -131,6 +133,7 @@ class TestATaggedTraining:
         assert told.shares == {"0": 0.6, "1": 0.4}
         assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
 
+    @pytest.mark.measured
     def test_says_so_when_its_ratios_change_in_mid_fit(self) -> None:
         model = split()
         shares = []
@@ -150,6 +153,7 @@ class TestATaggedTraining:
 
 @pytest.mark.alone
 class TestTheTapOnASplitModel:
+    @pytest.mark.measured
     def test_tells_the_wait_for_input_from_the_step(self) -> None:
         model = split()
 
@@ -161,6 +165,7 @@ class TestTheTapOnASplitModel:
         assert true_ns > 40 * MS
         assert told_ns == t.within_a_tenth(true_ns)
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         ("call", "mode"),
         [("evaluate", TrainingMode.VALIDATION), ("predict", TrainingMode.PREDICT)],
@@ -177,6 +182,7 @@ class TestTheTapOnASplitModel:
 
         assert told_ns == t.within_a_tenth(true_ns)
 
+    @pytest.mark.measured
     def test_tells_the_tracing_of_all_replicas_as_compile_time_and_other_ratios_need_none(
         self,
     ) -> None:

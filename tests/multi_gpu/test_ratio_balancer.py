@@ -20,7 +20,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
+pytestmark = pytest.mark.multi_gpu
 
 BATCH = 600
 FAST, SLOW = 1 / 15_000, 1 / 10_000
@@ -113,6 +113,7 @@ def each_step(act: Callable[[int], None]) -> Any:
 
 @pytest.mark.alone
 class TestUnequalDevices:
+    @pytest.mark.measured
     def test_are_levelled_from_equal_parts(self) -> None:
         levels = balancer()
         training = Training(FAST, SLOW).fit_undisturbed(levels, steps=34)
@@ -123,6 +124,7 @@ class TestUnequalDevices:
         balanced_s, best_s = training.seconds_in_turns(found, (3, 2), turns=48)
         assert best_s / balanced_s >= 0.98
 
+    @pytest.mark.measured
     def test_are_levelled_whichever_is_first_and_however_many(self) -> None:
         levels = balancer()
         training = Training(1 / 4_000, 1 / 12_000, 1 / 8_000)
@@ -131,6 +133,7 @@ class TestUnequalDevices:
         assert 1 <= len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(("slow_from", "steps"), [(15, 60), (33, 78)])
     def test_are_levelled_anew_where_one_slows_down(self, slow_from: int, steps: int) -> None:
         """At step 15 that is while the first change, made at step 11, is still being measured."""
@@ -146,6 +149,7 @@ class TestUnequalDevices:
         assert len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
 
+    @pytest.mark.measured
     def test_are_levelled_over_epochs_and_calls_of_fit_with_smaller_last_batches(self) -> None:
         levels, training = balancer(every=4), Training(FAST, SLOW)
         for _ in range(4):
@@ -163,6 +167,7 @@ class TestUnequalDevices:
 
 @pytest.mark.alone
 class TestEqualDevices:
+    @pytest.mark.measured
     def test_are_left_alone(self) -> None:
         levels = balancer(dead_band=0.01)
         training = Training(4 * SLOW, 4 * SLOW).fit(levels, steps=32)  # long: few hold-ups show
@@ -210,6 +215,7 @@ class TestMemory:
 
 @pytest.mark.alone
 class TestAChange:
+    @pytest.mark.measured
     def test_is_an_event_and_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         levels = balancer(verbose=1)
         Training(FAST, SLOW).fit(levels, steps=12)
@@ -232,6 +238,7 @@ class TestAChange:
         for one, other in zip(levelled.model.get_weights(), bare.model.get_weights(), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
 
+    @pytest.mark.measured
     @pytest.mark.parametrize("tagger_is_first", [True, False])
     def test_is_counted_in_the_ring_wherever_the_tagger_stands(self, tagger_is_first: bool) -> None:
         levels, tagger = balancer(), k.tagger(gpus=[0, 1])
@@ -271,6 +278,7 @@ class TestADaemonsCounters:
 
         return each_step(count)
 
+    @pytest.mark.measured
     def test_level_by_what_a_daemon_saw(self, tmp_path: Any) -> None:
         levels, training = balancer(source="gpumon"), Training(SLOW / 4, SLOW / 4)
         training.fit(self.daemon_of(training, tmp_path), levels, steps=90)

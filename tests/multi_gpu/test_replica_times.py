@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
+pytestmark = pytest.mark.multi_gpu
 
 BATCH, STEPS = 60, 6
 
@@ -52,6 +52,7 @@ def fit(model: Any, *, steps: int = STEPS) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("sample_seconds", [(2e-4, 1e-3), (1e-3, 1e-4, 5e-4)])
 class TestTheTimesOfADevice:
+    @pytest.mark.measured
     def test_are_its_own_whoever_is_done_first(self, sample_seconds: tuple[float, ...]) -> None:
         model, devices = split(sample_seconds)
         model.time_replicas()
@@ -72,6 +73,7 @@ class TestTheTimesOfADevice:
 
 
 class TestTimes:
+    @pytest.mark.measured
     @pytest.mark.alone
     def test_are_told_eagerly_too_where_the_devices_take_turns(self) -> None:
         model, devices = split((4e-4, 2e-3), run_eagerly=True)

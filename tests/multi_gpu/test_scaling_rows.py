@@ -16,12 +16,13 @@ from tests.multi_gpu.later import b, keras
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone, pytest.mark.measured]
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 BATCH = 48
 STEPS = 5
 
 
 class TestRow10FourGpus:
+    @pytest.mark.measured
     def test_each_work_at_least_96_percent_of_a_step_of_a_quarter_second(self) -> None:
         """A step of the source's InceptionV3, 32 images a board, took 0.7 s."""
         alone = calmest_step(1, batch=BATCH, sample_seconds=0.25 / BATCH)
@@ -31,6 +32,7 @@ class TestRow10FourGpus:
 
 
 class TestRow11ThreeGpus:
+    @pytest.mark.measured
     def test_are_at_least_2_56_times_as_fast_as_one_with_the_same_batches(self) -> None:
         alone = calmest_step(1, batch=BATCH, sample_seconds=0.3 / BATCH)
         three = calmest_step(3, batch=BATCH, sample_seconds=0.3 / BATCH)

@@ -15,7 +15,7 @@ from trainer_hooks.examples.busy_spans import unoccupied_seconds
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
-pytestmark = [pytest.mark.multi_gpu, pytest.mark.measured]
+pytestmark = pytest.mark.multi_gpu
 
 
 class Board:
@@ -70,6 +70,7 @@ class TestASimulatedGpu:
         for computed, count in zip(board.computed, split_counts(28, [4, 3, 2]), strict=True):
             assert computed == [count] * 4
 
+    @pytest.mark.measured
     @pytest.mark.alone
     def test_is_busy_for_as_long_as_its_speed_says(self) -> None:
         board = Board(800, 400)
@@ -78,6 +79,7 @@ class TestASimulatedGpu:
 
         assert board.busy_s == pytest.approx([80 / 800, 80 / 400], rel=0.05)
 
+    @pytest.mark.measured
     @pytest.mark.alone
     def test_computes_while_another_does(self) -> None:
         board = Board(200, 200)

@@ -80,7 +80,7 @@ class Part:
         return f"{BASE_FOLDER}-{self.environment}" if self.environment else BASE_FOLDER
 
 
-def _on(framework: str, *, workers: int) -> Part:
+def _on(framework: str, *, workers: int = 2) -> Part:
     """The tests of a framework."""
     return Part(
         name=framework,
@@ -112,7 +112,7 @@ SUITES: Final = {
             rooms=("tests/multi_gpu", "tests/e2e"),
         ),
     ),
-    "jax": (_on("jax", workers=2),),
+    "jax": (_on("jax"),),
     "oldest-keras": (
         Part(
             name="oldest-keras",
@@ -121,8 +121,16 @@ SUITES: Final = {
             rooms=("tests/keras",),
         ),
     ),
-    "tensorflow": (_on("tensorflow", workers=3),),
-    "torch": (_on("torch", workers=2),),
+    "tensorflow": (
+        _on("tensorflow", workers=3),
+        Part(
+            name="tensorflow alone",
+            environment="tensorflow",
+            marked="keras_tensorflow and alone",
+            rooms=("tests/keras",),
+        ),
+    ),
+    "torch": (_on("torch"),),
 }
 """In the order in which they are started: what takes longest, but late what measures most waits.
 

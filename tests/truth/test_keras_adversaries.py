@@ -20,7 +20,6 @@ else:  # Keras is imported only where it is there.
     k = ImportedLater("tests.truth.keras_truth")
 
 __all__ = ["framework", "own_runtime_folder"]
-pytestmark = pytest.mark.measured
 
 
 def on(*backends: str) -> pytest.MarkDecorator:
@@ -40,6 +39,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Followin
 
 @on("jax")
 class TestAHostThatWaitsWhileTheDeviceIsBusy:
+    @pytest.mark.measured
     def test_loses_nothing_to_input(self, backend: str, daemon: FollowingDaemon) -> None:
         from tests.truth.asynchronous_jax import train_asynchronously
 
@@ -55,6 +55,7 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
 
 @on(*BACKENDS)
 class TestATrainingOnALoadedMachine:
+    @pytest.mark.measured
     def test_is_still_told_as_it_was(self, backend: str, tmp_path: Path) -> None:
         with loaded_machine():
             outcome = k.train(k.Fit("input", 0.030, steps=30), tmp_path)
@@ -65,6 +66,7 @@ class TestATrainingOnALoadedMachine:
 
 @on(*BACKENDS)
 class TestAFitThatRaises:
+    @pytest.mark.measured
     def test_leaves_the_next_one_as_truthful_as_the_first(
         self, backend: str, tmp_path: Path
     ) -> None:

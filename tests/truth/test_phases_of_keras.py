@@ -12,7 +12,6 @@ from tests.truth.keras_cells import BACKENDS, CELLS, is_possible, run
 
 __all__ = ["framework", "own_runtime_folder"]
 
-pytestmark = pytest.mark.measured
 PHASE_OF = {"input": "input_wait", "callback": "callbacks"}
 
 
@@ -27,6 +26,7 @@ def cells() -> list[Any]:
 
 @pytest.mark.parametrize(("backend", "name"), cells())
 class TestATrainingThatSomethingHoldsUp:
+    @pytest.mark.measured
     def test_is_told_as_it_was_in_every_phase(
         self, backend: str, name: str, framework: str, tmp_path: Path
     ) -> None:

@@ -59,6 +59,7 @@ class TestTheSuites:
         assert [name for name, job in made.items() if job.lane is Lane.ALONE] == [
             "base alone",
             "multi-gpu alone",
+            "tensorflow alone",
         ]
 
     def test_come_after_a_check_that_is_content(self) -> None:

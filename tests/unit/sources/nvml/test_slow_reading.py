@@ -14,8 +14,6 @@ from tests.builders_nvml import DRAIN, RATES
 from tests.fakenvml.control import UNKNOWN, FakeNvml
 from tests.patience import wait_until
 
-pytestmark = pytest.mark.measured
-
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 FOREVER_US = 60_000_000
 ALWAYS = {"device", "busy", "xid_errors", "faults", "utilization_ratio", "power_watts"}

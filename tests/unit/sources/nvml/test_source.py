@@ -28,8 +28,6 @@ from tests.fakenvml.control import (
     clock_offset_us,
 )
 
-pytestmark = pytest.mark.measured
-
 NOBODYS_PID = (1 << 22) + 1
 """No kernel gives it to a process, so of no user anything is known."""
 NOT_THE_SOURCES = ("nvmlInitWithFlags", "nvmlEventSetWait_v2")
@@ -47,6 +45,7 @@ class TestAGpu:
         assert first.device.driver_version == "580.95.05"
         assert first.device.memory_capacity_bytes == 85_520_809_984
 
+    @pytest.mark.measured
     def test_gives_each_value_in_its_base_unit(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -92,6 +91,7 @@ class TestAGpu:
 
         assert [gpu.device.uuid for gpu in source.read().gpus][2:] == [fake_nvml.uuid(2)]
 
+    @pytest.mark.measured
     def test_in_mig_parts_has_no_utilisation_which_is_not_idle(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -109,6 +109,7 @@ class TestAGpu:
 class TestASquareWave:
     """At a tenth of its real length: a period of 100 ms, 30 % of it idle, windows of 1/60 s."""
 
+    @pytest.mark.measured
     @pytest.mark.parametrize(
         "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
     )
@@ -186,6 +187,7 @@ class TestASquareWave:
 
 
 class TestARingThatIsDry:
+    @pytest.mark.measured
     def test_while_idle_is_read_as_idle_and_nothing_twice(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -201,6 +203,7 @@ class TestARingThatIsDry:
         truth_ns = fake_nvml.busy_ns(0, start_ns, end_ns)
         assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.15)
 
+    @pytest.mark.measured
     def test_from_the_start_leaves_the_utilisation_to_the_other_call(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -215,6 +218,7 @@ class TestARingThatIsDry:
         assert total_ns(samples) == pytest.approx(0.4 * NS_PER_S, rel=0.2)
         assert frames[-1].gpus[0].utilization_ratio == 0.4
 
+    @pytest.mark.measured
     def test_is_not_asked_for_on_boards_that_have_none(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -240,6 +244,7 @@ class TestARingThatIsDry:
 
         assert fake_nvml.calls(RATES) == 0
 
+    @pytest.mark.measured
     def test_over_a_stop_is_not_observed(
         self, fake_nvml: FakeNvml, open_source: Open, clock: Clock
     ) -> None:
@@ -256,6 +261,7 @@ class TestARingThatIsDry:
         assert total_ns(list(stopped.gpus[0].busy)) < MS
         assert 0 < total_ns(list(after.gpus[0].busy)) < NS_PER_S
 
+    @pytest.mark.measured
     def test_goes_on_although_its_stamps_began_anew(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
@@ -273,6 +279,7 @@ class TestARingThatIsDry:
 
 
 class TestAStop:
+    @pytest.mark.measured
     def test_leaves_observed_what_the_ring_still_holds(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:

@@ -32,8 +32,6 @@ from tests.fakenvml.control import (
 )
 from tests.fakenvml.layout import DOUBLE
 
-pytestmark = pytest.mark.measured
-
 
 class TestALostGpu:
     def test_says_why_and_the_others_go_on(self, fake_nvml: FakeNvml, open_source: Open) -> None:

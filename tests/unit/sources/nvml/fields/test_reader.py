@@ -13,8 +13,6 @@ from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from tests.builders_nvml import open_at_a_standstill, read_for, samples_of, total_ns
 from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
 
-pytestmark = pytest.mark.measured
-
 OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
 EVERYTHING = nvml_options(on=OPT_INS)
 ALL_ONES = (1 << 64) - 1
