@@ -70,10 +70,17 @@ class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
 
 
 class SleepingCallback(transformers.TrainerCallback):  # type: ignore[misc]
-    """Takes its time after each step."""
+    """Takes its time after each step, and takes the optimizer's."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self._optimizing = self._waits.optimizer.around()
+        self._optimizing.__enter__()
+
+    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self._optimizing.__exit__(None, None, None)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._waits.callback()

@@ -56,6 +56,10 @@ def model(package: ModuleType, waits: Waits, *, fails_at: int | None = None) -> 
                 self.losses.append(float(loss.detach()))
                 return loss
 
+        def optimizer_step(self, *args: Any, **named: Any) -> None:
+            with waits.optimizer.around():
+                super().optimizer_step(*args, **named)
+
         def on_validation_start(self) -> None:
             self.validation = waits.validation.around()
             self.validation.__enter__()

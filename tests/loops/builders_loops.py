@@ -82,6 +82,7 @@ class Waits:
 
     Attributes:
         validation: Around the whole of each validation.
+        optimizer: Around what an optimizer does, which may call for the step itself.
     """
 
     def __init__(
@@ -98,12 +99,7 @@ class Waits:
         self.validation_fetch = Sleeps(validation_fetch)
         self.validation_step = Sleeps(validation_step)
         self.checkpoint, self.callback = Sleeps(checkpoint), Sleeps(callback)
-        self.validation = Sleeps()
-        self._of_phase = {
-            "callbacks": self.callback,
-            "checkpoint": self.checkpoint,
-            "train_step": self.step,
-        }
+        self.validation, self.optimizer = Sleeps(), Sleeps()
 
     @property
     def input_wait_ns(self) -> int:
@@ -115,12 +111,15 @@ class Waits:
 
     def in_phase_ns(self, phase: str) -> int:
         """How long the training really was in a phase."""
-        if phase != "validation":
-            return self._of_phase[phase].spent_ns
-        inside = (self.validation_fetch, self.checkpoint)
-        return self.validation.spent_ns - sum(
-            sleeps.spent_within_ns(self.validation) for sleeps in inside
-        )
+        if phase == "train_step":
+            within_ns = self.step.spent_within_ns(self.optimizer)
+            return self.optimizer.spent_ns + self.step.spent_ns - within_ns
+        if phase == "validation":
+            inside = (self.validation_fetch, self.checkpoint)
+            return self.validation.spent_ns - sum(
+                sleeps.spent_within_ns(self.validation) for sleeps in inside
+            )
+        return {"callbacks": self.callback, "checkpoint": self.checkpoint}[phase].spent_ns
 
 
 class RingSays:

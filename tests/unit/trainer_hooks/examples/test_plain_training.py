@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from trainer_hooks.examples.plain_training import PlainNet, make_store, read_batch
+from trainer_hooks.examples.plain_training import PlainNet, make_store, passes_for, read_batch
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -33,6 +35,23 @@ class TestTheNet:
             net.train(read_batch(tmp_path, 0.0, k % 7), passes=1)
 
         assert net.train(read_batch(tmp_path, 0.0, 7), passes=1) < 1.2
+
+
+class TestTheLengthOfAStep:
+    def test_is_that_of_a_machine_that_does_nothing_else(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spent_s = 0.0
+        took_s = itertools.cycle([0.003, 0.001, 0.002])
+
+        def train(net: PlainNet, batch: object, *, passes: int) -> None:
+            nonlocal spent_s
+            spent_s += sum(itertools.islice(took_s, passes))
+
+        monkeypatch.setattr(PlainNet, "train", train)
+        monkeypatch.setattr(time, "thread_time", lambda: spent_s)
+
+        assert passes_for(0.045, []) == 45
 
 
 class TestTheProgram:
