@@ -70,17 +70,10 @@ class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
 
 
 class SleepingCallback(transformers.TrainerCallback):  # type: ignore[misc]
-    """Takes its time after each step, and takes the optimizer's."""
+    """Takes its time after each step."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._optimizing = self._waits.optimizer.around()
-        self._optimizing.__enter__()
-
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._optimizing.__exit__(None, None, None)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._waits.callback()
@@ -117,6 +110,22 @@ def trainer(
     )
     made.waits = waits
     return made
+
+
+def time_optimizer(trainer: Any) -> None:
+    """Have its optimizer's steps timed from below whatever is put on it."""
+    spans = []
+
+    def begins(*_: Any) -> None:
+        spans.append(trainer.waits.optimizer.around())
+        spans[-1].__enter__()
+
+    def ends(*_: Any) -> None:
+        spans.pop().__exit__(None, None, None)
+
+    optimizer = trainer.create_optimizer()
+    optimizer.register_step_pre_hook(begins)
+    optimizer.register_step_post_hook(ends)
 
 
 def outcome(trained: Any) -> tuple[Any, ...]:

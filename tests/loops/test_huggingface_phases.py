@@ -39,6 +39,7 @@ def training(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train
         # What torch and transformers do only once in a process is no part of the truth.
         b.trainer(folder, Waits(), batches=1, num_train_epochs=1).train()
         trainer = b.trainer(folder, waits, tagger(), batches=BATCHES, evaluated=VALIDATED, **HEAVY)
+        b.time_optimizer(trainer)
         with stretch() as found:
             trainer.train()
         yield Training(waits, found[0], trainer, global_step=trainer.state.global_step)
