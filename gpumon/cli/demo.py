@@ -141,7 +141,7 @@ class DemoCommand:
     waits for a slow data store, then the same loop with prefetch, and prints
     both reports side by side. The training is plain Python: nothing else has
     to be installed. The GPU is simulated: its busy time is when the compute
-    ran, noted by a wrapper below the hooks that gpumon reads. Takes under a
+    ran, noted by a wrapper below the hooks that gpumon reads. Takes about a
     minute, a little more where all cores are busy, and ends by itself.
     """
 
