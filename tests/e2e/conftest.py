@@ -1,7 +1,8 @@
-"""A real Chromium, for whichever test opens the page."""
+"""A real Chromium, for whichever test opens the page, and a heap without other tests' objects."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import shutil
 from collections.abc import Iterator
@@ -54,3 +55,12 @@ def visit(browser: Browser) -> Iterator[Any]:
     yield open_page
     for page in pages:
         page.close()
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """What thousands of collected tests hold is no burden to whoever makes many objects now."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

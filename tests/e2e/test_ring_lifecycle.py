@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -135,15 +133,6 @@ class TestATraining:
         assert childless.steps == 0
         assert TrainingPhase.CHECKPOINT not in childless.phase_ns
         assert len(list((tmp_path / "phases").iterdir())) == 1
-
-
-@pytest.fixture
-def small_heap() -> Iterator[None]:
-    """What thousands of collected tests hold is no burden to whoever makes many objects now."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("small_heap")
