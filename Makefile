@@ -46,7 +46,7 @@ demo: .venv/.demo ## a starved training, then the same with prefetch, on a simul
 demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB once)
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
-test: tools .venv/.made ## all tests; fetches the tools they need
+test: .venv/.made ## all tests; fetches the tools they need
 	@$(BIN)/python $(SUITES) $(if $(CHECK_COMES_FIRST),--check) $(if $(TORCH),,--without-torch) \
 		base multi-gpu $(ENVIRONMENTS) -- $(ARGS)
 

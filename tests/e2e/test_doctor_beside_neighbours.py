@@ -76,10 +76,27 @@ class BusyClock(SystemClock):
         return time.monotonic_ns() + self._late_ns
 
 
+class StandingClock(SystemClock):
+    """Of a machine on which no time passes, so that whoever looks is done in time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_ns = time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return self._now_ns
+
+
 @pytest.fixture
 def shared() -> Iterator[Path]:
     with shared_runtime_folder() as runtime:
         yield runtime
+
+
+@pytest.fixture
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the doctor looks: a busy machine does not keep it from seeing all there is."""
+    monkeypatch.setattr("gpumon.cli.doctor.machine.SystemClock", StandingClock)
 
 
 def done_by(uid: int, code: str, runtime: Path, *words: str) -> str:
@@ -105,6 +122,7 @@ def looked_at(runtime: Path) -> dict[str, Finding]:
 
 @as_root
 class TestATrainingThatLives:
+    @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
         done_by(NOBODY, DEAD, shared, "3000")
         for ended, uid in enumerate((0, SOMEBODY, NOBODY), start=3000):
@@ -155,6 +173,7 @@ class TestATrainingThatLives:
 
 @as_root
 class TestWhatIsNotRead:
+    @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_with_whose_it_is_where_none_is_alive(self, shared: Path) -> None:
         done_by(NOBODY, DEAD, shared, "3")
         done_by(SOMEBODY, JUNK, shared, "20000")

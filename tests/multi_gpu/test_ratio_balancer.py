@@ -173,7 +173,7 @@ class TestEqualDevices:
     @pytest.mark.measured
     def test_are_left_alone(self) -> None:
         levels = balancer(dead_band=0.01)
-        training = Training(4 * SLOW, 4 * SLOW).fit(levels, steps=32)  # long: few hold-ups show
+        training = Training(2 * SLOW, 2 * SLOW).fit(levels, steps=32)  # long: few hold-ups show
 
         assert levels.changes == ()
         assert training.model.ratios == (1, 1)

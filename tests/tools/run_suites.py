@@ -44,6 +44,7 @@ TRAINING_ROOMS: Final = (
 Those that wait longest come first.
 """
 CHECK: Final = "check"
+TOOLS: Final = "tools"
 BASE_FOLDER: Final = ".venv"
 MOST_LINES_OF_A_FAILURE: Final = 30
 NOTHING_ASKED_FOR: Final = 5
@@ -182,6 +183,8 @@ def jobs_of(
     """The programs to run, in the order in which they are printed; ``folder`` is theirs."""
     make = shlex.split(os.environ.get("MAKE", "make"))
     parts = [part for suite in suites for part in SUITES[suite]]
+    if "base" in suites:
+        yield Job(name=TOOLS, command=[*make, "--no-print-directory", TOOLS], lane=Lane.FIRST)
     for environment in dict.fromkeys(part.folder for part in parts):
         # What most tests need is made beside the first of the others.
         lane = Lane.FIRST if environment == BASE_FOLDER else Lane.FETCHES
@@ -198,7 +201,7 @@ def jobs_of(
             command=_pytest(part, for_pytest, is_checked=with_check),
             lane=Lane.FIRST if comes_first else lane,
             variables=_variables(part, folder),
-            needs=(part.folder,) if comes_first else (part.folder, CHECK),
+            needs=(part.folder,) if comes_first else (part.folder, TOOLS, CHECK),
         )
 
 

@@ -45,12 +45,15 @@ class TestTheSuites:
     def test_wait_for_their_environments_and_these_for_nothing(self) -> None:
         made = jobs()
 
-        assert made["base"].needs == (".venv", "check")  # nobody runs the check here
-        assert made[".venv"].lane is Lane.FIRST
+        assert made["base"].needs == (".venv", "tools", "check")  # nobody runs the check here
+        assert made[".venv"].lane is made["tools"].lane is Lane.FIRST
         for name in ("jax", "tensorflow", "torch", "oldest-keras"):
             assert made[f".venv-{name}"].lane is Lane.FETCHES
-            assert made[name].needs == (f".venv-{name}", "check")
-        assert made["multi-gpu"].needs == (".venv-tensorflow", "check")
+            assert made[name].needs == (f".venv-{name}", "tools", "check")
+        assert made["multi-gpu"].needs == (".venv-tensorflow", "tools", "check")
+
+    def test_of_a_framework_install_nothing_on_this_machine(self) -> None:
+        assert "tools" not in jobs("jax")
 
     def test_run_what_is_marked_alone_after_all_others(self) -> None:
         made = jobs()
@@ -133,7 +136,8 @@ class TestTheCode:
     @pytest.mark.parametrize(("in_ci", "code"), [(False, 0), (True, 1)])
     def test_is_bad_without_an_environment_only_in_ci(self, in_ci: bool, code: int) -> None:
         made = jobs("base", "jax")
-        for name, ends in {".venv": 0, ".venv-jax": 2, "base": 0, "base alone": 0}.items():
+        codes = {"tools": 0, ".venv": 0, ".venv-jax": 2, "base": 0, "base alone": 0}
+        for name, ends in codes.items():
             ended(made[name], ends)
         ended(made["jax"], None)
 
@@ -154,6 +158,7 @@ class TestTheTable:
         made = jobs("base", "jax")
         ended(made["base"], 1, "= 1 failed, 96 passed, 1 skipped in 455.36s (0:07:35) =", tmp_path)
         ended(made["base alone"], 0, "= 3 passed, 9 deselected in 60.09s (0:01:00) =", tmp_path)
+        ended(made["tools"], 0)
         ended(made[".venv"], 0)
         ended(made[".venv-jax"], 2, "no network", tmp_path)
         ended(made["jax"], None)
@@ -162,6 +167,7 @@ class TestTheTable:
 
         assert lines == [
             "suite tests minutes from",
+            "tools 0.0 0.0",
             ".venv 0.0 0.0",
             ".venv-jax 0.0 0.0 FAILED (2)",
             "base 98 0.0 0.0 FAILED (1)",
