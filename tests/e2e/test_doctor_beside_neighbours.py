@@ -148,9 +148,9 @@ class TestATrainingThatLives:
         assert str(shared / "phases") in str(refused.fix)
 
     @pytest.mark.measured
-    @pytest.mark.alone  # the doctor lists for one second, and 16,384 names take their time
+    @pytest.mark.alone  # 16,384 names take their time
     def test_is_told_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
-        done_by(NOBODY, JUNK, shared, "40000")
+        done_by(NOBODY, JUNK, shared, "17000")
         began_s = time.monotonic()
         with process(training_of(0), shared) as training:
             found = looked_at(shared)
@@ -176,7 +176,7 @@ class TestWhatIsNotRead:
     @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_with_whose_it_is_where_none_is_alive(self, shared: Path) -> None:
         done_by(NOBODY, DEAD, shared, "3")
-        done_by(SOMEBODY, JUNK, shared, "20000")
+        done_by(SOMEBODY, JUNK, shared, "17000")
 
         said = looked_at(shared)["rings"].detail
 

@@ -104,7 +104,7 @@ SUITES: Final = {
             environment="tensorflow",
             marked="multi_gpu",
             rooms=("tests/multi_gpu", "tests/e2e/test_examples.py"),
-            workers=3,
+            workers=2,
         ),
         Part(
             name="multi-gpu alone",
