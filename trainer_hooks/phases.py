@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
-from trainer_hooks.ring.phase_numbers import OTHER, PREDICT, VALIDATION, place_of
+from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
@@ -23,7 +23,7 @@ from trainer_hooks.trainers.patching import Proxy
 
 T = TypeVar("T")
 
-_MODE_OF: Final = dict((VALIDATION, PREDICT))
+_MODE_OF: Final = dict((at.VALIDATION, at.PREDICT))
 """The mode that a phase brings along, by its number."""
 _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name in PHASES})
 _MAX_SAMPLES: Final = 1 << 40
@@ -78,19 +78,19 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                number, mode = ring.region_closes(place_of(span))
+                number, mode = ring.region_closes(at.place_of(span))
             elif ring.depth == 0:
                 # Not what it began in: that may be over by now, as another task's region is.
-                number, mode = OTHER
+                number, mode = at.OTHER
             else:
-                number, mode = place_of(span)
+                number, mode = at.place_of(span)
             writer.enter(number, mode, is_brief=True)
         elif ring.writer is not None and self._before and self._before[-1][1] == get_ident():
             # A run has begun on another thread since, whose phases count now.
             span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                ring.region_closes(place_of(span))
+                ring.region_closes(at.place_of(span))
 
 
 class TimedIterator(Proxy, Generic[T]):
@@ -182,7 +182,7 @@ def step(samples: int | None = None) -> None:
     if is_count:
         writer.step(1, count)
         if writer.span == START_UP and ring.depth == 0 and ring.innermost is None:
-            writer.enter(*OTHER)
+            writer.enter(*at.OTHER)
     else:
         _warn_of_samples(
             "gpumon does not count a step(samples=...) that was given no whole number from 0 to "
@@ -214,4 +214,4 @@ def _number_named(name: str) -> int:
         f"gpumon knows no phase {said} and counts its time as other; "
         f"the phases are {', '.join(_NUMBER_NAMED)}",
     )
-    return OTHER[0]
+    return at.OTHER[0]

@@ -216,7 +216,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
         import tensorflow as tf
 
-        from trainer_hooks.ring.phase_numbers import TRAINS
+        from trainer_hooks.ring.places import TRAINS
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
         told: list[object] = []

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import keras
 
-from trainer_hooks.ring.phase_numbers import PREDICTS, VALIDATES
+from trainer_hooks.ring.places import PREDICTS, VALIDATES
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_BEGIN: Final = "on_train_batch_begin"

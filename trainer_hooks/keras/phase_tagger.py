@@ -13,7 +13,7 @@ from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.phase_numbers import PREDICTS, VALIDATES
+from trainer_hooks.ring.places import PREDICTS, VALIDATES
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass

@@ -14,7 +14,7 @@ from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.call_frames import is_calling
-from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import (

@@ -16,13 +16,13 @@ from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
+from trainer_hooks.ring import places as at
 from trainer_hooks.ring.call_frames import is_in_our_code
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
-from trainer_hooks.ring.phase_numbers import OTHER, PhaseAndMode
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.ring_file import RingMemory, find_ring_folder, make_ring
-from trainer_hooks.ring.ring_writer import START_UP, RingWriter
+from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.ring.run_nesting import NestedRun, UnderWay
 
@@ -63,7 +63,7 @@ class ProcessRing:
     def begin_run(self, run: UnderWay) -> NestedRun:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
         self.look_for_gpus()
-        before = OTHER if self.writer is None else self.writer.present
+        before = at.OTHER if self.writer is None else self.writer.present
         nested = NestedRun(run, self.innermost, before, depth=self.depth, thread_before=self.thread)
         self.innermost, self.thread = nested, get_ident()
         return nested
@@ -89,7 +89,7 @@ class ProcessRing:
         place = run.phase_afterwards()
         if self.writer is not None and self.writer.present != place:
             self.writer.enter(*place)
-        if self._pass_on() is None and self.writer is not None and place == OTHER:
+        if self._pass_on() is None and self.writer is not None and place == at.OTHER:
             self.writer.event(TRAINING_OVER)
 
     def look_for_gpus(self, *, only_names: bool = False) -> None:
@@ -115,11 +115,11 @@ class ProcessRing:
         if self.writer is not None and self.writer.enabled:
             self._doubts.at_the_end(self.writer.facts, self.writer.steps)
 
-    def region_closes(self, place: PhaseAndMode) -> PhaseAndMode:
+    def region_closes(self, place: at.Place) -> at.Place:
         """What is under way after a region that began in ``place``, inside a run or around one."""
         depth, run = self.depth, self.innermost
-        if place[0] == START_UP and depth == 0 and run is not None and run.depth > 0:
-            place = OTHER  # whoever has had a region has started
+        if place[0] == at.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
+            place = at.OTHER  # whoever has had a region has started
         while run is not None and depth < run.depth:  # it was around that run: which has raised
             run.depth, run.before = depth, place
             run = run.outer
@@ -163,8 +163,8 @@ class ProcessRing:
             return False
         if writer.facts.loader or writer.facts.shares:
             return False
-        is_starting = writer.steps == 0 and writer.present[0] == START_UP
-        others = (number for number in range(len(PHASES)) if number != START_UP)
+        is_starting = writer.steps == 0 and writer.present[0] == at.START_UP[0]
+        others = (number for number in range(len(PHASES)) if number != at.START_UP[0])
         return is_starting and not any(writer.spent_ns(number) for number in others)
 
     def withdraw(self) -> None:

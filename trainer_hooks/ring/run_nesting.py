@@ -6,7 +6,7 @@ import weakref
 from threading import get_ident
 from typing import Protocol
 
-from trainer_hooks.ring.phase_numbers import OTHER, PhaseAndMode
+from trainer_hooks.ring import places as at
 
 
 class UnderWay(Protocol):
@@ -37,7 +37,7 @@ class NestedRun:
         self,
         run: UnderWay,
         outer: NestedRun | None,
-        before: PhaseAndMode,
+        before: at.Place,
         *,
         depth: int,
         thread_before: int,
@@ -55,17 +55,17 @@ class NestedRun:
         run = self._run()
         return run is not None and run.goes_on()
 
-    def phase_afterwards(self) -> PhaseAndMode:
+    def phase_afterwards(self) -> at.Place:
         """What is under way when it is over: what was before, if that is."""
         nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
         while True:
             if nested._is_on_its_thread and nested.depth > (0 if outer is None else outer.depth):
                 return nested.before
             if outer is None:
-                return OTHER
+                return at.OTHER
             if not outer.is_over:
                 if nested._is_in_a_run:
                     return nested.before
                 if not nested._is_on_its_thread:
-                    return OTHER
+                    return at.OTHER
             nested, outer = outer, outer.outer

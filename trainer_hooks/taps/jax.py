@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap, say_that_the_wait_is_gross

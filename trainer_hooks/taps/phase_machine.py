@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
-from trainer_hooks.ring.phase_numbers import PREDICTS, TRAINS, VALIDATES, PhaseAndMode
+from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES, Place
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]
@@ -36,7 +36,7 @@ class StepWriter(Protocol):
     """What the machine writes with: a ``RingWriter``, which see, or a list in a test."""
 
     @property
-    def present(self) -> PhaseAndMode: ...
+    def present(self) -> Place: ...
     @property
     def span(self) -> int: ...
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None: ...
@@ -255,7 +255,7 @@ class PhaseMachine:
             self._switch_to(before)
             self._writer.enter(phase, phase_mode)
 
-    def flush_begin(self) -> PhaseAndMode | None:
+    def flush_begin(self) -> Place | None:
         """Keras waits for its other threads, and so for the device.
 
         Returns:
@@ -267,7 +267,7 @@ class PhaseMachine:
         self._writer.enter(DEVICE_SYNC, TRAINS)
         return before
 
-    def flush_end(self, before: PhaseAndMode) -> None:
+    def flush_end(self, before: Place) -> None:
         """They are done."""
         phase, mode = before
         # To enter ``train_step`` again would say that one more step began.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.phase_numbers import TRAINS
+from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap

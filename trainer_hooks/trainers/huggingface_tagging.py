@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
-from trainer_hooks.ring import phase_numbers as at
+from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
@@ -154,7 +154,7 @@ class HuggingFaceTagging(_PatchedRun):
         return timed
 
     @contextmanager
-    def _inside(self, place: at.PhaseAndMode, mode: int) -> Iterator[None]:
+    def _inside(self, place: at.Place, mode: int) -> Iterator[None]:
         """Somewhere else while a method runs; then back to where the training was."""
         before, mode_before = self._writer.present, self._mode
         self._mode = mode
@@ -251,7 +251,7 @@ class HuggingFaceTagging(_PatchedRun):
             self.fail(error)
             return None
 
-    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseAndMode:
+    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.Place:
         before = self._writer.present
         try:
             self._count(event, args)
@@ -272,7 +272,7 @@ class HuggingFaceTagging(_PatchedRun):
         elif event == "on_epoch_end":
             self._is_in_epoch = False
 
-    def _event_ends(self, event: str, before: at.PhaseAndMode) -> None:
+    def _event_ends(self, event: str, before: at.Place) -> None:
         if event == "on_train_end":
             self.stop()
         elif self.is_here:

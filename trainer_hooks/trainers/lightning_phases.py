@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from trainer_hooks.ring import phase_numbers as at
+from trainer_hooks.ring import places as at
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")
 _EVALUATION_BEGINS: Final = re.compile(
@@ -45,7 +45,7 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_Targets = dict[Action, at.PhaseAndMode]
+_Targets = dict[Action, at.Place]
 
 _STARTING: Final[_Targets] = {
     Action.CHECKPOINT: at.CHECKPOINT,
@@ -125,7 +125,7 @@ class PhaseWriter(Protocol):
     """What phases are written with: a ``RingWriter``, or a list in a test."""
 
     @property
-    def present(self) -> at.PhaseAndMode:
+    def present(self) -> at.Place:
         """Number of the phase under way, and of its mode."""
 
     def enter(self, phase: int, mode: int = 0) -> None:
@@ -152,7 +152,7 @@ class LightningPhases:
         self._place_before_evaluation = at.START_UP
         after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
         self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
-        self._open: list[tuple[Action, at.PhaseAndMode, _Targets]] = []
+        self._open: list[tuple[Action, at.Place, _Targets]] = []
         self._go(at.START_UP)
 
     @property
@@ -203,6 +203,6 @@ class LightningPhases:
             self._go(place)
         return self._targets
 
-    def _go(self, place: at.PhaseAndMode) -> None:
+    def _go(self, place: at.Place) -> None:
         if self._writer.present != place:
             self._writer.enter(*place)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from sys import modules
 from threading import get_ident
 
-from trainer_hooks.ring import phase_numbers as at
+from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -87,7 +87,7 @@ class TaggedRun(ABC):
         """The run begins: from now on its phases are those of the calling thread."""
         self._nested = self._ring.begin_run(self)
 
-    def _go(self, place: at.PhaseAndMode) -> None:
+    def _go(self, place: at.Place) -> None:
         if self._writer.present != place:
             self._writer.enter(*place)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.phase_numbers import PREDICTS, TRAINS
+from trainer_hooks.ring.places import PREDICTS, TRAINS
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
     StepListener,

@@ -1,4 +1,7 @@
-"""Where a training can be, as its ring has it: the number of a phase, and that of a mode."""
+"""Where a training can be, as its ring has it: the number of a phase, and that of a mode.
+
+So ``START_UP`` is a pair here, and a number where no mode is asked for (``phase_machine.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Final
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
 
-PhaseAndMode = tuple[int, int]
+Place = tuple[int, int]
 """Number of a phase, and of its mode."""
 
 TRAINS: Final = int(TrainingMode.TRAIN)
@@ -15,7 +18,7 @@ VALIDATES: Final = int(TrainingMode.VALIDATION)
 PREDICTS: Final = int(TrainingMode.PREDICT)
 
 
-def _place(phase: TrainingPhase, mode: int = TRAINS) -> PhaseAndMode:
+def _place(phase: TrainingPhase, mode: int = TRAINS) -> Place:
     return PHASE_NUMBER[phase], mode
 
 
@@ -38,6 +41,6 @@ INPUT_WAIT: Final = {
 """Where one waits for a batch, by the mode it is for."""
 
 
-def place_of(span: int) -> PhaseAndMode:
+def place_of(span: int) -> Place:
     """The place that a writer's ``span`` is."""
     return span & ((1 << MODE_SHIFT) - 1), span >> MODE_SHIFT
