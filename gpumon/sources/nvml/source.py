@@ -148,6 +148,7 @@ class NvmlSource:
         if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
             self._refresh(library, now_ns)
             now_ns = self._ask_again_if_held_up(tick, now_ns, back_us)
+            self._calls_so_far = self._accounts.so_far()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
             self._give_up_if_all_failed(tick, now_ns)
@@ -277,7 +278,6 @@ class NvmlSource:
         if not self._tick.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
-        self._calls_so_far = self._accounts.so_far()
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)

@@ -27,6 +27,7 @@ from tests.fakenvml.control import (
     FakeNvml,
     clock_offset_us,
 )
+from tests.patience import PATIENCE_S
 
 NOBODYS_PID = (1 << 22) + 1
 """No kernel gives it to a process, so of no user anything is known."""
@@ -157,9 +158,15 @@ class TestASquareWave:
         del asked["nvmlEventSetWait_v2"]  # that is another thread, and holds nothing
         assert asked == {DRAIN: 4 * ticks}
 
+    @pytest.mark.parametrize("held_up_ns", [0, PATIENCE_S * NS_PER_S], ids=["late", "in time"])
     def test_says_how_often_it_asked_each_function(
-        self, fake_nvml: FakeNvml, open_source: Open
+        self,
+        held_up_ns: int,
+        fake_nvml: FakeNvml,
+        open_source: Open,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
         fake_nvml.cut(0, 2)
         fake_nvml.run(1, 4000)
         told = dict(open_source().read().call_counts)
