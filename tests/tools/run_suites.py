@@ -183,7 +183,7 @@ def jobs_of(
     """The programs to run, in the order in which they are printed; ``folder`` is theirs."""
     make = shlex.split(os.environ.get("MAKE", "make"))
     parts = [part for suite in suites for part in SUITES[suite]]
-    if "base" in suites:
+    if "base" in suites:  # tests that train with a framework start none of them
         yield Job(name=TOOLS, command=[*make, "--no-print-directory", TOOLS], lane=Lane.FIRST)
     for environment in dict.fromkeys(part.folder for part in parts):
         # What most tests need is made beside the first of the others.
