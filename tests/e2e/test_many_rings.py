@@ -107,11 +107,11 @@ class TestARingOfAnotherVersion:
             older = daemon.report()
             errors = daemon.metrics()['gpumon_collector_errors_total{collector="phase_rings"}']
 
-        assert newer["notes"] == [
+        assert of_rings(newer["notes"]) == [
             "phase_rings: 12-newer.ring: a phase ring of version 2, and this reads version 1: "
             "update this gpumon"
         ]
-        assert older["notes"] == [
+        assert of_rings(older["notes"]) == [
             "phase_rings: 11-older.ring: a phase ring of version 0, and this reads version 1: "
             "update the gpumon of the training (2 refused so far)"
         ]
@@ -119,6 +119,11 @@ class TestARingOfAnotherVersion:
         assert "gpumon: phase_rings: 12-newer.ring: a phase ring of version 2" in daemon_log(
             tmp_path
         )
+
+
+def of_rings(notes: list[str]) -> list[str]:
+    """Not that a busy machine held the source up."""
+    return [note for note in notes if note.startswith("phase_rings: ")]
 
 
 def daemon_log(folder: Path) -> str:
