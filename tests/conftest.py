@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside other tests the longest files come first, and what needs the machine alone not at all.
+    """Beside other tests the longest files come first, and what is marked ``alone`` not at all.
 
     That waits for a run of its own.
     """

@@ -30,7 +30,6 @@ PATIENCE_S = 120.0
 UUIDS = ("GPU-followed-0", "GPU-followed-1")
 STARVED_GPUS = (2, 3)
 LEVEL_FOR_S = 3.5
-OUT_OF_USE = ("not_in_use", "start_up")
 
 Spans = list[tuple[int, int]]
 
@@ -90,46 +89,42 @@ class Seen:
         return dict(run)
 
     def imbalance_ratios(self, since: Seen | None = None) -> list[float]:
-        """What part of their time in use gpumon says that GPU 0 and 1 waited for each other."""
+        """How long gpumon says that GPU 0 and 1 waited for each other, of all the time noted.
+
+        What gpumon calls their time in use begins earlier, by what a busy machine takes to trace.
+        """
+        before_s = since._imbalances_s() if since else [0.0, 0.0]
         return [
-            (_imbalance_s(gpu) - (_imbalance_s(old) if old else 0.0))
-            / (_in_use_s(gpu) - (_in_use_s(old) if old else 0.0))
-            for gpu, old in zip(
-                self.report["gpus"][:2],
-                since.report["gpus"][:2] if since else (None, None),
-                strict=True,
-            )
+            (now_s - was_s) / self._passed_s(since)
+            for now_s, was_s in zip(self._imbalances_s(), before_s, strict=True)
         ]
 
     def true_imbalance_ratios(self, since: Seen | None = None) -> list[float]:
-        """What part of the time GPU 0 and 1 waited for the other, by their own notes.
+        """How long GPU 0 and 1 waited for the other by their own notes, of all the time noted.
 
         Where each waits for the other now and then, as the machine lets them oversleep, neither
         is the slower one: what lasts is the difference.
         """
-        spans_ns = self._spans_since(since)
-        begun_ns = min(spans[0][0] for spans in spans_ns)
-        passed_s = (max(spans[-1][1] for spans in spans_ns) - begun_ns) / 1e9
-        one_s, other_s = imbalance_seconds(spans_ns)
-        return [max(0.0, one_s - other_s) / passed_s, max(0.0, other_s - one_s) / passed_s]
+        one_s, other_s = imbalance_seconds(self._spans_since(since))
+        lasting_s = max(0.0, one_s - other_s), max(0.0, other_s - one_s)
+        return [seconds / self._passed_s(since) for seconds in lasting_s]
 
     def true_skew_ratio(self, since: Seen | None = None) -> float:
         """1 - least busy / most busy, by their notes."""
         busy_ns = [sum(end - start for start, end in spans) for spans in self._spans_since(since)]
         return 1 - min(busy_ns) / max(busy_ns)
 
+    def _imbalances_s(self) -> list[float]:
+        return [gpu["idle_by_cause"]["imbalance"] for gpu in self.report["gpus"][:2]]
+
+    def _passed_s(self, since: Seen | None) -> float:
+        spans_ns = self._spans_since(since)
+        begun_ns = min(spans[0][0] for spans in spans_ns)
+        return (max(spans[-1][1] for spans in spans_ns) - begun_ns) / 1e9
+
     def _spans_since(self, since: Seen | None) -> list[Spans]:
         from_ns = since.at_ns if since else 0
         return [[span for span in spans if span[0] >= from_ns] for spans in self.spans_ns[:2]]
-
-
-def _imbalance_s(gpu: dict[str, Any]) -> float:
-    return float(gpu["idle_by_cause"]["imbalance"])
-
-
-def _in_use_s(gpu: dict[str, Any]) -> float:
-    out_of_use_s = sum(gpu["idle_by_cause"][cause] for cause in OUT_OF_USE)
-    return float(gpu["observed_seconds"] - gpu["pending_seconds"] - out_of_use_s)
 
 
 def look(daemon: RunningDaemon) -> Seen:

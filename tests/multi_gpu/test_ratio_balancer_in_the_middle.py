@@ -136,6 +136,7 @@ def batches(steps: int, size: int) -> dict[str, Any]:
     return {"x": x, "y": random.integers(0, 10, len(x)), **words}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("which", ["the same model", "another model", "another that fails"])
 def test_the_fit_around_is_levelled_after_one_inside(which: str) -> None:
     model, other = on_slow_devices(), on_slow_devices()

@@ -4,8 +4,9 @@
 
 Suites are ``base`` and those of frameworks (``jax``, ``tensorflow``, ``multi-gpu``, ``torch``,
 ``oldest-keras``), in environments of their own, which make fetches while other suites run. Two run
-at a time, for most tests wait; what is marked ``alone`` comes after all others. ``--check``: ``make
-check`` comes first, and only where it is content are there any tests.
+at a time, for most tests wait; what is marked ``alone`` comes after all others, two at a time, too,
+for it hardly computes. ``--check``: ``make check`` comes first, and only where it is content are
+there any tests.
 
 A suite whose environment cannot be had is skipped with a word, but fails where ``CI`` is set.
 
@@ -72,7 +73,7 @@ class Part:
 
     @property
     def is_alone(self) -> bool:
-        """Whether its tests need the machine for themselves."""
+        """Whether its tests want a machine on which nothing computes for long."""
         return self.name.endswith(" alone")
 
     @property
@@ -110,7 +111,13 @@ SUITES: Final = {
             name="multi-gpu alone",
             environment="tensorflow",
             marked="multi_gpu and alone",
-            rooms=("tests/multi_gpu", "tests/e2e"),
+            rooms=("tests/multi_gpu",),
+        ),
+        Part(
+            name="multi-gpu e2e alone",
+            environment="tensorflow",
+            marked="multi_gpu and alone",
+            rooms=("tests/e2e",),
         ),
     ),
     "jax": (_on("jax"),),

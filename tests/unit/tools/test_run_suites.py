@@ -62,6 +62,7 @@ class TestTheSuites:
         assert [name for name, job in made.items() if job.lane is Lane.ALONE] == [
             "base alone",
             "multi-gpu alone",
+            "multi-gpu e2e alone",
             "tensorflow alone",
         ]
 
