@@ -34,6 +34,8 @@ unexport PYTHONDONTWRITEBYTECODE
 , := ,
 pip_install = $(1)/bin/python -m pip install -q --no-compile -e '.$(if $(2),[$(2)])' $(3)
 install = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
+# Several tests import a framework at once, and each of them would compile it.
+compile = KERAS_BACKEND=$(1) .venv-$(1)/bin/python -c 'import keras'
 DEV := dev
 DEV_BENCH := dev,bench
 
@@ -67,10 +69,11 @@ else
 	@:  # the tests begin with it
 endif
 
-truth: .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
+truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.score
 	$(BIN)/python -m tests.truth.phases_table
+	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu/test_in_the_middle.py $(ARGS)
 
@@ -133,17 +136,20 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
 	@$(call install,.venv-jax,test$(,)keras,nvtx)
+	@$(call compile,jax)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
 	@$(call install,.venv-tensorflow,test,'tensorflow-cpu>=2.16' 'keras>=3.7')
+	@$(call compile,tensorflow)
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@.venv-torch/bin/python -m pip install -q --no-compile torch==2.13.0
 	@$(call install,.venv-torch,test$(,)lightning$(,)huggingface,'keras>=3.7')
+	@$(call compile,torch)
 	@touch $@
 
 # For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
