@@ -75,7 +75,8 @@ def numbers_of(callbacks: list[Any], kind: str, **compiled: Any) -> dict[str, An
         "iterations": int(model.optimizer.iterations),
         "weights": digest.hexdigest(),
     }
-    if not compiled.get("jit_compile"):  # XLA would compile these two for seconds each
+    # What fit was given is nothing to these two, and XLA would compile them for seconds each.
+    if kind == "arrays" and not compiled.get("jit_compile"):
         rows, sums = b.rows_and_sums(32)
         numbers["evaluate"] = model.evaluate(rows, sums, verbose=0, callbacks=callbacks)
         numbers["predict"] = model.predict(rows, verbose=0, callbacks=callbacks).tobytes()
@@ -92,6 +93,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 TELLING = {
     "jit": ("tf.data", "unknown length"),
+    "eager": ("arrays", "unknown length", "validation split"),
     "several eager steps": ("arrays", "unknown length"),
 }
 """Where the way leaves little for the kind to change, these kinds stand for the others."""

@@ -106,6 +106,7 @@ class Training:
         compiled: What ``compile`` is given; an optimizer is made by calling it.
         fitted: What ``fit`` is given beside the data.
         weighted: Whether the samples have weights.
+        evaluates: Whether to validate and to evaluate as well.
         predicts: Whether to predict as well, afterwards.
     """
 
@@ -113,6 +114,7 @@ class Training:
     compiled: dict[str, Any] = field(default_factory=dict)
     fitted: dict[str, Any] = field(default_factory=dict)
     weighted: bool = False
+    evaluates: bool = True
     predicts: bool = False
     data: Callable[[], tuple[Any, Any, Any]] = rows
 
@@ -123,12 +125,14 @@ class Training:
         model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **words})
         x, y, weights = self.data()
         told = {"sample_weight": weights} if self.weighted else {}
-        fitted = {"validation_data": (x, y), "batch_size": 28, **self.fitted, **told}
+        validated = {"validation_data": (x, y)} if self.evaluates else {}
+        fitted = {"batch_size": 28, **validated, **self.fitted, **told}
         history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
+        evaluated = model.evaluate(x, y, batch_size=28, verbose=0) if self.evaluates else []
         outputs = model.predict(x, batch_size=20, verbose=0) if self.predicts else []
         return Outcome(
             history.history,
-            np.atleast_1d(model.evaluate(x, y, batch_size=28, verbose=0)).tolist(),
+            np.atleast_1d(evaluated).tolist(),
             keras.tree.flatten(outputs),
             model.get_weights(),
             int(model.optimizer.iterations.numpy()),

@@ -29,7 +29,9 @@ class TestTraining:
 
     def test_takes_an_optimizer_that_no_configuration_describes(self) -> None:
         assert_trains_alike(
-            b.Training(compiled={"optimizer": kinds.sparing_scaled, "metrics": None})
+            b.Training(
+                compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
+            )
         )
 
     def test_may_have_no_loss_but_that_of_layers_and_nothing_to_train(self) -> None:
