@@ -31,10 +31,10 @@ def assert_trains_alike(
     evaluates: bool = True,
     **words: Any,
 ) -> None:
-    """What ``build`` makes for one device and for two leaves the same behind."""
+    """What ``build`` makes for one device and for three leaves the same behind."""
     x, y = data
     told = []
-    for devices in (1, 2):
+    for devices in (1, 3):
         model = build(devices)
         model.compile(keras.optimizers.SGD(0.05, momentum=0.9), **{"loss": "mse", **words})
         validated = {"validation_data": (x, y)} if evaluates else {}
@@ -128,7 +128,7 @@ def with_a_step_of_its_own(devices: int) -> Any:
 
 
 def numbers(rows: int = 56) -> tuple[Any, Any]:
-    """Two batches of 28, or with 57 rows a third one of a single row: fewer than devices."""
+    """Two batches of 28, or with 57 rows a third one of a single row, and of three devices."""
     x, _, _ = b.rows(rows)
     return x, x[:, :1]
 

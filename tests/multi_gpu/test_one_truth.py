@@ -196,7 +196,7 @@ class TestWhoeverSetsTheWeightsOfTheSingleModel:
     @pytest.mark.parametrize("setter", SETTERS)
     def test_is_obeyed_between_two_fits(self, setter: str, tmp_path: Path) -> None:
         told = []
-        for devices in (1, 2):
+        for devices in (1, 3):
             training = m.Trained(devices, tmp_path / str(devices))
             training.by_fit([], validates=False)
             SETTERS[setter](training.single, training.model, training.folder)
@@ -211,7 +211,7 @@ class TestWhoeverSetsTheWeightsOfTheSingleModel:
     @pytest.mark.parametrize("setter", [each for each in SETTERS if "training" not in each])
     def test_is_obeyed_in_the_middle_of_a_fit(self, setter: str, tmp_path: Path) -> None:
         told = []
-        for devices in (1, 2):
+        for devices in (1, 3):
             training = m.Trained(devices, tmp_path / str(devices))
             once = [True]
 
