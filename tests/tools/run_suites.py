@@ -202,7 +202,7 @@ def jobs_of(
     for part in sorted(parts, key=lambda part: part.is_alone):
         # Lint and types leave a core to the demo, which mostly sleeps.
         comes_first = with_check and part.name == "base alone"
-        lane = Lane.ALONE if part.is_alone else Lane.BESIDE
+        lane = Lane.LAST if part.is_alone else Lane.BESIDE
         yield Job(
             name=part.name,
             command=_pytest(part, for_pytest, is_checked=with_check),

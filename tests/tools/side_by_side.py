@@ -35,7 +35,7 @@ class Lane(Enum):
     FETCHES = "from the start, one at a time, at low priority"
     FIRST = "from the start, all at once"
     BESIDE = "once those that come first are over, two at a time"
-    ALONE = "once all others are over, two at a time, too: these mostly sleep"
+    LAST = "once all others are over, two at a time, too: these mostly sleep"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,8 +148,8 @@ def _may_start(jobs: Sequence[Job]) -> list[Job]:
     may = [*ready[Lane.FETCHES][: 1 - len(running[Lane.FETCHES])], *ready[Lane.FIRST]]
     if Lane.FIRST not in going_on:
         may += ready[Lane.BESIDE][: BESIDE_EACH_OTHER - len(running[Lane.BESIDE])]
-    if going_on == {Lane.ALONE}:
-        may += ready[Lane.ALONE][: BESIDE_EACH_OTHER - len(running[Lane.ALONE])]
+    if going_on == {Lane.LAST}:
+        may += ready[Lane.LAST][: BESIDE_EACH_OTHER - len(running[Lane.LAST])]
     return may
 
 

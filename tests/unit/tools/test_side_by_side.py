@@ -49,7 +49,7 @@ def overlap(one: Job, other: Job) -> bool:
 class TestTheirOrder:
     def test_is_two_at_a_time_and_those_that_want_to_be_alone_at_last(self, tmp_path: Path) -> None:
         a, b, c = (job(name, takes_s=0.6) for name in "abc")
-        d, e, f = (job(name, Lane.ALONE, takes_s=0.6) for name in "def")
+        d, e, f = (job(name, Lane.LAST, takes_s=0.6) for name in "def")
 
         run_side_by_side([d, e, f, a, b, c], tmp_path)
 
@@ -74,7 +74,7 @@ class TestOneThatFails:
     def test_keeps_those_away_that_need_it_and_no_others(self, tmp_path: Path) -> None:
         fetched = job("fetched", Lane.FETCHES, code=3)
         in_vain = job("in vain", Lane.BESIDE, "fetched")
-        alone, other = job("alone", Lane.ALONE, "fetched"), job("other", Lane.ALONE, "in vain else")
+        alone, other = job("alone", Lane.LAST, "fetched"), job("other", Lane.LAST, "in vain else")
 
         run_side_by_side([fetched, in_vain, alone, other], tmp_path)
 
