@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.log.busy_lane import BusyLane, Lane
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.outlets.plot.drawing import Anchor, Drawing, Ink, Text, text_width
-from gpumon.outlets.plot.drawing import Box as DrawnBox
 from tests.builders_time import settled
 
 
@@ -60,52 +61,37 @@ def logged(
     return Logged(report, tuple(lanes))
 
 
-class Place(NamedTuple):
-    """Where something is, in points."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def touches(self, other: Place) -> bool:
-        across = self.left < other.right and other.left < self.right
-        return across and self.top < other.bottom and other.top < self.bottom
+def texts_of(figure: Figure) -> list[Text]:
+    """Every text that can be seen, with labels of axes and legend."""
+    figure.draw_without_rendering()
+    return [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
 
 
-def place_of(text: Text) -> Place:
-    """The room that a text takes at most."""
-    width = text_width(text.words, text.size, bold=text.bold)
-    left = text.left - {Anchor.START: 0.0, Anchor.MIDDLE: width / 2, Anchor.END: width}[text.anchor]
-    return Place(left, text.baseline - 0.76 * text.size, left + width, text.baseline + 1)
+def words_of(figure: Figure) -> str:
+    """All that is written on it, lines as they were before they were broken."""
+    said = " | ".join(text.get_text() for text in texts_of(figure))
+    return said.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
-def texts_of(drawing: Drawing) -> list[Text]:
-    return [mark for mark in drawing.marks if isinstance(mark, Text)]
-
-
-def faults_of(drawing: Drawing) -> list[str]:
+def faults_of(figure: Figure) -> list[str]:
     """Texts that run out of the picture, over each other, or into a lane."""
-    places = [(text.words, place_of(text)) for text in texts_of(drawing)]
+    # A font's lines have a little room above and below their letters.
+    places = [
+        (text.get_text(), text.get_window_extent().padded(0, -2)) for text in texts_of(figure)
+    ]
     faults = [
         f"{words!r} runs out of the picture"
         for words, place in places
-        if min(place.left, place.top) < 0
-        or place.right > drawing.width
-        or place.bottom > drawing.height
-    ]
+        if place.x0 < 0 or place.y0 < 0
+        or place.x1 > figure.bbox.width or place.y1 > figure.bbox.height
+    ]  # fmt: skip
     faults += [
         f"{one!r} touches {other!r}"
         for (one, place), (other, beside) in combinations(places, 2)
-        if place.touches(beside)
-    ]
-    lanes = [
-        Place(box.left, box.top, box.left + box.width, box.top + box.height)
-        for box in drawing.marks
-        if isinstance(box, DrawnBox) and box.ink not in (Ink.PAPER, Ink.NONE)
+        if place.overlaps(beside)
     ]
     return faults + [
         f"{words!r} lies on a lane"
         for words, place in places
-        if any(place.touches(lane) for lane in lanes)
+        if any(place.overlaps(axes.bbox) for axes in figure.axes)
     ]

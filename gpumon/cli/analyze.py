@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,10 +23,6 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, UsageError
-from gpumon.outlets.plot.html import html_text
-from gpumon.outlets.plot.layout import picture
-from gpumon.outlets.plot.png import png_bytes, require_pillow
-from gpumon.outlets.plot.svg import svg_text
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
 from gpumon.outlets.whole_file import write_whole
@@ -83,7 +80,7 @@ class AnalyzeCommand:
         parser.add_argument(
             "--plot",
             metavar="PICTURE",
-            help="also draw the log, as PICTURE.png (needs Pillow) or PICTURE.svg; of one log only",
+            help="also draw the log, as PICTURE.png, .svg or .pdf; of one log only",
         )
         parser.add_argument(
             "--html",
@@ -257,19 +254,7 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
 Picture = Callable[[Report, Sequence[Lane]], bytes]
 
 
-def _png(report: Report, lanes: Sequence[Lane]) -> bytes:
-    return png_bytes(picture(report, lanes))
-
-
-def _svg(report: Report, lanes: Sequence[Lane]) -> bytes:
-    return svg_text(picture(report, lanes)).encode()
-
-
-def _html(report: Report, lanes: Sequence[Lane]) -> bytes:
-    return html_text(report, lanes).encode()
-
-
-_BY_ENDING: Final[Mapping[str, Picture]] = {".png": _png, ".svg": _svg}
+_KINDS: Final = ("png", "svg", "pdf")
 
 
 def _pictures_asked_for(args: argparse.Namespace) -> dict[str, Picture]:
@@ -277,23 +262,33 @@ def _pictures_asked_for(args: argparse.Namespace) -> dict[str, Picture]:
 
     Raises:
         UsageError: An ending that is none of a picture, several logs, a
-            picture that would replace its log, or a PNG without Pillow:
-            said at once, and not after minutes of reading.
+            picture that would replace its log, or no matplotlib: said at
+            once, and not after minutes of reading.
     """
+    paths = [path for path in (args.plot, args.html) if path is not None]
+    if not paths:
+        return {}
+    kind = Path(args.plot or "").suffix.lower().removeprefix(".")
+    if args.plot is not None and kind not in _KINDS:
+        raise UsageError(
+            f"{args.plot}: a plot is a .png, a .svg or a .pdf; name it so (or use --html)"
+        )
+    if args.plot == args.html:
+        raise UsageError(f"{args.html}: --plot and --html need a file each")
+    for path in paths:
+        _check_place(path, args.files)
+    try:
+        from gpumon.outlets.plot.figure import picture
+        from gpumon.outlets.plot.html import html_page
+    except ImportError as error:
+        raise UsageError(
+            f"a picture needs matplotlib: `{sys.executable} -m pip install 'matplotlib>=3.8'`"
+        ) from error
     asked: dict[str, Picture] = {}
     if args.plot is not None:
-        drawn = _BY_ENDING.get(Path(args.plot).suffix.lower())
-        if drawn is None:
-            raise UsageError(f"{args.plot}: a plot is a .png or a .svg; name it so (or use --html)")
-        asked[args.plot] = drawn
+        asked[args.plot] = partial(picture, kind=kind)
     if args.html is not None:
-        if args.html in asked:
-            raise UsageError(f"{args.html}: --plot and --html need a file each")
-        asked[args.html] = _html
-    for path in asked:
-        _check_place(path, args.files)
-    if _png in asked.values():
-        require_pillow()
+        asked[args.html] = html_page
     return asked
 
 

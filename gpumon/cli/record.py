@@ -6,12 +6,14 @@ import argparse
 import os
 import platform
 import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from gpumon import __version__
 from gpumon.cli.arguments import add_period_argument, time_argument
@@ -41,36 +43,50 @@ _MOST_GPUS = 4
 
 
 class RecordProgress:
-    """Shows elapsed time, size and how busy the GPUs are now; on a terminal only.
+    """Shows how much is kept, how busy the GPUs are and what is left; on a terminal only.
 
     Args:
         stream: Where to show it: standard error.
         writer: Who keeps the recording.
+        length_s: How long it is to be; ``None``: until it is stopped.
     """
 
-    def __init__(self, stream: TextIO, writer: RecordingWriter) -> None:
-        self._stream = stream
+    def __init__(
+        self, stream: TextIO, writer: RecordingWriter, length_s: float | None = None
+    ) -> None:
         self._writer = writer
-        self._is_shown = stream.isatty()
         self._told_ns: int | None = None
-        self._busy = ""
+        columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}", markup=False),)
+        if length_s is not None:
+            columns = (*columns, BarColumn(10), TimeRemainingColumn(compact=True))
+        self._progress = Progress(
+            *columns,
+            console=Console(file=stream),
+            auto_refresh=False,
+            transient=True,
+            disable=not stream.isatty(),
+        )
+        self._task = self._progress.add_task("recording", total=length_s)
 
     def __enter__(self) -> RecordProgress:
+        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._told_ns is not None:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
+        self._progress.stop()
 
     def tell(self, moment: Moment) -> None:
         """One more tick was kept."""
         at_ns = moment.tick.at_ns
-        if not self._is_shown or (self._told_ns is not None and at_ns - self._told_ns < _EVERY_NS):
+        if self._told_ns is not None and at_ns - self._told_ns < _EVERY_NS:
             return
         self._told_ns = at_ns
-        width = shutil.get_terminal_size().columns - 1
-        line = f"recording: {amount(self._writer)}; {_now(moment)}; Ctrl-C ends it"
-        print(f"\r\x1b[K{line[:width]}", end="", file=self._stream, flush=True)
+        self._progress.update(
+            self._task,
+            completed=seconds(self._writer.elapsed_ns),
+            description=f"{amount(self._writer)}; {_now(moment)}; Ctrl-C ends it",
+            refresh=True,
+        )
 
 
 def amount(writer: RecordingWriter) -> str:
@@ -199,7 +215,7 @@ class Recorder:
             self._watch.insist()
             if length_s is not None:
                 timer.start()
-            with RecordProgress(sys.stderr, self._writer) as progress:
+            with RecordProgress(sys.stderr, self._writer, length_s) as progress:
                 while not self._stopped:
                     moment = self._watch.next_moment()
                     if moment is None:

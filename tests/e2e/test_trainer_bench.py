@@ -115,7 +115,7 @@ class TestWrongWords:
             (["--batches", "64", "64", "--gpus", "0", "0"], "names a GPU twice"),
             (["--batches", "64", "--gpus", "7"], "there is no GPU:7 here"),
             (["--batches", "64", "--seconds", "nan"], "'nan' is not a number of seconds"),
-            (["--batches", "64", "--plot", "a.png"], "a.png is no .svg"),
+            (["--batches", "64", "--plot", "a.jpg"], "a plot is a .png, a .svg or a .pdf"),
             (["--batches", "64", "--scaling", "1", "4"], "asks for 4 GPUs, and there are 2"),
             (["--batches", "64", "--balance", "--gpus", "0"], "--balance needs two GPUs"),
             (["--find-batch", "--margin", "1"], "'1' is not a part from 0 to 0.9"),

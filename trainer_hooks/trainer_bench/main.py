@@ -23,7 +23,7 @@ from trainer_hooks.trainer_bench.modes import (
     scaling,
     training_runs,
 )
-from trainer_hooks.trainer_bench.svg_plot import svg_of
+from trainer_hooks.trainer_bench.plot import KINDS, require_matplotlib, write_plot
 
 _DESCRIPTION: Final = """\
 How fast one GPU or several train, and which batches and ratios suit them.
@@ -116,7 +116,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the article's two GPUs, or a list of them; needs no GPU",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object, see below")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="a picture of the result")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.png", help="a picture: .png, .svg or .pdf"
+    )
     return parser
 
 
@@ -145,13 +147,14 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_plot(path: Path) -> None:
     """Before the runs, which may take minutes."""
-    if path.suffix != ".svg":
-        raise UsageError(f"{path} is no .svg: the plot is written as SVG")
+    if path.suffix not in KINDS:
+        raise UsageError(f"{path}: a plot is a .png, a .svg or a .pdf; name it so")
     if path.is_dir():
         raise UsageError(f"{path} is a folder: --plot takes a file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         why = "cannot be written" if path.parent.is_dir() else f"there is no folder {path.parent}"
         raise UsageError(f"--plot {path}: {why}")
+    require_matplotlib()
 
 
 def _check_numbers(many: int, args: argparse.Namespace) -> None:
@@ -219,7 +222,7 @@ def _write_plot(outcome: Outcome, path: Path, *, is_simulated: bool) -> None:
     plot = outcome.plot
     if is_simulated:
         plot = replace(plot, title=f"{plot.title} (SIMULATED)")
-    path.write_text(svg_of(plot), encoding="utf-8")
+    write_plot(plot, path)
 
 
 def _count(word: str) -> int:

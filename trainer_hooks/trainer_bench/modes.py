@@ -17,8 +17,8 @@ from trainer_hooks.trainer_bench.measuring import (
     speed_of,
     why_above_alone,
 )
+from trainer_hooks.trainer_bench.plot import Plot, Series
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
-from trainer_hooks.trainer_bench.svg_plot import Plot, Series
 
 RUNS_OF_THE_AUTHOR = 8
 """By hand, in the article: 64, 256, 1024; 512 on the other; 512+512, 512+355, 1024+710, 820+568."""

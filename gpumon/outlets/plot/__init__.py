@@ -1,1 +1,1 @@
-"""Pictures of a log: laid out once, painted as SVG or PNG, or set in a page of its own."""
+"""Pictures of a log, drawn by matplotlib, and the page that holds one."""

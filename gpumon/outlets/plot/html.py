@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import PurePath
 from typing import Final
@@ -15,9 +15,8 @@ from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.wording import in_percent, in_seconds, label_text
-from gpumon.outlets.plot.drawing import DARK, LIGHT, Ink
-from gpumon.outlets.plot.layout import lanes_picture
-from gpumon.outlets.plot.svg import FONTS, svg_text
+from gpumon.outlets.plot.figure import description, picture
+from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
@@ -30,8 +29,9 @@ from gpumon.outlets.text.report_lines import (
 from gpumon.outlets.text.style import capital
 
 
-def _variables(palette: Mapping[Ink, str]) -> str:
-    return " ".join(f"--{ink.value}: {colour};" for ink, colour in palette.items())
+def _variables(palette: Palette) -> str:
+    used = ("paper", "text", "quiet", "rule")
+    return " ".join(f"--{name}: {getattr(palette, name)};" for name in used)
 
 
 _STYLE: Final = f"""
@@ -39,13 +39,15 @@ _STYLE: Final = f"""
 @media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0 auto; max-width: 72rem; padding: 1.2rem; background: var(--paper);
-  color: var(--text); font: 15px/1.5 {FONTS}; font-variant-numeric: tabular-nums; }}
+  color: var(--text);
+  font: 15px/1.5 Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif;
+  font-variant-numeric: tabular-nums; }}
 h1 {{ margin: 0 0 .5rem; font-size: 1.45rem; line-height: 1.3; overflow-wrap: anywhere; }}
 h2 {{ margin: 1.6rem 0 .4rem; font-size: 1rem; }}
 p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
 .quiet, footer {{ color: var(--quiet); }}
 .wide {{ overflow-x: auto; margin: .8rem 0; }}
-.wide svg {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
+.wide img {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
 table {{ border-collapse: collapse; font-size: .87rem; }}
 th, td {{ padding: .3rem .7rem; text-align: right; vertical-align: bottom;
   border-bottom: 1px solid var(--rule); }}
@@ -55,45 +57,56 @@ thead th {{ color: var(--quiet); font-weight: 600; }}
 tbody th {{ font-weight: 600; min-width: 11rem; }}
 ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
 footer {{ margin-top: 2rem; font-size: .85rem; }}
-{" ".join(f".ink-{ink.value} {{ fill: var(--{ink.value}); }}" for ink in LIGHT)}
-.line-rule {{ stroke: var(--rule); }} .line-unobserved {{ stroke: var(--unobserved); }}
 @media print {{ .wide {{ overflow: visible; }} }}
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
 )
 
 
-def html_text(report: Report, lanes: Sequence[Lane]) -> str:
+def html_page(report: Report, lanes: Sequence[Lane]) -> bytes:
     """One page: verdict, why, next, a lane of each GPU reported, their seconds, the notes.
 
     It runs no script, asks for nothing, and its policy would not let it.
     """
     name = label_text(PurePath(report.source).name or report.source, 100)
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>{escape(name)}: GPU time</title>",
-            f"<style>{_STYLE}</style>",
-            "</head>",
-            "<body>",
-            *_headline(report),
-            f'<div class="wide">{svg_text(lanes_picture(report, lanes))}</div>',
-            *_besides(report),
-            *_table(report),
-            *_list("Notes", notes_beside(report)),
-            f"<footer>Made by gpumon {escape(__version__)} (gpumon analyze --html).</footer>",
-            "</body>",
-            "</html>",
-            "",
-        ]
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<title>{escape(name)}: GPU time</title>",
+        f"<style>{_STYLE}</style>",
+        "</head>",
+        "<body>",
+        *_headline(report),
+        f'<div class="wide">{_picture(report, lanes)}</div>',
+        *_besides(report),
+        *_table(report),
+        *_list("Notes", notes_beside(report)),
+        f"<footer>Made by gpumon {escape(__version__)} (gpumon analyze --html).</footer>",
+        "</body>",
+        "</html>",
+        "",
+    ]
+    return "\n".join(lines).encode()
+
+
+def _picture(report: Report, lanes: Sequence[Lane]) -> str:
+    """The lanes, for light paper and for dark."""
+    light, dark = (
+        "data:image/svg+xml;base64,"
+        + base64.b64encode(picture(report, lanes, "svg", palette, headline=False)).decode()
+        for palette in (LIGHT, DARK)
+    )
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{escape(description(report))}"></picture>'
     )
 
 

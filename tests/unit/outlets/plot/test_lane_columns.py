@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.log.busy_lane import BusyLane, Lane
 from gpumon.core.time.intervals import Interval
-from gpumon.outlets.plot.lane_row import (
+from gpumon.outlets.plot.lane_columns import (
     close_together,
     columns_of,
     out_of_use,
@@ -26,20 +26,20 @@ class TestColumns:
     def test_are_as_busy_as_their_time(self) -> None:
         columns = columns_of(lane([1.0, 0.0, 0.5, 1.0]), (), Interval(0, s(4)), 4)
 
-        assert [column.busy for column in columns] == pytest.approx([1.0, 0.0, 0.5, 1.0], abs=0.01)
-        assert [column.observed for column in columns] == pytest.approx([1.0] * 4)
+        assert columns.busy.tolist() == pytest.approx([1.0, 0.0, 0.5, 1.0], abs=0.01)
+        assert columns.observed.tolist() == pytest.approx([1.0] * 4)
 
     def test_are_not_observed_before_a_lane_and_after_it(self) -> None:
         columns = columns_of(lane([1.0] * 4), (), Interval(s(-4), s(8)), 3)
 
-        assert [column.observed for column in columns] == pytest.approx([0.0, 1.0, 0.0])
+        assert columns.observed.tolist() == pytest.approx([0.0, 1.0, 0.0])
         assert list(unobserved_runs(columns)) == [(0, 1), (2, 3)]
 
     def test_are_lost_by_the_idle_time_of_marked_stretches(self) -> None:
         marked = [Interval(s(1), s(2)), Interval(s(2), s(4))]
         columns = columns_of(lane([1.0, 0.0, 0.25, 0.0]), marked, Interval(0, s(4)), 4)
 
-        assert [column.lost for column in columns] == pytest.approx([0, 1, 0.75, 1], abs=0.01)
+        assert columns.lost.tolist() == pytest.approx([0, 1, 0.75, 1], abs=0.01)
 
     @settings(max_examples=40)
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.integers(1, 300))
@@ -54,10 +54,9 @@ class TestColumns:
         columns = columns_of(cells, (), span, count)
 
         width_ns = span.duration_ns / count
-        assert sum(column.busy for column in columns) * width_ns == pytest.approx(
-            sum(cells.busy_ns), abs=1_000
-        )
-        assert all(column.busy <= column.observed + 1e-6 <= 1 + 2e-6 for column in columns)
+        assert columns.busy.sum() * width_ns == pytest.approx(sum(cells.busy_ns), abs=1_000)
+        assert (columns.busy <= columns.observed + 1e-6).all()
+        assert (columns.observed <= 1 + 1e-6).all()
 
 
 class TestTimeOutOfUse:

@@ -1,0 +1,47 @@
+"""The colours of a picture and its page, on light paper and on dark."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Palette(NamedTuple):
+    """A colour for each thing that is shown, as ``#rrggbb``."""
+
+    paper: str
+    text: str
+    quiet: str
+    rule: str
+    busy: str
+    in_use: str
+    not_in_use: str
+    unobserved: str
+    lost: str
+    lost_ground: str
+
+
+# Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue.
+LIGHT: Final = Palette(
+    paper="#ffffff",
+    text="#17202b",
+    quiet="#566273",
+    rule="#c3cbd5",
+    busy="#5b9bc8",
+    in_use="#ffffff",
+    not_in_use="#e6e9ee",
+    unobserved="#98a2ae",
+    lost="#b93600",
+    lost_ground="#ffd8bd",
+)
+DARK: Final = Palette(
+    paper="#18202a",
+    text="#e8edf3",
+    quiet="#9aa7b6",
+    rule="#445264",
+    busy="#3f80b2",
+    in_use="#10161d",
+    not_in_use="#2a3542",
+    unobserved="#66748a",
+    lost="#ff9a63",
+    lost_ground="#5b2b12",
+)

@@ -1,0 +1,292 @@
+"""Specification of the picture of a log: everything is said, at its time, and nothing touches."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib import colors
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
+
+from gpumon.core.sample import BusySample
+from gpumon.core.wording import in_seconds
+from gpumon.outlets.plot.figure import figure_of, picture
+from gpumon.outlets.plot.palette import DARK, LIGHT
+from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
+from tests.builders_time import every, rhythm, s
+
+BURSTY = every(1.0, rhythm(3, 2, 30))
+WELL = every(1.0, [0.97] * 150)
+HOLE = [*every(1.0, [1.0] * 50), *every(1.0, [1.0] * 50, start_s=100.0)]
+LATE = every(1.0, [0.0] * 50 + [1.0] * 100)
+HOSTILE = "<script>alert('x')</script> $\\frac{1}{$ & ]]> \x00\x1b[31m\ud800" + "W" * 500
+DAY = 86_400
+
+
+def stretches(axes: Axes, colour: str) -> Iterator[tuple[float, float]]:
+    """Left and right edge of each bar of a colour, from 0 to 1 over the axis."""
+    first, last = axes.get_xlim()
+    for bars in axes.findobj(PolyCollection):
+        if colors.to_hex(bars.get_facecolor()[0] if len(bars.get_facecolor()) else "k") == colour:
+            for path in bars.get_paths():
+                across = (path.vertices[:, 0] - first) / (last - first)
+                yield across.min(), across.max()
+
+
+def filled(axes: Axes, colour: str) -> StepPatch:
+    (columns,) = (
+        one for one in axes.findobj(StepPatch) if colors.to_hex(one.get_facecolor()) == colour
+    )
+    return columns
+
+
+def many(count: int, name: str = "NVIDIA A40") -> Logged:
+    """GPUs that lose more and more, in rounds of 23."""
+    few = logged(
+        *(every(1.0, ([1.0] + [0.0] * (index + 1)) * 4) for index in range(min(count, 23)))
+    )
+    indices = range(count)
+    gpus = tuple(replace(few.report.gpus[index % 23], index=index, name=name) for index in indices)
+    return Logged(replace(few.report, gpus=gpus), tuple(few.lanes[index % 23] for index in indices))
+
+
+def ticks(figure: Figure) -> list[str]:
+    """The labels beneath the last lane."""
+    figure.draw_without_rendering()
+    axes = figure.axes[-1]
+    first, last = axes.get_xlim()
+    labels = axes.get_xticklabels()
+    return [one.get_text() for one in labels if first <= one.get_position()[0] <= last]
+
+
+def clock_of(span_s: float, started_at: str | None) -> tuple[list[str], str]:
+    """Labels and caption of a log of that length."""
+    figure = figure_of(*logged(every(span_s / 100, [1.0] * 100), started_at=started_at))
+    return ticks(figure), figure.axes[-1].get_xlabel()
+
+
+class TestWhatItSays:
+    def test_begins_with_the_verdict_and_why(self) -> None:
+        said = words_of(figure_of(*logged(BURSTY)))
+
+        assert "Starvation suspected (high loss): GPU 0 loses 39 % of its time" in said
+        assert "It was idle for" in said
+
+    def test_is_the_lanes_alone_on_a_page_that_says_the_rest(self) -> None:
+        said = words_of(figure_of(*logged(BURSTY), headline=False))
+
+        assert "Starvation suspected (" not in said
+
+    def test_names_each_gpu_with_its_model_and_how_busy_it_was(self) -> None:
+        said = words_of(figure_of(*logged(BURSTY, WELL, names=["Tesla V100", "NVIDIA A40"])))
+
+        for words in ("GPU 0", "Tesla V100", "busy 60 %", "GPU 1", "NVIDIA A40", "busy 97 %"):
+            assert words in said
+
+    def test_counts_what_it_marks(self) -> None:
+        shown = logged(BURSTY)
+        totals = shown.report.gpus[0].totals
+
+        assert len(totals.starved_intervals) == 29
+        assert (
+            f"suspected starvation: {in_seconds(totals.suspected_ns)} in 29 stretches"
+        ) in words_of(figure_of(*shown))
+
+    @pytest.mark.parametrize(
+        ("samples", "said"), [(HOLE, "not observed"), (LATE, "not in use: 50.0 s")]
+    )
+    def test_has_in_its_legend_what_is_in_it_and_nothing_else(
+        self, samples: list[BusySample], said: str
+    ) -> None:
+        assert said in words_of(figure_of(*logged(samples)))
+        assert said[:10] not in words_of(figure_of(*logged(WELL)))
+
+    def test_are_the_sixteen_that_lost_most_of_many_gpus(self) -> None:
+        report, lanes = many(40)
+        figure = figure_of(report, lanes)
+
+        lost = sorted(range(40), key=lambda index: -report.gpus[index].totals.lost_ns)
+        named = re.findall(r"GPU (\d+) \|", words_of(figure))
+        assert {int(index) for index in named} == set(lost[:16])
+        assert len(figure.axes) == 16
+        assert "The 16 of 40 GPUs that lost most time" in words_of(figure)
+        assert "that lost most time" not in words_of(figure_of(*many(16)))
+
+
+class TestALane:
+    def test_marks_each_lost_stretch_at_its_time(self) -> None:
+        shown = logged(BURSTY)
+        (axes,) = figure_of(*shown).axes
+
+        marked = [edge for pair in stretches(axes, LIGHT.lost_ground) for edge in pair]
+        lost = shown.report.gpus[0].totals.starved_intervals
+        times = [at_ns / s(150) for one in lost for at_ns in (one.start_ns, one.end_ns)]
+        assert marked == pytest.approx(times)
+
+    def test_marks_nothing_on_a_healthy_gpu(self) -> None:
+        figure = figure_of(*logged(WELL))
+
+        assert not list(stretches(figure.axes[0], LIGHT.lost_ground))
+        assert "starvation" not in words_of(figure).casefold()
+
+    def test_is_as_high_as_the_gpu_was_busy(self) -> None:
+        (axes,) = figure_of(*logged(every(1.0, [0.25] * 50 + [0.75] * 50))).axes
+        values, edges, _ = filled(axes, LIGHT.busy).get_data()
+
+        first, last = axes.get_xlim()
+        assert (values[0], values[-1]) == pytest.approx((0.25, 0.75), abs=0.001)
+        assert (edges[[1, -2]] - first) / (last - first) == pytest.approx(0.5, abs=0.01)
+
+    def test_draws_as_much_strip_as_was_lost(self) -> None:
+        shown = logged(BURSTY)
+        values, edges, baseline = filled(figure_of(*shown).axes[0], LIGHT.lost).get_data()
+
+        heights = (values - baseline) / (values - baseline).max()
+        drawn = (heights * (edges[1:] - edges[:-1])).sum() / (edges[-1] - edges[0])
+        suspected_ns = shown.report.gpus[0].totals.suspected_ns
+        assert drawn * s(150) == pytest.approx(suspected_ns, rel=0.03)
+
+    @pytest.mark.parametrize(
+        ("samples", "colour", "stretch"),
+        [(HOLE, LIGHT.in_use, (1 / 3, 2 / 3)), (LATE, LIGHT.not_in_use, (0, 1 / 3))],
+        ids=["not observed", "not in use"],
+    )
+    def test_shows_other_time_as_what_it_is(
+        self, samples: list[BusySample], colour: str, stretch: tuple[float, float]
+    ) -> None:
+        (axes,) = figure_of(*logged(samples)).axes
+
+        assert list(stretches(axes, colour)) == [pytest.approx(stretch, abs=0.002)]
+
+    def test_has_the_colours_it_is_asked_for(self) -> None:
+        figure = figure_of(*logged(BURSTY), DARK)
+
+        assert filled(figure.axes[0], DARK.busy)
+        assert colors.to_hex(figure.get_facecolor()) == DARK.paper
+
+
+class TestTheClock:
+    @pytest.mark.parametrize(
+        ("span_s", "unit", "last"),
+        [(0.9, "s", 0.8), (45, "s", 40), (600, "min", 10), (4 * 3600, "h", 4), (40 * DAY, "d", 40)],
+    )
+    def test_counts_from_the_start_of_a_log_without_one(
+        self, span_s: float, unit: str, last: float
+    ) -> None:
+        labels, caption = clock_of(span_s, None)
+
+        assert caption == f"time from the start of the log, {unit}"
+        assert labels[0] == "0"
+        assert float(labels[-1]) == pytest.approx(last, rel=0.15)
+
+    @pytest.mark.parametrize(
+        ("span_s", "started_at", "label", "caption"),
+        [
+            (1_200, "2026-03-01T10:01:40", "10:06", "2026-03-01, by the clock of the log"),
+            (50, "2026-03-01T10:01:40.500", "10:01:45", "2026-03-01, by the clock of the log"),
+            (4 * 3600, "2026-03-01T22:00:00Z", "2026-03-02", "2026-03-01 to 2026-03-02, UTC"),
+            (5 * DAY, "2026-02-26T13:00+05:30", "2026-03",
+             "2026-02-26 to 2026-03-03, UTC+0530"),
+        ],
+    )  # fmt: skip
+    def test_is_the_logs_own_where_there_is_one(
+        self, span_s: float, started_at: str, label: str, caption: str
+    ) -> None:
+        if started_at.endswith("Z"):
+            started_at = f"{started_at[:-1]}+00:00"  # Python 3.10 reads no Z
+        labels, said = clock_of(span_s, started_at)
+
+        assert label in labels
+        assert said == caption
+
+    @pytest.mark.parametrize("started_at", ["9999-12-01T00:00:00", "soon"])
+    def test_is_none_beyond_the_calendar(self, started_at: str) -> None:
+        _, caption = clock_of(400 * DAY, started_at)
+
+        assert caption == "time from the start of the log, d"
+
+
+class TestNothingTouches:
+    @pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 9, 16, 17])
+    @pytest.mark.parametrize("name", ["NVIDIA A40", HOSTILE], ids=["short", "long"])
+    def test_however_many_gpus_with_whatever_names(self, count: int, name: str) -> None:
+        assert faults_of(figure_of(*many(count, name))) == []
+
+    @pytest.mark.parametrize(
+        "started_at",
+        [None, "2026-03-01T23:59:58.123", "2026-03-01T10:00+02:00", "0001-01-01T00:00"],
+    )
+    @pytest.mark.parametrize("period_s", [0.001, 0.2, 1.0, 60.0, 3_600.0, 86_400.0])
+    def test_however_long_the_log(self, period_s: float, started_at: str | None) -> None:
+        shown = logged(every(period_s, rhythm(3, 2, 30)), started_at=started_at)
+
+        assert faults_of(figure_of(*shown)) == []
+
+    @pytest.mark.parametrize("name", ["名" * 80, "a b " * 40, "", "\u202eevil", "😀" * 30])
+    @pytest.mark.filterwarnings("ignore:Glyph")
+    def test_whatever_names_are_in_it(self, name: str) -> None:
+        shown = logged(BURSTY, WELL, names=[name, name], source=f"/logs/{name}.csv")
+
+        assert faults_of(figure_of(*shown)) == []
+
+    @pytest.mark.parametrize(
+        "samples",
+        [[BusySample(0, 1, 1.0)], every(1.0, [0.0] * 150),
+         [*BURSTY, BusySample(s(1e9), s(1e9 + 1), 1.0)]],
+        ids=["one sample", "idle", "a hole of decades"],
+    )  # fmt: skip
+    def test_whatever_the_lane(self, samples: list[BusySample]) -> None:
+        assert faults_of(figure_of(*logged(samples))) == []
+
+
+class TestTheFile:
+    def test_of_a_png_has_two_pixels_to_a_point_and_is_small(self) -> None:
+        png = picture(*logged(BURSTY, BURSTY), "png")
+
+        assert png.startswith(b"\x89PNG")
+        assert struct.unpack(">I", png[16:20]) == (1960,)
+        assert len(png) < 120_000
+
+    def test_of_a_pdf_is_one(self) -> None:
+        assert picture(*logged(BURSTY), "pdf").startswith(b"%PDF")
+
+    def test_of_an_svg_is_whole_and_alone_whatever_the_log_calls_its_gpus(self) -> None:
+        svg = picture(*logged(BURSTY, names=[HOSTILE], source=HOSTILE), "svg")
+
+        tags = {
+            element.tag.partition("}")[2] for element in ElementTree.parse(io.BytesIO(svg)).iter()
+        }
+        assert not tags & {"script", "image", "foreignObject", "text"}  # outlines: no font needed
+        assert not re.search(rb'href="(?!#)', svg)
+
+    def test_tells_in_words_what_is_in_it(self) -> None:
+        root = ElementTree.fromstring(picture(*logged(BURSTY), "svg"))
+
+        title = root.findtext("{http://www.w3.org/2000/svg}title") or ""
+        assert "GPU 0: starvation suspected, busy 60 %." in title
+
+    @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+    def test_is_the_same_of_the_same_log(self, kind: str) -> None:
+        shown = logged(BURSTY)
+
+        assert picture(*shown, kind) == picture(*shown, kind)
+
+    def test_warns_of_no_letter_that_the_font_lacks(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            picture(*logged(BURSTY, names=["名" * 8]), "png")
+
+
+def test_every_text_is_one_line_or_a_model_of_two() -> None:
+    shown = logged(BURSTY, names=["NVIDIA A100-SXM4-80GB of the second shelf"])
+
+    assert max(text.get_text().count("\n") for text in texts_of(figure_of(*shown))) == 1
