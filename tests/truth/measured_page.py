@@ -1,11 +1,11 @@
-"""``docs/accuracy.md``: tables that commands write between their marks; the rest is by hand."""
+"""``docs/accuracy-tables.md``: commands write its tables between marks; the rest is by hand."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "accuracy.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "accuracy-tables.md"
 
 
 def put(mark: str, text: str) -> None:

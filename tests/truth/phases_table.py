@@ -1,4 +1,4 @@
-"""Trains every cell on every backend and writes truth, told and error into ``docs/accuracy.md``.
+"""Trains every cell on every backend; truth, told and error go to ``docs/accuracy-tables.md``.
 
 python -m tests.truth.phases_table                      all that is installed
 python -m tests.truth.phases_table --backend jax        one backend, and no page is written

@@ -3,7 +3,7 @@
 The logs are not in this repository; the page names where each was published.
 
 python -m tests.truth.public_logs FOLDER            prints the table
-python -m tests.truth.public_logs FOLDER --write    puts it into docs/accuracy.md
+python -m tests.truth.public_logs FOLDER --write    puts it into docs/accuracy-tables.md
 """
 
 from __future__ import annotations

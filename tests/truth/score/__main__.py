@@ -1,4 +1,4 @@
-"""Looks at made-up worlds through every detector, and writes the tables of ``docs/accuracy.md``.
+"""Looks at made-up worlds through every detector, and writes ``docs/accuracy-tables.md``.
 
 python -m tests.truth.score                       the evaluation seeds; the page is written
 python -m tests.truth.score --development 0 20    seeds that the detector may be tuned on; printed
