@@ -171,7 +171,9 @@ class TestThePages:
         assert strangers == []
 
     def test_the_changelog_knows_the_version(self) -> None:
-        assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        heads = re.findall(r"^## .*", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+
+        assert any(__version__ in head for head in heads)
 
     def test_of_decisions_are_all_in_their_index(self) -> None:
         folder = ROOT / "docs" / "decisions"
