@@ -13,8 +13,8 @@ from gpumon.core.clock import seconds
 
 _MOST_DIGITS: Final = 6
 """Who is nearer to a limit than that is at it, for all that a reader can do about it."""
-_LEAST_SHOWN_NS: Final = 50_000_000
 _LEAST_SHOWN_SHARE: Final = 0.0005
+_TO: Final = "\N{EN DASH}"
 
 
 def plainly(value: float, digits: int = 6) -> str:
@@ -26,25 +26,43 @@ def plainly(value: float, digits: int = 6) -> str:
     return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
-def in_seconds(duration_ns: int) -> str:
-    """A duration with its unit.
-
-    >>> in_seconds(1_234_560_000_000), in_seconds(40_000_000), in_seconds(74_000), in_seconds(0)
-    ('1,234.6 s', '0.04 s', '0.000074 s', '0.0 s')
-    """
-    duration_s = seconds(duration_ns)
-    if 0.0 < abs(duration_s) < 0.095:
-        return f"{plainly(duration_s, 2)} s"
-    return f"{duration_s:,.1f} s"
-
-
-def in_time(duration_ns: int) -> str:
+def in_time(duration_ns: int, like_ns: int | None = None) -> str:
     """A duration of any length as people say it, to three digits.
 
-    >>> in_time(60_000_000_000), in_time(720_000_000_000), in_time(7_560_000_000_000)
-    ('60 s', '12 min', '2.1 h')
+    Args:
+        duration_ns: How long it is.
+        like_ns: What it is a part of, and told in the unit of; ``None``: nothing.
+
+    >>> in_time(322_300_000_000), in_time(2_000_000_000), in_time(8_198_900_000_000), in_time(0)
+    ('5.37 min', '2 s', '2.28 h', '0 s')
+    >>> in_time(97_700_000_000, 322_300_000_000), in_time(18_000_000_000, 39_600_000_000)
+    ('1.63 min', '18 s')
     """
-    return _in_largest_unit(duration_ns, 3)
+    if like_ns is None:
+        return _in_unit(duration_ns, 3)
+    number, unit = in_unit_of(like_ns, duration_ns).split(" ")
+    return f"{number.rstrip('0').rstrip('.')} {unit}"
+
+
+def part_of(part_ns: int, whole_ns: int) -> str:
+    """A part of some time and the whole, both in the unit of the whole.
+
+    >>> part_of(97_700_000_000, 322_300_000_000), part_of(15_000_000_000, 29_000_000_000)
+    ('1.63 of 5.37 min', '15 of 29 s')
+    """
+    part, _ = in_time(part_ns, whole_ns).split(" ")
+    return f"{part} of {in_time(whole_ns)}"
+
+
+def in_unit_of(whole_ns: int, amount_ns: int) -> str:
+    """An amount of time for a column, whose cells have one unit and as many decimals.
+
+    >>> in_unit_of(10_920_000_000_000, 72_000_000_000), in_unit_of(29_000_000_000, 15_000_000_000)
+    ('0.02 h', '15.0 s')
+    """
+    unit_s, unit = _unit_of(whole_ns, 3)
+    decimals = 2 if seconds(whole_ns) / unit_s < 10 else 1
+    return f"{seconds(amount_ns) / unit_s:,.{decimals}f} {unit}"
 
 
 def in_about(duration_ns: int) -> str:
@@ -53,7 +71,7 @@ def in_about(duration_ns: int) -> str:
     >>> in_about(27_911_861_342), in_about(1_319_070_931_588), in_about(3_060_000_000)
     ('28 s', '22 min', '3.1 s')
     """
-    return _in_largest_unit(duration_ns, 2)
+    return _in_unit(duration_ns, 2)
 
 
 def in_gpu_time(duration_ns: int) -> str:
@@ -68,21 +86,23 @@ def in_gpu_time(duration_ns: int) -> str:
     return f"{_to_digits(minutes / 60, 3)} GPU-hours"
 
 
-def _in_largest_unit(duration_ns: int, digits: int) -> str:
+def _unit_of(duration_ns: int, digits: int) -> tuple[int, str]:
     """Seconds up to two minutes, minutes up to two hours, hours."""
     about_s = float(f"{seconds(duration_ns):.{digits}g}")
     if about_s < 119.5:
-        return f"{plainly(about_s, 3)} s"
-    minutes = seconds(duration_ns) / 60
-    if minutes < 119.5:
-        return f"{_to_digits(minutes, digits)} min"
-    return f"{_to_digits(minutes / 60, digits)} h"
+        return 1, "s"
+    return (60, "min") if about_s / 60 < 119.5 else (3600, "h")
+
+
+def _in_unit(duration_ns: int, digits: int) -> str:
+    unit_s, unit = _unit_of(duration_ns, digits)
+    return f"{_to_digits(seconds(duration_ns) / unit_s, digits)} {unit}"
 
 
 def _to_digits(value: float, digits: int) -> str:
     """So many digits, or all of a whole number that has more."""
     has_more = value >= 10 ** (digits - 1) - 0.05
-    return f"{value:,.0f}" if has_more else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if has_more else plainly(value, digits)
 
 
 def in_gibibytes(amount_bytes: int) -> str:
@@ -95,13 +115,12 @@ def in_gibibytes(amount_bytes: int) -> str:
 
 
 def is_next_to_nothing(amount_ns: int, whole_ns: int) -> bool:
-    """Whether a part of some time is so short and so small that a line on it says nothing.
+    """Whether a part of some time is so small that a line on it says nothing.
 
-    >>> is_next_to_nothing(40_000_000, 400_000_000_000), is_next_to_nothing(40_000_000, 10**9)
+    >>> is_next_to_nothing(190_000_000, 400_000_000_000), is_next_to_nothing(40_000_000, 10**9)
     (True, False)
     """
-    is_short = amount_ns < _LEAST_SHOWN_NS and amount_ns < _LEAST_SHOWN_SHARE * whole_ns
-    return is_short or not amount_ns
+    return amount_ns < _LEAST_SHOWN_SHARE * whole_ns or not amount_ns
 
 
 def in_percent(ratio: float | None, *limits: float) -> str:
@@ -169,12 +188,21 @@ def gpu_label(index: int, mig_index: int | None) -> str:
 
 
 def gpus_named(labels: Iterable[str]) -> str:
-    """GPUs as a list to be read aloud.
+    """GPUs as a list to be read aloud, neighbours as a range.
 
-    >>> gpus_named(["0"]), gpus_named(["0", "1:0"])
-    ('GPU 0', 'GPU 0 and GPU 1:0')
-    """
-    return listed([f"GPU {label}" for label in labels])
+    >>> gpus_named(["0"]), gpus_named(["0", "1:0"]), gpus_named("4 5 6 7 9".split())
+    ('GPU 0', 'GPUs 0 and 1:0', 'GPUs 4–7 and 9')
+    """  # noqa: RUF002  (a range is written so)
+    names = list(labels)
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name.isdecimal() and runs[-1][-1] == str(int(name) - 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    spans = [[f"{run[0]}{_TO}{run[-1]}"] if len(run) > 2 else run for run in runs]
+    said = listed([one for span in spans for one in span])
+    return f"GPUs {said}" if len(names) > 1 else f"GPU {said}"
 
 
 MAX_LABEL_LENGTH: Final = 128

@@ -22,7 +22,7 @@ from gpumon.core.ring.runtime_paths import (
 )
 from gpumon.core.state import RINGS, CollectorState, refusal_note
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import in_seconds, label_text, listed
+from gpumon.core.wording import in_time, label_text, listed
 from gpumon.errors import GpumonError
 from gpumon.outlets.http.server import DEFAULT_LISTEN, by_whom, parse_listen
 from gpumon.sources.daemon import (
@@ -100,7 +100,7 @@ def _daemon(state_file: Path | None, start: str) -> Iterator[Finding]:
     try:
         state = read_state(state_file, clock, read_boot_id())
         age_ns = clock.monotonic_ns() - int(state["monotonic_ns"])
-        said = f"running: {state_file}, pid {state.get('pid')}, spoke {in_seconds(age_ns)} ago"
+        said = f"running: {state_file}, pid {state.get('pid')}, spoke {in_time(age_ns)} ago"
         if state.get("address"):
             said += f", serves {label_text(state['address'])}"
         collectors = [CollectorState(**entry) for entry in state["collectors"]]

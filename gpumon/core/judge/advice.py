@@ -26,7 +26,7 @@ from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunRe
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.wording import counted, gpus_named, in_percent, in_seconds, listed
+from gpumon.core.wording import counted, gpus_named, in_percent, in_time, listed, part_of
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
@@ -124,15 +124,15 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is main_cause(worst.after_first_batch):
-        median = f", median {in_seconds(pauses.p50_ns)}" if pauses.p50_ns else ""
+        median = f", median {in_time(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
             f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
-            f"{median}, longest {in_seconds(pauses.longest_ns)}."
+            f"{median}, longest {in_time(pauses.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(
-            f"Exposed {in_seconds(worst.starved_ns)}; another "
-            f"{in_seconds(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
+            f"Exposed {in_time(worst.starved_ns)}; another "
+            f"{in_time(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
         )
     return " ".join(sentences)
 
@@ -153,7 +153,7 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
     lost_ns, whole_ns = cost_ns(gpu, cause), _working_ns(gpu, cause)
     whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
     return (
-        f"GPU {gpu.label} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
+        f"GPU {gpu.label} for {part_of(lost_ns, whole_ns)} {whole} "
         f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
     )
 
@@ -177,9 +177,8 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
         return None
     late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
     waits = [
-        f"GPU {gpu.label} for {in_seconds(gpu.totals.first_input_wait_ns)} "
-        f"of {in_seconds(gpu.totals.in_use_ns)} in use"
-        for gpu in late
+        f"GPU {gpu.label} for {part_of(totals.first_input_wait_ns, totals.in_use_ns)} in use"
+        for gpu, totals in ((gpu, gpu.totals) for gpu in late)
     ]
     return Advice(
         cause=FIRST_INPUT_WAIT,
@@ -204,13 +203,15 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     names = gpus_named(gpu.label for gpu in unused)
     in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
     at_most = "at most " if len(unused) > 1 else ""
-    in_use = f"in use for {at_most}{in_seconds(in_use_ns)}" if in_use_ns else "never in use"
-    observed = in_seconds(max(gpu.totals.observed_ns for gpu in unused))
+    observed_ns = max(gpu.totals.observed_ns for gpu in unused)
+    in_use = f"never in use in {in_time(observed_ns)}"
+    if in_use_ns:
+        in_use = f"in use for {at_most}{part_of(in_use_ns, observed_ns)}"
     return Advice(
         cause=IdleCause.NOT_IN_USE.value,
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
-        evidence=f"{names}: {in_use} {'of' if in_use_ns else 'in'} {observed} observed.",
+        evidence=f"{names}: {in_use} observed.",
         text=text_for_unused(unused, runs),
         gpus=tuple(gpu.label for gpu in unused),
     )
@@ -221,8 +222,8 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
     IdleCause.CHECKPOINT: "during checkpoints",
     IdleCause.VALIDATION: "during validation",
     IdleCause.CALLBACKS: "in callbacks",
-    IdleCause.HOST_TO_DEVICE: "copying to the device",
-    IdleCause.WITHIN_STEP: "inside the training step",
+    IdleCause.HOST_TO_DEVICE: "copying to the GPU",
+    IdleCause.WITHIN_STEP: "within the step",
     IdleCause.IMBALANCE: "waiting for a slower GPU",
     IdleCause.COMPILE: "while compiling",
     IdleCause.BETWEEN_EPOCHS: "between epochs",

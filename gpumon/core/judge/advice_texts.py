@@ -10,7 +10,7 @@ from gpumon.core.judge.pause_texts import untagged_text
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import gpus_named, in_seconds, listed
+from gpumon.core.wording import gpus_named, in_time, listed
 
 _TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
@@ -66,7 +66,7 @@ def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str
     """What to change in an input pipeline, as specific as its facts allow: whose loader is late."""
     waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
-    validation = f"The validation data come late ({in_seconds(in_validation_ns)}): {_VALIDATION}"
+    validation = f"The validation data come late ({in_time(in_validation_ns)}): {_VALIDATION}"
     if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
         return validation
     reason = _main_reason(gpus)
@@ -112,7 +112,7 @@ def slowest_callbacks(run: RunReport) -> str:
     least_ns = max(1.0, _LIMITS.min_class_share * sum(run.callback_ns.values()))
     slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
     return listed(
-        [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
+        [f"{name} {in_time(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
     )
 
 
@@ -188,7 +188,7 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
 
 def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     names, them = _names_and_pronoun(worked)
-    enough = in_seconds(DEFAULT_SETTINGS.min_in_use_ns)
+    enough = in_time(DEFAULT_SETTINGS.min_in_use_ns)
     trained = runs_on(worked, runs)
     if trained and all(run.alive is False for run in trained):
         return (
@@ -286,7 +286,7 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             "and build the pipeline while the model is being built."
         )
     return (
-        f"Most of it was compiling ({in_seconds(min(compiled_ns, waited_ns))}): turn on the "
+        f"Most of it was compiling ({in_time(min(compiled_ns, waited_ns))}): turn on the "
         "framework's compilation cache, so that the next run need not."
     )
 

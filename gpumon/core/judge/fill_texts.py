@@ -10,7 +10,7 @@ from gpumon.core.board.fill import NO_FILL, Evidence, GpuFill, is_held_down, is_
 from gpumon.core.judge.advice_texts import WAYS_OF_FRAMEWORK
 from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
-from gpumon.core.wording import in_percent, in_seconds, listed
+from gpumon.core.wording import in_percent, in_time, listed
 
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
 _BY_WHAT: Final = {name: one.meaning for name, one in SLOWDOWNS.items()} | {
@@ -85,7 +85,7 @@ def fill_reason(gpu: GpuReport) -> str:
         return ""
     if not is_under_filled(fill):
         return held_sentence(fill) if is_held_down(fill) else ""
-    over = f"Over {in_seconds(fill.observed_ns)} in which it was busy more than {_BUSY}"
+    over = f"Over {in_time(fill.observed_ns)} in which it was busy more than {_BUSY}"
     if fill.evidence is Evidence.GPM:
         return f"{over}: {fill_figures(fill)}."
     return (

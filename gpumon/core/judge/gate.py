@@ -11,7 +11,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import in_percent, in_seconds, label_text, listed, plainly
+from gpumon.core.wording import in_percent, in_time, label_text, listed, plainly
 
 _LEAST_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
 _TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
@@ -155,7 +155,7 @@ def _unknown(gpu: GpuReport) -> str:
 
 
 def _of_before(gpu: GpuReport) -> str:
-    observed = in_seconds(gpu.totals.observed_ns)
+    observed = in_time(gpu.totals.observed_ns)
     return f"GPU {gpu.label} cannot be read now: it is judged by the {observed} that were observed"
 
 
@@ -218,4 +218,4 @@ def _reason(gpu: GpuReport) -> tuple[str, str]:
 
 
 def _short(duration_ns: int) -> str:
-    return in_seconds(min(duration_ns, _JUST_SHORTER_NS))
+    return in_time(min(duration_ns, _JUST_SHORTER_NS))

@@ -9,7 +9,7 @@ from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, JobKey, RunReport
-from gpumon.core.wording import in_percent, in_seconds, listed
+from gpumon.core.wording import in_percent, in_time, listed
 
 _KERAS_ON_TENSORFLOW = "keras/tensorflow"
 
@@ -74,7 +74,7 @@ def _of_job(
         return
     slowest = max(busy, key=lambda uuid: busy[uuid])
     waits = [
-        f"GPU {gpu.label} ({in_seconds(_waited_ns(gpu))})"
+        f"GPU {gpu.label} ({in_time(_waited_ns(gpu))})"
         for gpu in waiting
         if gpu.uuid in busy and gpu.uuid != slowest
     ]

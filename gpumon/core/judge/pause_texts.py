@@ -11,7 +11,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, in_about, in_percent, in_seconds
+from gpumon.core.wording import counted, in_about, in_percent, in_time
 
 _MOSTLY_LOW: Final = DEFAULT_SETTINGS.advice.mostly_low_share
 
@@ -128,10 +128,10 @@ def is_irregular(gpu: GpuReport) -> bool:
 def irregular_reason(gpu: GpuReport) -> str:
     """What it rests on that nothing is suspected: goes on a sentence on the time lost."""
     pauses = counted(gpu.totals.pauses.count, "pause", "pauses")
-    return f", in {pauses}; {in_seconds(gpu.totals.irregular_ns)} of it without a rhythm."
+    return f", in {pauses}; {in_time(gpu.totals.irregular_ns)} of it without a rhythm."
 
 
 def clockwork(gpu: GpuReport) -> str:
     """A clause where its pauses come like a clock; else empty."""
     cycle_ns = gpu.totals.cycle_ns
-    return "" if cycle_ns is None else f", one every {in_seconds(cycle_ns)} like a clock"
+    return "" if cycle_ns is None else f", one every {in_time(cycle_ns)} like a clock"

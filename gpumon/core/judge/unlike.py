@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.core.judge.run_pace import RunPairs, pairs_of
 from gpumon.core.report.report import Report, judged
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, in_seconds, in_time, label_text, listed
+from gpumon.core.wording import counted, in_time, label_text, listed
 
 _FINER: Final = 2
 """Periods further apart than that show pauses of unlike length."""
@@ -136,7 +136,7 @@ def _lengths(before: Report, after: Report, pairs: RunPairs) -> Iterator[Unliken
     lengths_ns = [report.in_use_ns for report in (before, after)]
     if not min(lengths_ns) or max(lengths_ns) < _LONGER * min(lengths_ns) or _is_same_work(pairs):
         return
-    first, second = map(in_seconds, lengths_ns)  # as the table below it
+    first, second = map(in_time, lengths_ns)
     yield Unlikeness(
         f"The first was in use for {first}, the second for {second}: compare shares of the "
         "time, not seconds.",

@@ -31,7 +31,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.intervals import Interval
 from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, in_percent, in_seconds, label_text
+from gpumon.core.wording import counted, in_gpu_time, in_percent, in_time, label_text
 from gpumon.outlets.plot.lane_columns import (
     LaneColumns,
     Shares,
@@ -378,7 +378,7 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
         )
     away_ns = sum(gpu.totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) for gpu in gpus)
     if away_ns:
-        said = f"not in use: {in_seconds(away_ns)}"
+        said = f"not in use: {_in_all(away_ns, gpus)}"
         items.append(Patch(facecolor=palette.not_in_use, edgecolor=palette.rule, label=said))
     if has_holes:
         items.append(
@@ -397,4 +397,8 @@ def _lost_words(gpus: Sequence[GpuReport]) -> str:
     if starved_ns:
         word = "starved or suspected" if suspected_ns else "starved"
     stretches = counted(count, "stretch", "stretches")
-    return f"{word}: {in_seconds(starved_ns + suspected_ns)} in {stretches}"
+    return f"{word}: {_in_all(starved_ns + suspected_ns, gpus)} in {stretches}"
+
+
+def _in_all(duration_ns: int, gpus: Sequence[GpuReport]) -> str:
+    return in_time(duration_ns) if len(gpus) == 1 else in_gpu_time(duration_ns)

@@ -14,7 +14,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import GpuReport, Report
-from gpumon.core.wording import in_percent, in_seconds, label_text
+from gpumon.core.wording import in_percent, in_time, label_text
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
@@ -178,15 +178,15 @@ def _cells(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) ->
     return [
         name,
         verdict_word(gpu),
-        in_seconds(whole_ns),
+        in_time(whole_ns),
         *(_part(part_ns, whole_ns) for part_ns in parts),
         _part(totals.starved_ns + totals.suspected_ns, whole_ns),
         f"{totals.pauses.count:,}",
-        in_seconds(totals.pauses.longest_ns) if totals.pauses.count else "-",
+        in_time(totals.pauses.longest_ns) if totals.pauses.count else "-",
     ]
 
 
 def _part(part_ns: int, whole_ns: int) -> str:
     if not part_ns or not whole_ns:
-        return in_seconds(part_ns)
-    return f"{in_seconds(part_ns)} ({in_percent(part_ns / whole_ns)})"
+        return in_time(part_ns)
+    return f"{in_time(part_ns)} ({in_percent(part_ns / whole_ns)})"

@@ -13,9 +13,10 @@ from gpumon.core.judge.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (
+    in_gpu_time,
     in_percent,
-    in_seconds,
     in_time,
+    in_unit_of,
     is_next_to_nothing,
     label_text,
     listed,
@@ -51,10 +52,10 @@ def side_by_side(
     """
     marked = _main_cause(before)
     lines = [f"{'':<30}{titles[0]:>24.24}{titles[1]:>24.24}"]
-    lines.append(_row("in use", in_seconds(before.in_use_ns), in_seconds(after.in_use_ns)))
+    wholes = before.in_use_ns, after.in_use_ns
+    lines.append(_row("in use", *map(in_unit_of, wholes, wholes)))
     lines.append(_shares("busy", before, after, [before.in_use_busy_ns, after.in_use_busy_ns]))
     lines.append(_shares("lost", before, after, [before.lost_ns, after.lost_ns]))
-    wholes = before.in_use_ns, after.in_use_ns
     for cause in CAUSES:
         amounts = [idle_in((cause,), report.gpus) for report in (before, after)]
         if cause in OUT_OF_USE or all(map(is_next_to_nothing, amounts, wholes)):
@@ -74,7 +75,7 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
     shares = _lost_ratio(before) or 0.0, _lost_ratio(after) or 0.0
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
-    won = f"{in_seconds(freed_ns)} won back." if is_gain else "nothing won back."
+    won = f"{_freed(freed_ns, before)} won back." if is_gain else "nothing won back."
     if any(one.of_work or one.of_length for one in found):
         won = "a smaller share." if shares[1] < shares[0] else "no smaller share."
     lines = wrapped(
@@ -83,6 +84,10 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
         first=f"{'Gained:':<9}",
     )
     return [*lines, *wrapped(_speed(before, after, pairs, found), first=f"{'Speed:':<9}")]
+
+
+def _freed(freed_ns: int, report: Report) -> str:
+    return in_time(freed_ns) if len(report.gpus) == 1 else in_gpu_time(freed_ns)
 
 
 def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> str:
@@ -145,8 +150,8 @@ def _row(title: str, *cells: str) -> str:
 def _shares(title: str, before: Report, after: Report, amounts_ns: Sequence[int]) -> str:
     wholes = (before.in_use_ns, after.in_use_ns)
     cells = [
-        f"{in_seconds(amount_ns)}{100 * amount_ns / whole_ns if whole_ns else 0.0:>7.1f} %"
-        for amount_ns, whole_ns in zip(amounts_ns, wholes, strict=True)
+        f"{in_unit_of(whole_ns, ns)}{100 * ns / whole_ns if whole_ns else 0.0:>7.1f} %"
+        for ns, whole_ns in zip(amounts_ns, wholes, strict=True)
     ]
     return _row(title, *cells)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.core.board.fill import is_under_filled
@@ -21,10 +21,10 @@ from gpumon.core.wording import (
     counted,
     gpus_named,
     in_percent,
-    in_seconds,
     in_time,
     label_text,
     listed,
+    part_of,
 )
 from gpumon.outlets.text.style import capital
 from gpumon.outlets.text.trouble_lines import (
@@ -43,6 +43,12 @@ _ORDER = (
     VerdictName.TOO_SHORT_TO_JUDGE,
     VerdictName.NOT_IN_USE,
 )
+
+WORD_OF_VERDICT: Final[Mapping[VerdictName, str]] = {
+    **{name: name.value.replace("_", " ") for name in VerdictName},
+    VerdictName.PARTIAL: "partly busy",
+}
+"""How each verdict is said, here and on the page."""
 
 WHY_MUTE: Final = (
     "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one that shares "
@@ -126,10 +132,10 @@ def _why(gpu: GpuReport, report: Report) -> str:
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
     if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return (
-            f"{who}in use for {in_seconds(totals.in_use_ns)} "
-            f"of {in_seconds(totals.observed_ns)} observed{_proved_meanwhile(gpu)}."
+            f"{who}in use for {part_of(totals.in_use_ns, totals.observed_ns)} "
+            f"observed{_proved_meanwhile(gpu)}."
         )
-    lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
+    lost = f"{who}idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"
     said = f"{lost}{_for_the_first_batch(totals)}{_reason(gpu, report)}"
     return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
 
@@ -147,8 +153,8 @@ def is_well(gpu: GpuReport) -> bool:
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict as people say it."""
     if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
-        return "too short to judge"
-    return gpu.verdict.name.value.replace("_", " ")
+        return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
+    return WORD_OF_VERDICT[gpu.verdict.name]
 
 
 def _title(gpu: GpuReport) -> str:
@@ -277,13 +283,14 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f"{what} in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
+        waited = in_time(totals.starved_ns, totals.in_use_ns)
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input{validation}: "
+            f", {waited} of it waiting for input{validation}: "
             f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
-        proved = f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}."
+        proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
         return proved + _what_else(gpu, cause)
     is_suspected = verdict.name is VerdictName.STARVATION_SUSPECTED
     if is_irregular(gpu) and not is_suspected:
@@ -295,6 +302,10 @@ def _reason(gpu: GpuReport, report: Report) -> str:
     return ", in no pattern of bursts and pauses."
 
 
+def _cost(gpu: GpuReport, cause: IdleCause) -> str:
+    return in_time(cost_ns(gpu, cause), gpu.totals.in_use_ns)
+
+
 def _for_the_first_batch(totals: GpuTotals) -> str:
     """What of the idle time was paid once, and is in no verdict; a clause."""
     return _part(totals.first_input_wait_ns, "of it for the very first batch", totals)
@@ -302,25 +313,25 @@ def _for_the_first_batch(totals: GpuTotals) -> str:
 
 def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
     is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
-    return f", {in_seconds(part_ns)} {where}" if is_worth_it else ""
+    return f", {in_time(part_ns, totals.in_use_ns)} {where}" if is_worth_it else ""
 
 
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
     """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
     totals = gpu.totals
-    paused = in_seconds(totals.pauses.total_ns)
+    paused = in_time(totals.pauses.total_ns, totals.in_use_ns)
     pauses = counted(totals.pauses.count, "pause", "pauses")
     said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
     if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
         return said
-    return f"{said}; {in_seconds(totals.irregular_ns)} of that without a rhythm"
+    return f"{said}; {in_time(totals.irregular_ns, totals.in_use_ns)} of that without a rhythm"
 
 
 def _proved_meanwhile(gpu: GpuReport) -> str:
     """What tags proved of a use that is too short for a verdict; a clause."""
     cause, proved = greatest_proved(gpu), _for_the_first_batch(gpu.totals)
     if cause is not IdleCause.UNKNOWN:
-        proved += f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}"
+        proved += f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}"
     return f"{proved}: its tags prove that much" if proved else ""
 
 
@@ -329,14 +340,14 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
     cause, said = greatest_proved(gpu), ""
     if cause is not named:
         where = WORD_OF_CAUSE[cause]
-        said = f" The greatest part, {in_seconds(cost_ns(gpu, cause))}, was {where}."
+        said = f" The greatest part, {_cost(gpu, cause)}, was {where}."
     unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
     if is_covered and unknown_ns <= cost_ns(gpu, cause):
         return said
+    more = in_time(unknown_ns, gpu.totals.in_use_ns)
     return (
-        f"{said} No tag explains {in_seconds(unknown_ns)} more: put `phase(...)` around what the "
-        "process does then."
+        f"{said} No tag explains {more} more: put `phase(...)` around what the process does then."
     )
 
 
@@ -344,7 +355,7 @@ def _longest(gpu: GpuReport, report: Report) -> str:
     """The longest pause; of a log that is too coarse, only one that can be seen as such."""
     longest_ns = gpu.totals.pauses.longest_ns
     is_seen = longest_ns >= _least_visible_ns(report)
-    return f", the longest {in_seconds(longest_ns)}" if is_seen else ""
+    return f", the longest {in_time(longest_ns)}" if is_seen else ""
 
 
 def _least_visible_ns(report: Report) -> int:

@@ -18,11 +18,13 @@ from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, Report, RunReport, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
+from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
     counted,
     in_percent,
-    in_seconds,
+    in_time,
+    in_unit_of,
     is_next_to_nothing,
     label_text,
     listed,
@@ -109,6 +111,7 @@ def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
 
 def _overview(report: Report) -> str:
     lines = ["GPU      observed    busy       lost starved or suspected  verdict"]
+    longest_ns = max(gpu.totals.observed_ns for gpu in report.gpus)
     for gpu in report.gpus:
         totals, verdict = gpu.totals, gpu.verdict
         unknown = mig_sentence(gpu, report.gpus)
@@ -118,7 +121,7 @@ def _overview(report: Report) -> str:
             continue
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(
-            f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
+            f"{gpu.label:<4}{in_unit_of(longest_ns, totals.observed_ns):>13}{in_percent(busy):>8}"
             f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
             f"  {_in_a_word(gpu)}"
         )
@@ -152,10 +155,10 @@ def _name(gpu: GpuReport) -> str:
 
 def _table(gpu: GpuReport, style: TextStyle) -> str:
     totals = gpu.totals
-    in_use = f"in use for {in_seconds(totals.in_use_ns)}"
+    in_use = f"in use for {in_time(totals.in_use_ns)}"
     lines = [style.painted(f"{_name(gpu)}: {in_use}", "bold")]
     # The headline's shares are of the time in use.
-    lines.append(f"  of the {in_seconds(totals.observed_ns)} observed:")
+    lines.append(f"  of the {in_time(totals.observed_ns)} observed:")
     lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
     for cause, idle_ns in _causes(gpu):
         if is_next_to_nothing(idle_ns, totals.observed_ns):
@@ -166,7 +169,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         lines.append(row)
         is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
         if cause is IdleCause.UNKNOWN and is_suspected:
-            lines.append(_detail("of it suspected starvation", totals.suspected_ns))
+            lines.append(_detail("of it suspected starvation", totals.suspected_ns, totals))
         if cause is IdleCause.INPUT_WAIT:
             lines += _reasons(gpu)
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
@@ -206,11 +209,11 @@ def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
 
 def _amount(title: str, amount_ns: int, whole_ns: int) -> str:
     percent = 100 * amount_ns / whole_ns if whole_ns else 0.0
-    return f"  {title:<30.30}{in_seconds(amount_ns):>13}{percent:>7.1f} %"
+    return f"  {title:<30.30}{in_unit_of(whole_ns, amount_ns):>13}{percent:>7.1f} %"
 
 
-def _detail(title: str, amount_ns: int) -> str:
-    return f"    {title:<28.28}{in_seconds(amount_ns):>13}"
+def _detail(title: str, amount_ns: int, totals: GpuTotals) -> str:
+    return f"    {title:<28.28}{in_unit_of(totals.observed_ns, amount_ns):>13}"
 
 
 def _reasons(gpu: GpuReport) -> list[str]:
@@ -222,7 +225,7 @@ def _reasons(gpu: GpuReport) -> list[str]:
         *((name.replace("_", " "), ns) for name, ns in reasons),
     ]
     told = [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
-    return [_detail(f"of it {name}", ns) for name, ns in told]
+    return [_detail(f"of it {name}", ns, totals) for name, ns in told]
 
 
 def _sum_row(gpu: GpuReport) -> str:
@@ -236,8 +239,8 @@ def _sum_row(gpu: GpuReport) -> str:
 def _hidden(gpu: GpuReport) -> str:
     totals = gpu.totals
     text = (
-        f"The training also waited {in_seconds(totals.hidden_input_wait_ns)} for input while "
-        f"the GPU was busy: hidden, nothing to gain. Exposed: {in_seconds(totals.starved_ns)}."
+        f"The training also waited {in_time(totals.hidden_input_wait_ns)} for input while "
+        f"the GPU was busy: hidden, nothing to gain. Exposed: {in_time(totals.starved_ns)}."
     )
     return "\n".join(wrapped(text, first="  "))
 
@@ -266,7 +269,7 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
     pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
-        f"{counted(run.steps, 'step', 'steps')} in {in_seconds(run.wall_ns)}{pace}."
+        f"{counted(run.steps, 'step', 'steps')} in {in_time(run.wall_ns)}{pace}."
     )
     if not run.gpu_uuids:
         is_over = run.alive is False

@@ -10,7 +10,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, worst
 from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, in_seconds, label_text, listed
+from gpumon.core.wording import counted, in_time, label_text, listed
 from gpumon.outlets.text.style import bullets
 
 _MOST_SENTENCES: Final = 3
@@ -129,7 +129,7 @@ def _paragraph(told: _Told, report: Report) -> str:
 def _how_much(trouble: Trouble, report: Report) -> str:
     """How often and when it came last, or for how long it was so."""
     if trouble.duration_ns is not None:
-        return f"for {in_seconds(trouble.duration_ns)}"
+        return f"for {in_time(trouble.duration_ns)}"
     often = "once" if trouble.times in (1, None) else f"{trouble.times:,} times"
     return f"{often}{_at('' if trouble.times == 1 else ', last', trouble, report)}"
 

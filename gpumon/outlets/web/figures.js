@@ -1,17 +1,37 @@
-// Seconds and shares as the daemon writes them in its own sentences (core/wording.py): one figure
+// Times and shares as the daemon writes them in its own sentences (core/wording.py): one figure
 // has one form, wherever it stands.
 
 export const NBSP = "\u00a0"; // a figure and its unit stay on one line
 
-const TENTHS = new Intl.NumberFormat("en-US", {
-  minimumFractionDigits: 1, maximumFractionDigits: 1, roundingMode: "halfEven",
-});
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0, roundingMode: "halfEven" });
 
-// An amount of time.
+// Seconds up to two minutes, minutes up to two hours, hours.
+function unitOf(ns) {
+  const about = Number((ns / 1e9).toPrecision(3));
+  if (about < 119.5) return [1e9, "s"];
+  return about / 60 < 119.5 ? [60e9, "min"] : [3600e9, "h"];
+}
+
+const threeDigits = (value) => (value >= 99.95 ? WHOLE.format(value) : String(Number(value.toPrecision(3))));
+
+// An amount of time as people say it, to three digits.
 export function duration(ns) {
-  const seconds = ns / 1e9;
-  const isShort = seconds > 0 && seconds < 0.095;
-  return `${isShort ? Number(seconds.toPrecision(2)) : TENTHS.format(seconds)}${NBSP}s`;
+  const [unitNs, unit] = unitOf(ns);
+  return `${threeDigits(ns / unitNs)}${NBSP}${unit}`;
+}
+
+// Time that is summed over GPUs.
+export function gpuTime(ns) {
+  const minutes = ns / 60e9;
+  return minutes < 119.5
+    ? `${Number(minutes.toPrecision(3))}${NBSP}GPU-minutes`
+    : `${threeDigits(minutes / 60)}${NBSP}GPU-hours`;
+}
+
+// An amount for a column, whose cells have one unit and as many decimals.
+export function inUnitOf(wholeNs, ns) {
+  const [unitNs, unit] = unitOf(wholeNs);
+  return `${(ns / unitNs).toFixed(wholeNs / unitNs < 10 ? 2 : 1)}${NBSP}${unit}`;
 }
 
 // How long ago, or for how long by now: nobody adds these up.

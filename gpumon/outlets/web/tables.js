@@ -1,6 +1,6 @@
 // The figures as tables: for eyes that want numbers, and for screen readers.
 
-import { duration, roughly, share } from "/figures.js";
+import { duration, gpuTime, inUnitOf, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
 import { troubleWord } from "/troubles.js";
 import { LABELS, PARTS, boundInWords, gpuLabel, gpuTitle, hasTime, verdictWord, whomInWords } from "/words.js";
@@ -52,7 +52,7 @@ function causeRow(key, ns, gpu, isMain) {
     "tr",
     { className: isMain ? "main" : "" },
     label,
-    make("td", { text: duration(ns) }),
+    make("td", { text: inUnitOf(gpu.observed_ns, ns) }),
     make("td", { text: share(ns, gpu.observed_ns) }),
   );
 }
@@ -71,7 +71,7 @@ function causeTable(gpu) {
     "tr",
     {},
     make("th", { scope: "col", text: "time went to" }),
-    make("th", { scope: "col", text: "seconds" }),
+    make("th", { scope: "col", text: "time" }),
     make("th", { scope: "col", text: "of observed" }),
   );
   const closes = sum === gpu.observed_ns;
@@ -79,7 +79,7 @@ function causeTable(gpu) {
     "tr",
     { className: closes ? "sum" : "sum open" },
     make("th", { scope: "row", text: closes ? "sum = observed" : "sum, observed is another" }),
-    make("td", { text: duration(gpu.observed_ns) }),
+    make("td", { text: inUnitOf(gpu.observed_ns, gpu.observed_ns) }),
     make("td", { text: share(sum, gpu.observed_ns) }),
   );
   return make(
@@ -134,11 +134,12 @@ export function drawRuns(target, state) {
   );
 }
 
-const CAUSES = new Map([...LABELS, ["unknown", "cause unknown"], ["first_input_wait", "first batch"], ["under_filled", "under-filled"]]);
+const CAUSES = new Map([...LABELS, ["first_input_wait", "waiting for the very first batch"], ["under_filled", "under-filled"]]);
 
 function adviceItem(advice) {
   const cause = CAUSES.get(advice.cause) ?? advice.cause;
-  const lost = advice.lost_seconds > 0 ? `${duration(1e9 * advice.lost_seconds)} lost` : "";
+  const time = (advice.gpus ?? []).length > 1 ? gpuTime : duration;
+  const lost = advice.lost_seconds > 0 ? `${time(1e9 * advice.lost_seconds)} lost` : "";
   const facts = [cause, lost, boundInWords(advice)].filter((fact) => fact !== "").join(" · ");
   return make(
     "li",

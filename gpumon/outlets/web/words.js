@@ -1,24 +1,24 @@
 // From numbers to what people read. Pure functions: no page, no clock.
 
-import { NBSP, duration, share } from "/figures.js";
+import { NBSP, duration, gpuTime, share } from "/figures.js";
 import { claim, hasTrouble, isBroken, troubles } from "/troubles.js";
 
 // Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
 // of the daemon's closed set, but parts of a lane all the same.
 export const PARTS = [
   { key: "busy", label: "busy" },
-  { key: "within_step", label: "within a step" },
-  { key: "imbalance", label: "imbalance between GPUs" },
-  { key: "host_to_device", label: "copy to the GPU" },
-  { key: "callbacks", label: "callbacks" },
-  { key: "validation", label: "validation" },
-  { key: "checkpoint", label: "checkpoint" },
-  { key: "compile", label: "compile" },
-  { key: "start_up", label: "start-up" },
+  { key: "within_step", label: "within the step" },
+  { key: "imbalance", label: "waiting for a slower GPU" },
+  { key: "host_to_device", label: "copying to the GPU" },
+  { key: "callbacks", label: "in callbacks" },
+  { key: "validation", label: "during validation" },
+  { key: "checkpoint", label: "during checkpoints" },
+  { key: "compile", label: "while compiling" },
+  { key: "start_up", label: "during start-up" },
   { key: "between_epochs", label: "between epochs" },
   { key: "input_wait", label: "waiting for input" },
-  { key: "suspected", label: "suspected: untagged pauses" },
-  { key: "unknown", label: "unknown" },
+  { key: "suspected", label: "suspected starvation" },
+  { key: "unknown", label: "cause unknown" },
   { key: "pending", label: "not decided yet" },
   { key: "not_in_use", label: "not in use" },
 ];
@@ -113,10 +113,23 @@ function underFilledInWords(gpu) {
 const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
-  const names = gpus.map(gpuLabel);
-  if (names.length === 1) return gpuName(gpus[0]);
-  if (names.length > 4) return `${names.length} GPUs`;
-  return `GPUs ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+  if (gpus.length === 1) return gpuName(gpus[0]);
+  const spans = inSpans(gpus.map(gpuLabel));
+  if (spans.length > 4) return `${gpus.length} GPUs`;
+  return `GPUs ${inList(spans)}`;
+}
+
+const inList = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+
+// Neighbours as a range: "0", "1" and "4–7".
+function inSpans(labels) {
+  const runs = [];
+  for (const label of labels) {
+    const run = runs.at(-1);
+    if (run && /^\d+$/.test(label) && run.at(-1) === String(Number(label) - 1)) run.push(label);
+    else runs.push([label]);
+  }
+  return runs.flatMap((run) => (run.length > 2 ? [`${run[0]}–${run.at(-1)}`] : run));
 }
 
 const are = (gpus) => (gpus.length === 1 ? "is" : "are");
@@ -125,13 +138,16 @@ const sumOver = (gpus, key) => gpus.reduce((sum, gpu) => sum + gpu[key], 0);
 
 function ofTimeInUse(gpus, key) {
   const [part, inUse] = [sumOver(gpus, key), sumOver(gpus, "in_use_ns")];
-  return `${duration(part)} (${share(part, inUse)}) of the ${duration(inUse)} in use`;
+  return `${summed(part, gpus)} (${share(part, inUse)}) of the ${summed(inUse, gpus)} in use`;
 }
+
+// Time that is summed over GPUs is no time by the clock, and is said so.
+const summed = (ns, gpus) => (gpus.length === 1 ? duration(ns) : gpuTime(ns));
 
 // Only what tags prove is said to wait for input.
 function waitInWords(gpus) {
   const suspected = sumOver(gpus, "suspected_ns");
-  const more = suspected > 0 ? `, and ${duration(suspected)} more is suspected` : "";
+  const more = suspected > 0 ? `, and ${summed(suspected, gpus)} more is suspected` : "";
   return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
 }
 
@@ -182,7 +198,7 @@ export function mainCause(gpu) {
 }
 
 const TITLES = new Map([
-  ["input_wait", "starved"], ["first_input_wait", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
+  ["input_wait", "starved"], ["first_input_wait", "waiting for the very first batch"],
 ]);
 const WORTH_A_WORD = 0.05;
 
@@ -243,7 +259,7 @@ function sentenceOfPresent(gpus) {
     const [cause, ns] = mainCause(worst);
     const most = ns >= unknown ? "mainly" : "in part";
     const more = ns >= unknown ? "" : `; no tag explains ${duration(unknown)} more`;
-    const text = `${listed(stalled)} ${are(stalled)} held up, ${most} by ${LABELS.get(cause)} (${duration(ns)})${more}.`;
+    const text = `${listed(stalled)} ${are(stalled)} stalled, ${most} ${LABELS.get(cause)} (${duration(ns)})${more}.`;
     return { tone: "warn", text };
   }
   const partial = having("partial");
@@ -313,7 +329,7 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
   const why = cause
-    ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
+    ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
   return { why, next: NEXT[worst.verdict] ?? "" };
 }
@@ -325,8 +341,8 @@ export function boundInWords({ speedup_upper_bound: bound }) {
 
 // Whom an advice is for; empty where it does not say.
 export function whomInWords({ gpus: labels = [] }) {
-  const most = labels.length > 1 ? `${labels.slice(0, -1).join(", ")} and ${labels.at(-1)}` : labels[0];
-  return labels.length === 0 ? "" : `GPU${labels.length > 1 ? "s" : ""} ${most}`;
+  const spans = inSpans(labels);
+  return labels.length === 0 ? "" : `GPU${labels.length > 1 ? "s" : ""} ${inList(inSpans(labels))}`;
 }
 
 // What a GPU's title says after its name.

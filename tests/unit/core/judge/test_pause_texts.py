@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.report.report import Report
-from gpumon.core.wording import in_seconds
+from gpumon.core.wording import in_time
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders_cycles import waits_of_a_person
@@ -32,7 +32,7 @@ class TestPausesWithoutARhythm:
         totals = only_gpu(report).totals
 
         assert totals.suspected_ns > 0
-        irregular = in_seconds(totals.irregular_ns)
+        irregular = in_time(totals.irregular_ns)
         assert f", in {totals.gaps.count} pauses; {irregular} of it without" in why_line(report)
 
     def test_send_the_reader_to_whoever_else_could_use_the_gpu(self) -> None:
@@ -116,7 +116,7 @@ class TestPausesThatComeLikeAClock:
 
         assert "checkpoints, evaluations, or workers that start anew with each epoch" in said
 
-    def test_are_a_loaders_where_they_come_within_seconds(self) -> None:
+    def test_are_a_loaders_where_they_come_within_time(self) -> None:
         report = report_of(*[(5, 3)] * 40)
 
         assert "like a clock" not in why_line(report)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 from gpumon.core.sample import BusySample
-from gpumon.core.wording import in_seconds
+from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
@@ -98,7 +98,7 @@ class TestWhatItSays:
 
         assert len(totals.starved_intervals) == 29
         assert (
-            f"suspected starvation: {in_seconds(totals.suspected_ns)} in 29 stretches"
+            f"suspected starvation: {in_time(totals.suspected_ns)} in 29 stretches"
         ) in words_of(figure_of(*shown))
 
     @pytest.mark.parametrize(
