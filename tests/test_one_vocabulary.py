@@ -1,0 +1,40 @@
+"""One thing has one word: in the report, on the page, and in docs/glossary.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.outlets.text.headline import WORD_OF_VERDICT
+
+ROOT = Path(__file__).resolve().parents[1]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "gpumon" / "outlets" / "web" / "words.js").read_text(encoding="utf-8")
+
+CAUSES = {cause.value: word for cause, word in WORD_OF_CAUSE.items()}
+VERDICTS = {name.value: word for name, word in WORD_OF_VERDICT.items()}
+
+
+def glossary_rows(title: str) -> dict[str, str]:
+    """The words of one table, by what scripts call them."""
+    part = GLOSSARY.split(f"## {title}")[1].split("\n## ")[0]
+    return {name: word for word, name in re.findall(r"^\| ([^|]+) \| `(\w+)` \|", part, re.M)}
+
+
+class TestAWord:
+    def test_of_a_cause_is_one_in_report_and_glossary(self) -> None:
+        assert glossary_rows("Causes of idle time") == CAUSES
+
+    def test_of_a_cause_is_the_same_on_the_page(self) -> None:
+        said = dict(re.findall(r'\{ key: "(\w+)", label: "([^"]+)" \}', PAGE))
+
+        assert {name: said[name] for name in CAUSES} == CAUSES
+
+    def test_of_a_verdict_is_one_in_report_and_glossary(self) -> None:
+        assert glossary_rows("Verdicts on a GPU") == VERDICTS
+
+    def test_of_a_verdict_is_the_same_on_the_page(self) -> None:
+        table = PAGE.split("const VERDICTS = {")[1].split("}")[0]
+
+        assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == VERDICTS
