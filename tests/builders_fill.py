@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpumon.core.board.fill import GpuFill, Mean
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.report import GpuReport
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuDetails, GpuSample
+from tests.builders_report import gpu
 from tests.builders_time import s
 
 BEGAN_S = 1_000.0
@@ -47,6 +51,11 @@ def power_fill(watts: float, *, seconds: float = 120.0, held: float = 0.0) -> Gp
         power_mw_ns=round(1000 * watts) * s(known_s),
         power_limit_mw_ns=700_000 * s(known_s),
     )
+
+
+def filled(fill: GpuFill | None, *, index: int = 0) -> GpuReport:
+    """A healthy GPU, 97 % busy."""
+    return replace(gpu(97, {IdleCause.WITHIN_STEP: 3}, index=index), fill=fill)
 
 
 def seconds_of(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.judge.advice import advise
@@ -57,6 +58,23 @@ def gpu(
     return GpuReport(
         index=index, uuid=f"GPU-{index}", name="NVIDIA A40", totals=totals, verdict=judge(totals)
     )
+
+
+def with_totals(one: GpuReport, **changes: Any) -> GpuReport:
+    """The GPU with these totals changed, and judged by them."""
+    totals = one.totals._replace(**changes)
+    return replace(one, totals=totals, verdict=judge(totals))
+
+
+MIG_PARENT = replace(gpu(0.0), uuid="GPU-a", mig_enabled=True)
+"""A GPU that is cut by MIG, and was before it worked."""
+
+
+def mig_part(number: int, busy_s: float = 0.0, suspected_s: float = 0.0) -> GpuReport:
+    """An instance of it; of no time, it does not tell how busy it is."""
+    idle = {IdleCause.UNKNOWN: suspected_s} if suspected_s else {}
+    one = gpu(busy_s, idle, pauses=9 if suspected_s else 0, suspected_s=suspected_s)
+    return replace(one, uuid=f"MIG-{number}", parent_uuid="GPU-a", mig_index=number)
 
 
 def run(steps: int = 500, wall_s: float = 60.0, **loader: str | int | bool | None) -> RunReport:

@@ -1,0 +1,46 @@
+"""``gpumon`` in this very process: how it ends, and what it says on which stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpumon.cli.main import main
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it had said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """What it said for scripts."""
+        return json.loads(self.out)
+
+    @property
+    def is_refused_in_a_sentence(self) -> bool:
+        """Whether it failed, and one printable line of ours says why."""
+        sentence, line_break, rest = self.err.partition("\n")
+        is_ours = sentence.startswith("gpumon: ") and sentence.isprintable()
+        return self.code != 0 and is_ours and line_break == "\n" and not rest
+
+
+class CommandLine:
+    """Types commands; nothing of what was said before is in what a command is said to say."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str | Path) -> Ended:
+        self._capsys.readouterr()
+        try:
+            code: Any = main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code
+        return Ended(code, *self._capsys.readouterr())

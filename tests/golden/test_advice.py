@@ -1,0 +1,232 @@
+"""The golden words of advice: each chapter is a small world, and all that is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpumon.core.judge.advice import advise
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.report.report import GpuReport, RunReport
+from gpumon.outlets.text.style import wrapped
+from tests.builders_fill import filled, gpm_fill, mean, power_fill
+from tests.builders_report import gpu, rank_of, run, shared_run, with_totals
+from tests.builders_time import s
+from tests.golden_files import Chapters, golden_story
+
+WAIT, UNKNOWN, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.NOT_IN_USE
+SAVE, TUNE = IdleCause.CHECKPOINT, IdleCause.IMBALANCE
+LATE = gpu(40, {WAIT: 20})
+UNTAGGED = gpu(20, {UNKNOWN: 40})
+
+
+def told(gpus: GpuReport | Sequence[GpuReport], *runs: RunReport) -> str:
+    """Each advice: on what, for whom, the most it gains, what it rests on, what to do."""
+    gpus = [gpus] if isinstance(gpus, GpuReport) else gpus
+    lines = []
+    for advice in advise(gpus, runs):
+        bound = advice.speedup_upper_bound
+        gain = "no speed-up promised" if bound is None else f"at most {bound:.2f} times as fast"
+        lines += [
+            f"{advice.cause}, GPU {', '.join(advice.gpus) or '-'}: {gain}",
+            *wrapped(advice.evidence, first="  because "),
+            *wrapped(advice.text, first="  do      "),
+        ]
+    return "\n".join(lines) or "nothing"
+
+
+def in_phases(**seconds: float) -> dict[TrainingPhase, int]:
+    return {TrainingPhase(name): s(amount) for name, amount in seconds.items()}
+
+
+@golden_story
+def test_advice_on_input() -> Chapters:
+    def reasons(**seconds: float) -> GpuReport:
+        by_reason = {reason: s(amount) for reason, amount in seconds.items()}
+        return with_totals(LATE, input_wait_by_reason_ns=by_reason)
+
+    def validates(late_s: float) -> GpuReport:
+        return with_totals(gpu(50, {WAIT: 50}), validation_input_wait_ns=s(late_s))
+
+    ranks = [replace(run(workers=1, prefetch=0), run=f"train-r{rank}") for rank in range(3)]
+    threads = run(workers=4, use_multiprocessing=False)
+    slow_reasons = (
+        "cpu_bound", "gil_bound", "disk_bound", "network_bound", "memory_pressure", "latency_bound",
+    )  # fmt: skip
+    return {
+        "nothing is known of the loader": told(LATE),
+        "two GPUs wait": told([LATE, gpu(50, {WAIT: 10}, index=1)]),
+        "a part of the wait was hidden": told(gpu(40, {WAIT: 20}, hidden_s=12)),
+        "next to nothing of it was hidden": told(gpu(40, {WAIT: 20}, hidden_s=0.05)),
+        **{f"most of it is {reason}": told(reasons(**{reason: 15})) for reason in slow_reasons},
+        "no reason explains half of it": told(reasons(cpu_bound=8, disk_bound=8)),
+        "the loader has one worker": told(LATE, run(workers=1)),
+        "its workers are threads": told(LATE, threads),
+        "it prefetches nothing": told(LATE, run(prefetch=0)),
+        "it is the loader of another GPU": told(LATE, replace(run(workers=1), gpu_uuids=("7",))),
+        "three ranks share two faults": told(LATE, *ranks),
+        "one run has one fault, two have another": told(
+            LATE, replace(ranks[0], loader={"workers": 1}), *(replace(threads, run=x) for x in "bc")
+        ),
+        "mostly the validation data are late": told(validates(40), run(workers=0)),
+        "the validation data are late, too": told(validates(10), run(workers=0)),
+        "the first batch was late": told(
+            with_totals(gpu(60, {WAIT: 50}), first_input_wait_ns=s(20))
+        ),
+        "the GPU pauses for the greatest of its losses": told(
+            gpu(40, {WAIT: 12, UNKNOWN: 8, SAVE: 10}, pauses=10)
+        ),
+        "the GPU pauses for something else": told(gpu(40, {WAIT: 3, SAVE: 20}, pauses=4)),
+        "two GPUs pause for two reasons": told(
+            [gpu(40, {WAIT: 20}, pauses=10), gpu(40, {UNKNOWN: 9}, index=1, pauses=5)]
+        ),
+    }
+
+
+@golden_story
+def test_advice_on_what_tags_prove() -> Chapters:
+    def in_step(framework: str) -> str:
+        return told(gpu(40, {IdleCause.WITHIN_STEP: 20}), replace(run(), framework=framework))
+
+    def in_callbacks(tagged_s: float, *more: RunReport, **spent_s: float) -> str:
+        phases = {**run().phase_ns, TrainingPhase.CALLBACKS: s(tagged_s)}
+        spent = {name: s(amount) for name, amount in spent_s.items()}
+        one = replace(run(), phase_ns=phases, callback_ns=spent)
+        return told(gpu(40, {IdleCause.CALLBACKS: 20}), one, *more)
+
+    def between_epochs(**loader: Any) -> str:
+        return told(gpu(50, {IdleCause.BETWEEN_EPOCHS: 50}), run(**loader))
+
+    def at_start(compiled_s: float, **later_s: float) -> str:
+        idle = {IdleCause(cause): amount for cause, amount in later_s.items()}
+        one = gpu(40, {IdleCause.START_UP: 20, WAIT: 19, **idle})
+        return told(one, replace(run(), phase_ns=in_phases(compile=compiled_s)))
+
+    saver = replace(run(), run="saver", phase_ns=in_phases(checkpoint=8))
+    saver = replace(saver, callback_ns={"Saves": s(8)})
+    told_elsewhere = (NOT_IN_USE, UNKNOWN, WAIT, IdleCause.START_UP)
+    causes = [cause for cause in CAUSES if cause not in told_elsewhere]
+    return {
+        **{f"idle for {cause.value}": told(gpu(40, {cause: 20})) for cause in causes},
+        **{
+            f"within a step of {framework}": in_step(framework)
+            for framework in ("keras/tensorflow", "keras/jax", "keras/torch", "loop")
+        },
+        "within a step of a batch that is split over GPUs": told(
+            gpu(40, {IdleCause.WITHIN_STEP: 20}), shared_run([0.6, 0.6], [0.5, 0.5])
+        ),
+        "in callbacks of which three are known": in_callbacks(
+            20, TensorBoard=15, Upload=4, History=0.1
+        ),
+        "in callbacks that took next to nothing": in_callbacks(0.1, History=0.1),
+        "in callbacks beside one that saves": in_callbacks(10, saver, SlowLog=9),
+        "between epochs, where the data set does something": between_epochs(
+            kind="PyDataset", workers=2, epoch_hooks="on_epoch_end"
+        ),
+        "between epochs, where workers start anew": between_epochs(
+            workers=2, persistent_workers=False
+        ),
+        "between epochs, where they stay": between_epochs(workers=2, persistent_workers=True),
+        "between epochs, where there are none": between_epochs(workers=0, persistent_workers=False),
+        "between epochs of arrays": between_epochs(kind="arrays"),
+        "at a start that was compiling for half of it": at_start(10),
+        "at a start that was compiling for less": at_start(6),
+        "at a start before most of the compiling": at_start(16, compile=12),
+    }
+
+
+@golden_story
+def test_advice_without_tags() -> Chapters:
+    def bursty(seconds: float, pauses: int, **more: Any) -> GpuReport:
+        return gpu(40, {UNKNOWN: seconds}, suspected_s=seconds, pauses=pauses, **more)
+
+    def in_loop(**seconds: float) -> str:
+        return told(UNTAGGED, replace(run(), framework="loop", phase_ns=in_phases(**seconds)))
+
+    letting_go = replace(run(), phase_ns=in_phases(train_step=20, other=40))
+    half = replace(run(wall_s=40), phase_ns=in_phases(train_step=5, other=35))
+    elsewhere = replace(run(wall_s=50), run="elsewhere", gpu_uuids=())
+    restless = with_totals(
+        gpu(40, {UNKNOWN: 20}, suspected_s=5, pauses=99), irregular_ns=s(15)
+    )  # fmt: skip
+    few = gpu(10, {UNKNOWN: 30}, suspected_s=30, pauses=4)
+    unused = [gpu(0, {NOT_IN_USE: 600}, index=at) for at in range(2)]
+    hardly = [gpu(at, {NOT_IN_USE: 600}, index=at) for at in (4, 2)]
+    return {
+        "many short pauses": told(bursty(20, 10)),
+        "pauses too few to promise anything": told(bursty(20, 7)),
+        "pauses too long to promise anything": told(bursty(310, 10)),
+        "few pauses on one GPU, long ones on another": told(
+            [few, gpu(10, {UNKNOWN: 600}, suspected_s=600, pauses=6, index=1)]
+        ),
+        "pauses mostly without a rhythm": told(restless),
+        "a level": told(UNTAGGED),
+        "a run whose phases do not cover it": told(UNTAGGED, run()),
+        "a loop without tags": in_loop(other=40),
+        "a loop that tags its waits": in_loop(other=40, input_wait=5),
+        "a loop that tags its steps": in_loop(other=40, train_step=5),
+        "a loop that tags both": in_loop(other=40, input_wait=5, train_step=5),
+        "a trainer that lets go of its loader": told(UNTAGGED, letting_go),
+        "a loop that does": told(UNTAGGED, replace(letting_go, framework="loop")),
+        "mostly before the run": told(gpu(60, {UNKNOWN: 60}), run(wall_s=10)),
+        "mostly before it, beside a run on no GPU": told(
+            gpu(30, {UNKNOWN: 30}), run(wall_s=10), elsewhere
+        ),
+        "mostly within the run, untagged": told(gpu(40, {UNKNOWN: 60}), half),
+        "a run on no GPU": told(UNTAGGED, replace(run(), gpu_uuids=())),
+        "no work": told(unused[0]),
+        "hardly any work": told(hardly[0]),
+        "hardly any work on two GPUs": told(hardly),
+        "hardly any work, and the training is over": told(
+            replace(hardly[0], index=0, uuid="GPU-0"), replace(run(), alive=False)
+        ),
+        "watched for a moment": told(gpu(0, {NOT_IN_USE: 3})),
+        "no work on one GPU beside another that waits": told([LATE, unused[1]]),
+    }
+
+
+@golden_story
+def test_advice_on_unequal_gpus() -> Chapters:
+    pair = (gpu(40, {TUNE: 20}), gpu(60, index=1))
+    later = tuple(replace(one, index=at, uuid=f"GPU-{at}") for at, one in enumerate(pair, start=2))
+    even = shared_run([2 / 3, 1.0], shares=[0.5, 0.5])
+    level = shared_run([0.995, 1.0], shares=[0.6, 0.4])
+
+    def ranks(first: int, **more: Any) -> list[RunReport]:
+        return [rank_of(first + at, busy, **more) for at, busy in enumerate((2 / 3, 1.0))]
+
+    return {
+        "shares are told": told(pair, even),
+        "shares have changed": told(pair, replace(even, ratio_changes=2)),
+        "shares are level by now": told(pair, replace(level, ratio_changes=1)),
+        "shares are known to be even": told(pair, shared_run([2 / 3, 1.0])),
+        "shares are not known": told(pair, shared_run([2 / 3, 1.0], framework="loop")),
+        "each GPU has a rank": told(pair, *ranks(0, framework="lightning")),
+        "ranks tell their shares": told(pair, *ranks(0, share=0.5)),
+        "other ranks are on another machine": told(later, *ranks(2, framework="lightning")),
+        "nobody knows how busy they were in steps": told(pair),
+        "one does nothing": told(pair, shared_run([0.0, 1.0], shares=[0.5, 0.5])),
+    }
+
+
+@golden_story
+def test_advice_on_full_gpus() -> Chapters:
+    def trained_with(framework: str) -> str:
+        return told(filled(gpm_fill(0.24)), replace(run(), framework=framework))
+
+    return {
+        "a quarter of the multiprocessors work": told(filled(gpm_fill(0.24))),
+        "just less than half of them do": told(filled(gpm_fill(0.498))),
+        "power suggests that little works": told(filled(power_fill(180.0))),
+        "the tensor cores work": told(
+            filled(gpm_fill(0.24)._replace(tensor_active=mean(0.2, 120.0)))
+        ),
+        "two GPUs, of which one is emptier": told(
+            [filled(gpm_fill(0.4)), filled(gpm_fill(0.2), index=1)]
+        ),
+        **{
+            f"a quarter of them work, in {framework}": trained_with(framework)
+            for framework in ("keras/tensorflow", "keras/jax", "lightning", "huggingface", "loop")
+        },
+    }
