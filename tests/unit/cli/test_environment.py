@@ -1,4 +1,7 @@
-"""Specification of options that are variables: the same values, the same sentences."""
+"""Specification of options that are variables: the same values, the same sentences.
+
+The sentences are in ``tests/golden``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.environment import OTHER_VARIABLES, CommandParser, misspelt_variables, variable_of
-from gpumon.cli.main import build_parser, main
+from gpumon.cli.main import build_parser
 from gpumon.errors import UsageError
+from tests.command_line import Shell
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
@@ -49,16 +53,14 @@ class TestAVariable:
         assert args.token.is_shown("Bearer 0123456789abcdef")
 
     def test_leaves_complaints_about_the_command_line_as_they_are(
-        self, capsys: pytest.CaptureFixture[str]
+        self, gpumon: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        parser = serve_parser()
-        parser.words_of({"GPUMON_PERIOD": "0.5"}, [])
+        monkeypatch.setenv("GPUMON_PERIOD", "0.5")
 
-        with pytest.raises(SystemExit) as ended:
-            parser.parse_args(["--period", "soon"])
+        ended = gpumon("serve", "--period", "soon")
 
-        assert ended.value.code == 2
-        assert "error: argument --period" in capsys.readouterr().err
+        assert ended.code == 2
+        assert "error: argument --period" in ended.err
 
     def test_that_is_empty_or_not_there_says_nothing(self) -> None:
         nothing = {variable_of(option): " " for option in serve_parser().options}
@@ -85,50 +87,17 @@ class TestAVariable:
     def test_of_a_switch_is_a_yes_or_a_no(self, text: str, meant: bool) -> None:
         assert parsed([], GPUMON_WAIT_FOR_SOURCE=text).wait_for_source is meant
 
-    @pytest.mark.parametrize(
-        ("variable", "text"),
-        [
-            ("GPUMON_PERIOD", "lunch"),
-            ("GPUMON_PERIOD", "-1"),
-            ("GPUMON_LISTEN", "nowhere"),
-            ("GPUMON_LISTEN", "127.0.0.1:1,--source"),
-            ("GPUMON_LISTEN", "127.0.0.1:1 --period 5"),
-            ("GPUMON_SOURCE", "lunch"),
-            ("GPUMON_SOURCE", "--period=1"),
-            ("GPUMON_WAIT_FOR_SOURCE", "maybe"),
-            ("GPUMON_NVML_OFF", "lunch"),
-            ("GPUMON_NVML_ON", ","),
-            ("GPUMON_WEB_TOKEN_FILE", "/nowhere"),
-        ],
-    )
-    def test_with_a_wrong_value_is_one_sentence_that_names_it(
-        self,
-        variable: str,
-        text: str,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        monkeypatch.setenv(variable, text)
-
-        assert main(["serve"]) == 2
-
-        said = capsys.readouterr().err
-        assert said.startswith(f"gpumon: {variable}: ")
-        assert said.count("\n") == 1
-
 
 class TestEachOption:
     @pytest.mark.parametrize("option", serve_parser().options, ids=variable_of)
     def test_has_a_variable_that_means_nothing_else(self, option: argparse.Action) -> None:
         assert variable_of(option) not in OTHER_VARIABLES
 
-    def test_names_it_in_the_help(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit):
-            main(["serve", "--help"])
+    def test_names_it_in_the_help(self, gpumon: Shell) -> None:
+        said = " ".join(gpumon("serve", "--help").out.split())
 
-        said = capsys.readouterr().out
         for option in serve_parser().options:
-            assert f"[{variable_of(option)}]" in " ".join(said.split())
+            assert f"[{variable_of(option)}]" in said
         assert "SUPPRESS" not in said
 
     def test_is_in_the_page_with_its_variable_and_default(self) -> None:
@@ -160,7 +129,7 @@ class TestAMisspeltVariable:
     def test_is_told_with_the_one_that_was_meant(self, name: str, meant: str) -> None:
         (said,) = misspelt_variables(serve_parser(), {name: "x"})
 
-        assert said == f"{name} is no variable of gpumon and is not read: is {meant} meant?"
+        assert re.findall(r"GPUMON_\w+", said) == [name, meant]
 
     @pytest.mark.parametrize(
         "name",
@@ -171,10 +140,9 @@ class TestAMisspeltVariable:
         assert [*misspelt_variables(serve_parser(), {name: "x"})] == []
 
 
-class TestOtherCommands:
-    def test_have_no_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("GPUMON_SOURCE", "lunch")
+def test_other_commands_have_no_variables(monkeypatch: pytest.MonkeyPatch, gpumon: Shell) -> None:
+    monkeypatch.setenv("GPUMON_SOURCE", "lunch")
 
-        with pytest.raises(UsageError):
-            serve_parser().words_of({"GPUMON_SOURCE": "lunch"}, [])
-        assert main(["doctor", "--source", "simulated:healthy", "--json"]) == 0
+    with pytest.raises(UsageError):
+        serve_parser().words_of({"GPUMON_SOURCE": "lunch"}, [])
+    assert gpumon("doctor", "--source", "simulated:healthy", "--json").code == 0

@@ -21,38 +21,33 @@ except SystemExit:
 print(json.dumps([*sys.modules]), file=sys.stderr)
 """
 HEAVY = {"rich", "prometheus_client", "pynvml", "psutil", "ssl", "email", "multiprocessing"}
+FLOORS = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets")
+NEITHER_PIPELINE_NOR_LOGS = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.sources.logs")
 
 
-def loaded_by(folder: Path, *words: str) -> set[str]:
-    """The modules that a fresh interpreter has after that command."""
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [
+        ("--help", FLOORS),
+        ("--version", FLOORS),
+        ("nonsense", FLOORS),
+        ("", FLOORS),
+        ("report --help", NEITHER_PIPELINE_NOR_LOGS),
+        ("report --json", NEITHER_PIPELINE_NOR_LOGS),
+    ],
+)
+def test_neither_screen_nor_driver_nor_web_are_loaded_by(
+    words: str, left_out: tuple[str, ...], tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(folder)},
+        [sys.executable, "-c", PROGRAM, *words.split()],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    return set(json.loads(done.stderr.splitlines()[-1]))
 
-
-class TestTheList:
-    @pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"], []])
-    def test_is_shown_without_importing_a_command(self, tmp_path: Path, words: list[str]) -> None:
-        loaded = loaded_by(tmp_path, *words)
-
-        assert loaded & HEAVY == set()
-        floors = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets")
-        assert [name for name in loaded if name.startswith(floors)] == []
-
-
-class TestAReport:
-    @pytest.mark.parametrize("words", [["--help"], ["--json"]])
-    def test_needs_neither_screen_nor_driver_nor_web_nor_pipeline(
-        self, tmp_path: Path, words: list[str]
-    ) -> None:
-        loaded = loaded_by(tmp_path, "report", *words)
-
-        assert loaded & HEAVY == set()
-        elsewhere = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.sources.logs")
-        assert [name for name in loaded if name.startswith(elsewhere)] == []
+    loaded = set(json.loads(done.stderr.splitlines()[-1]))
+    assert loaded & HEAVY == set()
+    assert [name for name in loaded if name.startswith(left_out)] == []

@@ -6,7 +6,6 @@ import gzip
 import io
 import random
 import re
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -24,42 +23,32 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Iterator[LogText]:
-    path = tmp_path / "gpu[bold].csv"
-    path.write_text("1\n" * 1000)
-    with LogText(str(path)) as opened:
-        yield opened
-
-
 class Pipe(io.BytesIO):
     def seekable(self) -> bool:
         return False
 
 
-def shown_on(stream: io.StringIO, text: LogText) -> str:
-    with ReadingProgress(text, stream) as progress:
+@pytest.fixture(autouse=True)
+def each_look_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
+
+
+def shown_on(stream: io.StringIO, folder: Path) -> str:
+    path = folder / "gpu[bold].csv"
+    path.write_text("1\n" * 1000)
+    with LogText(str(path)) as text, ReadingProgress(text, stream) as progress:
         assert sum(progress.watched(ITEMS)) == sum(ITEMS)
     return stream.getvalue()
 
 
 class TestABar:
-    def test_is_shown_after_a_second(self, text: LogText, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
+    def test_tells_of_what_and_how_long_it_will_take(self, tmp_path: Path) -> None:
+        shown = shown_on(Terminal(), tmp_path)
 
-        assert "gpu[bold].csv" in shown_on(Terminal(), text)
+        assert "gpu[bold].csv" in shown
+        assert re.search(r"\d+ %.*(\d:\d\d:\d\d|-:--:--)", shown)
 
-    def test_tells_how_long_it_will_take(
-        self, text: LogText, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
-
-        assert re.search(r"\d+ %.*(\d:\d\d:\d\d|-:--:--)", shown_on(Terminal(), text))
-
-    def test_moves_by_the_packed_size_of_a_packed_log(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
+    def test_moves_by_the_packed_size_of_a_packed_log(self, tmp_path: Path) -> None:
         path = tmp_path / "gpu.csv.gz"
         noise = random.Random(1)
         path.write_bytes(
@@ -74,25 +63,20 @@ class TestABar:
         assert percents[-1] >= 90
         assert max(percents) <= 100
 
-    def test_counts_rows_where_nobody_knows_how_many_come(
-        self, monkeypatch: pytest.MonkeyPatch
+    def test_counts_rows_where_nobody_knows_how_many_come(self) -> None:
+        stream = Terminal()
+        with LogText("-", Pipe(b"1\n" * 1000)) as piped, ReadingProgress(piped, stream) as bar:
+            assert len([*bar.watched(ITEMS)]) == len(ITEMS)
+
+        assert re.search(r"reading standard input.* [\d,]+ rows", stream.getvalue())
+        assert "%" not in stream.getvalue()
+
+    def test_is_not_shown_within_the_first_second(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
-
-        with LogText("-", Pipe(b"1\n" * 1000)) as piped:
-            shown = shown_on(Terminal(), piped)
-
-        assert re.search(r"reading standard input.* [\d,]+ rows", shown)
-        assert "%" not in shown
-
-    def test_is_not_shown_before(self, text: LogText, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading_progress, "monotonic", lambda: 7.0)
 
-        assert shown_on(Terminal(), text) == ""
+        assert shown_on(Terminal(), tmp_path) == ""
 
-    def test_is_not_shown_where_nobody_looks(
-        self, text: LogText, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
-
-        assert shown_on(io.StringIO(), text) == ""
+    def test_is_not_shown_where_nobody_looks(self, tmp_path: Path) -> None:
+        assert shown_on(io.StringIO(), tmp_path) == ""

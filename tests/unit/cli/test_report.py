@@ -1,338 +1,228 @@
-"""Specification of `gpumon report`: from the daemon, of saved files, and as a gate for CI."""
+"""Specification of `gpumon report`: from the daemon, of saved files, and as a gate for CI.
+
+What it refuses, and what it says where a limit is passed, is in ``tests/golden``.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon.cli import report as report_module
-from gpumon.cli.main import main
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
+from gpumon.outlets.text.report_text import render_report
 from tests.builders_report import gpu, report, run, saved
+from tests.command_line import Shell
+from tests.unit.outlets.report_lines import PLAIN
 
-WAIT = IdleCause.INPUT_WAIT
-SLOW = report(gpu(30, {WAIT: 30}), runs=(run(steps=500, wall_s=60),))
-GATES = ["--fail-if-starved-above", "--fail-if-lost-above"]
-FAST = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=32),))
+WAIT, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.NOT_IN_USE
+SLOW = report(gpu(30, {WAIT: 30}), runs=(run(wall_s=60),))
+FAST = report(gpu(30, {WAIT: 1}), runs=(run(wall_s=32),))
+SUSPECTED = report(gpu(30, {IdleCause.UNKNOWN: 30}, suspected_s=20, pauses=9))
+UNEVEN = report(gpu(55, {IdleCause.IMBALANCE: 45}))
+UNUSED = report(gpu(0, {NOT_IN_USE: 600}), gpu(1, {WAIT: 2}, index=1))
+ONE_WORKS, ONE_WAITS = (
+    report(gpu(0, {NOT_IN_USE: 100}), gpu(busy_s, {WAIT: 100 - busy_s}, index=1))
+    for busy_s in (98, 50)
+)
+STARVED, LOST = "--fail-if-starved-above", "--fail-if-lost-above"
+Odd = Callable[[dict[str, Any]], Path]
 
 
 @pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A daemon that reports SLOW. How one is asked is specified in test_daemon.py."""
+def slow(tmp_path: Path) -> str:
+    return saved(tmp_path, "slow.json", SLOW)
 
-    def answer(state: dict[str, object], since_s: float | None, run: str | None) -> Report:
-        assert state == {"address": "x:1"}
-        if run is not None:
-            return replace(SLOW, notes=(f"of {run} alone",))
-        return SLOW if since_s is None else replace(SLOW, notes=(f"the last {since_s:g} s",))
 
-    monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
-    monkeypatch.setattr(report_module, "fetch_report", answer)
-    return tmp_path
+@pytest.fixture
+def fast(tmp_path: Path) -> str:
+    return saved(tmp_path, "fast.json", FAST)
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Odd:
+    """A file with a report that somebody else has changed."""
+
+    def write(document: dict[str, Any]) -> Path:
+        path = tmp_path / "odd.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
 
 
 class TestTheDaemonsReport:
-    def test_is_shown_as_text(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["report"]) == 0
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, str | None]]:
+        """What a daemon that reports SLOW was asked. How, is specified in test_daemon.py."""
+        asked = []
 
-        assert capsys.readouterr().out.startswith("Verdict: Starved (high loss): GPU 0")
+        def answer(state: object, since_s: float | None, run: str | None) -> Report:
+            asked.append((since_s, run))
+            return SLOW
 
-    def test_is_shown_as_json(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["report", "--json"]) == 0
+        monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
+        monkeypatch.setattr(report_module, "fetch_report", answer)
+        return asked
 
-        assert json.loads(capsys.readouterr().out) == encode_report(SLOW)
-
-    @pytest.mark.parametrize(
-        ("words", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800)]
-    )
-    def test_may_be_that_of_the_last_while(
-        self, daemon: Path, capsys: pytest.CaptureFixture[str], words: str, seconds: int
-    ) -> None:
-        assert main(["report", "--since", words]) == 0
-
-        assert f"the last {seconds:g} s" in capsys.readouterr().out
-
-    def test_may_be_that_of_one_run(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["report", "--run", "train"]) == 0
-
-        assert "of train alone" in capsys.readouterr().out
+    @pytest.mark.usefixtures("asked")
+    def test_is_shown_as_text_and_as_json(self, gpumon: Shell) -> None:
+        assert gpumon("report") == (0, render_report(SLOW, PLAIN), "")
+        assert gpumon("report", "--json").document == encode_report(SLOW)
 
     @pytest.mark.parametrize(
-        "more", [["--since", "1h"], ["--compare", "a.json", "b.json"]], ids=["since", "compare"]
+        ("words", "since_s", "run"),
+        [
+            ("", None, None),
+            ("--since 90", 90, None),
+            ("--since 90s", 90, None),
+            ("--since 15m", 900, None),
+            ("--since 1h", 3600, None),
+            ("--since 2d", 172_800, None),
+            ("--run train", None, "train"),
+        ],
     )
-    def test_of_one_run_is_of_all_of_it(
-        self, daemon: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+    def test_may_be_that_of_the_last_while_or_of_one_run(
+        self, asked: list[object], gpumon: Shell, words: str, since_s: float, run: str
     ) -> None:
-        assert main(["report", "--run", "train", *more]) == 2
+        assert gpumon("report", *words.split()).code == 0
+        assert asked == [(since_s, run)]
 
-        assert "--run" in capsys.readouterr().err
 
-    def test_needs_a_daemon(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-
-        assert main(["report"]) == 4
-
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert (
-            f"looked for state.json in {tmp_path}, which $GPUMON_RUNTIME_DIR names" in printed.err
-        )
-        assert "start one with `gpumon serve`" in printed.err
-        assert len(printed.err.splitlines()) == 1
+class TestASavedReport:
+    def test_is_shown_as_it_was(self, slow: str, gpumon: Shell) -> None:
+        assert gpumon("report", slow) == (0, render_report(SLOW, PLAIN), "")
+        assert gpumon("report", slow, "--json").document == encode_report(SLOW)
 
 
 class TestTheGate:
-    @pytest.mark.parametrize(("limit", "code"), [("5", 1), ("49.9%", 1), ("50", 0), ("100", 0)])
-    def test_is_shut_above_the_limit(self, daemon: Path, limit: str, code: int) -> None:
-        assert main(["report", "--fail-if-starved-above", limit]) == code
-
-    def test_says_which_gpu_and_how_much(
-        self, daemon: Path, capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(
+        ("one", "limits", "code"),
+        [
+            (SLOW, f"{STARVED} 5", 1),
+            (SLOW, f"{STARVED} 49.9%", 1),
+            (SLOW, f"{STARVED} 50", 0),
+            (SLOW, f"{STARVED} 100", 0),
+            (SUSPECTED, f"{STARVED} 30", 1),
+            (UNEVEN, f"{STARVED} 5", 0),
+            (UNEVEN, f"{LOST} 40", 1),
+            (UNEVEN, f"{LOST} 44.9%", 1),
+            (UNEVEN, f"{LOST} 45", 0),
+            (UNEVEN, f"{LOST} 46", 0),
+            (UNEVEN, f"{LOST} 46 {STARVED} 5", 0),
+            (UNEVEN, f"{LOST} 40 {STARVED} 5", 1),
+            (UNUSED, f"{STARVED} 5", 5),
+            (UNUSED, f"{LOST} 5", 5),
+            (UNUSED, "", 0),
+            (ONE_WORKS, f"{STARVED} 5", 0),
+            (ONE_WAITS, f"{STARVED} 5", 1),
+            (report(), f"{LOST} 5", 5),
+            (report(), "", 0),
+        ],
+    )
+    def test_is_shut_above_a_limit_and_the_report_is_printed_all_the_same(
+        self, tmp_path: Path, gpumon: Shell, one: Report, limits: str, code: int
     ) -> None:
-        main(["report", "--json", "--fail-if-starved-above", "5"])
+        ended = gpumon("report", "--json", saved(tmp_path, "a.json", one), *limits.split())
 
-        printed = capsys.readouterr()
-        assert json.loads(printed.out)["schema"] == "gpumon.report/1"
-        assert "more than 5 % of the time in use: GPU 0 (50 %)" in printed.err
+        assert (ended.code, ended.document) == (code, encode_report(one))
 
-    def test_counts_suspicion_too(self, daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        suspected = report(gpu(30, {IdleCause.UNKNOWN: 30}, suspected_s=20, pauses=9))
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: suspected)
+    def test_takes_a_blank_before_the_sign(self, slow: str, gpumon: Shell) -> None:
+        assert gpumon("report", slow, LOST, "50 %").code == 0
 
-        assert main(["report", "--fail-if-starved-above", "30"]) == 1
-
-    @pytest.mark.parametrize("option", GATES)
-    @pytest.mark.parametrize("limit", ["-1", "101", "nan", "inf", "-inf", "1e308", "much", "", "%"])
-    def test_refuses_a_limit_that_is_no_percentage(
-        self, option: str, limit: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        with pytest.raises(SystemExit) as raised:
-            main(["report", f"{option}={limit}"])
-
-        assert raised.value.code == 2
-        assert f"error: argument {option}: " in capsys.readouterr().err
-
-    @pytest.mark.parametrize(("limit", "code"), [("40", 1), ("44.9%", 1), ("45 %", 0), ("46", 0)])
-    def test_is_shut_above_a_limit_of_all_that_is_lost(
-        self, monkeypatch: pytest.MonkeyPatch, daemon: Path, limit: str, code: int
-    ) -> None:
-        uneven = report(gpu(55, {IdleCause.IMBALANCE: 45}))
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: uneven)
-
-        assert main(["report", "--fail-if-lost-above", limit]) == code
-        assert main(["report", "--fail-if-starved-above", "5"]) == 0
-
-    def test_is_shut_by_either_limit(
-        self, daemon: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        saving = report(gpu(72, {IdleCause.CHECKPOINT: 28}), gpu(98, {WAIT: 2}, index=1))
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: saving)
-
-        assert main(["report", "--fail-if-starved-above", "5", "--fail-if-lost-above", "20"]) == 1
-
-        assert capsys.readouterr().err == (
-            "gpumon: more than 20 % of the time in use is lost: "
-            "GPU 0 (28 %, mainly during checkpoints)\n"
-        )
-
-
-class TestAGateWithNothingToJudge:
-    @pytest.mark.parametrize("option", GATES)
-    def test_ends_with_a_code_of_its_own_and_prints_the_report_all_the_same(
-        self,
-        daemon: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        option: str,
-    ) -> None:
-        unused = report(gpu(0, {IdleCause.NOT_IN_USE: 600}), gpu(1, {WAIT: 2}, index=1))
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: unused)
-
-        assert main(["report", "--json", option, "5"]) == 5
-
-        printed = capsys.readouterr()
-        assert json.loads(printed.out) == encode_report(unused)
-        assert printed.err == (
-            "gpumon: nothing to judge: GPU 0 was not in use, "
-            "GPU 1 was in use for 3.0 s, less than 10 s\n"
-        )
-
-    def test_is_open_where_no_limit_was_given(
-        self, daemon: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: report())
-
-        assert main(["report"]) == 0
-
-    @pytest.mark.parametrize(("busy_s", "code"), [(98, 0), (50, 1)])
-    def test_is_none_where_one_gpu_of_several_could_be_judged(
-        self,
-        daemon: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        busy_s: int,
-        code: int,
-    ) -> None:
-        one = report(
-            gpu(0, {IdleCause.NOT_IN_USE: 100}), gpu(busy_s, {WAIT: 2 + 98 - busy_s}, index=1)
-        )
-        monkeypatch.setattr(report_module, "fetch_report", lambda *_: one)
-
-        assert main(["report", "--fail-if-starved-above", "5"]) == code
-
-        assert "gpumon: note: not judged: GPU 0 was not in use\n" in capsys.readouterr().err
-
-    def test_is_said_after_the_report_in_one_log_of_both_streams(self, tmp_path: Path) -> None:
-        unused = saved(tmp_path, "unused.json", report(gpu(0, {IdleCause.NOT_IN_USE: 600})))
+    def test_is_told_of_after_the_report_in_one_log_of_both_streams(self, tmp_path: Path) -> None:
+        unused = saved(tmp_path, "unused.json", UNUSED)
 
         ended = subprocess.run(
-            [sys.executable, "-m", "gpumon", "report", "--compare", unused, unused,
-             "--fail-if-lost-above", "20"],
+            [sys.executable, "-m", "gpumon", "report", "--compare", unused, unused, LOST, "20"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
 
         assert ended.returncode == 5
-        assert ended.stdout.splitlines()[-1].startswith("gpumon: nothing to judge: GPU 0")
+        assert ended.stdout.splitlines()[-1].startswith("gpumon: ")
 
 
 class TestTwoSavedReports:
-    def test_are_shown_beside_each_other(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)]
+    def test_are_shown_beside_each_other(self, slow: str, fast: str, gpumon: Shell) -> None:
+        ended = gpumon("report", "--compare", slow, fast)
 
-        assert main(["report", "--compare", *files]) == 0
+        assert (ended.code, ended.err) == (0, "")
+        assert "29.0 s" in ended.out
 
-        assert "29.0 s won back" in capsys.readouterr().out
+    def test_are_compared_for_machines_too(self, slow: str, fast: str, gpumon: Shell) -> None:
+        document = gpumon("report", "--json", "--compare", slow, fast).document
 
-    def test_are_compared_for_machines_too(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)]
-
-        assert main(["report", "--json", "--compare", *files]) == 0
-
-        document = json.loads(capsys.readouterr().out)
         assert document["schema"] == "gpumon.comparison/1"
         assert document["speedup"] == pytest.approx(60 / 32)
         assert document["before"]["gpus"][0]["verdict"] == "starved"
+        assert document["unlike"] == []
 
-    def test_hold_the_second_against_the_limit(self, tmp_path: Path) -> None:
-        slow, fast = saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)
-
-        assert main(["report", "--compare", slow, fast, "--fail-if-starved-above", "5"]) == 0
-        assert main(["report", "--compare", fast, slow, "--fail-if-starved-above", "5"]) == 1
+    def test_hold_the_second_against_the_limit(self, slow: str, fast: str, gpumon: Shell) -> None:
+        assert gpumon("report", "--compare", slow, fast, STARVED, "5").code == 0
+        assert gpumon("report", "--compare", fast, slow, STARVED, "5").code == 1
 
     def test_say_for_machines_in_what_they_are_unlike_and_how_fast_each_run_was(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, slow: str, tmp_path: Path, gpumon: Shell
     ) -> None:
-        other = replace(
-            report(gpu(60), gpu(60, index=1)), runs=(*FAST.runs, replace(run(), run="b"))
-        )
-        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", other)]
+        runs = (*FAST.runs, replace(run(), run="b"))
+        other = saved(tmp_path, "b.json", report(gpu(60), gpu(60, index=1), runs=runs))
 
-        assert main(["report", "--json", "--compare", *files]) == 0
+        document = gpumon("report", "--json", "--compare", slow, other).document
 
-        document = json.loads(capsys.readouterr().out)
-        assert document["unlike"][0].startswith("These are different simulations: 1 ")
+        assert len(document["unlike"]) == 1
         assert document["speedup"] is None
         assert [one["run"] for one in document["runs"]] == ["train", "b"]
         assert document["runs"][0]["speedup"] == pytest.approx(60 / 32)
         assert document["runs"][0]["before"]["wall_seconds_per_step"] == pytest.approx(0.12)
         assert document["runs"][1]["before"] is None
 
-    def test_that_are_alike_have_nothing_unlike(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    def test_may_have_been_saved_by_an_older_gpumon(
+        self, odd: Odd, fast: str, gpumon: Shell
     ) -> None:
-        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)]
-
-        main(["report", "--json", "--compare", *files])
-
-        printed = capsys.readouterr()
-        assert json.loads(printed.out)["unlike"] == []
-        assert printed.err == ""
-
-    @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-    def test_that_are_one_and_the_same_are_said_to_be(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-    ) -> None:
-        one = saved(tmp_path, "a.json", SLOW)
-
-        assert main(["report", *words, "--compare", one, one]) == 0
-
-        assert capsys.readouterr().err == (
-            "gpumon: note: both are the same report: nothing can have changed\n"
-        )
-
-    def test_may_have_been_saved_by_an_older_gpumon(self, tmp_path: Path) -> None:
         document = encode_report(SLOW)
-        added = ["machine", "sampling", "findings", "notes", "replayed", "simulated"]
-        added_to_a_gpu = [
-            "lost_ratio",
-            "main_cause",
-            "pauses",
-            "fill",
-            "troubles",
-            "label",
-            "error",
+        added_later: list[tuple[dict[str, Any], str]] = [
+            (document, "machine sampling findings notes replayed simulated"),
+            (document["gpus"][0], "lost_ratio main_cause pauses fill troubles label error"),
+            (document["runs"][0], "samples step_seconds loader shares alive ended_before"),
         ]
-        added_to_a_run = ["samples", "step_seconds", "loader", "shares", "alive", "ended_before"]
-        for part, names in (
-            (document, added), (document["gpus"][0], added_to_a_gpu),
-            (document["runs"][0], added_to_a_run),
-        ):  # fmt: skip
-            for name in names:
+        for part, names in added_later:
+            for name in names.split():
                 del part[name]
-        older = tmp_path / "older.json"
-        older.write_text(json.dumps(document))
-        gates = ["--fail-if-starved-above", "49", "--fail-if-lost-above", "49"]
+        older = odd(document)
 
-        assert main(["report", "--compare", str(older), str(older), *gates]) == 1
-        assert (
-            main(["report", "--json", "--compare", saved(tmp_path, "b.json", FAST), str(older)])
-            == 0
-        )
+        assert gpumon("report", "--compare", older, older, STARVED, "49", LOST, "49").code == 1
+        assert gpumon("report", "--json", "--compare", fast, older).code == 0
 
-    def test_may_have_no_gpu(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "none.json", report())]
 
-        assert main(["report", "--compare", *files, "--fail-if-lost-above", "20"]) == 5
-
-        printed = capsys.readouterr()
-        assert "against no GPU" in printed.out
-        assert printed.err == "gpumon: nothing to judge: no GPU was observed\n"
-
-    def test_by_somebody_else_put_nothing_on_the_terminal_but_text(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+class TestAReportOfSomebodyElse:
+    def test_puts_nothing_on_the_terminal_but_text(
+        self, odd: Odd, fast: str, gpumon: Shell
     ) -> None:
         document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
         foul = "\x1b]0;owned\x07\x1b[2J\u202e\n"
-        for part, names in (
-            (document, ("source",)), (document["gpus"][0], ("uuid", "name", "error")),
-            (document["runs"][0], ("run", "job", "framework")),
-            (document["runs"][1], ("run", "job", "framework")),
-        ):  # fmt: skip
-            for name in names:
-                part[name] = f"{foul}{name}{part.get('pid', '')}"
-        document["runs"][1]["run"] += "2"
-        odd, plain = tmp_path / "odd.json", saved(tmp_path, "a.json", FAST)
-        odd.write_text(json.dumps(document))
-        gates = ["--fail-if-starved-above", "5", "--fail-if-lost-above", "20"]
+        outside: list[tuple[dict[str, Any], str]] = [
+            (document, "source"),
+            (document["gpus"][0], "uuid name error"),
+            *((one, "run job framework") for one in document["runs"]),
+        ]
+        for number, (part, names) in enumerate(outside):
+            for name in names.split():
+                part[name] = f"{foul}{name}{number}"
+        path = odd(document)
 
-        for files in ([str(odd), plain], [plain, str(odd)], [str(odd), str(odd)]):
-            assert main(["report", "--compare", *files, *gates]) in (0, 1)
-            printed = capsys.readouterr()
-            assert all(line.isprintable() for line in printed.out.splitlines())
-            assert all(line.isprintable() for line in printed.err.splitlines())
+        for files in ([path, fast], [fast, path], [path, path]):
+            ended = gpumon("report", "--compare", *files, STARVED, "5", LOST, "20")
+            assert ended.code in (0, 1)
+            assert all(line.isprintable() for line in (ended.out + ended.err).splitlines())
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -341,18 +231,12 @@ class TestTwoSavedReports:
          ("wall_seconds", float("nan")), ("samples", float("inf"))],
     )  # fmt: skip
     @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-    def test_whose_runs_claim_nonsense_end_with_no_traceback(
-        self,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-        words: list[str],
-        field: str,
-        value: object,
+    def test_whose_runs_claim_nonsense_ends_with_no_traceback(
+        self, odd: Odd, fast: str, gpumon: Shell, words: list[str], field: str, value: object
     ) -> None:
         document = encode_report(SLOW)
         document["runs"][0][field] = value
-        odd, plain = tmp_path / "odd.json", saved(tmp_path, "a.json", FAST)
-        odd.write_text(json.dumps(document))
+        path = odd(document)
 
-        for files in ([str(odd), plain], [plain, str(odd)], [str(odd), str(odd)]):
-            assert main(["report", *words, "--compare", *files]) in (0, 1)
+        for files in ([path, fast], [fast, path], [path, path]):
+            assert gpumon("report", *words, "--compare", *files).code in (0, 1)
