@@ -26,7 +26,7 @@ from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunRe
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.wording import counted, gpus_named, in_percent, in_time, listed, part_of
+from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_time, listed, part_of
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
@@ -124,10 +124,10 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is main_cause(worst.after_first_batch):
-        median = f", median {in_time(pauses.p50_ns)}" if pauses.p50_ns else ""
+        median = f", median {in_about(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
             f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
-            f"{median}, longest {in_time(pauses.longest_ns)}."
+            f"{median}, longest {in_about(pauses.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(

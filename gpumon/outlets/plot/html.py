@@ -14,7 +14,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import GpuReport, Report
-from gpumon.core.wording import in_percent, in_time, label_text
+from gpumon.core.wording import in_about, in_percent, in_unit_of, label_text
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
@@ -167,26 +167,28 @@ def _seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]
     ]
     heads += ["not decided yet"] if has_pending else []
     heads += ["starved or suspected", "pauses", "the longest"]
-    return heads, [_cells(gpu, causes, has_pending=has_pending) for gpu in gpus]
+    longest_ns = max((gpu.totals.observed_ns for gpu in gpus), default=0)
+    return heads, [_cells(gpu, causes, longest_ns, has_pending=has_pending) for gpu in gpus]
 
 
-def _cells(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) -> list[str]:
+def _cells(
+    gpu: GpuReport, causes: Sequence[IdleCause], longest_ns: int, *, has_pending: bool
+) -> list[str]:
     totals, whole_ns = gpu.totals, gpu.totals.observed_ns
+
+    def cell(part_ns: int) -> str:
+        said = in_unit_of(longest_ns, part_ns)
+        return f"{said} ({in_percent(part_ns / whole_ns)})" if part_ns and whole_ns else said
+
     name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
     parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
     parts += [totals.pending_ns] if has_pending else []
     return [
         name,
         verdict_word(gpu),
-        in_time(whole_ns),
-        *(_part(part_ns, whole_ns) for part_ns in parts),
-        _part(totals.starved_ns + totals.suspected_ns, whole_ns),
+        in_unit_of(longest_ns, whole_ns),
+        *map(cell, parts),
+        cell(totals.starved_ns + totals.suspected_ns),
         f"{totals.pauses.count:,}",
-        in_time(totals.pauses.longest_ns) if totals.pauses.count else "-",
+        in_about(totals.pauses.longest_ns) if totals.pauses.count else "-",
     ]
-
-
-def _part(part_ns: int, whole_ns: int) -> str:
-    if not part_ns or not whole_ns:
-        return in_time(part_ns)
-    return f"{in_time(part_ns)} ({in_percent(part_ns / whole_ns)})"

@@ -20,6 +20,7 @@ from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
     counted,
     gpus_named,
+    in_about,
     in_percent,
     in_time,
     label_text,
@@ -355,7 +356,7 @@ def _longest(gpu: GpuReport, report: Report) -> str:
     """The longest pause; of a log that is too coarse, only one that can be seen as such."""
     longest_ns = gpu.totals.pauses.longest_ns
     is_seen = longest_ns >= _least_visible_ns(report)
-    return f", the longest {in_time(longest_ns)}" if is_seen else ""
+    return f", the longest {in_about(longest_ns)}" if is_seen else ""
 
 
 def _least_visible_ns(report: Report) -> int:

@@ -20,7 +20,15 @@ from gpumon.core.report.report import (
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GapTotals
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import counted, in_gpu_time, in_percent, in_time, label_text, plainly
+from gpumon.core.wording import (
+    counted,
+    in_about,
+    in_gpu_time,
+    in_percent,
+    in_time,
+    label_text,
+    plainly,
+)
 from gpumon.outlets.text.headline import greatest_proved, main_gpu
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
@@ -199,10 +207,10 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
     if gaps.longest_ns < least_ns:
         return f"{count} too short to measure"
     if gaps.count == 1:
-        return f"{count} of {in_time(gaps.longest_ns)}"
-    longest = f"the longest {in_time(gaps.longest_ns)}"
+        return f"{count} of {in_about(gaps.longest_ns)}"
+    longest = f"the longest {in_about(gaps.longest_ns)}"
     if gaps.p50_ns is None:
         return f"{count}, {longest}"
     if gaps.p50_ns < least_ns:
         return f"{count}, half of them too short to measure, {longest}"
-    return f"{count}, half of them up to {in_time(gaps.p50_ns)}, {longest}"
+    return f"{count}, half of them up to {in_about(gaps.p50_ns)}, {longest}"

@@ -102,7 +102,7 @@ class TestWhatItSays:
         ) in words_of(figure_of(*shown))
 
     @pytest.mark.parametrize(
-        ("samples", "said"), [(HOLE, "not observed"), (LATE, "not in use: 50.0 s")]
+        ("samples", "said"), [(HOLE, "not observed"), (LATE, "not in use: 50 s")]
     )
     def test_has_in_its_legend_what_is_in_it_and_nothing_else(
         self, samples: list[BusySample], said: str

@@ -54,8 +54,8 @@ class TestThePage:
 
     def test_has_the_seconds_of_each_gpu(self) -> None:
         assert re.search(r"busy</th><th>idle, cause unknown</th><th>idle, not in use", TEXT)
-        assert "<td>170.0 s</td><td>90.0 s (53 %)</td><td>58.0 s (34 %)</td>" in TEXT
-        assert "<td>22.0 s (13 %)</td>" in TEXT
+        assert "<td>2.83 min</td><td>1.50 min (53 %)</td><td>0.97 min (34 %)</td>" in TEXT
+        assert "<td>0.37 min (13 %)</td>" in TEXT
 
     def test_says_what_the_log_shows_beside_the_verdict(self) -> None:
         together = " ".join(machine_line(SHOWN.report).split())

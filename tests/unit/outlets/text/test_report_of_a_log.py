@@ -103,8 +103,8 @@ class TestTheLengthOfAPause:
 
         levels = " ".join(levels_lines(one.gpus[0], one.sampling))
 
-        assert (f"{longest_s:.1f} s" in why_line(one)) is is_told
-        assert (f"{longest_s:.1f} s" in levels) is is_told
+        assert (f"longest {longest_s:g} s" in why_line(one)) is is_told
+        assert (f"longest {longest_s:g} s" in levels) is is_told
 
     def test_nor_a_level_is_told_of_a_gpu_that_was_not_used(self) -> None:
         assert levels_lines(gpu(0, {NOT_IN_USE: 60}), sampling_of(s(1))) == []
