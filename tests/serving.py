@@ -119,6 +119,12 @@ def ask(
         connection.close()
 
 
+def got(path: str, *states: MonitorState, method: str = "GET", **options: Any) -> Answer:
+    """The answer of a server of its own that was told these states; options as of ``serving``."""
+    with serving(*states, **options) as server:
+        return ask(server, path, method)
+
+
 def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket.socket:
     """A bare connection that has sent these bytes and nothing more."""
     connection = socket.create_connection((to or server.host, server.port), timeout=PATIENCE_S)

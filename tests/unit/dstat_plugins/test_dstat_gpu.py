@@ -7,49 +7,61 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.state import GpuState
 from tests.bare_dstat import DASHES, Table
 from tests.builders_dstat import gpu, publish
 
 
-class TestTheFirstRow:
-    def test_covers_the_time_since_the_daemon_started(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=200, busy_s=80, starved_s=100))
-
-        assert Table().cells() == ["40", "50", "50"]
-
-    def test_has_dashes_while_nothing_was_observed_yet(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=0))
-
-        assert Table().cells() == ["-", "50", "-"]
+def cells_after(runtime: Path, *states: GpuState) -> list[str]:
+    """The row after the last of these states of a GPU; there was one after each before it."""
+    publish(runtime, states[0])
+    table = Table()
+    for state in states:
+        publish(runtime, state)
+        cells = table.cells()
+    return cells
 
 
-class TestEachLaterRow:
-    def test_covers_the_readers_own_interval(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=100))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=104, busy_s=101, starved_s=2))
+BUSY = gpu(observed_s=100, busy_s=100)
+LATER = gpu(observed_s=104, busy_s=101, starved_s=2)
+STARVES = gpu(observed_s=100, busy_s=50, suspected_s=50, starved_now=True)
+PAUSES = gpu(observed_s=101, busy_s=50, suspected_s=50, pending_s=1, starved_now=True)
 
-        assert table.cells() == ["25", "50", "50"]
 
-    def test_repeats_the_last_one_where_no_counter_moved(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=100))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=104, busy_s=101, starved_s=2))
-        table.row()
+class TestARow:
+    @pytest.mark.parametrize(
+        ("states", "cells"),
+        [
+            ([gpu(observed_s=200, busy_s=80, starved_s=100)], ["40", "50", "50"]),
+            ([gpu(observed_s=0)], ["-", "50", "-"]),
+            ([BUSY, LATER], ["25", "50", "50"]),
+            ([BUSY, LATER, LATER], ["25", "50", "50"]),
+            ([BUSY, gpu(observed_s=10, busy_s=3)], ["30", "50", "0"]),
+            ([STARVES, gpu(observed_s=101, busy_s=50, suspected_s=53)], ["0", "50", "100?"]),
+        ],
+        ids=[
+            "the first covers the time since the daemon started",
+            "has dashes while nothing was observed yet",
+            "later ones cover the reader's own interval",
+            "repeats the last one where no counter moved",
+            "starts again with a daemon that was restarted",
+            "never says more than 100 for time that settled late",
+        ],
+    )
+    def test_is_of_what_was_counted_meanwhile(
+        self, runtime: Path, states: list[GpuState], cells: list[str]
+    ) -> None:
+        assert cells_after(runtime, *states) == cells
 
-        assert table.cells() == ["25", "50", "50"]
-
-    def test_ceases_to_repeat_it_after_three_seconds_without_an_observation(
+    def test_ceases_to_be_repeated_after_three_seconds_without_an_observation(
         self, runtime: Path
     ) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=100), age_s=2.5)
+        publish(runtime, BUSY, age_s=2.5)
         table = Table()
         table.row()
         shown = []
         for age_s in (1.5, 0.0, -1.0, -2.0):  # the daemon ticks on, the GPU tells it nothing
-            publish(runtime, gpu(observed_s=104, busy_s=101, starved_s=2), age_s=age_s)
+            publish(runtime, LATER, age_s=age_s)
             shown.append(table.cells())
 
         assert shown == [["25", "50", "50"]] * 3 + [["-", "50", "-"]]
@@ -57,66 +69,47 @@ class TestEachLaterRow:
         publish(runtime, gpu(observed_s=105, busy_s=102, starved_s=2), age_s=-2.5)
         assert table.cells() == ["100", "50", "0"]
 
-    def test_starts_again_with_a_daemon_that_was_restarted(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=100))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=10, busy_s=3))
-
-        assert table.cells() == ["30", "50", "0"]
-
     def test_starts_again_also_where_the_new_daemon_has_counted_longer(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=10, busy_s=10))
         table = Table()
         table.row()
         publish(runtime, gpu(observed_s=100, busy_s=55))
-        change_pid(runtime)
+        path = runtime / "state.json"
+        document = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**document, "pid": document["pid"] + 1}), encoding="ascii")
 
         assert table.cells() == ["55", "50", "0"]
 
-    def test_never_says_more_than_100_for_time_that_settled_late(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=50))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=101, busy_s=50, suspected_s=3))
-
-        assert table.cells() == ["0", "50", "100?"]
-
 
 class TestAPauseThatHasNotEnded:
-    def test_is_shown_while_it_lasts_where_the_gpu_keeps_starving(self, runtime: Path) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=50, suspected_s=50, starved_now=True))
-        table = Table()
-        table.row()
-        publish(
-            runtime,
-            gpu(observed_s=101, busy_s=50, suspected_s=50, pending_s=1, starved_now=True),
-        )
-        assert table.cells() == ["0", "50", "100?"]
-
-        publish(runtime, gpu(observed_s=102, busy_s=51, suspected_s=51, starved_now=True))
-
-        assert table.cells() == ["100", "50", "0"]
-
-    def test_is_not_taken_for_starvation_where_it_may_be_the_end_of_a_job(
-        self, runtime: Path
+    @pytest.mark.parametrize(
+        ("states", "cells"),
+        [
+            ([STARVES, PAUSES], ["0", "50", "100?"]),
+            (
+                [STARVES, PAUSES, gpu(observed_s=102, busy_s=51, suspected_s=51, starved_now=True)],
+                ["100", "50", "0"],
+            ),
+            ([BUSY, gpu(observed_s=101, busy_s=100, pending_s=1)], ["0", "50", "0"]),
+            (
+                [
+                    gpu(observed_s=100, busy_s=60, pending_s=40, starved_now=True),
+                    gpu(observed_s=110, busy_s=60, starved_s=5, starved_now=True),
+                ],
+                ["0", "50", "50"],
+            ),
+        ],
+        ids=[
+            "is shown while it lasts where the GPU keeps starving",
+            "is not shown again when it has",
+            "is not taken for starvation where it may be the end of a job",
+            "takes nothing from what is proved where it was that",
+        ],
+    )
+    def test_is_shown_where_it_is_sure(
+        self, runtime: Path, states: list[GpuState], cells: list[str]
     ) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=100))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=101, busy_s=100, pending_s=1))
-
-        assert table.cells() == ["0", "50", "0"]
-
-    def test_that_was_the_end_of_a_job_takes_nothing_from_what_is_proved(
-        self, runtime: Path
-    ) -> None:
-        publish(runtime, gpu(observed_s=100, busy_s=60, pending_s=40, starved_now=True))
-        table = Table()
-        table.row()
-        publish(runtime, gpu(observed_s=110, busy_s=60, starved_s=5, starved_now=True))
-
-        assert table.cells() == ["0", "50", "50"]
+        assert cells_after(runtime, *states) == cells
 
 
 class TestARowInTheMaking:
@@ -141,48 +134,27 @@ class TestARowInTheMaking:
         assert table.row() == "<dim text> 60 <dim text> 50 <dim red> 40 "
 
 
-def change_pid(runtime: Path) -> None:
-    """Let the state come from another process."""
-    path = runtime / "state.json"
-    document = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**document, "pid": document["pid"] + 1}), encoding="ascii")
-
-
-class TestColours:
+class TestTheLastCell:
     @pytest.mark.parametrize(
-        ("starved_s", "color"), [(0, "green"), (4, "green"), (5, "yellow"), (20, "red")]
+        ("state", "cell"),
+        [
+            (gpu(starved_s=0), "<green>  0 "),
+            (gpu(starved_s=4), "<green>  4 "),
+            (gpu(starved_s=5), "<yellow>  5 "),
+            (gpu(starved_s=20), "<red> 20 "),
+            (gpu(starved_s=19.6), "<red> 20 "),  # by the number that is shown
+            (gpu(busy_s=100, starved_now=True), "<red>  0 "),  # though this row was not
+            (gpu(starved_s=10, suspected_s=20), "<red> 30?"),
+            (gpu(starved_s=20, suspected_s=20), "<red> 40 "),
+            (gpu(starved_s=20, suspected_s=10), "<red> 30 "),
+        ],
     )
-    def test_tell_how_much_is_lost(self, runtime: Path, starved_s: float, color: str) -> None:
-        publish(runtime, gpu(starved_s=starved_s))
-
-        assert Table().row() == f"<text>  0 <text> 50 <{color}>{starved_s:>3} "
-
-    def test_are_red_while_the_daemon_says_starved_though_this_row_was_not(
-        self, runtime: Path
+    def test_has_the_colour_of_what_is_lost_and_a_mark_where_most_is_suspected(
+        self, runtime: Path, state: GpuState, cell: str
     ) -> None:
-        publish(runtime, gpu(busy_s=100, starved_now=True))
+        publish(runtime, state)
 
-        assert Table().row() == "<text>100 <text> 50 <red>  0 "
-
-    def test_follow_the_number_that_is_shown(self, runtime: Path) -> None:
-        publish(runtime, gpu(starved_s=19.6))
-
-        assert Table().row().endswith("<red> 20 ")
-
-
-class TestTheQuestionMark:
-    def test_says_that_most_of_it_is_only_suspected(self, runtime: Path) -> None:
-        publish(runtime, gpu(starved_s=10, suspected_s=20))
-
-        assert Table().cells()[2] == "30?"
-
-    @pytest.mark.parametrize("suspected_s", [0, 10, 20])
-    def test_is_left_out_where_at_least_half_is_proved(
-        self, runtime: Path, suspected_s: float
-    ) -> None:
-        publish(runtime, gpu(starved_s=20, suspected_s=suspected_s))
-
-        assert Table().cells()[2] == f"{20 + suspected_s}"
+        assert Table().row().endswith(cell)
 
 
 class TestADash:
@@ -191,18 +163,14 @@ class TestADash:
 
         assert Table().row() == "<text>100 <text>  - <green>  0 "
 
-    def test_stands_for_a_gpu_that_fell_off_the_bus(self, runtime: Path) -> None:
+    @pytest.mark.parametrize(
+        "now", [[gpu(0, busy_s=100), gpu(1, busy_s=100, present=False)], [gpu(0, busy_s=100)]],
+        ids=["that fell off the bus", "of which the daemon says no more"],
+    )  # fmt: skip
+    def test_stands_for_a_gpu(self, runtime: Path, now: list[GpuState]) -> None:
         publish(runtime, gpu(0, busy_s=100), gpu(1, busy_s=100))
         table = Table()
-        table.row()
-        publish(runtime, gpu(0, busy_s=100), gpu(1, busy_s=100, present=False))
-
-        assert table.cells() == ["100", "50", "0", *DASHES]
-
-    def test_stands_for_a_gpu_of_which_the_daemon_says_no_more(self, runtime: Path) -> None:
-        publish(runtime, gpu(0, busy_s=100), gpu(1, busy_s=100))
-        table = Table()
-        publish(runtime, gpu(0, busy_s=100))
+        publish(runtime, *now)
 
         assert table.cells() == ["100", "50", "0", *DASHES]
 

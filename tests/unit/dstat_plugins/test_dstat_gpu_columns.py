@@ -13,28 +13,25 @@ from tests.builders_state import GIB
 
 
 class TestTheGroups:
-    def test_are_one_for_each_of_two_gpus(self, runtime: Path) -> None:
-        publish(runtime, gpu(0), gpu(1))
+    @pytest.mark.parametrize(
+        ("gpus", "is_full", "named", "names"),
+        [
+            (2, False, None, ["gpu0", "gpu1"]),
+            (3, False, None, ["gpu-tot"]),
+            (3, True, None, ["gpu0", "gpu1", "gpu2"]),
+            (3, True, "2, 0,total,2", ["gpu2", "gpu0", "gpu-tot"]),
+        ],
+        ids=["one for each of two", "one in total for more", "all with -f", "those that are named"],
+    )
+    def test_are_of_the_gpus_that_there_are(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, is_full: bool,
+        named: str | None, names: list[str],
+    ) -> None:  # fmt: skip
+        publish(runtime, *map(gpu, range(gpus)))
+        if named is not None:
+            monkeypatch.setenv("DSTAT_GPU", named)
 
-        assert Table().plugin.name == ["gpu0", "gpu1"]
-
-    def test_are_one_in_total_for_more(self, runtime: Path) -> None:
-        publish(runtime, *(gpu(index) for index in range(3)))
-
-        assert Table().plugin.name == ["gpu-tot"]
-
-    def test_are_all_with_f(self, runtime: Path) -> None:
-        publish(runtime, *(gpu(index) for index in range(3)))
-
-        assert Table(full=True).plugin.name == ["gpu0", "gpu1", "gpu2"]
-
-    def test_are_those_that_the_user_names(
-        self, runtime: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        publish(runtime, *(gpu(index) for index in range(3)))
-        monkeypatch.setenv("DSTAT_GPU", "2, 0,total,2")
-
-        assert Table(full=True).plugin.name == ["gpu2", "gpu0", "gpu-tot"]
+        assert Table(full=is_full).plugin.name == names
 
     def test_leave_out_an_unknown_one_with_a_sentence(
         self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -47,16 +44,20 @@ class TestTheGroups:
             "gpumon: DSTAT_GPU: there is no GPU 7, x, only 0, 1, total\n"
         )
 
-    def test_say_in_their_titles_that_gpus_are_made_up(self, runtime: Path) -> None:
-        publish(runtime, gpu(0), simulated=True)
+    @pytest.mark.parametrize(
+        ("made_up", "name"),
+        [
+            ({"simulated": True}, "gpu0-sim"),
+            ({"replayed": True}, "gpu0-rec"),
+            ({"simulated": True, "replayed": True}, "gpu0-rec"),
+        ],
+    )
+    def test_say_in_their_titles_that_gpus_are_made_up(
+        self, runtime: Path, made_up: dict[str, bool], name: str
+    ) -> None:
+        publish(runtime, gpu(0), **made_up)
 
-        assert Table().plugin.name == ["gpu0-sim"]
-
-    @pytest.mark.parametrize("simulated", [False, True])
-    def test_end_in_rec_where_a_recording_is_played(self, runtime: Path, simulated: bool) -> None:
-        publish(runtime, gpu(0), simulated=simulated, replayed=True)
-
-        assert Table().plugin.name == ["gpu0-rec"]
+        assert Table().plugin.name == [name]
 
     def test_in_total_weigh_each_gpu_by_its_observed_time(self, runtime: Path) -> None:
         publish(

@@ -119,50 +119,37 @@ class TestAHostileStateFile:
 
         assert_dashes_at_once()
 
-    def test_that_is_a_fifo(self, runtime: Path) -> None:
-        os.mkfifo(runtime / "state.json")
+    @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "huge"])
+    def test_that_is_no_file_of_a_daemon(self, runtime: Path, tmp_path: Path, kind: str) -> None:
+        path = runtime / "state.json"
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "link":
+            publish(tmp_path / "elsewhere", gpu(busy_s=100))
+            path.symlink_to(tmp_path / "elsewhere" / "state.json")
+        else:
+            path.touch()
+            os.truncate(path, 1 << 34)
 
         assert_dashes_at_once()
 
-    def test_that_is_a_folder(self, runtime: Path) -> None:
-        (runtime / "state.json").mkdir()
-
-        assert_dashes_at_once()
-
-    def test_that_is_a_link(self, runtime: Path, tmp_path: Path) -> None:
-        publish(tmp_path / "elsewhere", gpu(busy_s=100))
-        (runtime / "state.json").symlink_to(tmp_path / "elsewhere" / "state.json")
-
-        assert_dashes_at_once()
-
-    def test_that_is_huge(self, runtime: Path) -> None:
-        with (runtime / "state.json").open("wb") as file:
-            file.truncate(1 << 34)
-
-        assert_dashes_at_once()
-
-    def test_that_is_larger_than_any_daemon_writes(self, runtime: Path) -> None:
+    @pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+    def test_that_is_larger_than_any_daemon_writes(
+        self, runtime: Path, more: int, is_read: bool
+    ) -> None:
         publish(runtime, gpu(busy_s=100))
-        pad_to(runtime, MAX_STATE_BYTES + 1)
+        path = runtime / "state.json"
+        # Blanks before it say nothing. The other readers take as much.
+        path.write_bytes(path.read_bytes().rjust(MAX_STATE_BYTES + more))
 
-        assert_dashes_at_once()
-
-    def test_is_none_as_long_as_the_other_readers_take_it(self, runtime: Path) -> None:
-        publish(runtime, gpu(busy_s=100))
-        pad_to(runtime, MAX_STATE_BYTES)
-
-        assert Table().cells()[0] == "100"
+        assert (Table().cells()[0] == "100") is is_read
 
     def test_that_comes_from_the_future(self, runtime: Path) -> None:
         publish(runtime, gpu(busy_s=100), age_s=-3600)
 
         assert_dashes_at_once()
-
-
-def pad_to(runtime: Path, size: int) -> None:
-    """Make the state that long; blanks before it say nothing."""
-    path = runtime / "state.json"
-    path.write_bytes(path.read_bytes().rjust(size))
 
 
 def assert_dashes_at_once() -> None:

@@ -36,15 +36,15 @@ class TestAFile:
     def test_without_a_token_worth_the_name_is_refused(
         self, tmp_path: Path, content: bytes
     ) -> None:
-        with pytest.raises(UsageError, match="16 to 4096 ASCII characters"):
+        with pytest.raises(UsageError):
             read_token(file_of(tmp_path, content))
 
     @pytest.mark.parametrize("mode", [0o644, 0o604, 0o666])
     def test_that_everybody_may_read_is_refused(self, tmp_path: Path, mode: int) -> None:
-        with pytest.raises(UsageError, match="chmod 600"):
+        with pytest.raises(UsageError):
             read_token(file_of(tmp_path, TOKEN.encode(), mode))
 
     def test_that_is_not_there_or_a_folder_is_refused(self, tmp_path: Path) -> None:
         for path in (tmp_path / "none", tmp_path):
-            with pytest.raises(UsageError, match="--web-token-file"):
+            with pytest.raises(UsageError):
                 read_token(str(path))

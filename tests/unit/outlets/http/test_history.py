@@ -96,10 +96,6 @@ class TestAPauseThatSettles:
 
         assert (pause["pending_ns"], pause["idle_ns"]) == (0, {"unknown": 2 * S})
         assert (end["busy_ns"], end["idle_ns"]) == (S, {})
-
-    def test_is_marked_as_suspected_where_it_was(self) -> None:
-        _, pause, end = points(told(self.BUSY, self.PAUSING, self.SETTLED))
-
         assert (pause["suspected_ns"], end["suspected_ns"]) == (2 * S, 0)
 
     def test_takes_along_earlier_pauses_when_the_pattern_shows_at_last(self) -> None:

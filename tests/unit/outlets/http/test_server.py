@@ -1,4 +1,7 @@
-"""Specification of the web server: the same answers for everybody, at once, for reading only."""
+"""Specification of the web server: the same answers for everybody, at once, for reading only.
+
+What those read who get none is in ``tests/golden``.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,22 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.handler import FaultLog
-from gpumon.outlets.http.server import HttpServer
-from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
-from tests.serving import ask, dial, no_report, nothing_said, own_address, read_events, serving
+from tests.serving import ask, dial, got, own_address, read_events, serving
+
+SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def broken(_: object) -> Any:
+    raise ZeroDivisionError("secret detail")
 
 
 def test_its_limits_are_those_that_people_are_told() -> None:
@@ -29,13 +38,24 @@ def test_its_limits_are_those_that_people_are_told() -> None:
 
 
 class TestEachAddress:
-    def test_metrics_are_those_of_the_exporter(self) -> None:
-        with serving(monitor_state()) as server:
-            answer = ask(server, "/metrics")
+    @pytest.mark.parametrize(
+        ("path", "content_type"),
+        [
+            ("/", "text/html; charset=utf-8"),
+            ("/page.css", "text/css; charset=utf-8"),
+            *((f"/{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS),
+            ("/favicon.ico", "image/svg+xml"),
+            ("/metrics", METRICS_TYPE),
+            ("/-/healthy?probe=1", "text/plain; charset=utf-8"),
+        ],
+    )
+    def test_has_a_type_and_needs_no_state_but_of_gpus(self, path: str, content_type: str) -> None:
+        answer = got(path)
 
-        assert answer.status == 200
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert "gpumon_gpu_starved_seconds_total" in answer.text
+        assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
+
+    def test_metrics_are_those_of_the_exporter(self) -> None:
+        assert "gpumon_gpu_starved_seconds_total" in got("/metrics", monitor_state()).text
 
     def test_healthy_before_any_frame_and_ready_after_the_first(self) -> None:
         with serving() as server:
@@ -48,15 +68,14 @@ class TestEachAddress:
         assert (before, no_source, after) == ([200, 503], 503, 200)
 
     def test_ready_says_what_is_missing_and_to_strangers_only_that_something_is(self) -> None:
-        broken = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
-        state = monitor_state(samples_total=0, collectors=(broken,))
-        with serving(state) as server:
-            here = ask(server, "/-/ready").text
+        failing = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
+        state = monitor_state(samples_total=0, collectors=(failing,))
         with serving(state, listen="0.0.0.0:0") as server:
+            here = ask(server, "/-/ready").text
             elsewhere = ask(server, "/-/ready", to=own_address()).text
 
-        assert here.strip() == "not ready: no driver: load one"
-        assert elsewhere.strip() == "not ready: no GPU has been read yet"
+        assert "no driver: load one" in here
+        assert "driver" not in elsewhere
 
     def test_state_is_the_document_of_the_state_file(self) -> None:
         with serving(monitor_state()) as server:
@@ -68,78 +87,24 @@ class TestEachAddress:
         assert [gpu["verdict"] for gpu in document["gpus"]] == ["starved", "healthy"]
 
     def test_report_is_what_the_reader_returns(self) -> None:
-        with serving(monitor_state(), report=lambda _: {"schema": "gpumon.report/1"}) as server:
-            answer = ask(server, "/api/v1/report")
+        answer = got("/api/v1/report", monitor_state(), report=lambda _: {"schema": "of/1"})
 
-        assert json.loads(answer.body) == {"schema": "gpumon.report/1"}
+        assert json.loads(answer.body) == {"schema": "of/1"}
 
     @pytest.mark.parametrize("path", ["/api/v1/state", "/api/v1/report"])
-    def test_what_is_not_there_yet_is_said_so(self, path: str) -> None:
-        with serving(report=lambda _: None) as server:
-            answer = ask(server, path)
-
-        assert (answer.status, answer.text) == (
-            503, "nothing to tell yet: no GPU has been read\n",
-        )  # fmt: skip
-
-    def test_a_report_that_fails_costs_no_other_answer_and_shows_no_traceback(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def broken(_: object) -> None:
-            raise ZeroDivisionError("secret detail")
-
-        with serving(monitor_state(), report=broken) as server:
-            failed, metrics = ask(server, "/api/v1/report"), ask(server, "/metrics")
-
-        assert (failed.status, metrics.status) == (500, 200)
-        assert "secret" not in failed.text
-        assert "secret detail" in caplog.text
+    def test_what_is_not_there_yet_is_told_to_come_later(self, path: str) -> None:
+        assert got(path, report=lambda _: None).status == 503
 
     def test_history_has_a_point_for_each_tick(self) -> None:
-        with serving(monitor_state(), monitor_state()) as server:
-            history = json.loads(ask(server, "/api/v1/history").body)
+        history = json.loads(got("/api/v1/history", monitor_state(), monitor_state()).body)
 
         assert [len(points) for points in history["gpus"].values()] == [2, 2]
 
-    @pytest.mark.parametrize(
-        ("path", "content_type"),
-        [
-            ("/", "text/html; charset=utf-8"),
-            ("/page.css", "text/css; charset=utf-8"),
-            ("/page.js", "text/javascript; charset=utf-8"),
-            ("/figures.js", "text/javascript; charset=utf-8"),
-            ("/gpus.js", "text/javascript; charset=utf-8"),
-            ("/lanes.js", "text/javascript; charset=utf-8"),
-            ("/order.js", "text/javascript; charset=utf-8"),
-            ("/tables.js", "text/javascript; charset=utf-8"),
-            ("/troubles.js", "text/javascript; charset=utf-8"),
-            ("/words.js", "text/javascript; charset=utf-8"),
-            ("/favicon.ico", "image/svg+xml"),
-        ],
-    )
-    def test_the_page_comes_with_all_its_files(self, path: str, content_type: str) -> None:
-        with serving() as server:
-            answer = ask(server, path)
-
-        assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
-
-    def test_a_query_changes_nothing(self) -> None:
-        with serving() as server:
-            assert ask(server, "/-/healthy?probe=1").status == 200
-
 
 class TestTheStream:
-    def test_sends_the_newest_state_at_once_and_each_tick_after(self) -> None:
-        with serving(monitor_state(samples_total=1)) as server:
-            timer = threading.Timer(0.2, server.publish, [monitor_state(samples_total=2)])
-            timer.start()
-            first, second = (json.loads(data) for data in read_events(server, 2))
-            timer.join()
-
-        assert first["state"]["schema"] == "gpumon.state/1"
-        assert [first["history"]["sequence"], second["history"]["sequence"]] == [1, 2]
-
-    def test_says_of_each_state_what_is_to_be_said_of_that_very_state(self) -> None:
+    def test_sends_the_newest_state_at_once_and_each_tick_after_with_what_is_said_of_it(
+        self,
+    ) -> None:
         def said(state: MonitorState) -> dict[str, object]:
             return {"notes": [], "advice": [f"on tick {state.samples_total}"]}
 
@@ -149,30 +114,19 @@ class TestTheStream:
             events = [json.loads(data) for data in read_events(server, 2)]
             timer.join()
 
+        assert events[0]["state"]["schema"] == "gpumon.state/1"
+        assert [event["history"]["sequence"] for event in events] == [1, 2]
         assert [event["advice"] for event in events] == [["on tick 1"], ["on tick 2"]]
 
     def test_says_how_old_the_newest_tick_is(self) -> None:
         clock = StoppedClock()
-        exporter = MetricsExporter(clock=clock, version="0")
-        server = HttpServer(
-            "127.0.0.1:0",
-            exporter=exporter,
-            clock=clock,
-            report=no_report,
-            said=nothing_said,
-        )
-        server.start()
-        try:
-            server.publish(monitor_state())
+        with serving(monitor_state(), clock=clock) as server:
             clock.now_ns += 7_500_000_000
 
             assert read_events(server, 1, kind="age") == ["7.5"]
-        finally:
-            server.close()
 
     def test_has_no_end_and_no_length(self) -> None:
-        with serving(monitor_state()) as server:
-            answer = ask(server, "/api/v1/stream", "HEAD")
+        answer = got("/api/v1/stream", monitor_state(), method="HEAD")
 
         assert answer.headers["Content-Type"] == "text/event-stream"
         assert "Content-Length" not in answer.headers
@@ -181,8 +135,7 @@ class TestTheStream:
 class TestEveryAnswer:
     @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/state", "/nothing", "/-/ready"])
     def test_forbids_what_the_page_does_not_need(self, path: str) -> None:
-        with serving() as server:
-            headers = ask(server, path).headers
+        headers = got(path).headers
 
         assert headers["Content-Security-Policy"] == (
             "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -191,34 +144,34 @@ class TestEveryAnswer:
         assert headers["Cache-Control"] == "no-store"
         assert not [name for name in headers if name.lower().startswith("access-control")]
 
-    @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/nothing"])
-    def test_to_head_is_that_to_get_without_its_body(self, path: str) -> None:
-        with serving(monitor_state()) as server:
-            get, head = ask(server, path), ask(server, path, "HEAD")
+    @pytest.mark.parametrize("host", ["localhost", "evil.example"])
+    @pytest.mark.parametrize(
+        "path", ["/", "/metrics", "/-/healthy", "/nothing", "/-/ready", "/api/v1/report?x"]
+    )
+    def test_to_head_is_that_to_get_without_its_body(self, path: str, host: str) -> None:
+        with serving(report=lambda _: None) as server:
+            get = ask(server, path, host=host)
+            with dial(server, f"HEAD {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
+                head, _, body = client.makefile("rb").read().decode().partition("\r\n\r\n")
 
-        changing = ("Date",)
-        assert head.body == b""
-        assert head.status == get.status
-        assert {k: v for k, v in head.headers.items() if k not in changing} == {
-            k: v for k, v in get.headers.items() if k not in changing
-        }
+        status, *fields = head.splitlines()
+        told = dict(field.split(": ", 1) for field in fields)
+        assert status.startswith(f"HTTP/1.1 {get.status} ")
+        assert {**told, "Date": ""} == {**get.headers, "Date": ""}
+        assert body == ""
 
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
     def test_to_any_other_method_is_a_refusal(self, method: str) -> None:
-        with serving() as server:
-            answer = ask(server, "/metrics", method)
+        answer = got("/metrics", method=method)
 
         assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
-
-    def test_to_a_foreign_host_name_is_a_refusal(self) -> None:
-        with serving(monitor_state()) as server:
-            assert ask(server, "/api/v1/state", host="evil.example").status == 403
 
     @pytest.mark.parametrize(
         ("request_head", "status"),
         [
             ("GET {origin}/metrics HTTP/1.1", 200),
             ("GET {origin}/api/v1/state HTTP/1.1", 200),
+            ("GET /api/v1/state HTTP/1.1\r\nHost: evil.example", 403),
             ("GET http://evil.example/metrics HTTP/1.1", 403),
             ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost", 403),
             ("GET {origin}/metrics HTTP/1.1\r\nHost: evil.example", 200),
@@ -235,15 +188,20 @@ class TestEveryAnswer:
             ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400),
             ("GET /metrics HTTP/1.0", 200),
             ("GET /" + "x" * 20_000 + " HTTP/1.1", 431),
+            ("GET /api/v1/report HTTP/1.1", 500),
         ],
     )
-    def test_to_an_unusual_target_is_a_sane_one(self, request_head: str, status: int) -> None:
-        with serving(monitor_state()) as server:
+    def test_is_sane_whatever_is_asked_and_as_long_as_it_says(
+        self, request_head: str, status: int
+    ) -> None:
+        with serving(monitor_state(), report=broken) as server:
             head = request_head.format(origin=f"http://{server.address}")
-            with dial(server, f"{head}\r\n\r\n".encode()) as client:
-                said = client.makefile("rb").readline().decode()
+            with dial(server, f"{head}\r\nConnection: close\r\n\r\n".encode()) as client:
+                said, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
 
-        assert said.startswith(f"HTTP/1.1 {status} ")
+        assert said.startswith(f"HTTP/1.1 {status} ".encode())
+        assert f"Content-Length: {len(body)}".encode() in said
+        assert body.endswith(b"\n")
 
     def test_to_a_request_with_a_body_is_read_before_the_connection_ends(self) -> None:
         with serving() as server:
@@ -254,89 +212,35 @@ class TestEveryAnswer:
 
         assert said.startswith(b"HTTP/1.1 405 ")
 
-
-class TestARefusal:
-    """What somebody reads who gets no answer."""
-
-    @pytest.mark.parametrize(
-        ("request_head", "status", "said"),
-        [
-            ("GET * HTTP/1.1", 400, "The target must be a path such as /metrics."),
-            ("GET /api/v1/state HTTP/1.1\r\nHost: evil.example", 403, "Host must be a local name"),
-            ("GET /nothing HTTP/1.1", 404, "Nothing here: try /, /metrics"),
-            ("GET /api/v1/report?since=lunch HTTP/1.1", 400, "since=lunch must be a number"),
-            ("POST / HTTP/1.1", 405, "Only GET and HEAD."),
-            ("GET /" + "x" * 20_000 + " HTTP/1.1", 431, "The head of the request is too long."),
-            ("GET /api/v1/report HTTP/1.1", 500, "internal error, see the log of gpumon serve"),
-            ("GET /-/ready HTTP/1.1", 503, "not ready: no GPU has been read yet"),
-            ("GET /api/v1/state HTTP/1.1", 503, "nothing to tell yet: no GPU has been read"),
-        ],
-    )
-    def test_is_a_sentence_of_its_stated_length(
-        self, request_head: str, status: int, said: str
-    ) -> None:
-        def broken(_: object) -> None:
-            raise ZeroDivisionError("a fault")
-
-        sent = f"{request_head}\r\n\r\n".encode()
-        with serving(report=broken) as server, dial(server, sent) as client:
-            head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
-
-        assert head.startswith(f"HTTP/1.1 {status} ".encode())
-        assert said in body.decode()
-        assert f"Content-Length: {len(body)}".encode() in head
-        assert body.endswith(b"\n")
-
-    @pytest.mark.parametrize("host", ["localhost", "evil.example"])
-    @pytest.mark.parametrize("target", ["/nothing", "/-/ready", "/api/v1/report?x"])
-    def test_to_head_has_the_length_of_that_sentence_and_not_the_sentence(
-        self, target: str, host: str
-    ) -> None:
-        with serving(report=lambda _: None) as server:
-            said = ask(server, target, host=host)
-            sent = f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
-            with dial(server, sent) as client:
-                head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
-
-        assert head.startswith(f"HTTP/1.1 {said.status} ".encode())
-        assert f"Content-Length: {len(said.body)}".encode() in head
-        assert body == b""
-
-    def test_for_want_of_room_says_so_and_when_to_come_again(self) -> None:
-        with serving(limits=ServerLimits(max_streams=0)) as server:
-            refused = ask(server, "/api/v1/stream")
+    def test_for_want_of_room_says_when_to_come_again(self) -> None:
+        refused = got("/api/v1/stream", limits=ServerLimits(max_streams=0))
 
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
-        assert refused.text == "too many connections, try again.\n"
 
 
 class TestAFaultOfOurs:
-    def test_is_told_once_a_minute_and_its_place_once(
+    def test_costs_no_other_answer_shows_no_traceback_and_is_told_once_a_minute(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def broken(_: object) -> None:
-            raise ZeroDivisionError("a fault")
-
         with serving(monitor_state(), report=broken) as server:
-            statuses = {ask(server, "/api/v1/report").status for _ in range(20)}
+            failed = [ask(server, "/api/v1/report") for _ in range(20)]
+            metrics = ask(server, "/metrics")
 
-        assert statuses == {500}
-        assert caplog.text.count("Traceback") == 1
-        assert len(caplog.records) == 1
+        assert ({answer.status for answer in failed}, metrics.status) == ({500}, 200)
+        assert not [answer for answer in failed if "secret" in answer.text]
+        assert "secret detail" in caplog.text
+        assert (caplog.text.count("Traceback"), len(caplog.records)) == (1, 1)
 
     def test_in_a_stream_ends_it_and_gives_its_place_back(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def broken(_: MonitorState) -> dict[str, object]:
-            raise ZeroDivisionError("a fault")
-
         with serving(monitor_state(), said=broken) as server:
             for _ in range(2 * ServerLimits().max_streams):
                 with dial(server, b"GET /api/v1/stream HTTP/1.1\r\n\r\n") as client:
                     assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
 
         assert caplog.text.count("Traceback") == 1
-        assert "/api/v1/stream cannot be answered" in caplog.text
+        assert "/api/v1/stream" in caplog.text
 
     def test_of_a_minute_later_says_how_many_were_not_told(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

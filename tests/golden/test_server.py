@@ -1,0 +1,43 @@
+"""The golden words of the web server: what somebody reads who gets no answer."""
+
+from __future__ import annotations
+
+from gpumon.core.state import CollectorState
+from gpumon.outlets.http.bounded_server import ServerLimits
+from tests.builders_state import monitor_state
+from tests.golden_files import Chapters, golden_story
+from tests.serving import dial, serving
+
+BROKEN = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
+UNREAD = monitor_state(samples_total=0, collectors=(BROKEN,))
+TOO_LONG = "GET /" + "x" * 20_000
+QUERIES = ("since=lunch", "since=0", "since=1e9", "run=", "runs=x", "since=1&run=x", "run=nobody")
+
+
+@golden_story
+def test_refusals_of_the_server() -> Chapters:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    def told(line: str, host: str = "localhost") -> str:
+        with dial(server, f"{line} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
+            head, _, body = client.makefile("rb").read().decode().partition("\r\n\r\n")
+        return f"{head.splitlines()[0]}\n{body}"
+
+    with serving(limits=ServerLimits(max_streams=0)) as server:
+        chapters = {
+            line: told(line)
+            for line in (
+                "GET *", "GET http://user@localhost/", "GET /nothing", "POST /", "OPTIONS *",
+                "GET /-/ready", "GET /api/v1/state", "GET /api/v1/report", "GET /api/v1/stream",
+                *(f"GET /api/v1/report?{query}" for query in QUERIES),
+            )
+        }  # fmt: skip
+        chapters["a head that is too long"] = told(TOO_LONG)
+        chapters["a doubtful field"] = told("GET /", "a b")
+        chapters["the name of a stranger"] = told("GET /api/v1/state", "evil.example")
+    with serving(UNREAD) as server:
+        chapters["GET /-/ready, where no driver is"] = told("GET /-/ready")
+    with serving(report=broken) as server:
+        chapters["GET /api/v1/report, where there is a fault"] = told("GET /api/v1/report")
+    return chapters
