@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.core.board.fill import FillLedger, is_held_down, is_under_filled
+from gpumon.core.board.fill import FillLedger, GpuFill, is_held_down, is_under_filled
 from gpumon.core.board.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders_fill import seconds_of
@@ -13,14 +13,16 @@ from tests.truth.worlds import World
 HEAT = ("hw_thermal_slowdown",)
 
 
-def fill_ledger_after(*stretches: tuple[int, tuple[str, ...]], works: float) -> FillLedger:
+def fill_after(*stretches: tuple[int, tuple[str, ...]], works: float = 0.9) -> GpuFill:
     """What is known of a board of which so much works, hot or not for so many seconds each."""
     ledger, from_s = FillLedger(), 0
     for seconds, reasons in stretches:
         for sample in seconds_of(seconds, sm_active=works, reasons=reasons, from_s=from_s):
             ledger.observe(sample)
         from_s += seconds
-    return ledger
+    found = ledger.snapshot()
+    assert found is not None
+    return found
 
 
 def last(world: World) -> GpuState:
@@ -44,50 +46,32 @@ class TestStarvedNow:
 
 class TestUnderFilled:
     def test_speaks_of_a_busy_board_of_which_two_fifths_work(self) -> None:
-        assert is_under_filled(fill_ledger_after((120, ()), works=0.4).snapshot())
+        assert is_under_filled(fill_after((120, ()), works=0.4))
 
     def test_is_silent_where_three_fifths_do(self) -> None:
-        assert not is_under_filled(fill_ledger_after((120, ()), works=0.6).snapshot())
+        assert not is_under_filled(fill_after((120, ()), works=0.6))
 
     def test_is_silent_within_the_first_minute(self) -> None:
-        assert not is_under_filled(fill_ledger_after((55, ()), works=0.4).snapshot())
+        assert not is_under_filled(fill_after((55, ()), works=0.4))
 
 
 class TestHeldDown:
     def test_speaks_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
-        found = fill_ledger_after((50, ()), (70, HEAT), works=0.9).snapshot()
-
-        assert found is not None
-        assert is_held_down(found)
+        assert is_held_down(fill_after((50, ()), (70, HEAT)))
 
     def test_is_silent_where_it_does_for_less_than_half_of_them(self) -> None:
-        found = fill_ledger_after((70, ()), (50, HEAT), works=0.9).snapshot()
-
-        assert found is not None
-        assert not is_held_down(found)
+        assert not is_held_down(fill_after((70, ()), (50, HEAT)))
 
 
 class TestThrottled:
     def test_speaks_where_heat_slows_a_board_for_a_fifth_of_a_minute(self) -> None:
-        found = fill_ledger_after((48, ()), (12, HEAT), works=0.9).snapshot()
-
-        assert found is not None
-        assert is_throttled(found)
+        assert is_throttled(fill_after((48, ()), (12, HEAT)))
 
     def test_is_silent_at_the_power_limit(self) -> None:
-        found = fill_ledger_after((60, ("sw_power_cap",)), works=0.9).snapshot()
-
-        assert found is not None
-        assert not is_throttled(found)
+        assert not is_throttled(fill_after((60, ("sw_power_cap",))))
 
     def test_is_silent_where_a_warm_board_steps_down_for_moments(self) -> None:
-        found = fill_ledger_after((95, ()), (5, HEAT), works=0.9).snapshot()
-
-        assert found is not None
-        assert not is_throttled(found)
+        assert not is_throttled(fill_after((95, ()), (5, HEAT)))
 
     def test_is_silent_within_the_first_seconds(self) -> None:
-        found = fill_ledger_after((5, HEAT), works=0.9).snapshot()
-
-        assert found is not None
-        assert not is_throttled(found)
+        assert not is_throttled(fill_after((5, HEAT)))

@@ -6,14 +6,14 @@ import errno
 import os
 import stat
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
 
 from gpumon.core.sample import Moment
-from gpumon.errors import GpumonError, UsageError
+from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.recording import RecordingFile
 from tests.builders_recording import header, moment, plain_moments, record, training_moments
@@ -123,12 +123,15 @@ class TestAFileThatIsThere:
     def test_is_left_alone(self, path: Path) -> None:
         path.write_text("dear diary")
 
-        with pytest.raises(GpumonError, match=r"is there already: .* --force"):
+        with pytest.raises(GpumonError, match="--force"):
             RecordingWriter(path)
         assert path.read_text() == "dear diary"
 
-    def test_is_replaced_where_that_is_wished(self, path: Path) -> None:
+    @pytest.mark.parametrize("is_empty", [False, True])
+    def test_is_replaced_where_that_is_wished(self, path: Path, is_empty: bool) -> None:
         record(path, MOMENTS)
+        if is_empty:
+            path.write_bytes(b"")
         with RecordingWriter(path, replaces=True) as writer:
             writer.keep(MOMENTS[3], header())
 
@@ -144,17 +147,10 @@ class TestAFileThatIsThere:
         if link:
             path.symlink_to(diary)
 
-        with pytest.raises(GpumonError, match="holds something else than a recording"):
+        with pytest.raises(GpumonError):
             RecordingWriter(path, replaces=True)
         assert diary.read_text() == "dear diary"
         assert stat.S_IMODE(diary.stat().st_mode) == 0o644
-
-    def test_is_replaced_where_it_is_empty(self, path: Path) -> None:
-        path.touch()
-        with RecordingWriter(path, replaces=True) as writer:
-            writer.keep(MOMENTS[3], header())
-
-        assert read(path) == [MOMENTS[3]]
 
     def test_is_not_replaced_by_a_recording_of_nothing(self, path: Path) -> None:
         record(path, MOMENTS)
@@ -168,13 +164,11 @@ class TestAFileThatIsThere:
     ) -> None:
         writer.keep(MOMENTS[0], header())
 
-        with pytest.raises(GpumonError, match="is being written by another gpumon"):
+        with pytest.raises(GpumonError):
             RecordingWriter(path, replaces=True)
         assert read(path) == MOMENTS[:1]
 
-
-class TestAFileThatIsRemovedMeanwhile:
-    def test_is_noticed_with_the_next_block_and_not_in_the_morning(
+    def test_and_is_removed_meanwhile_is_missed_with_the_next_block_not_in_the_morning(
         self, path: Path, writer: RecordingWriter
     ) -> None:
         writer.keep(MOMENTS[0], header())
@@ -182,60 +176,56 @@ class TestAFileThatIsRemovedMeanwhile:
         for one in MOMENTS[1:6]:
             writer.keep(one, header())
 
-        with pytest.raises(GpumonError, match="was removed while it was written"):
+        with pytest.raises(GpumonError, match="was removed"):
             writer.keep(MOMENTS[6], header())
 
 
 class TestAPlaceThatIsNone:
     @pytest.mark.parametrize("replaces", [False, True])
-    def test_is_refused_in_a_sentence(
-        self, tmp_path: Path, replaces: bool, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        "name", [".", "none/file", "file/below", "x" * 300, "pipe", "socket", "/dev/null", "-"]
+    )
+    def test_is_refused(
+        self, tmp_path: Path, name: str, replaces: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)  # the whole name would be too long for a socket
         with socket(AF_UNIX) as bound:
             bound.bind("socket")
-        os.mkfifo(tmp_path / "pipe")
-        (tmp_path / "file").touch()
-        places = {
-            tmp_path: "is a folder: name a file in it",
-            tmp_path / "none" / "file": f"there is no folder {tmp_path / 'none'}",
-            tmp_path / "file" / "below": "Not a directory",
-            tmp_path / ("x" * 300): "File name too long",
-        }
-        if replaces:
-            odd = (tmp_path / "pipe", tmp_path / "socket", Path("/dev/null"))
-            places |= dict.fromkeys(odd, "no regular file")
+        os.mkfifo("pipe")
+        Path("file").touch()
+        before = sorted(tmp_path.iterdir())
 
-        for place, said in places.items():
-            with pytest.raises(GpumonError, match=said):
-                RecordingWriter(place, replaces=replaces)
-
-    def test_is_the_standard_output(self) -> None:
-        with pytest.raises(UsageError, match="name a file"):
-            RecordingWriter(Path("-"))
+        with pytest.raises(GpumonError):
+            RecordingWriter(Path(name), replaces=replaces)
+        assert sorted(tmp_path.iterdir()) == before
 
 
 class TestADiskThatIsFull:
-    def test_keeps_what_was_written_whole(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def has_room_for(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+        """From now on for so many bytes."""
         real_write = os.write
-        room = 900
 
-        def write(descriptor: int, data: bytes | memoryview) -> int:
-            nonlocal room
-            if room == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            taken = real_write(descriptor, bytes(data)[:room])
-            room -= taken
-            return taken
+        def has_room_for(room: int) -> None:
+            def write(descriptor: int, data: bytes | memoryview) -> int:
+                nonlocal room
+                if room == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                taken = real_write(descriptor, bytes(data)[:room])
+                room -= taken
+                return taken
 
-        monkeypatch.setattr(os, "write", write)
+            monkeypatch.setattr(os, "write", write)
+
+        return has_room_for
+
+    def test_keeps_what_was_written_whole_and_says_how_much_that_is(
+        self, path: Path, has_room_for: Callable[[int], None]
+    ) -> None:
+        has_room_for(900)
         many = plain_moments(60)
-        told = r"No space left on device: [\d,]+ bytes of it are whole, .* `gpumon replay"
-        with pytest.raises(GpumonError, match=told) as refusal:
+        with pytest.raises(GpumonError, match="No space left") as refusal:
             record(path, many)
-        monkeypatch.undo()
 
         kept = read(path)
         assert 1 < len(kept) < 60
@@ -244,25 +234,21 @@ class TestADiskThatIsFull:
         assert path.stat().st_size <= 900
 
     def test_from_the_beginning_leaves_no_empty_file(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
+        self, path: Path, has_room_for: Callable[[int], None]
     ) -> None:
-        def refuse(descriptor: int, data: bytes) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "write", refuse)
+        has_room_for(0)
 
         with pytest.raises(GpumonError, match="No space left"), RecordingWriter(path) as writer:
             writer.keep(MOMENTS[0], header())
         assert not path.exists()
 
-    def test_at_the_very_end_is_told_too(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(descriptor: int, data: bytes) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    def test_at_the_very_end_is_told_too(
+        self, path: Path, has_room_for: Callable[[int], None]
+    ) -> None:
         writer = RecordingWriter(path)
         writer.keep(MOMENTS[0], header())
         writer.keep(MOMENTS[1], header())
-        monkeypatch.setattr(os, "write", refuse)
+        has_room_for(0)
 
         with pytest.raises(GpumonError, match="No space left"):
             writer.close("ended")

@@ -9,20 +9,28 @@ import pytest
 from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_values import MAX_XIDS
 from gpumon.outlets.metrics.prometheus import MetricsExporter
+from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import (
     STARVED_UUID,
     S,
     StoppedClock,
     detailed_gpu,
+    device,
     healthy_gpu,
     monitor_state,
 )
 
 DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
 """Families of what a board says of itself."""
+XIDS, THROTTLED = "gpumon_gpu_xid_errors_total", "gpumon_gpu_throttled"
+CALLS, CALL_SECONDS = "gpumon_nvml_calls_total", "gpumon_nvml_call_seconds_total"
+ERRORS = "gpumon_nvml_errors_total"
+FUNCTIONS = [f"nvmlFunction{number}" for number in range(300)]
+LOST = detailed_gpu(present=False, error="GPU is lost")
 
 
 def scraped(state: MonitorState, *, ticks: int = 1, later_s: int = 0) -> list[str]:
@@ -44,6 +52,10 @@ def of(family: str, lines: list[str]) -> dict[str, float]:
     }
 
 
+def told(family: str, gpu: GpuState) -> dict[str, float]:
+    return of(family, scraped(monitor_state(gpus=(gpu,))))
+
+
 def with_latest(**changes: Any) -> GpuState:
     gpu = detailed_gpu()
     assert gpu.latest is not None
@@ -51,115 +63,141 @@ def with_latest(**changes: Any) -> GpuState:
 
 
 class TestThrottling:
-    NAME = "gpumon_gpu_throttled"
-
     def test_has_a_series_for_every_reason_also_for_those_that_are_off(self) -> None:
-        told = of(self.NAME, scraped(monitor_state(gpus=(detailed_gpu(),))))
+        reasons = told(THROTTLED, detailed_gpu())
 
-        assert len(told) == len(THROTTLE_REASONS) == 8
-        assert [labels for labels, now in told.items() if now] == [
+        assert len(reasons) == len(THROTTLE_REASONS) == 8
+        assert [labels for labels, now in reasons.items() if now] == [
             f'{{reason="sw_power_cap",uuid="{STARVED_UUID}"}}'
         ]
 
     def test_has_none_where_the_board_does_not_answer(self) -> None:
-        silent = with_latest(details=GpuDetails(read_at_ns=1))
-
-        assert of(self.NAME, scraped(monitor_state(gpus=(silent,)))) == {}
+        assert told(THROTTLED, with_latest(details=GpuDetails(read_at_ns=1))) == {}
 
 
 class TestXidErrors:
-    NAME = "gpumon_gpu_xid_errors_total"
-
     def test_are_counted_by_gpu_and_number(self) -> None:
-        told = of(self.NAME, scraped(monitor_state(gpus=(detailed_gpu(),))))
-
-        assert told == {
+        assert told(XIDS, detailed_gpu()) == {
             f'{{uuid="{STARVED_UUID}",xid="31"}}': 2.0,
             f'{{uuid="{STARVED_UUID}",xid="79"}}': 1.0,
         }
 
-    def test_are_capped_and_those_left_out_counted_once_a_tick(self) -> None:
-        many = detailed_gpu(xid_errors=tuple((xid, 1) for xid in range(MAX_XIDS + 5)))
-
-        lines = scraped(monitor_state(gpus=(many,)), ticks=3)
-
-        assert len(of(self.NAME, lines)) == MAX_XIDS
-        dropped = of("gpumon_label_sets_dropped_total", lines)
-        assert dropped[f'{{family="{self.NAME}"}}'] == 3 * 5
-
     def test_stay_where_the_gpu_is_lost_and_go_where_it_was_taken_out(self) -> None:
-        lost = detailed_gpu(present=False, error="GPU is lost")
-
-        assert len(of(self.NAME, scraped(monitor_state(gpus=(lost,))))) == 2
-        taken_out = monitor_state(gpus=(lost._replace(listed=False),))
-        assert of(self.NAME, scraped(taken_out)) == {}
+        assert len(told(XIDS, LOST)) == 2
+        assert told(XIDS, LOST._replace(listed=False)) == {}
 
 
 class TestDetails:
     def test_of_a_board_that_answers_none_have_no_series(self) -> None:
         silent = with_latest(details=GpuDetails(read_at_ns=1), activity=ActivitySample(1, 2))
-        silent = silent._replace(xid_errors=())
-        for gpu in (silent, healthy_gpu()):
+        for gpu in (silent._replace(xid_errors=()), healthy_gpu()):
             lines = scraped(monitor_state(gpus=(gpu,)))
 
             assert [name for name in DETAILS if of(name, lines)] == []
 
-    @pytest.mark.parametrize("name", sorted(DETAILS - {TestXidErrors.NAME}))
+    @pytest.mark.parametrize("name", sorted(DETAILS - {XIDS}))
     def test_go_with_the_gpu(self, name: str) -> None:
         well = monitor_state(gpus=(detailed_gpu(),))
-        lost = monitor_state(gpus=(detailed_gpu(present=False, error="GPU is lost"),))
 
         assert of(name, scraped(well)) != {}
-        assert of(name, scraped(lost)) == {}
+        assert told(name, LOST) == {}
         assert of(name, scraped(well, later_s=3)) == {}
 
 
-class TestCallsOfTheDriver:
-    def test_are_counted_for_each_function_beside_its_seconds(self) -> None:
+class TestTheDriver:
+    def test_has_its_calls_counted_for_each_function_beside_its_seconds(self) -> None:
         lines = scraped(monitor_state())
 
-        calls, spent = (
-            of("gpumon_nvml_calls_total", lines),
-            of("gpumon_nvml_call_seconds_total", lines),
-        )
-        assert calls == {
+        assert of(CALLS, lines) == {
             '{function="nvmlDeviceGetSamples"}': 200.0,
             '{function="nvmlDeviceGetMemoryInfo"}': 40.0,
         }
-        assert set(calls) == set(spent)
+        assert of(CALL_SECONDS, lines).keys() == of(CALLS, lines).keys()
 
-    def test_are_capped_as_their_seconds_are(self) -> None:
-        functions = [f"nvmlFunction{number}" for number in range(300)]
-        state = monitor_state(
-            call_seconds=tuple((name, 0.5) for name in functions),
-            call_counts=tuple((name, 2) for name in functions),
-        )
-
-        lines = scraped(state)
-
-        assert len(of("gpumon_nvml_calls_total", lines)) == 256
-        assert (
-            of("gpumon_nvml_calls_total", lines).keys()
-            == of("gpumon_nvml_call_seconds_total", lines).keys()
-        )
-
-
-class TestErrorsOfTheDriver:
-    def test_are_counted_by_function_and_code(self) -> None:
+    def test_has_its_errors_counted_by_function_and_code(self) -> None:
         errors = (("nvmlDeviceGetPowerUsage", 999, 3), ("nvmlDeviceGetPowerUsage", 15, 1))
 
-        lines = scraped(monitor_state(call_errors=errors))
-
-        assert of("gpumon_nvml_errors_total", lines) == {
+        assert of(ERRORS, scraped(monitor_state(call_errors=errors))) == {
             '{code="999",function="nvmlDeviceGetPowerUsage"}': 3.0,
             '{code="15",function="nvmlDeviceGetPowerUsage"}': 1.0,
         }
 
-    def test_are_capped_and_what_is_left_out_is_counted(self) -> None:
-        errors = tuple(("nvmlDeviceGetPowerUsage", code, 1) for code in range(300))
 
-        lines = scraped(monitor_state(call_errors=errors))
+class TestWhatHasNoEnd:
+    @pytest.mark.parametrize(
+        ("family", "state", "most", "left_out"),
+        [
+            (
+                XIDS,
+                monitor_state(
+                    gpus=(detailed_gpu(xid_errors=tuple((n, 1) for n in range(MAX_XIDS + 5))),)
+                ),
+                MAX_XIDS,
+                5,
+            ),
+            (ERRORS, monitor_state(call_errors=tuple((n, 1, 1) for n in FUNCTIONS)), 256, 44),
+        ],
+        ids=["XIDs", "errors"],
+    )
+    def test_is_capped_and_what_is_left_out_is_counted_once_a_tick(
+        self, family: str, state: MonitorState, most: int, left_out: int
+    ) -> None:
+        lines = scraped(state, ticks=3)
 
-        left_out = of("gpumon_label_sets_dropped_total", lines)
-        assert len(of("gpumon_nvml_errors_total", lines)) == 256
-        assert left_out['{family="gpumon_nvml_errors_total"}'] == 44.0
+        assert len(of(family, lines)) == most
+        dropped = of("gpumon_label_sets_dropped_total", lines)
+        assert dropped[f'{{family="{family}"}}'] == 3 * left_out
+
+    def test_such_as_calls_of_the_driver_is_capped_as_their_seconds_are(self) -> None:
+        lines = scraped(
+            monitor_state(
+                call_seconds=tuple((name, 0.5) for name in FUNCTIONS),
+                call_counts=tuple((name, 2) for name in FUNCTIONS),
+            )
+        )
+
+        assert len(of(CALLS, lines)) == 256
+        assert of(CALLS, lines).keys() == of(CALL_SECONDS, lines).keys()
+
+
+class TestAnUnderFilledGpu:
+    @pytest.mark.parametrize(
+        ("gpu", "values"),
+        [
+            (healthy_gpu(fill=gpm_fill(0.9)), [0.0]),
+            (healthy_gpu(fill=power_fill(180.0), under_filled_now=True), [1.0]),
+            (healthy_gpu(), []),
+        ],
+        ids=["full", "under-filled", "nothing tells"],
+    )
+    def test_is_1_while_it_is(self, gpu: GpuState, values: list[float]) -> None:
+        assert [*told("gpumon_gpu_under_filled", gpu).values()] == values
+
+
+class TestAGpuCutByMig:
+    CUT = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True))
+    PART = healthy_gpu(
+        device=device(
+            0, "MIG-a", parent_uuid="GPU-a", mig_index=1, gpu_instance=2, compute_instance=0
+        )
+    )
+
+    def test_has_instances_that_are_named_as_people_number_them(self) -> None:
+        (labels,) = told("gpumon_gpu_info", self.PART)
+        (numbers,) = told("gpumon_gpu_mig_info", self.PART)
+
+        assert 'gpu="0:1"' in labels
+        assert numbers == (
+            '{compute_instance="0",gpu_instance="2",parent_uuid="GPU-a",uuid="MIG-a"}'
+        )
+        assert told("gpumon_gpu_mig_info", healthy_gpu()) == {}
+
+    def test_has_no_time_that_it_did_not_have_and_is_neither_starved_nor_not(self) -> None:
+        never_used = self.CUT._replace(totals=GpuTotals())
+
+        assert told("gpumon_gpu_observed_seconds_total", never_used) == {}
+        assert told("gpumon_gpu_starved", never_used) == {}
+        assert told("gpumon_gpu_info", never_used) != {}
+
+    def test_keeps_the_time_it_had_before(self) -> None:
+        assert [*told("gpumon_gpu_observed_seconds_total", self.CUT).values()] == [100.0]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -33,13 +31,14 @@ from tests.builders_state import (
     run,
     starved_gpu,
 )
+from tests.golden_files import GOLDEN, hold_golden
 from tests.needs import needed
 from tests.serving import read_otherwise
 
 SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
 SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
 TOLD_WHOLE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
-GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "metrics.txt"
+METRICS = GOLDEN / "metrics.txt"
 
 
 def exporter(
@@ -72,10 +71,8 @@ def series(text: str, name: str) -> dict[tuple[str, ...], float]:
 class TestAScrape:
     def test_is_the_golden_file_to_the_byte(self) -> None:
         body, content_type = exporter(TOLD_WHOLE).render()
-        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
-            GOLDEN.write_bytes(body)
 
-        assert body == GOLDEN.read_bytes()
+        hold_golden("metrics.txt", body.decode())
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     @pytest.mark.prometheus
@@ -83,7 +80,7 @@ class TestAScrape:
         promtool = needed("promtool", "prometheus")
 
         done = subprocess.run(
-            [promtool, "check", "metrics"], input=GOLDEN.read_bytes(), capture_output=True
+            [promtool, "check", "metrics"], input=METRICS.read_bytes(), capture_output=True
         )
 
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
@@ -137,7 +134,7 @@ class TestAScrape:
     def test_answers_any_accept_header(self, accept: str) -> None:
         body, content_type = exporter(TOLD_WHOLE).render(accept)
 
-        assert body == GOLDEN.read_bytes()
+        assert body == METRICS.read_bytes()
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     def test_repeats_nothing_of_an_openmetrics_version_it_does_not_know(self) -> None:
@@ -266,20 +263,21 @@ class TestDuplicates:
 
 
 class TestTheSharesOfARun:
+    SHARE, CHANGES = "gpumon_training_share_ratio", "gpumon_training_ratio_changes_total"
+
     def test_are_told_of_each_gpu_with_the_number_of_their_changes(self) -> None:
         text = text_of(monitor_state(runs=(SHARED,)))
 
-        assert series(text, "gpumon_training_share_ratio") == {
+        assert series(text, self.SHARE) == {
             ("resnet", STARVED_UUID): 0.375,
             ("resnet", HEALTHY_UUID): 0.625,
         }
-        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+        assert series(text, self.CHANGES) == {("resnet",): 2.0}
 
     def test_have_no_series_where_the_training_tells_none(self) -> None:
         text = text_of(monitor_state())
 
-        assert series(text, "gpumon_training_share_ratio") == {}
-        assert series(text, "gpumon_training_ratio_changes_total") == {}
+        assert series(text, self.SHARE) == series(text, self.CHANGES) == {}
 
     def test_go_with_all_that_is_known_of_now_and_their_changes_stay(self) -> None:
         clock = StoppedClock()
@@ -287,8 +285,8 @@ class TestTheSharesOfARun:
         clock.now_ns += 10 * S
         text = made.render()[0].decode()
 
-        assert series(text, "gpumon_training_share_ratio") == {}
-        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+        assert series(text, self.SHARE) == {}
+        assert series(text, self.CHANGES) == {("resnet",): 2.0}
 
 
 outside_text = st.text(st.characters(), max_size=40)
