@@ -5,17 +5,20 @@ from __future__ import annotations
 import gc
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpumon.outlets.http.server import HttpServer
-from tests.e2e.open_page import Visit
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.pipeline.reports import report_of
+from tests.e2e.open_page import Show, Visit, now, showing
 from tests.needs import missing
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
@@ -42,19 +45,53 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Any]:
-    pages: list[Page] = []
+def servers() -> Iterator[ExitStack]:
+    """Closed after the pages that look at them."""
+    with ExitStack() as stack:
+        yield stack
 
-    def open_page(server: HttpServer, width: int = 1280, scheme: Any = "light") -> Visit:
+
+@pytest.fixture
+def visit(browser: Browser, servers: ExitStack) -> Iterator[Callable[..., Visit]]:
+    """Opens the page at an address. Nothing may go wrong in any, but where a test says so."""
+    visits: list[Visit] = []
+
+    def open_page(address: str, width: int = 1280, scheme: Any = "light") -> Visit:
         page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-        pages.append(page)
-        visited = Visit(page, f"http://{server.address}")
-        page.goto(f"{visited.origin}/")
-        return visited
+        visits.append(Visit(page, f"http://{address}"))
+        page.goto(f"{visits[-1].origin}/")
+        return visits[-1]
 
     yield open_page
-    for page in pages:
-        page.close()
+    for one in visits:
+        one.page.close()
+    assert [one.faults for one in visits if one.faults and not one.is_in_trouble] == []
+
+
+@pytest.fixture
+def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
+    """Opens the page on a server of its own, which shows these states."""
+
+    def opened(
+        *states: MonitorState, width: int = 1280, scheme: str = "light", **said: Any
+    ) -> Visit:
+        server = servers.enter_context(showing(*states, **said))
+        page = visit(server.address, width, scheme)
+        page.server = server
+        return page
+
+    return opened
+
+
+@pytest.fixture
+def watch(show: Show) -> Show:
+    """Opens the page on these GPUs, with the report that a daemon makes of them."""
+
+    def opened(*gpus: GpuState, collectors: tuple[CollectorState, ...] = ()) -> Visit:
+        state = now(gpus=gpus, runs=(), collectors=collectors)
+        return show(state, report=encode_report(report_of(state)))
+
+    return opened
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.routes import ReportReader
 from gpumon.outlets.http.server import HttpServer
-from tests.builders_state import RunningClock, S
+from tests.builders_state import RunningClock, S, monitor_state
 from tests.patience import PATIENCE_S
 from tests.serving import serving
 from tests.story_of_states import starved_and_healthy
@@ -28,7 +29,15 @@ ADVICE = {
 
 
 class Visit:
-    """An open page, and everything that went wrong in it."""
+    """An open page, and everything that went wrong in it.
+
+    Attributes:
+        server: Whose page it is, where that was made for it.
+        is_in_trouble: Whether what goes wrong in it is what a test is about.
+    """
+
+    server: HttpServer
+    is_in_trouble = False
 
     def __init__(self, page: Page, origin: str) -> None:
         self.page = page
@@ -58,14 +67,30 @@ class Visit:
         shown = expect(self.page.locator(selector))
         shown.to_have_text(re.compile(pattern), timeout=1_000 * PATIENCE_S)
 
+    def is_hidden(self, selector: str) -> bool:
+        return self.page.locator(selector).is_hidden()
+
+    def count(self, selector: str) -> int:
+        return self.page.locator(selector).count()
+
+    @property
+    def tone(self) -> str | None:
+        """How grave the headline looks."""
+        return self.page.locator("#verdict").get_attribute("data-tone")
+
+
+Show = Callable[..., Visit]
+"""Opens a page that shows these states, or these GPUs."""
+
 
 def showing(
     *states: MonitorState,
-    report: ReportReader = lambda _: {"advice": []},
+    report: Mapping[str, Any] | ReportReader = {"advice": []},  # noqa: B006  (nobody changes it)
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
     """A server whose ages are true."""
-    return serving(*states, report=report, listen=listen, clock=RunningClock())
+    reader = report if callable(report) else lambda _: report
+    return serving(*states, report=reader, listen=listen, clock=RunningClock())
 
 
 def recent(state: MonitorState) -> MonitorState:
@@ -80,6 +105,11 @@ def recent(state: MonitorState) -> MonitorState:
             for gpu in state.gpus
         ),
     )
+
+
+def now(**changes: Any) -> MonitorState:
+    """A state of this moment."""
+    return recent(monitor_state(**changes))
 
 
 def story(seconds: int) -> list[MonitorState]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from gpumon.outlets.http.server import HttpServer
-from tests.builders_state import S, healthy_gpu, monitor_state
-from tests.e2e.open_page import Visit, recent, showing, story
+from tests.builders_state import S, healthy_gpu
+from tests.e2e.open_page import Show, Visit, now, showing, story
 from tests.serving import dial
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -21,65 +21,65 @@ def age(page: Visit) -> float:
 
 def keep_publishing(server: HttpServer, stop: threading.Event) -> None:
     while not stop.wait(0.2):
-        server.publish(recent(monitor_state()))
+        server.publish(now())
 
 
 class TestAsTimeGoesOn:
-    def test_every_tick_renews_the_figures(self, visit: Any) -> None:
-        told = story(61)
-        with showing(*told[:60]) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
-            before = page.text("table.causes >> nth=1")
-            server.publish(told[60])
-            page.until("table.runs", r"1220")
+    def test_every_tick_renews_the_figures(self, show: Show) -> None:
+        *told, last = story(61)
+        page = show(*told)
+        page.until("#sentence", "starved")
+        before = page.text("table.causes >> nth=1")
+        page.server.publish(last)
+        page.until("table.runs", r"1220")
 
-            assert page.text("table.causes >> nth=1") != before
-            assert "61.0 s" in page.text("table.causes >> nth=1")
+        assert page.text("table.causes >> nth=1") != before
+        assert "61.0 s" in page.text("table.causes >> nth=1")
 
-    def test_the_page_that_was_open_first_follows_from_the_first_sample(self, visit: Any) -> None:
-        with showing() as server:
-            page = visit(server)
-            page.until("#sentence", "Waiting for the first sample")
-            for state in story(20):
-                server.publish(state)
-            page.until("#sentence", "starved")
+    def test_the_page_that_was_open_first_follows_from_the_first_sample(self, show: Show) -> None:
+        page = show()
+        page.until("#sentence", "Waiting for the first sample")
+        for state in story(20):
+            page.server.publish(state)
 
-            assert page.faults == []
+        page.until("#sentence", "starved")
 
-    def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, visit: Any) -> None:
+    def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, show: Show) -> None:
         stale = [state._replace(taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
-        with showing(*stale) as server:
-            page = visit(server)
-            page.until("#banner", r"has not sampled for 6\d\.\d.s")
 
-            assert page.faults == []
+        show(*stale).until("#banner", r"has not sampled for 6\d\.\d.s")
 
-    def test_a_daemon_that_is_gone_is_said_so_and_its_return_is_noticed(self, visit: Any) -> None:
+    def test_a_daemon_that_is_gone_is_said_so_and_its_return_is_noticed(
+        self, visit: Callable[..., Visit]
+    ) -> None:
         with showing(*story(30)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
             address = server.address
+            page = visit(address)
+            page.is_in_trouble = True
+            page.until("#sentence", "starved")
         page.until("#banner", "Connection to the daemon lost .* What you see is old")
         first = age(page)
         page.page.wait_for_timeout(700)
         assert age(page) > first
 
-        with showing(recent(monitor_state(gpus=(healthy_gpu(),))), listen=address) as again:
+        with showing(now(gpus=(healthy_gpu(),)), listen=address) as again:
             page.until("#sentence", r"GPU 1 is kept busy")
 
-            assert page.page.locator("#banner").is_hidden()
+            assert page.is_hidden("#banner")
             assert again.address == address
 
 
 class TestManyPages:
-    def test_beyond_the_limit_say_that_they_are_not_connected(self, visit: Any) -> None:
+    def test_beyond_the_limit_say_that_they_are_not_connected(
+        self, visit: Callable[..., Visit]
+    ) -> None:
         asking = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with showing(*story(10)) as server:
             streams = [dial(server, asking) for _ in range(16)]
             for stream in streams:
                 assert stream.recv(12) == b"HTTP/1.1 200"
-            page = visit(server)
+            page = visit(server.address)
+            page.is_in_trouble = True
             page.until("#banner", "Connection to the daemon lost")
             for stream in streams:
                 stream.close()

@@ -1,100 +1,187 @@
-"""The lanes of the live page: a stripe for each GPU, whose colours say where its time went."""
+"""The lanes of the live page: colours say where a GPU's time went, as far back as is kept."""
 
 from __future__ import annotations
 
+import json
+import random
 import re
-from typing import Any
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.builders_jitter import jittered_states
 from tests.builders_state import S
-from tests.e2e.open_page import Visit, showing, story
+from tests.daemon import RunningDaemon
+from tests.e2e.open_page import Show, Visit, story
+from tests.story_of_states import starved_and_healthy
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+RED, GREEN = (217, 56, 30), (90, 168, 151)
+PERIOD_S = 0.1
+KEPT_TICKS = 600
+FROM_LEFT_TO_RIGHT = (0.005, 0.2, 0.33, 0.5, 0.66, 0.9)
 
-def colours(page: Visit, lane: int) -> dict[tuple[int, int, int], float]:
+COLOURS = """canvas => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const found = {};
+  for (let at = 0; at < data.length; at += 4) {
+    const key = `${data[at]},${data[at + 1]},${data[at + 2]}`;
+    found[key] = (found[key] ?? 0) + 4 / data.length;
+  }
+  return found;
+}"""
+PLACED = """async points => (await import("/lanes.js")).placed(points)
+  .map(({ start, end }) => [start, end])"""
+KEPT = """async () => {
+  const told = await (await fetch("/api/v1/history")).json();
+  const [[oldest]] = Object.values(told.gpus);
+  return [told.kept_ns, told.kept_from_ns, oldest.end_ns - oldest.observed_ns];
+}"""
+
+
+def colours(page: Visit, lane: int) -> dict[tuple[int, ...], float]:
     """Share of each colour in a lane's picture."""
-    script = """canvas => {
-      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-      const found = {};
-      for (let at = 0; at < data.length; at += 4) {
-        const key = `${data[at]},${data[at + 1]},${data[at + 2]}`;
-        found[key] = (found[key] ?? 0) + 4 / data.length;
-      }
-      return found;
-    }"""
-    found = page.page.locator("canvas.lane").nth(lane).evaluate(script)
-    shares: dict[tuple[int, int, int], float] = {}
-    for key, share in found.items():
-        red, green, blue = map(int, key.split(","))
-        shares[red, green, blue] = share
-    return shares
+    found = page.page.locator("canvas.lane").nth(lane).evaluate(COLOURS)
+    return {tuple(map(int, key.split(","))): share for key, share in found.items()}
+
+
+def holes(page: Visit) -> list[str]:
+    """Where a pointer along the first lane finds nothing."""
+    box = page.page.locator("canvas.lane").first.bounding_box()
+    assert box is not None
+    found = []
+    for share in FROM_LEFT_TO_RIGHT:
+        page.page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+        said = page.text(".readout >> nth=0")
+        found += [said] if said.endswith(("not observed", "no longer kept")) else []
+    return found
 
 
 class TestTheLanes:
-    def test_are_one_for_each_gpu_in_the_colours_of_its_time(self, visit: Any) -> None:
-        with showing(*story(60)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
+    def test_are_one_for_each_gpu_in_the_colours_of_its_time(self, show: Show) -> None:
+        page = show(*story(60))
+        page.until("#sentence", "starved")
 
-            assert page.page.locator("canvas.lane").count() == 3
-            starved, _, healthy = (colours(page, number) for number in range(3))
+        assert page.count("canvas.lane") == 3
+        starved, _, healthy = (colours(page, number) for number in range(3))
+        assert starved[RED] > 0.25
+        assert starved[GREEN] > 0.25
+        assert healthy.get(RED, 0) == 0
+        assert healthy[GREEN] > 0.75
 
-        red, green = (217, 56, 30), (90, 168, 151)
-        assert starved[red] > 0.25
-        assert starved[green] > 0.25
-        assert healthy.get(red, 0) == 0
-        assert healthy[green] > 0.75
+    def test_leave_time_that_was_not_observed_empty(self, show: Show) -> None:
+        page = show(*story(6))
+        page.until("#sentence", "starved")
 
-    def test_leave_time_that_was_not_observed_empty(self, visit: Any) -> None:
-        with showing(*story(6)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
+        assert colours(page, 2)[GREEN] < 0.15
 
-            assert colours(page, 2)[(90, 168, 151)] < 0.15
+    def test_are_told_in_words_to_who_cannot_see_them(self, show: Show) -> None:
+        page = show(*story(60))
+        page.until("#sentence", "starved")
 
-    def test_are_told_in_words_to_who_cannot_see_them(self, visit: Any) -> None:
-        with showing(*story(60)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
-            label = page.page.locator("canvas.lane").first.get_attribute("aria-label")
-
+        label = page.page.locator("canvas.lane").first.get_attribute("aria-label")
         assert re.search(r"GPU 0, last .*: busy \d+.%, starved or suspected \d+.%", label or "")
 
-    def test_say_what_was_going_on_under_the_pointer(self, visit: Any) -> None:
-        with showing(*story(60)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
-            page.page.locator("canvas.lane").nth(2).hover()
+    def test_say_what_was_going_on_under_the_pointer(self, show: Show) -> None:
+        page = show(*story(60))
+        page.until("#sentence", "starved")
+        page.page.locator("canvas.lane").nth(2).hover()
 
-            assert re.search(r"s ago: busy 97 %, within a step", page.text(".readout >> nth=2"))
+        assert re.search(r"s ago: busy 97 %, within a step", page.text(".readout >> nth=2"))
 
     def test_leave_their_colours_in_the_legend_no_longer_than_they_are_there(
-        self, visit: Any
+        self, show: Show
     ) -> None:
-        states = story(60)
-        _, healthy, _ = states[-1].gpus
-        with showing(*states) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
-            assert "waiting for input" in page.texts("#legend li")
-            later = states[-1]._replace(taken_at_ns=states[-1].taken_at_ns + S, gpus=(healthy,))
-            server.publish(later)
-            page.until("#sentence", "kept busy")
+        *_, last = states = story(60)
+        page = show(*states)
+        page.until("#sentence", "starved")
+        assert "waiting for input" in page.texts("#legend li")
+        page.server.publish(last._replace(taken_at_ns=last.taken_at_ns + S, gpus=last.gpus[1:2]))
+        page.until("#sentence", "kept busy")
 
-            assert "waiting for input" not in page.texts("#legend li")
+        assert "waiting for input" not in page.texts("#legend li")
 
-    def test_have_no_hole_where_a_tick_came_before_its_last_sample(self, visit: Any) -> None:
+    def test_have_no_hole_where_a_tick_came_before_its_last_sample(self, show: Show) -> None:
         early = [(10, 1.0), (11, 0.75), (12, 1.25), (14, 1.0)]
-        points = [{"end_ns": end, "observed_ns": observed} for end, observed in early]
-        with showing(*story(6)) as server:
-            page = visit(server)
-            page.until("#sentence", "starved")
-            spans = page.page.evaluate(
-                """async points => (await import("/lanes.js")).placed(points)
-                  .map(({ start, end }) => [start, end])""",
-                points,
-            )
+        page = show(*story(6))
+        page.until("#sentence", "starved")
 
+        points = [{"end_ns": end, "observed_ns": observed} for end, observed in early]
+        spans = page.page.evaluate(PLACED, points)
         assert spans == [[9, 10], [10, 10.75], [10.75, 12], [13, 14]]
+
+
+class TestTheWindow:
+    def test_stays_where_it_is_once_it_is_full_however_unevenly_ticks_come(
+        self, show: Show, tmp_path: Path
+    ) -> None:
+        states = list(jittered_states(tmp_path, 66.0, PERIOD_S))
+        page = show(*states[:KEPT_TICKS])
+        page.until("#sentence", "GPU 0")
+        seen = set()
+        for state in states[KEPT_TICKS:]:
+            page.server.publish(state)
+            page.page.wait_for_timeout(20)
+            seen.add(page.text(".from"))
+            if state.samples_total % 10 == 0:
+                assert holes(page) == []
+
+        assert seen == {"1 min ago"}
+
+    def test_calls_what_is_older_than_is_kept_no_longer_kept(self, show: Show) -> None:
+        # Two ticks a period fill the room twice as fast as it was made for.
+        states = [
+            state._replace(period_ns=2 * state.period_ns) for state in starved_and_healthy(700)
+        ]
+        page = show(*states)
+        page.until("#sentence", "starved")
+
+        assert page.page.evaluate(KEPT) == [1_200 * S, 88 * S - S // 10, 88 * S - S // 10]
+        assert page.text(".from >> nth=0") == "20 min ago"
+        assert holes(page)[0].endswith("ago: no longer kept")
+
+
+@pytest.mark.soak
+class TestTenRealMinutes:
+    def test_leave_no_hole_in_the_lane_of_a_source_that_is_never_on_time(
+        self, visit: Callable[..., Visit], tmp_path: Path
+    ) -> None:
+        spans, over = tmp_path / "spans", threading.Event()
+        spans.touch()
+        feeder = threading.Thread(target=keep_working, args=(spans, over))
+        feeder.start()
+        try:
+            with RunningDaemon(tmp_path, "--source", f"follow:{spans}") as daemon:
+                self.watch(visit(daemon.address))
+        finally:
+            over.set()
+            feeder.join(5)
+
+    def watch(self, page: Visit) -> None:
+        full_s, seen = time.monotonic() + 610.0, []
+        while (now_s := time.monotonic()) < full_s + 60.0:
+            page.page.wait_for_timeout(1_000)
+            if now_s > full_s:
+                assert holes(page) == []
+                seen.append(page.text(".from >> nth=0"))
+        print(f"{len(seen)} looks at a full lane: {set(seen)}")
+        assert set(seen) == {"10 min ago"}
+        assert len(seen) > 30
+        assert page.faults == []
+        page.is_in_trouble = True  # the daemon ends before the page
+
+
+def keep_working(spans: Path, over: threading.Event) -> None:
+    """Spans of 0.3 s to 0.8 s with pauses of up to half a second between them."""
+    chance = random.Random(7)
+    with spans.open("a") as lines:
+        while not over.wait(chance.uniform(0.0, 0.5)):
+            start_ns = time.monotonic_ns()
+            time.sleep(chance.uniform(0.3, 0.8))
+            span = {"gpu": 0, "start_ns": start_ns, "end_ns": time.monotonic_ns()}
+            lines.write(json.dumps(span) + "\n")
+            lines.flush()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
-from tests.e2e.open_page import Visit, recent, showing
+from tests.e2e.open_page import Show, Visit, recent
 from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -25,100 +25,8 @@ HEALTHY, STARVED, STALLED, IDLE = (
 )
 THIRTEEN = [HEALTHY] * 8 + [STARVED, HEALTHY, STALLED, HEALTHY, IDLE]
 
-
-def told(roles: Sequence[VerdictName], seconds: int = 60) -> list[MonitorState]:
-    return [recent(state) for state in machine(seconds, roles)]
-
-
-def order(page: Visit) -> list[int]:
-    return [int(name.split()[1]) for name in page.texts(".gpu-name")]
-
-
-def lanes(page: Visit) -> int:
-    """How many can be seen."""
-    return page.page.locator("canvas.lane:visible").count()
-
-
-class TestAMachineOfThirteen:
-    @pytest.mark.parametrize("width", [1280, 390])
-    def test_shows_the_starved_gpu_first_and_on_the_first_screen(
-        self, visit: Any, width: int
-    ) -> None:
-        states = told(THIRTEEN)
-        with showing(*states, report=lambda _: encode_report(report_of(states[-1]))) as server:
-            page = visit(server, width)
-            page.until("#sentence", "GPU 8 is starved")
-            page.until("#advice li >> nth=0", "^GPUs 8 and 10: checkpoint")
-            first = page.page.locator("canvas.lane").first.bounding_box()
-
-            assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]
-            assert first is not None
-            assert first["y"] + first["height"] < 844
-            assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.faults == []
-
-    @pytest.mark.parametrize("width", [1280, 390])
-    def test_folds_each_healthy_one_to_a_line(self, visit: Any, width: int) -> None:
-        with showing(*told(THIRTEEN)) as server:
-            page = visit(server, width)
-            page.until("#sentence", "GPU 8 is starved")
-            folded = page.page.locator(".gpu:not([open])")
-            boxes = [folded.nth(at).bounding_box() for at in range(folded.count())]
-
-            assert lanes(page) == 2
-            assert len(boxes) == 11
-            assert all(box is not None and box["height"] < 32 for box in boxes)
-            assert page.page.locator("table.causes").count() == 2
-            assert page.text("#folded").startswith("11 more")
-
-    def test_opens_one_by_the_keyboard_and_leaves_it_open(self, visit: Any) -> None:
-        states = told(THIRTEEN, 70)
-        with showing(*states[:60]) as server:
-            page = visit(server)
-            page.until("#sentence", "GPU 8 is starved")
-            page.page.locator("summary").nth(4).focus()
-            page.page.keyboard.press("Enter")
-            page.until("#causes caption >> nth=2", "GPU 2 ")
-            for state in states[60:]:
-                server.publish(state)
-                page.until("table.causes >> nth=2 >> tfoot", rf"{state.samples_total}\.0.s")
-
-            canvas = page.page.locator("canvas.lane").nth(4)
-            assert lanes(page) == 3
-            assert canvas.get_attribute("aria-label")
-            assert canvas.evaluate("canvas => canvas.width") > 500
-            page.page.keyboard.press("Space")
-            page.until("#folded", "^11 more")
-            assert lanes(page) == 2
-
-    def test_folds_none_where_there_are_four(self, visit: Any) -> None:
-        with showing(*told([HEALTHY, HEALTHY, STARVED, IDLE])) as server:
-            page = visit(server)
-            page.until("#sentence", "GPU 2 is starved")
-
-            assert order(page) == [2, 0, 1, 3]
-            assert lanes(page) == 4
-            assert page.page.locator("#folded").is_hidden()
-
-    def test_brings_up_a_gpu_that_goes_bad_and_keeps_the_keyboard_where_it_was(
-        self, visit: Any
-    ) -> None:
-        well = told([HEALTHY] * 6)
-        worse = told([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1]
-        with showing(*well) as server:
-            page = visit(server)
-            page.until("#sentence", "6 GPUs are kept busy")
-            assert lanes(page) == 0
-            page.page.locator("summary").nth(4).focus()
-            server.publish(worse)
-            page.until("#sentence", "GPU 4 is starved")
-
-            assert order(page) == [4, 0, 1, 2, 3, 5]
-            assert lanes(page) == 1
-            focused = page.page.evaluate("document.activeElement.innerText")
-            assert focused.startswith("GPU 4 ")
-
-
+Gpus = list[tuple[str, str, int]]
+"""A name, a verdict, and what was lost."""
 ORDERED = """async ticks => {
   const { Order } = await import("/order.js");
   const order = new Order();
@@ -131,17 +39,100 @@ ORDERED = """async ticks => {
 }"""
 
 
+def told(roles: Sequence[VerdictName], seconds: int = 60) -> list[MonitorState]:
+    return [recent(state) for state in machine(seconds, roles)]
+
+
+def order(page: Visit) -> list[int]:
+    return [int(name.split()[1]) for name in page.texts(".gpu-name")]
+
+
+def lanes(page: Visit) -> int:
+    """How many can be seen."""
+    return page.count("canvas.lane:visible")
+
+
+class TestAMachineOfThirteen:
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_shows_the_starved_gpu_first_and_on_the_first_screen(
+        self, show: Show, width: int
+    ) -> None:
+        states = told(THIRTEEN)
+        page = show(*states, report=encode_report(report_of(states[-1])), width=width)
+        page.until("#sentence", "GPU 8 is starved")
+        page.until("#advice li >> nth=0", "^GPUs 8 and 10: checkpoint")
+        first = page.page.locator("canvas.lane").first.bounding_box()
+
+        assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]
+        assert first is not None
+        assert first["y"] + first["height"] < 844
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_folds_each_healthy_one_to_a_line(self, show: Show, width: int) -> None:
+        page = show(*told(THIRTEEN), width=width)
+        page.until("#sentence", "GPU 8 is starved")
+        folded = page.page.locator(".gpu:not([open])").all()
+        boxes = [one.bounding_box() for one in folded]
+
+        assert lanes(page) == 2
+        assert len(boxes) == 11
+        assert all(box is not None and box["height"] < 32 for box in boxes)
+        assert page.count("table.causes") == 2
+        assert page.text("#folded").startswith("11 more")
+
+    def test_opens_one_by_the_keyboard_and_leaves_it_open(self, show: Show) -> None:
+        states = told(THIRTEEN, 70)
+        page = show(*states[:60])
+        page.until("#sentence", "GPU 8 is starved")
+        page.page.locator("summary").nth(4).focus()
+        page.page.keyboard.press("Enter")
+        page.until("#causes caption >> nth=2", "GPU 2 ")
+        for state in states[60:]:
+            page.server.publish(state)
+            page.until("table.causes >> nth=2 >> tfoot", rf"{state.samples_total}\.0.s")
+
+        canvas = page.page.locator("canvas.lane").nth(4)
+        assert lanes(page) == 3
+        assert canvas.get_attribute("aria-label")
+        assert canvas.evaluate("canvas => canvas.width") > 500
+        page.page.keyboard.press("Space")
+        page.until("#folded", "^11 more")
+        assert lanes(page) == 2
+
+    def test_folds_none_where_there_are_four(self, show: Show) -> None:
+        page = show(*told([HEALTHY, HEALTHY, STARVED, IDLE]))
+        page.until("#sentence", "GPU 2 is starved")
+
+        assert order(page) == [2, 0, 1, 3]
+        assert lanes(page) == 4
+        assert page.is_hidden("#folded")
+
+    def test_brings_up_a_gpu_that_goes_bad_and_keeps_the_keyboard_where_it_was(
+        self, show: Show
+    ) -> None:
+        page = show(*told([HEALTHY] * 6))
+        page.until("#sentence", "6 GPUs are kept busy")
+        assert lanes(page) == 0
+        page.page.locator("summary").nth(4).focus()
+        page.server.publish(told([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1])
+        page.until("#sentence", "GPU 4 is starved")
+
+        assert order(page) == [4, 0, 1, 2, 3, 5]
+        assert lanes(page) == 1
+        focused = page.page.evaluate("document.activeElement.innerText")
+        assert focused.startswith("GPU 4 ")
+
+
 class TestTheOrder:
     @pytest.fixture
-    def ordered(self, visit: Any) -> Any:
-        """What each tick's order is: of GPUs such as ``("a", "starved", lost)``."""
-        with showing(*told([HEALTHY], 2)) as server:
-            page = visit(server)
-            page.until("#sentence", "GPU 0")
-            yield lambda *ticks: page.page.evaluate(
-                ORDERED,
-                [{"at": at, "gpus": gpus} for at, gpus in ticks],
-            )
+    def ordered(self, show: Show) -> Callable[..., Any]:
+        """What each tick's order is: of a second and its GPUs."""
+        page = show(*told([HEALTHY], 2))
+        page.until("#sentence", "GPU 0")
+        return lambda *ticks: page.page.evaluate(
+            ORDERED, [{"at": at, "gpus": gpus} for at, gpus in ticks]
+        )
 
     def test_is_by_what_was_lost_whatever_the_verdict_is_called(self, ordered: Any) -> None:
         gpus = [("a", "stalled", 5), ("b", "starved", 7), ("c", "partial", 9), ("d", "healthy", 99)]
@@ -149,18 +140,18 @@ class TestTheOrder:
         assert ordered((1, gpus)) == ["cbad"]
 
     def test_is_kept_while_two_lose_about_as_much(self, ordered: Any) -> None:
-        def tick(at: int, lost: int) -> tuple[int, list[tuple[str, str, int]]]:
+        def tick(at: int, lost: int) -> tuple[int, Gpus]:
             return at, [("a", "starved", 100), ("b", "starved", lost)]
 
-        places = ordered(*itertools.starmap(tick, [(1, 99), (2, 101), (3, 124), (4, 126), (5, 99)]))
+        places = ordered(*starmap(tick, [(1, 99), (2, 101), (3, 124), (4, 126), (5, 99)]))
 
         assert places == ["ab", "ab", "ab", "ba", "ba"]
 
     def test_is_kept_while_a_verdict_goes_to_and_fro(self, ordered: Any) -> None:
-        def tick(at: int, verdict: str) -> tuple[int, list[tuple[str, str, int]]]:
+        def tick(at: int, verdict: str) -> tuple[int, Gpus]:
             return at, [("a", "healthy", 1), ("b", verdict, 2)]
 
         names = ["partial", "healthy", "partial", *["healthy"] * 12]
-        places = ordered(*itertools.starmap(tick, enumerate(names)))
+        places = ordered(*starmap(tick, enumerate(names)))
 
         assert places == ["ba"] * 13 + ["ab"] * 2
