@@ -104,16 +104,16 @@ class TestVerdictsInWords:
         ("gpus", "sentence"),
         [
             ((), r"No GPU has been found yet\."),
-            ((healthy_gpu(),), r"GPU 1 is kept busy: waiting for input cost 0\.0.s \(0.%\) of"),
+            ((healthy_gpu(),), r"GPU 1 is kept busy: waiting for input cost 0.s \(0.%\) of"),
             (
                 (starved_gpu(),),
-                r"waiting for input cost 30\.0.s \(33.%\) of the 90\.0.s in use, and 6\.0.s more "
+                r"waiting for input cost 30.s \(33.%\) of the 90.s in use, and 6.s more "
                 r"is suspected\.",
             ),
             (
                 (suspected_gpu(0), suspected_gpu(3)),
-                r"^GPUs 0 and 3 pause as behind a late input pipeline: 50\.0.s \(31.%\) of the "
-                r"160\.0.s in use, suspected, not proved\.",
+                r"^GPUs 0 and 3 pause as behind a late input pipeline: 0\.833.GPU-minutes "
+                r"\(31.%\) of the 2\.67.GPU-minutes in use, suspected, not proved\.",
             ),
             (
                 (starved_gpu(present=False, error="GPU is lost"),),
@@ -155,7 +155,7 @@ class TestVerdictsInWords:
         gpus = (stalled_gpu(starved_gpu(), WAITED), stalled_gpu(healthy_gpu(), few))
         both = [{**ADVICE, "cause": "within_step"}, {**ADVICE, "cause": "imbalance", **LEVEL}]
         page = show(now(gpus=gpus), report={"advice": both})
-        page.until("#sentence", r"GPUs 0 and 1 are held up, mainly by imbalance .*\(9\.0.s\)")
+        page.until("#sentence", r"GPUs 0 and 1 are stalled, mainly waiting for a slower .* \(9.s\)")
         page.until("#next", LEVEL["text"])
 
         assert page.text("#why") == LEVEL["evidence"]
@@ -223,7 +223,7 @@ class TestAllThatCanBeChanged:
 
         assert [re.split(r"\n+", item) for item in page.texts("#advice li")] == [
             [
-                "GPUs 1, 2 and 0:1: imbalance between GPUs · 45.0 s lost · "
+                "GPUs 1, 2 and 0:1: waiting for a slower GPU · 0.75 GPU-minutes lost · "
                 "at most 1.42 times as fast",
                 "Split them 5:9.",
                 "It waited for a slower GPU.",
@@ -248,8 +248,8 @@ class TestAllThatCanBeChanged:
             page.server.publish(state)
             page.until("table.causes tfoot", rf"{state.samples_total}\.0")
 
-            lost, whole = re.findall(r"(\d[\d.,]* s)\b", page.text("#sentence"))
-            assert f"GPU 0 for {lost} of {whole} in use" in page.text("#why")
+            lost, whole = re.findall(r"(\d[\d.,]*) (?:s|min)\b", page.text("#sentence"))
+            assert f"GPU 0 for {lost} of {whole} " in page.text("#why")
 
 
 class TestATitle:
@@ -259,11 +259,11 @@ class TestATitle:
         page.until("#sentence", "starved")
 
         assert dict(zip(page.texts(".gpu-name"), page.texts(".gpu-line"), strict=True)) == {
-            "GPU 0 NVIDIA H200": "stalled · checkpoint 14 % (20.0 s)",
+            "GPU 0 NVIDIA H200": "stalled · during checkpoints 14 % (20 s)",
             "GPU 1 NVIDIA H200": (
-                "starved 40 % (56.0 s) · checkpoint 10 % (14.0 s) · within a step 5.0 % (7.0 s)"
+                "starved 40 % (56 s) · during checkpoints 10 % (14 s) · within the step 5.0 % (7 s)"
             ),
-            "GPU 2 NVIDIA H200": "healthy · within a step 3.0 % (4.2 s)",
+            "GPU 2 NVIDIA H200": "healthy · within the step 3.0 % (4.2 s)",
         }
         assert page.page.title() == "25\N{NO-BREAK SPACE}% lost · gpumon"
 
@@ -272,7 +272,8 @@ class TestATitle:
         page = show(now(gpus=(starved_gpu(totals=totals),)))
         page.until(
             ".gpu-line",
-            r"^starved · first batch 30.% \(27\.0.s\) · checkpoint 8\.9.% \(8\.0.s\)",
+            r"^starved · waiting for the very first batch 30.% \(27.s\) · "
+            r"during checkpoints 8\.9.% \(8.s\)",
         )
 
         assert "starved 30" not in page.text(".gpu-line")
@@ -283,10 +284,10 @@ class TestATitle:
         page = show(now(gpus=(starved_gpu(totals=totals, verdict=judge(totals)),)))
         page.until(
             "#sentence",
-            r"^GPU 0 is held up, in part by checkpoint \(8\.0.s\); no tag explains 10\.0.s",
+            r"^GPU 0 is stalled, in part during checkpoints \(8.s\); no tag explains 10.s",
         )
 
-        assert page.text("#why").endswith("by checkpoint.")
+        assert page.text("#why").endswith(" during checkpoints.")
 
 
 class TestTheTables:
@@ -297,7 +298,7 @@ class TestTheTables:
 
         assert rows[0] == "GPU 0 NVIDIA H200: starved"
         assert "waiting for input ◀\t30.0 s\t30 %" in rows
-        assert "suspected: untagged pauses\t6.0 s\t6.0 %" in rows
+        assert "suspected starvation\t6.0 s\t6.0 %" in rows
         assert "not decided yet\t2.0 s\t2.0 %" in rows
         assert rows[-1] == "sum = observed\t100.0 s\t100 %"
 
@@ -311,10 +312,10 @@ class TestTheTables:
     def test_blame_no_start_up_for_the_time_in_use(self, show: Show) -> None:
         idle_ns = {IdleCause.START_UP: 45 * S, IdleCause.CHECKPOINT: 9 * S}
         page = show(now(gpus=(stalled_gpu(starved_gpu(), idle_ns),)))
-        page.until("#sentence", r"GPU 0 is held up, mainly by checkpoint \(9\.0.s\)\.")
+        page.until("#sentence", r"GPU 0 is stalled, mainly during checkpoints \(9.s\)\.")
         rows = page.text("table.causes >> nth=0").splitlines()
 
-        assert [row.split("\t")[0] for row in rows if "◀" in row] == ["checkpoint ◀"]
+        assert [row.split("\t")[0] for row in rows if "◀" in row] == ["during checkpoints ◀"]
 
     def test_say_what_each_run_is_doing_now(self, show: Show) -> None:
         page = show(now(runs=(run("old", alive=False, phase=None), run())))

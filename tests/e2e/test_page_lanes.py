@@ -91,7 +91,7 @@ class TestTheLanes:
         page.until("#sentence", "starved")
         page.page.locator("canvas.lane").nth(2).hover()
 
-        assert re.search(r"s ago: busy 97 %, within a step", page.text(".readout >> nth=2"))
+        assert re.search(r"s ago: busy 97 %, within the step", page.text(".readout >> nth=2"))
 
     def test_leave_their_colours_in_the_legend_no_longer_than_they_are_there(
         self, show: Show

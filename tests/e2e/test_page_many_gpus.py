@@ -60,7 +60,7 @@ class TestAMachineOfThirteen:
         states = told(THIRTEEN)
         page = show(*states, report=encode_report(report_of(states[-1])), width=width)
         page.until("#sentence", "GPU 8 is starved")
-        page.until("#advice li >> nth=0", "^GPUs 8 and 10: checkpoint")
+        page.until("#advice li >> nth=0", "^GPUs 8 and 10: during checkpoints")
         first = page.page.locator("canvas.lane").first.bounding_box()
 
         assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]
@@ -112,7 +112,7 @@ class TestAMachineOfThirteen:
         self, show: Show
     ) -> None:
         page = show(*told([HEALTHY] * 6))
-        page.until("#sentence", "6 GPUs are kept busy")
+        page.until("#sentence", "GPUs 0.5 are kept busy")
         assert lanes(page) == 0
         page.page.locator("summary").nth(4).focus()
         page.server.publish(told([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1])

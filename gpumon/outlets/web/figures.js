@@ -14,8 +14,9 @@ function unitOf(ns) {
 
 const threeDigits = (value) => (value >= 99.95 ? WHOLE.format(value) : String(Number(value.toPrecision(3))));
 
-// An amount of time as people say it, to three digits.
-export function duration(ns) {
+// An amount of time as people say it, to three digits; a part of a whole in the unit of that.
+export function duration(ns, wholeNs = null) {
+  if (wholeNs !== null) return inUnitOf(wholeNs, ns).replace(/\.?0+(?=\u00a0)/, "");
   const [unitNs, unit] = unitOf(ns);
   return `${threeDigits(ns / unitNs)}${NBSP}${unit}`;
 }

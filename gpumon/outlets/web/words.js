@@ -138,11 +138,11 @@ const sumOver = (gpus, key) => gpus.reduce((sum, gpu) => sum + gpu[key], 0);
 
 function ofTimeInUse(gpus, key) {
   const [part, inUse] = [sumOver(gpus, key), sumOver(gpus, "in_use_ns")];
-  return `${summed(part, gpus)} (${share(part, inUse)}) of the ${summed(inUse, gpus)} in use`;
+  return `${summed(part, gpus, inUse)} (${share(part, inUse)}) of the ${summed(inUse, gpus)} in use`;
 }
 
 // Time that is summed over GPUs is no time by the clock, and is said so.
-const summed = (ns, gpus) => (gpus.length === 1 ? duration(ns) : gpuTime(ns));
+const summed = (ns, gpus, wholeNs = null) => (gpus.length === 1 ? duration(ns, wholeNs) : gpuTime(ns));
 
 // Only what tags prove is said to wait for input.
 function waitInWords(gpus) {
