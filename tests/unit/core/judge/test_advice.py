@@ -6,15 +6,14 @@ What it says is in ``tests/golden``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpumon.core.judge.advice import advise
-from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import Advice, GpuReport
-from tests.builders_report import gpu, run, with_totals
+from tests.builders_report import gpu, with_totals
 from tests.builders_time import s
 
 WAIT, SAVE, START_UP = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.START_UP
@@ -92,40 +91,6 @@ class TestAnAdvice:
         assert causes(one) == on
 
 
-class TestTheTextOnAnInputWait:
-    """It has a word for each fault of a loader, and for whatever holds the input up."""
-
-    LATE = gpu(40, {WAIT: 20})
-    PLAIN = first(LATE).text
-
-    @pytest.mark.parametrize(
-        ("loader", "is_a_fault"),
-        [
-            ({"workers": 1}, True),
-            ({"workers": 4, "use_multiprocessing": False}, True),
-            ({"workers": 4, "use_multiprocessing": True}, False),
-            ({"prefetch": 0}, True),
-            ({"prefetch": 2}, False),
-        ],
-    )
-    def test_is_another_where_the_loader_has_a_fault(
-        self, loader: dict[str, Any], is_a_fault: bool
-    ) -> None:
-        (own,) = advise([self.LATE], [run(**loader)])
-        (others,) = advise([self.LATE], [replace(run(**loader), gpu_uuids=("GPU-7",))])
-
-        assert (own.text != self.PLAIN) is is_a_fault
-        assert others.text == self.PLAIN
-
-    @pytest.mark.parametrize(("seconds", "is_the_reason"), [(10, True), (9.9, False)])
-    def test_is_another_where_one_reason_explains_half(
-        self, seconds: float, is_the_reason: bool
-    ) -> None:
-        one = with_totals(self.LATE, input_wait_by_reason_ns={"gil_bound": s(seconds)})
-
-        assert (first(one).text != self.PLAIN) is is_the_reason
-
-
 class TestTheFirstBatch:
     def late(self, first_s: float, **more: Any) -> GpuReport:
         return with_totals(gpu(60, {WAIT: first_s}), first_input_wait_ns=s(first_s), **more)
@@ -148,50 +113,3 @@ class TestTheFirstBatch:
 
     def test_that_took_less_than_a_tenth_has_none(self) -> None:
         assert causes(self.late(6)) == []
-
-
-class TestAFactAboutPauses:
-    def test_of_a_gpu_stands_with_its_greatest_loss_only(self) -> None:
-        waits = gpu(40, {WAIT: 12, IdleCause.UNKNOWN: 8, SAVE: 10}, pauses=10)
-        untagged = gpu(40, {IdleCause.UNKNOWN: 9}, index=1, pauses=5)
-
-        evidence = {one.cause: one.evidence for one in advise([waits, untagged], ())}
-
-        told = {cause: ("10 times" in text, "5 times" in text) for cause, text in evidence.items()}
-        assert told == {
-            "input_wait": (True, False), "unknown": (False, True), "checkpoint": (False, False),
-        }  # fmt: skip
-
-    def test_of_a_gpu_that_pauses_for_another_cause_stands_nowhere(self) -> None:
-        assert "4 times" not in "".join(
-            one.evidence for one in advise([gpu(40, {WAIT: 3, SAVE: 20}, pauses=4)], ())
-        )
-
-
-class TestSlowCallbacks:
-    @pytest.mark.parametrize(
-        ("tagged_s", "spent_s", "named"),
-        [
-            (20, {"History": 0.1, "TensorBoard": 15, "Upload": 4}, ["TensorBoard", "Upload"]),
-            (0.1, {"History": 0.1}, []),
-            (8, {"Saves": 9, "Upload": 4}, ["Upload"]),
-        ],
-        ids=[
-            "the slowest first",
-            "not where they took next to nothing",
-            "not what saved meanwhile",
-        ],
-    )
-    def test_are_named_by_their_classes(
-        self, tagged_s: float, spent_s: dict[str, float], named: list[str]
-    ) -> None:
-        one = replace(
-            run(),
-            phase_ns={**run().phase_ns, TrainingPhase.CALLBACKS: s(tagged_s)},
-            callback_ns={name: s(seconds) for name, seconds in spent_s.items()},
-        )
-
-        (found,) = advise([gpu(40, {IdleCause.CALLBACKS: 20})], [one])
-
-        words = found.text.split()
-        assert [word for word in words if word in spent_s] == named

@@ -55,16 +55,13 @@ class TestASpeedup:
         [
             (SLOW, FAST, 1.92),
             (SLOW, QUICKER, 3.0),
-            (with_runs(SLOW, ["r0", "r1"]), with_runs(FAST, ["r0", "r1", "r2", "r3"]), 1.92),
-            (with_runs(SLOW, ["train", "train"]), SLOW, 1.0),
             (SLOW, UNTAGGED, None),
             (UNTAGGED, SLOW, None),
             (SLOW, EIGHT, None),
             (with_runs(SLOW, "ab"), with_runs(FAST, "cd"), None),
         ],
         ids=[
-            "of one training", "beyond what was promised", "of each rank",
-            "of two runs one after the other", "where steps were counted before alone",
+            "of one training", "beyond what was promised", "where steps were counted before alone",
             "where they were afterwards alone", "of another machine", "of trainings of other names",
         ],
     )  # fmt: skip

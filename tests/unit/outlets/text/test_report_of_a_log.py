@@ -15,7 +15,7 @@ from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.outlets.text.headline import why_line
-from gpumon.outlets.text.report_lines import levels_lines, machine_line
+from gpumon.outlets.text.report_lines import levels_lines
 from tests.builders_report import gpu, report, with_totals
 from tests.builders_time import s
 from tests.unit.outlets.report_lines import PLAIN, shown
@@ -32,16 +32,6 @@ def found(one: Report) -> list[tuple[str, tuple[str, ...]]]:
 
 def sampled_every(period_s: float, one: GpuReport) -> Report:
     return replace(report(one), period_ns=s(period_s), sampling=sampling_of(s(period_s)))
-
-
-class TestTheWholeMachine:
-    def test_is_told_in_gpu_time_of_more_than_one_gpu(self) -> None:
-        gpus = [gpu(3_600, {UNKNOWN: 4_680, NOT_IN_USE: 3_420}, index=at) for at in range(4)]
-
-        said = machine_line(report(*gpus))
-
-        assert [part in said for part in ("13 GPU-hours", "31 %", "40 %", "29 %")] == [True] * 4
-        assert machine_line(report(HEALTHY)) == ""
 
 
 class TestAFinding:
