@@ -202,9 +202,7 @@ class TestTwoSavedReports:
         assert gpumon("report", "--compare", older, older, STARVED, "49", LOST, "49").code == 1
         assert gpumon("report", "--json", "--compare", fast, older).code == 0
 
-
-class TestAReportOfSomebodyElse:
-    def test_puts_nothing_on_the_terminal_but_text(
+    def test_by_somebody_else_put_nothing_on_the_terminal_but_text(
         self, odd: Odd, fast: str, gpumon: Shell
     ) -> None:
         document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
@@ -231,7 +229,7 @@ class TestAReportOfSomebodyElse:
          ("wall_seconds", float("nan")), ("samples", float("inf"))],
     )  # fmt: skip
     @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-    def test_whose_runs_claim_nonsense_ends_with_no_traceback(
+    def test_whose_runs_claim_nonsense_end_with_no_traceback(
         self, odd: Odd, fast: str, gpumon: Shell, words: list[str], field: str, value: object
     ) -> None:
         document = encode_report(SLOW)
