@@ -139,7 +139,10 @@ class TestTheGate:
     def test_takes_a_blank_before_the_sign(self, slow: str, gpumon: Shell) -> None:
         assert gpumon("report", slow, LOST, "50 %").code == 0
 
-    def test_is_told_of_after_the_report_in_one_log_of_both_streams(self, tmp_path: Path) -> None:
+    def test_is_told_of_after_the_report_in_one_log_of_both_streams(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
         unused = saved(tmp_path, "unused.json", UNUSED)
 
         ended = subprocess.run(

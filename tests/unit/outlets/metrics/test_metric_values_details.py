@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.time.totals import GpuTotals
@@ -15,7 +14,6 @@ from gpumon.outlets.metrics.metric_values import MAX_XIDS
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import (
-    STARVED_UUID,
     S,
     StoppedClock,
     detailed_gpu,
@@ -26,7 +24,7 @@ from tests.builders_state import (
 
 DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
 """Families of what a board says of itself."""
-XIDS, THROTTLED = "gpumon_gpu_xid_errors_total", "gpumon_gpu_throttled"
+XIDS = "gpumon_gpu_xid_errors_total"
 CALLS, CALL_SECONDS = "gpumon_nvml_calls_total", "gpumon_nvml_call_seconds_total"
 ERRORS = "gpumon_nvml_errors_total"
 FUNCTIONS = [f"nvmlFunction{number}" for number in range(300)]
@@ -62,26 +60,7 @@ def with_latest(**changes: Any) -> GpuState:
     return gpu._replace(latest=gpu.latest._replace(**changes))
 
 
-class TestThrottling:
-    def test_has_a_series_for_every_reason_also_for_those_that_are_off(self) -> None:
-        reasons = told(THROTTLED, detailed_gpu())
-
-        assert len(reasons) == len(THROTTLE_REASONS) == 8
-        assert [labels for labels, now in reasons.items() if now] == [
-            f'{{reason="sw_power_cap",uuid="{STARVED_UUID}"}}'
-        ]
-
-    def test_has_none_where_the_board_does_not_answer(self) -> None:
-        assert told(THROTTLED, with_latest(details=GpuDetails(read_at_ns=1))) == {}
-
-
 class TestXidErrors:
-    def test_are_counted_by_gpu_and_number(self) -> None:
-        assert told(XIDS, detailed_gpu()) == {
-            f'{{uuid="{STARVED_UUID}",xid="31"}}': 2.0,
-            f'{{uuid="{STARVED_UUID}",xid="79"}}': 1.0,
-        }
-
     def test_stay_where_the_gpu_is_lost_and_go_where_it_was_taken_out(self) -> None:
         assert len(told(XIDS, LOST)) == 2
         assert told(XIDS, LOST._replace(listed=False)) == {}

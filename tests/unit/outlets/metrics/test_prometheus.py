@@ -97,22 +97,6 @@ class TestAScrape:
             by_cause = sum(spent for labels, spent in idle.items() if labels[1:] == uuid)
             assert busy[uuid] + by_cause + pending[uuid] == observed
 
-    def test_names_every_cause_from_the_start(self) -> None:
-        fresh = healthy_gpu()._replace(totals=GpuTotals())
-
-        idle = series(text_of(monitor_state(gpus=(fresh,))), "gpumon_gpu_idle_seconds_total")
-
-        assert idle == {(cause.value, HEALTHY_UUID): 0.0 for cause in CAUSES}
-
-    def test_has_no_series_for_a_field_that_the_device_cannot_answer(self) -> None:
-        text = text_of(monitor_state())
-
-        assert set(series(text, "gpumon_gpu_power_watts")) == {(STARVED_UUID,)}
-        assert set(series(text, "gpumon_gpu_temperature_celsius")) == {
-            (STARVED_UUID,),
-            (HEALTHY_UUID,),
-        }
-
     def test_before_the_first_tick_tells_the_version_and_that_it_works(self) -> None:
         text = exporter().render()[0].decode()
 
@@ -264,15 +248,6 @@ class TestDuplicates:
 
 class TestTheSharesOfARun:
     SHARE, CHANGES = "gpumon_training_share_ratio", "gpumon_training_ratio_changes_total"
-
-    def test_are_told_of_each_gpu_with_the_number_of_their_changes(self) -> None:
-        text = text_of(monitor_state(runs=(SHARED,)))
-
-        assert series(text, self.SHARE) == {
-            ("resnet", STARVED_UUID): 0.375,
-            ("resnet", HEALTHY_UUID): 0.625,
-        }
-        assert series(text, self.CHANGES) == {("resnet",): 2.0}
 
     def test_have_no_series_where_the_training_tells_none(self) -> None:
         text = text_of(monitor_state())
