@@ -71,7 +71,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
     instance: dict[str, Any] = {"uuid": "MIG-1", "parent_uuid": "GPU-a", "mig_index": 1}
     lost = starved_gpu(present=False, error="the GPU is lost (NVML 15): look for Xid 79 in `dmesg`")
     with showing(report=reported) as server:
-        page = visit(server)
+        page = visit(server.address)
         return {
             "no GPU": said(),
             "a healthy one": said(used(98, index=1, unknown=2)),

@@ -329,7 +329,7 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
   const why = cause
-    ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) ${LABELS.get(cause[0])}.`
+    ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use), ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
   return { why, next: NEXT[worst.verdict] ?? "" };
 }
@@ -356,7 +356,8 @@ export function gpuLine(gpu) {
   }
   const losses = lossesInWords(gpu);
   // "starved · starved 33 %" says it twice.
-  const isSaid = gpu.verdict === "starved" && losses.some((loss) => loss.startsWith("starved"));
+  const ofLoss = { starved: "starved", starvation_suspected: LABELS.get("suspected") }[gpu.verdict];
+  const isSaid = losses.some((loss) => ofLoss && loss.startsWith(ofLoss));
   const words = isSaid ? losses : [verdictWord(gpu), ...losses];
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
