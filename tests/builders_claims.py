@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState
 from tests.builders_story import WAIT, Story
@@ -16,8 +14,7 @@ ADAS_PROCESS = ProcessSample(ADAS_PID, None, uid=ADA)
 
 def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADAS_PID) -> None:
     """A training of that user that names GPU 0."""
-    story.ring(key, pid=pid, job=f"job of {key}")
-    story.rings[key] = replace(story.rings[key], owner_uid=uid)
+    story.ring(key, pid=pid, job=f"job of {key}", uid=uid)
 
 
 def stranger(story: Story, key: str = "stranger") -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
-    NO_RECORDS,
     TRAINING_OVER,
     RingEvent,
     RingKind,
@@ -16,12 +16,17 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from tests.builders_time import s
+from tests.builders_monitor import moment, monitor, ring_reading
+from tests.builders_time import every, s
 
 BEGAN_NS = s(1000)
+WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
+SAVE = TrainingPhase.CHECKPOINT
+
+Phases = Sequence[tuple[float, TrainingPhase]]
+"""When each begins, in seconds."""
 
 
 class Story:
@@ -29,54 +34,57 @@ class Story:
 
     def __init__(self, *, simulated: bool = False) -> None:
         self.second = 0
-        self.state: MonitorState | None = None
+        self._told: MonitorState | None = None
         self.rings: dict[str, RingReading] = {}
         self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
         self.processes_at_ns: int | None = None  # when the lists were read; None: just now
         self.errors: dict[int, str] = {}
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
-        self._monitor = Monitor(
-            MonitorFacts(
-                source="nvml",
-                source_kind="nvml",
-                simulated=simulated,
-                period_ns=s(1),
-                boot_id="boot",
-                started_wall_time_s=0.0,
-            )
-        )
+        self.monitor = monitor(simulated=simulated)
 
     @property
     def now_ns(self) -> int:
         return BEGAN_NS + s(self.second)
 
+    @property
+    def state(self) -> MonitorState:
+        """What the monitor said after the newest second."""
+        assert self._told is not None
+        return self._told
+
     def ring(
         self,
         key: str = "train",
         *,
+        run: str | None = None,
         gpus: Sequence[str] | None = ("0",),
         pid: int = 42,
         job: str = "job",
+        uid: int = 0,
     ) -> None:
-        """A training begins."""
+        """A training begins; ``run``: its name, where that is not the key."""
         facts = RunFacts(
-            run=key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
+            run=run or key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
             gpus=None if gpus is None else tuple(gpus), framework="loop",
         )  # fmt: skip
-        self.rings[key] = RingReading(
-            key=key, facts=facts, alive=True, host_pid=pid, owner_uid=0, read_at_ns=self.now_ns,
-            ended_ns=None, events=NO_RECORDS, lost_events=0, phase_ns={}, steps=0, samples=0,
-            epoch=None,
-        )  # fmt: skip
+        self.rings[key] = ring_reading(facts, key=key, owner_uid=uid, read_at_ns=self.now_ns)
 
-    def end_ring(self, key: str = "train") -> None:
-        """The training is gone."""
-        self.rings[key] = replace(self.rings[key], alive=False, ended_ns=self.now_ns)
+    def alter_ring(self, key: str = "train", **changes: Any) -> None:
+        """From now on that ring says so."""
+        self.rings[key] = replace(self.rings[key], **changes)
+
+    def alter_facts(self, key: str = "train", **changes: Any) -> None:
+        """From now on that training says so of itself."""
+        self.alter_ring(key, facts=replace(self.rings[key].facts, **changes))
+
+    def end_ring(self, key: str = "train", *, after_s: float = 0.0) -> None:
+        """The training is gone, or will be."""
+        self.alter_ring(key, alive=False, ended_ns=self.now_ns + s(after_s))
 
     def pass_second(
         self,
         *levels: float | None,
-        phases: Sequence[tuple[float, TrainingPhase]] = (),
+        phases: Phases = (),
         key: str = "train",
         amounts: Sequence[tuple[float, TrainingPhase, float]] = (),
         over_at: float | None = None,
@@ -85,106 +93,101 @@ class Story:
 
         Args:
             levels: Busy ratios.
-            phases: When each begins, in seconds.
+            phases: Of the run.
             key: Of the run.
             amounts: When a phase tells that it held so many seconds of another one.
             over_at: When it says that its training is over.
         """
-        start_ns, self.second = self.now_ns, self.second + 1
-        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
-        frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
-        events = tuple(
-            RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
-            for at, phase in phases
-        )
-        events += tuple(
-            RingEvent(RingKind.AMOUNT, start_ns + s(at), phase, s(length))
+        events = self._entered(phases)
+        events += [
+            RingEvent(RingKind.AMOUNT, self.now_ns + s(at), phase, s(length))
             for at, phase, length in amounts
-        )
+        ]
         if over_at is not None:
-            at_ns, other = start_ns + s(over_at), TrainingPhase.OTHER
-            events += (
-                RingEvent(RingKind.ENTER, at_ns, other, TrainingMode.TRAIN),
-                RingEvent(RingKind.EVENT, at_ns, other, TRAINING_OVER),
-            )
-        for name, ring in self.rings.items():
-            self.rings[name] = replace(
-                ring, read_at_ns=self.now_ns, events=RingRecords.of(events if name == key else ())
-            )
-        return self._advance((frame,), missed=0)
+            events += self._entered([(over_at, TrainingPhase.OTHER)])
+            events.append(events[-1]._replace(kind=RingKind.EVENT, value=TRAINING_OVER))
+        return self._second(levels, {key: events})
 
-    def pass_second_with(
-        self, phases: Mapping[str, Sequence[tuple[float, TrainingPhase]]], *levels: float
-    ) -> MonitorState:
+    def pass_seconds(self, count: int, *levels: float | None, **told: Any) -> MonitorState:
+        """So many seconds alike."""
+        for _ in range(count):
+            state = self.pass_second(*levels, **told)
+        return state
+
+    def pass_second_with(self, phases: Mapping[str, Phases], *levels: float) -> MonitorState:
         """One second in which several runs enter phases, by the key of each."""
-        start_ns, self.second = self.now_ns, self.second + 1
-        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
-        for name, ring in self.rings.items():
-            events = tuple(
-                RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
-                for at, phase in phases.get(name, ())
-            )
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=RingRecords.of(events))
-        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
+        return self._second(levels, {key: self._entered(told) for key, told in phases.items()})
 
-    def pass_seconds_at_once(self, *levels: float) -> MonitorState:
-        """So many seconds of GPU 0 that a tick brings together, after one that came late."""
-        first_ns, self.second = self.now_ns, self.second + len(levels)
-        sample = self._gpu(0, None, first_ns)
-        busy = tuple(
-            BusySample(first_ns + s(at), first_ns + s(at + 1), level)
-            for at, level in enumerate(levels)
-        )
-        for name, ring in self.rings.items():
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=NO_RECORDS)
-        frame = Frame(taken_at_ns=self.now_ns, gpus=(sample._replace(busy=busy),))
-        return self._advance((frame,), missed=0)
+    def pass_seconds_at_once(
+        self, *levels: float, phases: Phases = (), in_frames: bool = False
+    ) -> MonitorState:
+        """So many seconds of GPU 0 that a tick brings together, in a frame or in one for each."""
+        events = self._entered(phases)
+        busy = every(1.0, levels, start_s=1000 + self.second)
+        self.second += len(levels)
+        parts = [(one,) for one in busy] if in_frames else [tuple(busy)]
+        frames = [Frame(part[-1].end_ns, (self._gpu(0, part),)) for part in parts]
+        return self._tick(frames, {"train": events})
 
     def pass_second_of(self, second: int, *levels: float) -> MonitorState:
         """One second in which the levels of an earlier one are told, and nothing else."""
-        start_ns, self.second = BEGAN_NS + s(second), self.second + 1
-        gpus = tuple(
-            self._gpu(index, level, start_ns, start_ns + s(1)) for index, level in enumerate(levels)
-        )
-        for name, ring in self.rings.items():
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=NO_RECORDS)
-        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
+        return self._second(levels, {}, sampled_from_s=1000 + second)
 
     def miss(self, error: str = "the driver has not answered") -> MonitorState:
         """One second in which the source brings nothing."""
         self.second += 1
-        return self._advance((), missed=1, error=error)
+        return self._advance(error=error)
 
-    def _advance(
-        self, frames: tuple[Frame, ...], *, missed: int, error: str | None = None
+    def _entered(self, phases: Phases) -> list[RingEvent]:
+        return [
+            RingEvent(RingKind.ENTER, self.now_ns + s(at), phase, TrainingMode.TRAIN)
+            for at, phase in phases
+        ]
+
+    def _second(
+        self,
+        levels: Sequence[float | None],
+        events: Mapping[str, Sequence[RingEvent]],
+        sampled_from_s: int | None = None,
     ) -> MonitorState:
-        tick = Tick(
-            at_ns=self.now_ns, late_ns=0, frames=frames, missed_count=missed, error=error,
-            duration_seconds=0.0,
-        )  # fmt: skip
-        rings = RingsReading(rings=tuple(self.rings.values()))
-        self.state = self._monitor.take(Moment(tick, rings, float(self.second)))
-        return self.state
+        start_s = 1000 + self.second if sampled_from_s is None else sampled_from_s
+        self.second += 1
+        gpus = tuple(
+            self._gpu(index, () if level is None else tuple(every(1.0, [level], start_s)))
+            for index, level in enumerate(levels)
+        )
+        return self._tick([Frame(self.now_ns, gpus)], events)
 
-    def _gpu(
-        self, index: int, level: float | None, start_ns: int, end_ns: int | None = None
-    ) -> GpuSample:
+    def _tick(
+        self, frames: Sequence[Frame], events: Mapping[str, Sequence[RingEvent]]
+    ) -> MonitorState:
+        for key in self.rings:
+            told = RingRecords.of(events.get(key, ()))
+            self.alter_ring(key, read_at_ns=self.now_ns, events=told)
+        return self._advance(*frames)
+
+    def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
+        rings = RingsReading(rings=tuple(self.rings.values()))
+        wall_time_s = float(self.second)
+        self._told = self.monitor.take(
+            moment(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
+        )
+        return self._told
+
+    def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:
         device = Device(uuid=f"GPU-{index}", index=index)
         if index in self.errors:
             return GpuSample(
                 device=device, error=self.errors[index], xid_errors=self.xid_errors[index]
             )
-        end_ns = self.now_ns if end_ns is None else end_ns
-        busy = () if level is None else (BusySample(start_ns, end_ns, level),)
         return GpuSample(
-            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index],
+            device=device,
+            busy=busy,
+            utilization_ratio=busy[-1].busy_ratio if busy else None,
+            processes=self.processes[index],
             processes_at_ns=self.processes_at_ns,
-        )  # fmt: skip
+        )
 
 
 def gpu(state: MonitorState, index: int = 0) -> GpuState:
     return state.gpus[index]
-
-
-WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
-SAVE = TrainingPhase.CHECKPOINT

@@ -15,26 +15,14 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.monitor import Monitor
+from tests.builders_monitor import moment, monitor, ring_reading
 from tests.builders_time import s
 
 BEGAN_NS = s(1000)
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
-
-
-def monitor() -> Monitor:
-    """One that watches made-up GPUs each second."""
-    facts = MonitorFacts(
-        source="simulated:test",
-        source_kind="simulated",
-        simulated=True,
-        period_ns=s(1),
-        boot_id="boot",
-        started_wall_time_s=0.0,
-    )
-    return Monitor(facts)
 
 
 @dataclass(kw_only=True)
@@ -72,7 +60,7 @@ class UnequalWorld:
     changes: int = 0
     _busy: list[list[tuple[int, int]]] = field(default_factory=list)
     _events: list[RingEvent] = field(default_factory=list)
-    _monitor: Monitor = field(default_factory=monitor)
+    _monitor: Monitor = field(default_factory=lambda: monitor("simulated:test", simulated=True))
     _sampled_s: list[float] = field(default_factory=list)
     _second: int = 0
 
@@ -128,16 +116,9 @@ class UnequalWorld:
         for at in range(len(self.speeds), len(self.speeds) + self.idle_gpus):
             idle = BusySample(now_ns - s(1), now_ns, 0.0)
             gpus.append(GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=(idle,)))
-        tick = Tick(
-            at_ns=now_ns,
-            late_ns=0,
-            frames=(Frame(taken_at_ns=now_ns, gpus=tuple(gpus)),),
-            missed_count=0,
-            error=None,
-            duration_seconds=0.0,
-        )
+        frame = Frame(taken_at_ns=now_ns, gpus=tuple(gpus))
         rings = RingsReading(rings=self._rings(now_ns))
-        return self._monitor.take(Moment(tick, rings, float(self._second)))
+        return self._monitor.take(moment(now_ns, frame, rings=rings))
 
     def _sampled(self, at: int) -> GpuSample:
         length_s, samples = self.resolutions_s[at], []
@@ -179,10 +160,6 @@ class UnequalWorld:
                 for at in every
             ]  # fmt: skip
         return tuple(
-            RingReading(
-                key=f"{one.pid}", facts=one, alive=True, host_pid=one.pid, owner_uid=0,
-                read_at_ns=now_ns, ended_ns=None, events=RingRecords.of(events), lost_events=0,
-                phase_ns={}, steps=0, samples=0, epoch=None,
-            )
+            ring_reading(one, key=f"{one.pid}", read_at_ns=now_ns, events=RingRecords.of(events))
             for one in told
-        )  # fmt: skip
+        )

@@ -13,32 +13,35 @@ START_UP, COMPILE = TrainingPhase.START_UP, TrainingPhase.COMPILE
 
 
 @pytest.fixture
-def story() -> Story:
+def starting(story: Story) -> Story:
     """A training that has said no more than that it starts up, for two seconds."""
-    story = Story()
     story.ring()
     story.pass_second(0.0, phases=[(0.0, START_UP)])
     story.pass_second(0.0)
     return story
 
 
-def waited_for_the_first_batch(story: Story, seconds: int) -> None:
+def wait_for_the_first_batch(story: Story, seconds: int) -> None:
     story.pass_second(0.0, phases=[(0.0, WAIT)])
-    for _ in range(seconds - 1):
-        story.pass_second(0.0)
+    story.pass_seconds(seconds - 1, 0.0)
+
+
+@pytest.fixture
+def waiting(starting: Story) -> Story:
+    """The same, which then has waited for its first batch for six seconds."""
+    wait_for_the_first_batch(starting, 6)
+    return starting
 
 
 class TestTheWaitForTheVeryFirstBatch:
-    def test_is_pending_until_the_first_work_comes(self, story: Story) -> None:
-        waited_for_the_first_batch(story, 6)
+    def test_is_pending_until_the_first_work_comes(self, waiting: Story) -> None:
+        totals = gpu(waiting.pass_second(0.0)).totals
 
-        totals = gpu(story.pass_second(0.0)).totals
         assert totals.pending_ns == totals.observed_ns == s(9)
         assert totals.in_use_ns == 0
 
-    def test_is_a_wait_for_input_and_in_use_but_not_starved(self, story: Story) -> None:
-        waited_for_the_first_batch(story, 6)
-        state = story.pass_second(1.0, phases=[(0.0, STEP)])
+    def test_is_a_wait_for_input_and_in_use_but_not_starved(self, waiting: Story) -> None:
+        state = waiting.pass_second(1.0, phases=[(0.0, STEP)])
 
         totals = gpu(state).totals
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(6), IdleCause.START_UP: s(2)}
@@ -48,22 +51,19 @@ class TestTheWaitForTheVeryFirstBatch:
         assert totals.resolved_ns == s(6)
         assert state.runs[0].first_input_wait_ns == s(6)
 
-    def test_decides_no_verdict_and_raises_no_flag(self, story: Story) -> None:
-        waited_for_the_first_batch(story, 30)
-        story.pass_second(1.0, phases=[(0.0, STEP), (0.9, STEP)])
-        for _ in range(30):
-            state = story.pass_second(1.0)
+    def test_decides_no_verdict_and_raises_no_flag(self, waiting: Story) -> None:
+        waiting.pass_seconds(24, 0.0)
+        waiting.pass_second(1.0, phases=[(0.0, STEP), (0.9, STEP)])
+        state = waiting.pass_seconds(30, 1.0)
 
         assert gpu(state).verdict.name is VerdictName.HEALTHY
         assert not gpu(state).totals.starved_now
         assert gpu(state).totals.episodes == 0
 
-    def test_is_told_apart_from_those_that_follow(self, story: Story) -> None:
-        waited_for_the_first_batch(story, 6)
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        for _ in range(20):
-            story.pass_second(0.5, phases=[(0.0, WAIT), (0.5, STEP)])
-        state = story.pass_second(1.0)
+    def test_is_told_apart_from_those_that_follow(self, waiting: Story) -> None:
+        waiting.pass_second(1.0, phases=[(0.0, STEP)])
+        waiting.pass_seconds(20, 0.5, phases=[(0.0, WAIT), (0.5, STEP)])
+        state = waiting.pass_second(1.0)
 
         totals = gpu(state).totals
         assert totals.idle_ns[IdleCause.INPUT_WAIT] == s(16)
@@ -72,31 +72,27 @@ class TestTheWaitForTheVeryFirstBatch:
         assert totals.starved_now
         assert state.runs[0].first_input_wait_ns == s(6)
 
-    def test_is_not_in_use_where_no_work_ever_comes(self, story: Story) -> None:
-        waited_for_the_first_batch(story, 6)
-        story.end_ring()
-        story.pass_second(0.0)
-        state = story.pass_second(0.0)
+    def test_is_not_in_use_where_no_work_ever_comes(self, waiting: Story) -> None:
+        waiting.end_ring()
+        totals = gpu(waiting.pass_seconds(2, 0.0)).totals
 
-        assert gpu(state).totals.idle_ns == {IdleCause.NOT_IN_USE: s(10)}
-        assert gpu(state).totals.first_input_wait_ns == 0
+        assert totals.idle_ns == {IdleCause.NOT_IN_USE: s(10)}
+        assert totals.first_input_wait_ns == 0
 
     def test_is_told_where_the_samples_come_later_than_the_end_of_the_training(
-        self, story: Story
+        self, starting: Story
     ) -> None:
-        waited_for_the_first_batch(story, 3)
-        late = story.second
-        story.pass_second(None, phases=[(0.0, STEP), (0.5, STEP)], over_at=0.9)
-        state = story.pass_second_of(late, 1.0)
+        wait_for_the_first_batch(starting, 3)
+        late = starting.second
+        starting.pass_second(None, phases=[(0.0, STEP), (0.5, STEP)], over_at=0.9)
+        totals = gpu(starting.pass_second_of(late, 1.0)).totals
 
-        totals = gpu(state).totals
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(3), IdleCause.START_UP: s(2)}
         assert totals.first_input_wait_ns == s(3)
 
-    def test_is_not_taken_from_a_run_whose_beginning_is_lost(self) -> None:
-        story = Story()
+    def test_is_not_taken_from_a_run_whose_beginning_is_lost(self, story: Story) -> None:
         story.ring()
-        waited_for_the_first_batch(story, 6)
+        wait_for_the_first_batch(story, 6)
         state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
         assert gpu(state).totals.starved_ns == s(6)
@@ -105,31 +101,28 @@ class TestTheWaitForTheVeryFirstBatch:
 
 
 class TestWhatElseComesBeforeTheFirstWork:
-    def test_is_compiling_where_a_phase_says_so(self, story: Story) -> None:
-        story.pass_second(0.0, phases=[(0.0, COMPILE)])
-        story.pass_second(0.0)
-        state = story.pass_second(1.0, phases=[(0.0, STEP)])
+    def test_is_compiling_where_a_phase_says_so(self, starting: Story) -> None:
+        starting.pass_second(0.0, phases=[(0.0, COMPILE)])
+        starting.pass_second(0.0)
+        totals = gpu(starting.pass_second(1.0, phases=[(0.0, STEP)])).totals
 
-        totals = gpu(state).totals
         assert totals.idle_ns == {IdleCause.COMPILE: s(2), IdleCause.START_UP: s(2)}
         assert totals.in_use_ns == s(3)
 
-    def test_is_compiling_where_the_step_tells_so_only_at_its_end(self, story: Story) -> None:
-        story.pass_second(0.0, phases=[(0.0, STEP)])
-        story.pass_second(0.0)
-        story.pass_second(0.0, amounts=[(0.9, COMPILE, 2.9)])
-        state = story.pass_second(1.0)
+    def test_is_compiling_where_the_step_tells_so_only_at_its_end(self, starting: Story) -> None:
+        starting.pass_second(0.0, phases=[(0.0, STEP)])
+        starting.pass_second(0.0)
+        starting.pass_second(0.0, amounts=[(0.9, COMPILE, 2.9)])
+        totals = gpu(starting.pass_second(1.0)).totals
 
-        totals = gpu(state).totals
         assert totals.idle_ns[IdleCause.COMPILE] == pytest.approx(s(2.9), abs=s(0.8))
         assert totals.idle_ns[IdleCause.WITHIN_STEP] < s(0.9)
 
-    def test_closes_across_a_second_without_an_answer(self, story: Story) -> None:
-        story.pass_second(0.0, phases=[(0.0, WAIT)])
-        story.pass_second(None)
-        story.pass_second(0.0)
-        state = story.pass_second(1.0, phases=[(0.0, STEP)])
+    def test_closes_across_a_second_without_an_answer(self, starting: Story) -> None:
+        starting.pass_second(0.0, phases=[(0.0, WAIT)])
+        starting.pass_second(None)
+        starting.pass_second(0.0)
+        totals = gpu(starting.pass_second(1.0, phases=[(0.0, STEP)])).totals
 
-        totals = gpu(state).totals
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(2), IdleCause.START_UP: s(2)}
         assert totals.busy_ns + sum(totals.idle_ns.values()) == totals.observed_ns == s(5)

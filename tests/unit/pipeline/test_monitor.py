@@ -2,150 +2,109 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
-    RingEvent,
-    RingKind,
-    RingRecords,
-)
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.core.phase import IdleCause, TrainingPhase
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
 
 class TestAnIdleSecond:
-    def test_during_a_tagged_wait_for_input_is_starved(self) -> None:
-        story = Story()
-        story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        state = story.pass_second(0.0, phases=[(0.0, WAIT)])
+    def test_during_a_tagged_wait_for_input_is_starved(self, training: Story) -> None:
+        state = training.pass_second(0.0, phases=[(0.0, WAIT)])
 
         totals = gpu(state).totals
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(1)}
         assert totals.resolved_ns == s(1)
         assert state.runs[0].gpu_uuids == ("GPU-0",)
 
-    def test_is_not_blamed_on_a_run_that_has_not_used_the_gpu(self) -> None:
-        story = Story()
+    def test_is_not_blamed_on_a_run_that_has_not_used_the_gpu(self, story: Story) -> None:
         story.ring()
         state = story.pass_second(0.0, phases=[(0.0, WAIT)])
 
         assert gpu(state).totals.pending_ns == s(1)
         assert state.runs[0].gpu_uuids == ()
 
-    def test_before_the_first_burst_of_a_run_that_says_nothing_yet_is_start_up(self) -> None:
-        story = Story()
+    def test_before_the_first_burst_of_a_run_that_says_nothing_yet_is_start_up(
+        self, story: Story
+    ) -> None:
         story.ring()
         story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)])
         state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
         assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(1)}
 
-    def test_after_the_run_is_not_in_use(self) -> None:
-        story = Story()
-        story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        story.end_ring()
-        story.pass_second(0.0)
-        state = story.pass_second(0.0)
+    def test_after_the_run_is_not_in_use(self, training: Story) -> None:
+        training.end_ring()
+        state = training.pass_seconds(2, 0.0)
 
         assert gpu(state).totals.idle_ns == {IdleCause.NOT_IN_USE: s(2)}
         assert gpu(state).totals.pending_ns == 0
 
-    def test_after_the_last_burst_still_belongs_to_the_phase_while_the_run_lives(self) -> None:
-        story = Story()
-        story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        for _ in range(90):
-            state = story.pass_second(0.0, phases=[(0.0, TrainingPhase.CHECKPOINT)])
+    def test_after_the_last_burst_still_belongs_to_the_phase_while_the_run_lives(
+        self, training: Story
+    ) -> None:
+        state = training.pass_seconds(90, 0.0, phases=[(0.0, SAVE)])
 
         assert gpu(state).totals.idle_ns == {IdleCause.CHECKPOINT: s(90)}
 
-    def test_on_another_gpu_is_nobodys(self) -> None:
-        story = Story()
+    def test_on_another_gpu_is_nobodys(self, story: Story) -> None:
         story.ring(gpus=("0",))
         state = story.pass_second(1.0, 0.0, phases=[(0.0, WAIT)])
 
         assert gpu(state, 1).totals.idle_ns == {IdleCause.NOT_IN_USE: s(1)}
 
-    def test_is_split_between_two_runs_on_the_gpu(self) -> None:
-        story = Story()
+    def test_is_split_between_two_runs_on_the_gpu(self, story: Story) -> None:
         story.ring("one")
         story.ring("two", job="other", pid=43)
         story.pass_second(1.0, phases=[(0.0, WAIT)], key="one")
-        story.pass_second(1.0, phases=[(0.0, TrainingPhase.CHECKPOINT)], key="two")
+        story.pass_second(1.0, phases=[(0.0, SAVE)], key="two")
         state = story.pass_second(0.0)
 
         assert gpu(state).totals.idle_ns == {
-            IdleCause.INPUT_WAIT: s(0.5),
-            IdleCause.CHECKPOINT: s(0.5),
-        }
+            IdleCause.INPUT_WAIT: s(0.5), IdleCause.CHECKPOINT: s(0.5),
+        }  # fmt: skip
 
-    def test_in_the_step_while_a_peer_of_the_job_works_is_imbalance(self) -> None:
-        story = Story()
+    def test_in_the_step_while_a_peer_of_the_job_works_is_imbalance(self, story: Story) -> None:
         story.ring(gpus=("0", "1"))
         story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-        story.pass_second(0.9, 0.4)
-        state = story.pass_second(0.9, 0.4)
+        state = story.pass_seconds(2, 0.9, 0.4)
 
-        idle = gpu(state, 1).totals.idle_ns
-        assert idle[IdleCause.IMBALANCE] >= s(0.5)
+        assert gpu(state, 1).totals.idle_ns[IdleCause.IMBALANCE] >= s(0.5)
         assert IdleCause.IMBALANCE not in gpu(state, 0).totals.idle_ns
 
 
 class TestTwoFramesInOneTick:
-    def test_are_both_explained_by_what_the_rings_say_after_them(self) -> None:
-        story = Story()
-        story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        start_ns = story.now_ns
-        story.second += 2
-        halves = ((start_ns, start_ns + s(1)), (start_ns + s(1), start_ns + s(2)))
-        frames = tuple(
-            Frame(
-                taken_at_ns=end,
-                gpus=(
-                    GpuSample(
-                        device=Device(uuid="GPU-0", index=0), busy=(BusySample(start, end, 0.0),)
-                    ),
-                ),
-            )
-            for start, end in halves
-        )
-        wait = RingEvent(RingKind.ENTER, start_ns, WAIT, TrainingMode.TRAIN)
-        story.rings["train"] = replace(
-            story.rings["train"], read_at_ns=story.now_ns, events=RingRecords.of([wait])
-        )
-        state = story._advance(frames, missed=0)
+    def test_are_both_explained_by_what_the_rings_say_after_them(self, training: Story) -> None:
+        state = training.pass_seconds_at_once(0.0, 0.0, phases=[(0.0, WAIT)], in_frames=True)
 
         assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+        assert state.samples_total == 3
 
 
 class TestAGpuThatIsGoneForGood:
-    def test_does_not_keep_every_phase_since_then_in_memory(self) -> None:
-        story = Story()
+    def test_does_not_keep_every_phase_since_then_in_memory(self, story: Story) -> None:
         story.ring(gpus=("0", "1"))
         story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
         story.errors[1] = "GPU is lost"
-        for _ in range(400):
-            story.pass_second(0.5, 1.0, phases=[(0.0, STEP), (0.5, WAIT)])
+        story.pass_seconds(400, 0.5, 1.0, phases=[(0.0, STEP), (0.5, WAIT)])
 
-        (run,) = story._monitor._runs.runs
+        (run,) = story.monitor._runs.runs
         assert len(run.timeline._starts_ns) <= 2 * 130
 
 
 class TestAGpuThatIsLost:
-    def test_goes_absent_and_is_not_idle_while_the_others_go_on(self) -> None:
-        story = Story()
+    @pytest.fixture
+    def story(self, story: Story) -> Story:
+        """Both GPUs have worked for a second; then one is lost."""
         story.pass_second(1.0, 1.0)
         story.errors[1] = "GPU is lost"
-        for _ in range(4):
-            state = story.pass_second(1.0, 1.0)
+        return story
+
+    def test_goes_absent_and_is_not_idle_while_the_others_go_on(self, story: Story) -> None:
+        state = story.pass_seconds(4, 1.0, 1.0)
 
         assert gpu(state, 0).present
         assert not gpu(state, 1).present
@@ -153,19 +112,13 @@ class TestAGpuThatIsLost:
         assert gpu(state, 1).error == "GPU is lost"
         assert gpu(state, 0).totals.observed_ns == s(5)
 
-    def test_still_shows_the_error_that_took_it(self) -> None:
-        story = Story()
-        story.pass_second(1.0, 1.0)
-        story.errors[1], story.xid_errors[1] = "GPU is lost", ((79, 1),)
-        for _ in range(4):
-            state = story.pass_second(1.0, 1.0)
+    def test_still_shows_the_error_that_took_it(self, story: Story) -> None:
+        story.xid_errors[1] = ((79, 1),)
+        state = story.pass_seconds(4, 1.0, 1.0)
 
         assert gpu(state, 1).xid_errors == ((79, 1),)
 
-    def test_is_the_same_gpu_when_it_is_back(self) -> None:
-        story = Story()
-        story.pass_second(1.0, 1.0)
-        story.errors[1] = "GPU is lost"
+    def test_is_the_same_gpu_when_it_is_back(self, story: Story) -> None:
         story.pass_second(1.0, 1.0)
         del story.errors[1]
         state = story.pass_second(1.0, 1.0)
@@ -173,10 +126,16 @@ class TestAGpuThatIsLost:
         assert gpu(state, 1).present
         assert gpu(state, 1).totals.observed_ns == s(2)
 
+    def test_is_told_of_until_the_driver_itself_is_gone(self, story: Story) -> None:
+        lost = story.pass_second(1.0, 1.0)
+        gone = story.miss("the driver is not loaded")
+
+        assert lost.collectors[0].message == "GPU 1: GPU is lost"
+        assert gone.collectors[0].message == "the driver is not loaded"
+
 
 class TestASourceThatHangs:
-    def test_leaves_every_counter_where_it_was(self) -> None:
-        story = Story()
+    def test_leaves_every_counter_where_it_was(self, story: Story) -> None:
         before = story.pass_second(1.0, 0.5)
         for _ in range(5):
             state = story.miss()
@@ -186,8 +145,7 @@ class TestASourceThatHangs:
         assert state.missed_total == 5
         assert not state.collectors[0].success
 
-    def test_is_seen_again_with_the_next_frame(self) -> None:
-        story = Story()
+    def test_is_seen_again_with_the_next_frame(self, story: Story) -> None:
         story.pass_second(1.0)
         story.miss()
         state = story.pass_second(1.0)
@@ -196,21 +154,8 @@ class TestASourceThatHangs:
         assert gpu(state).totals.observed_ns == s(2)
 
 
-class TestADriverThatIsGone:
-    def test_is_told_of_and_not_the_gpu_that_was_lost_before(self) -> None:
-        story = Story()
-        story.pass_second(1.0, 1.0)
-        story.errors[1] = "GPU is lost"
-        lost = story.pass_second(1.0, 1.0)
-        gone = story.miss("the driver is not loaded")
-
-        assert lost.collectors[0].message == "GPU 1: GPU is lost"
-        assert gone.collectors[0].message == "the driver is not loaded"
-
-
 class TestRejectedValues:
-    def test_are_counted_and_never_integrated(self) -> None:
-        story = Story()
+    def test_are_counted_and_never_integrated(self, story: Story) -> None:
         state = story.pass_second(2.55)
 
         assert gpu(state).totals.observed_ns == 0
@@ -218,8 +163,7 @@ class TestRejectedValues:
 
 
 class TestCounters:
-    def test_never_fall_over_a_life_with_everything_in_it(self) -> None:
-        story = Story()
+    def test_never_fall_over_a_life_with_everything_in_it(self, story: Story) -> None:
         states = [story.pass_second(0.0, 1.0)]
         story.ring(gpus=("0", "1"))
         states += [
@@ -238,26 +182,18 @@ class TestCounters:
                 for cause, amount_ns in early.totals.idle_ns.items():
                     assert totals.idle_ns[cause] >= amount_ns
 
-    def test_of_a_run_include_the_phase_it_is_in(self) -> None:
-        story = Story()
+    @pytest.mark.parametrize(("phase", "told_ns"), [(SAVE, {SAVE: s(0.75)}), (STEP, {})])
+    def test_of_a_run_include_the_phase_it_is_in_but_a_step_only_when_it_is_over(
+        self, story: Story, phase: TrainingPhase, told_ns: dict[TrainingPhase, int]
+    ) -> None:
         story.ring()
-        state = story.pass_second(1.0, phases=[(0.25, SAVE)])
+        (run,) = story.pass_second(1.0, phases=[(0.25, phase)]).runs
 
-        assert state.runs[0].phase_ns == {SAVE: s(0.75)}
-        assert state.runs[0].phase is SAVE
-
-    def test_of_a_run_include_a_step_when_it_is_over(self) -> None:
-        story = Story()
-        story.ring()
-        under_way = story.pass_second(1.0, phases=[(0.25, STEP)])
-
-        assert under_way.runs[0].phase_ns == {}
-        assert under_way.runs[0].phase is STEP
+        assert (run.phase, run.phase_ns) == (phase, told_ns)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_the_state_says_when_the_newest_sample_ended(level: float) -> None:
-    story = Story()
+def test_the_state_says_when_the_newest_sample_ended(story: Story, level: float) -> None:
     state = story.pass_second(level)
 
     assert gpu(state).last_sample_at_ns == story.now_ns

@@ -98,7 +98,6 @@ class TestAGpuThatIsLost:
 class TestTheStepsOfARun:
     def test_are_those_it_has_counted_when_the_report_is_asked_for(self) -> None:
         state = story_with_steps(100).state
-        assert state is not None
 
         (run,) = report_of(state, {42: RingCounts(steps=130, wall_ns=s(1.5))}).runs
 
@@ -106,7 +105,6 @@ class TestTheStepsOfARun:
 
     def test_never_fall_behind_what_the_last_tick_said(self) -> None:
         state = story_with_steps(100).state
-        assert state is not None
 
         (run,) = report_of(state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
 
@@ -114,7 +112,6 @@ class TestTheStepsOfARun:
 
     def test_have_the_samples_of_the_same_moment(self) -> None:
         state = story_with_steps(100).state
-        assert state is not None
         counted = RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32)
 
         (untold,) = report_of(state).runs

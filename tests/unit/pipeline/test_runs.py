@@ -2,72 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import (
-    RingEvent,
-    RingKind,
-    RingRecords,
-)
 from gpumon.core.sample import ProcessSample
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
+COMPILE, START_UP = TrainingPhase.COMPILE, TrainingPhase.START_UP
+
 
 class TestTheEndOfARun:
-    def test_leaves_its_last_second_explained_though_its_pid_has_left_the_list(self) -> None:
-        story = Story()
+    def test_leaves_its_last_second_explained_though_its_pid_has_left_the_list(
+        self, story: Story
+    ) -> None:
         story.ring(gpus=None, pid=42)
         story.processes[0] = (ProcessSample(42, None),)
         story.pass_second(1.0, phases=[(0.0, STEP), (0.9, WAIT)])
         story.processes[0] = ()
-        story.rings["train"] = replace(
-            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.75)
-        )
+        story.end_ring(after_s=0.75)
         state = story.pass_second(0.0)
 
         assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
 
-    def test_ends_its_job_also_where_the_next_one_works_in_the_same_tick(self) -> None:
-        story = Story()
-        story.ring("first")
-        for _ in range(3):
-            story.pass_second(1.0, phases=[(0.0, STEP)], key="first")
-        story.end_ring("first")
-        story.ring("second", pid=43)
-        state = story.pass_seconds_at_once(0.0, 0.0, 1.0)
+    def test_ends_its_job_also_where_the_next_one_works_in_the_same_tick(
+        self, training: Story
+    ) -> None:
+        training.end_ring()
+        training.ring("second", pid=43)
+        state = training.pass_seconds_at_once(0.0, 0.0, 1.0)
 
         assert IdleCause.UNKNOWN not in gpu(state).totals.idle_ns
-        assert gpu(state).totals.in_use_ns == s(4)
+        assert gpu(state).totals.in_use_ns == s(2)
 
-    def test_before_its_first_burst_is_settled_loses_nothing_of_what_led_to_it(self) -> None:
-        story = Story()
+    def test_before_its_first_burst_is_settled_loses_nothing_of_what_led_to_it(
+        self, story: Story
+    ) -> None:
         story.ring()
-        for _ in range(5):
-            story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
-        story.rings["train"] = replace(
-            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.9)
-        )
+        story.pass_seconds(5, 0.0, phases=[(0.0, COMPILE)])
+        story.end_ring(after_s=0.9)
         state = story.pass_second(1.0)
 
         assert gpu(state).totals.idle_ns == {IdleCause.COMPILE: s(5)}
 
     @pytest.mark.parametrize("listed", [None, (), (ProcessSample(43, None),)])
     def test_leaves_what_the_next_one_needs_to_start_to_that_one(
-        self, listed: tuple[ProcessSample, ...] | None
+        self, story: Story, listed: tuple[ProcessSample, ...] | None
     ) -> None:
-        story = Story()
         story.ring("first")
         story.processes[0] = listed
-        for _ in range(3):
-            story.pass_second(1.0, phases=[(0.0, STEP)], key="first")
+        story.pass_seconds(3, 1.0, phases=[(0.0, STEP)], key="first")
         story.ring("second", pid=43)
         story.end_ring("first")
-        for _ in range(4):
-            story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)], key="second")
+        story.pass_seconds(4, 0.0, phases=[(0.0, START_UP)], key="second")
         state = story.pass_second(1.0, phases=[(0.0, STEP)], key="second")
 
         idle_ns = dict(gpu(state).totals.idle_ns)
@@ -76,40 +66,30 @@ class TestTheEndOfARun:
         assert idle_ns[IdleCause.START_UP] >= s(3)
         assert gpu(state).totals.in_use_ns == s(4)
 
-    def test_does_not_end_the_job_of_another_that_is_at_work_there(self) -> None:
-        story = Story()
-        story.ring("first")
-        story.ring("second", pid=43)
-        for key in ("first", "second"):
-            story.pass_second(1.0, phases=[(0.0, STEP)], key=key)
-        story.end_ring("first")
-        story.pass_second(0.0, phases=[(0.0, WAIT)], key="second")
-        state = story.pass_second(1.0, phases=[(0.0, STEP)], key="second")
+    def test_does_not_end_the_job_of_another_that_is_at_work_there(self, training: Story) -> None:
+        training.ring("second", pid=43)
+        training.pass_second(1.0, phases=[(0.0, STEP)], key="second")
+        training.end_ring()
+        training.pass_second(0.0, phases=[(0.0, WAIT)], key="second")
+        state = training.pass_second(1.0, phases=[(0.0, STEP)], key="second")
 
         assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(1)}
 
 
+LISTED = {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}
+Lists = Mapping[int, tuple[ProcessSample, ...]]
+
+
 class TestARunIsJoinedToItsGpus:
-    def test_by_what_it_says_of_itself(self) -> None:
-        story = Story()
-        story.ring(gpus=("GPU-1",))
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
-
-    def test_else_by_the_process_list(self) -> None:
-        story = Story()
-        story.ring(gpus=None, pid=42)
-        story.processes = {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
-
-    def test_else_by_the_devices_it_may_see(self) -> None:
-        story = Story()
+    @pytest.mark.parametrize(
+        ("says", "listed"),
+        [({"gpus": ("GPU-1",)}, {}), ({}, LISTED), ({"visible_devices": "1"}, {})],
+        ids=["by what it says of itself", "else by the process list", "else by what it may see"],
+    )
+    def test(self, story: Story, says: dict[str, Any], listed: Lists) -> None:
         story.ring(gpus=None)
-        ring = story.rings["train"]
-        story.rings["train"] = replace(ring, facts=replace(ring.facts, visible_devices="1"))
+        story.alter_facts(**says)
+        story.processes |= listed
         state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
 
         assert state.runs[0].gpu_uuids == ("GPU-1",)
@@ -123,88 +103,49 @@ class TestARunIsJoinedToItsGpus:
 
 
 class TestTwoRunsOfOneName:
-    def test_are_told_apart_by_their_pid_while_both_live(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
-        state = story.pass_second(1.0)
+    def test_are_told_apart_by_their_pid_also_when_one_of_them_ends(self, story: Story) -> None:
+        story.ring("first", run="a")
+        story.ring("second", run="a", pid=43)
+        story.alter_facts("second", started_ns=story.now_ns + s(1))
+        both = story.pass_second(1.0)
+        story.end_ring("first")
+        after = story.pass_second(1.0)
 
-        assert [run.run for run in state.runs] == ["a", "a-43"]
+        for state in (both, after):
+            assert [(run.run, run.pid) for run in state.runs] == [("a", 42), ("a-43", 43)]
 
-    def test_keep_their_labels_when_one_of_them_ends(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
-        story.pass_second(1.0)
-        story.end_ring("a")
-        state = story.pass_second(1.0)
-
-        assert [(run.run, run.pid) for run in state.runs] == [("a", 42), ("a-43", 43)]
-
-    def test_are_one_after_the_other_once_the_first_has_ended(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.end_ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
+    def test_are_one_after_the_other_once_the_first_has_ended(self, story: Story) -> None:
+        story.ring("first", run="a")
+        story.end_ring("first")
+        story.ring("second", run="a", pid=43)
+        story.alter_facts("second", started_ns=story.now_ns + s(1))
         state = story.pass_second(1.0)
 
         assert [(run.run, run.pid) for run in state.runs] == [("a", 43)]
 
 
-COMPILE = TrainingPhase.COMPILE
-
-
-class TestARunWithAnAmountInsideItsPhase:
-    def test_counts_it_once(self) -> None:
-        story = Story()
+class TestThePhasesOfARun:
+    def test_count_an_amount_inside_another_phase_once(self, story: Story) -> None:
         story.ring()
         story.pass_second(1.0, phases=[(0.0, SAVE)])
-        amount = RingEvent(RingKind.AMOUNT, story.now_ns, WAIT, s(0.4))
-        ring = story.rings["train"]
-        story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
-        story.second += 1
-        reading = replace(
-            story.rings["train"], read_at_ns=story.now_ns, events=RingRecords.of([amount])
-        )
-        story.rings["train"] = reading
-        state = story.miss()
+        story.alter_ring(phase_ns={WAIT: s(0.4)})
+        state = story.pass_second(1.0, amounts=[(0.0, WAIT, 0.4)])
 
         assert sum(state.runs[0].phase_ns.values()) == pytest.approx(s(2), abs=s(0.01))
 
-    def test_takes_nothing_back_from_a_step_that_turns_out_to_have_been_compiling(self) -> None:
-        story = Story()
-        story.ring()
-        before = story.pass_second(1.0, phases=[(0.0, STEP)])
-        amount = RingEvent(RingKind.AMOUNT, story.now_ns, COMPILE, s(0.9))
-        ring = story.rings["train"]
-        story.second += 1
-        story.rings["train"] = replace(
-            ring,
-            phase_ns={COMPILE: s(0.9)},
-            read_at_ns=story.now_ns,
-            events=RingRecords.of([amount]),
-        )
-        after = story.miss()
+    def test_take_nothing_back_from_a_step_that_turns_out_to_have_been_compiling(
+        self, training: Story
+    ) -> None:
+        told = training.state.runs[0].phase_ns
+        training.alter_ring(phase_ns={COMPILE: s(0.9)})
+        then = training.pass_second(1.0, amounts=[(0.0, COMPILE, 0.9)]).runs[0].phase_ns
 
-        told, then = before.runs[0].phase_ns, after.runs[0].phase_ns
         assert all(then.get(phase, 0) >= spent_ns for phase, spent_ns in told.items())
         assert then[COMPILE] == s(0.9)
 
-
-class TestThePhasesOfARun:
     def test_never_fall_though_the_rings_sums_lag_behind_what_was_told_of_the_present_one(
-        self,
+        self, story: Story
     ) -> None:
-        story = Story()
         story.ring()
         told = story.pass_second(0.0, phases=[(0.0, WAIT)]).runs[0].phase_ns[WAIT]
         state = story.pass_second(1.0, phases=[(0.0, STEP)])  # its sums know of no wait yet

@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import RunState
 from gpumon.sources.rings.phase_rings import PhaseRingReader
-from tests.builders_ring import (
-    BOOT_ID,
-    WrittenRing,
-    held_by_a_process,
-    now,
-    run_facts,
-)
-from tests.builders_unequal import monitor
+from tests.builders_monitor import moment, monitor
+from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
 from trainer_hooks.ring.process_ring import ProcessRing
 
 
@@ -23,16 +17,12 @@ class TestSharesThatATrainingTells:
     def test_are_shown_by_uuid_and_follow_each_change(self, tmp_path: Path) -> None:
         ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0", "1")))
         reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-        daemon, training = monitor(), ProcessRing(ring.writer)
+        daemon, training = monitor(simulated=True), ProcessRing(ring.writer)
 
         def run_now() -> RunState:
             gpus = tuple(GpuSample(device=Device(uuid=f"GPU-{at}", index=at)) for at in (0, 1))
             frame = Frame(taken_at_ns=now(), gpus=gpus)
-            tick = Tick(
-                at_ns=now(), late_ns=0, frames=(frame,), missed_count=0, error=None,
-                duration_seconds=0.0,
-            )  # fmt: skip
-            (run,) = daemon.take(Moment(tick, reader.read(now()), 0.0)).runs
+            (run,) = daemon.take(moment(now(), frame, rings=reader.read(now()))).runs
             return run
 
         with held_by_a_process(ring.path):
