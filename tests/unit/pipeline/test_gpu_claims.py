@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 
@@ -22,11 +21,27 @@ from tests.builders_claims import (
     stranger,
     training,
 )
-from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
+from tests.builders_story import SAVE, STEP, WAIT, Phases, Story, gpu
 from tests.builders_time import s
 
+COMPILE = TrainingPhase.COMPILE
 LEVELS = (1.0, 0.5, 0.0, 0.75) * 6
 PHASES = ([(0.0, STEP)], [(0.0, STEP), (0.6, WAIT)], [(0.0, WAIT)], [(0.0, STEP)]) * 6
+BOBS_PROCESS = ProcessSample(99, None, uid=1001)
+STRANGERS_PROCESS = ProcessSample(99, None, uid=STRANGER)
+
+Comes = Callable[[Story], None]
+
+
+def nobody(story: Story) -> None:
+    """Nobody comes."""
+
+
+@pytest.fixture
+def story(story: Story) -> Story:
+    """The driver lists a process of Ada's on GPU 0, and nobody else's."""
+    story.processes[0] = (ADAS_PROCESS,)
+    return story
 
 
 def closes(one: GpuState) -> bool:
@@ -35,10 +50,44 @@ def closes(one: GpuState) -> bool:
     return settled_ns + totals.pending_ns == totals.observed_ns
 
 
+def an_untagged_job(comes: Comes) -> GpuState:
+    story = Story()
+    story.pass_second(0.0)
+    comes(story)
+    for level in [0.0, 0.0, 0.8, 0.3, 0.0, 1.0]:
+        story.processes[0] = (ADAS_PROCESS,) if story.second >= 3 else ()
+        starve(story, level)
+    return gpu(story.state)
+
+
+def the_end_of_a_job(comes: Comes) -> GpuState:
+    story = Story()
+    story.processes[0] = (ADAS_PROCESS,)
+    for level in [1.0, 1.0, 0.0]:
+        story.pass_second(level)
+    comes(story)
+    story.processes[0] = ()
+    starve(story, *[0.0] * 5)
+    story.processes[0] = (ADAS_PROCESS,)
+    return gpu(starve(story, 1.0))
+
+
+def what_two_others_waited_for(comes: Comes) -> GpuState:
+    story = Story()
+    training(story)
+    training(story, "bob", uid=1001, pid=99)
+    comes(story)
+    told = {"train": [(0.0, COMPILE)], "bob": [(0.0, SAVE)], "stranger": [(0.0, WAIT)]}
+    for _ in range(4):
+        story.pass_second_with(told, 0.0)
+    story.processes[0] = (ADAS_PROCESS, BOBS_PROCESS)
+    return gpu(story.pass_second_with({}, 1.0))
+
+
 class TestAStranger:
-    def test_who_names_a_gpu_on_which_only_others_are_does_not_starve_it(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
+    def test_who_names_a_gpu_on_which_only_others_are_does_not_starve_it(
+        self, story: Story
+    ) -> None:
         stranger(story)
 
         state = starve(story, *[0.5, 0.0] * 10)
@@ -58,78 +107,45 @@ class TestAStranger:
         mine = [run for run in beside.runs if run.run == "train"]
         assert mine == list(alone.runs)
 
-    def test_changes_nothing_of_an_untagged_job(self) -> None:
-        def told(has_stranger: bool) -> GpuState:
-            story = Story()
-            story.pass_second(0.0)
-            if has_stranger:
-                stranger(story)
-            for level in [0.0, 0.0, 0.8, 0.3, 0.0, 1.0]:
-                story.processes[0] = (ADAS_PROCESS,) if story.second >= 3 else ()
-                state = story.pass_second(level, phases=[(0.0, WAIT)], key="stranger")
-            return gpu(state)
+    @pytest.mark.parametrize(
+        "told", [an_untagged_job, the_end_of_a_job, what_two_others_waited_for]
+    )
+    def test_changes_nothing_of(self, told: Callable[[Comes], GpuState]) -> None:
+        assert told(stranger).totals == told(nobody).totals
 
-        assert told(has_stranger=True).totals == told(has_stranger=False).totals
+    def test_takes_nothing_of_what_two_others_waited_for(self) -> None:
+        idle_ns = what_two_others_waited_for(stranger).totals.idle_ns
 
-    def test_does_not_hold_the_end_of_another_ones_job(self) -> None:
-        def told(has_stranger: bool) -> GpuState:
-            story = Story()
-            story.processes[0] = (ADAS_PROCESS,)
-            for level in [1.0, 1.0, 0.0]:
-                story.pass_second(level)
-            if has_stranger:
-                stranger(story)
-            story.processes[0] = ()
-            for _ in range(5):
-                story.pass_second(0.0, phases=[(0.0, WAIT)], key="stranger")
-            story.processes[0] = (ADAS_PROCESS,)
-            return gpu(story.pass_second(1.0, phases=[(0.0, WAIT)], key="stranger"))
-
-        assert told(has_stranger=True).totals == told(has_stranger=False).totals
+        assert idle_ns == {IdleCause.COMPILE: s(2), IdleCause.CHECKPOINT: s(2)}
 
     def test_gains_nothing_by_the_pid_of_another_written_into_a_ring_that_nobody_holds(
-        self,
+        self, story: Story
     ) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
         training(story, "stranger", uid=STRANGER, pid=ADAS_PID)
         for second in range(6):
-            ring = story.rings["stranger"]
-            ended_ns = story.now_ns + s(1)
-            facts = replace(ring.facts, gpus=None if second % 2 else ("0",))
-            story.rings["stranger"] = replace(ring, alive=False, ended_ns=ended_ns, facts=facts)
+            story.end_ring("stranger", after_s=1.0)
+            story.alter_facts("stranger", gpus=None if second % 2 else ("0",))
             state = starve(story, 0.5)
 
         assert gpu(state).totals.starved_ns == 0
 
-    def test_is_no_peer_of_a_training_whose_job_he_names(self) -> None:
-        story = Story()
-        story.processes = {
-            0: (ADAS_PROCESS,),
-            1: (ProcessSample(STRANGERS_PID, None, uid=STRANGER),),
-        }
-        for key, uid, place, pid in (
-            ("train", ADA, "0", ADAS_PID),
-            ("stranger", STRANGER, "1", STRANGERS_PID),
-        ):
-            story.ring(key, gpus=(place,), pid=pid, job="one job")
-            story.rings[key] = replace(story.rings[key], owner_uid=uid)
+    def test_is_no_peer_of_a_training_whose_job_he_names(self, story: Story) -> None:
+        story.processes[1] = (ProcessSample(STRANGERS_PID, None, uid=STRANGER),)
+        story.ring("train", gpus=("0",), pid=ADAS_PID, uid=ADA)
+        story.ring("stranger", gpus=("1",), pid=STRANGERS_PID, uid=STRANGER)
         for key in ("train", "stranger"):
             story.pass_second(0.5, 1.0, phases=[(0.0, STEP)], key=key)
-        for _ in range(30):
-            state = story.pass_second(0.5, 1.0)
+        state = story.pass_seconds(30, 0.5, 1.0)
 
         assert IdleCause.IMBALANCE not in gpu(state).totals.idle_ns
         report = report_of(state)
         assert not [advice for advice in report.advice if advice.cause == "imbalance"]
         assert len({run.job_key for run in report.runs}) == 2
 
-    def test_makes_no_peers_of_the_gpus_that_he_names(self) -> None:
-        story = Story()
-        story.processes = {0: (ADAS_PROCESS,), 1: (ProcessSample(99, None, uid=1001),)}
+    def test_makes_no_peers_of_the_gpus_that_he_names(self, story: Story) -> None:
+        story.processes[1] = (BOBS_PROCESS,)
         training(story)
-        story.ring("stranger", gpus=("0", "1"), pid=STRANGERS_PID, job="both")
-        story.rings["stranger"] = replace(story.rings["stranger"], owner_uid=STRANGER)
+        story.ring("stranger", gpus=("0", "1"), pid=STRANGERS_PID, job="both", uid=STRANGER)
         for _ in range(5):
             told = {"train": [(0.0, STEP)], "stranger": [(0.0, STEP)]}
             state = story.pass_second_with(told, 0.5, 1.0)
@@ -137,36 +153,11 @@ class TestAStranger:
         assert gpu(state).totals.idle_ns == {IdleCause.WITHIN_STEP: s(2.5)}
         assert state.runs[0].refused_uuids == ("GPU-0", "GPU-1")
 
-    def test_takes_nothing_of_what_two_others_waited_for(self) -> None:
-        def told(has_stranger: bool) -> GpuState:
-            story = Story()
-            bobs = ProcessSample(99, None, uid=1001)
-            training(story)
-            training(story, "bob", uid=1001, pid=99)
-            if has_stranger:
-                stranger(story)
-            phases = {
-                "train": [(0.0, TrainingPhase.COMPILE)],
-                "bob": [(0.0, SAVE)],
-                "stranger": [(0.0, WAIT)],
-            }
-            for _ in range(4):
-                story.pass_second_with(phases, 0.0)
-            story.processes[0] = (ADAS_PROCESS, bobs)
-            return gpu(story.pass_second_with({}, 1.0))
-
-        assert told(has_stranger=True).totals == told(has_stranger=False).totals
-        assert told(has_stranger=True).totals.idle_ns == {
-            IdleCause.COMPILE: s(2),
-            IdleCause.CHECKPOINT: s(2),
-        }
-
 
 def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
     """One training, with or without a stranger who claims its GPU."""
     story = Story()
-    seconds = len(LEVELS)
-    for second in range(-5, seconds):
+    for second in range(-5, len(LEVELS)):
         if second == stranger_comes_at:
             stranger(story)
         if second == -2:
@@ -174,24 +165,14 @@ def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
         if second % read_every == 0:
             story.processes[0] = (ADAS_PROCESS,) if second >= 0 else ()
             story.processes_at_ns = story.now_ns + s(1)
+        told: dict[str, Phases] = {}
         if stranger_comes_at is not None and second >= stranger_comes_at:
-            state = say(story, second, "stranger", [(0.0, WAIT)])
-        else:
-            state = say(story, second)
+            told["stranger"] = [(0.0, WAIT)]
+        if second >= -2:
+            told["train"] = PHASES[second] if second >= 0 else [(0.0, COMPILE)]
+        state = story.pass_second_with(told, LEVELS[second] if second >= 0 else 0.0)
         assert closes(gpu(state))
     return state
-
-
-def say(
-    story: Story,
-    second: int,
-    key: str = "",
-    phases: Sequence[tuple[float, TrainingPhase]] = (),
-) -> MonitorState:
-    told = {key: phases}
-    if second >= -2:
-        told["train"] = PHASES[second] if second >= 0 else [(0.0, TrainingPhase.COMPILE)]
-    return story.pass_second_with(told, LEVELS[second] if second >= 0 else 0.0)
 
 
 class TestAClaim:
@@ -199,7 +180,7 @@ class TestAClaim:
         "listed",
         [
             (ProcessSample(STRANGERS_PID, None),),
-            (ProcessSample(99, None, uid=STRANGER), ADAS_PROCESS),
+            (STRANGERS_PROCESS, ADAS_PROCESS),
             (ProcessSample(99, None),),
             (ProcessSample(99, None), ADAS_PROCESS),
             (),
@@ -208,9 +189,8 @@ class TestAClaim:
         ids=["pid", "uid of another process", "unknown uid", "one unknown uid", "empty", "no list"],
     )
     def test_stands_where_the_list_does_not_speak_against_it(
-        self, listed: tuple[ProcessSample, ...] | None
+        self, story: Story, listed: tuple[ProcessSample, ...] | None
     ) -> None:
-        story = Story()
         story.processes[0] = listed
         stranger(story)
 
@@ -219,36 +199,26 @@ class TestAClaim:
         assert gpu(state).totals.starved_ns == s(1.5)
         assert state.runs[0].refused_uuids == ()
 
-    def test_waits_for_a_list_that_was_read_after_the_gpu_was_active(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
+    def test_waits_for_a_list_that_was_read_after_the_gpu_was_active_and_settles_as_it_says(
+        self, story: Story
+    ) -> None:
         story.processes_at_ns = story.now_ns
         stranger(story)
 
-        state = starve(story, 0.5, 0.0)
-
-        totals = gpu(state).totals
-        assert (totals.observed_ns, totals.busy_ns) == (s(2), s(0.5))
-        assert (totals.pending_ns, totals.idle_ns) == (s(1.5), {})
-        assert gpu(state).claims_refused == 0
-
-    def test_settles_what_was_pending_as_its_phases_said_once_it_stands(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
-        story.processes_at_ns = story.now_ns
-        stranger(story)
-        starve(story, 0.5, 0.0, 0.5)
-        story.processes[0] = (ADAS_PROCESS, ProcessSample(99, None, uid=STRANGER))
+        waiting = gpu(starve(story, 0.5, 0.0))
+        starve(story, 0.5)
+        story.processes[0] = (ADAS_PROCESS, STRANGERS_PROCESS)
         story.processes_at_ns = story.now_ns + s(1)
+        settled = gpu(starve(story, 1.0))
 
-        state = starve(story, 1.0)
+        assert (waiting.totals.observed_ns, waiting.totals.busy_ns) == (s(2), s(0.5))
+        assert (waiting.totals.pending_ns, waiting.totals.idle_ns) == (s(1.5), {})
+        assert waiting.claims_refused == 0
+        assert settled.totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+        assert settled.totals.pending_ns == 0
 
-        assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
-        assert gpu(state).totals.pending_ns == 0
-
-    def test_stands_for_the_life_of_the_run_once_it_was_seen(self) -> None:
-        story = Story()
-        story.processes[0] = (ProcessSample(99, None, uid=STRANGER),)
+    def test_stands_for_the_life_of_the_run_once_it_was_seen(self, story: Story) -> None:
+        story.processes[0] = (STRANGERS_PROCESS,)
         stranger(story)
         starve(story, 0.5)
         story.processes[0] = (ADAS_PROCESS,)
@@ -257,12 +227,12 @@ class TestAClaim:
 
         assert gpu(state).totals.starved_ns == s(2)
 
-    def test_that_was_refused_stands_from_the_list_on_that_names_its_user(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
+    def test_that_was_refused_stands_from_the_list_on_that_names_its_user(
+        self, story: Story
+    ) -> None:
         stranger(story)
         before = starve(story, 0.5, 0.0, 0.5)
-        story.processes[0] = (ADAS_PROCESS, ProcessSample(99, None, uid=STRANGER))
+        story.processes[0] = (ADAS_PROCESS, STRANGERS_PROCESS)
 
         state = starve(story, 0.5)
 
@@ -274,8 +244,8 @@ class TestAClaim:
         assert state.runs[0].refused_uuids == ()
         assert gpu(state).claims_refused == 1
 
-    def test_that_no_list_opposed_is_refused_from_the_list_on_that_does(self) -> None:
-        story = Story()
+    def test_that_no_list_opposed_is_refused_from_the_list_on_that_does(self, story: Story) -> None:
+        story.processes[0] = None
         stranger(story)
         before = starve(story, 0.5, 0.0)
         story.processes[0] = (ADAS_PROCESS,)
@@ -286,9 +256,7 @@ class TestAClaim:
         assert gpu(state).totals.starved_ns == s(1.5)
         assert state.runs[0].gpu_uuids == ()
 
-    def test_is_no_proof_where_the_one_who_worked_has_just_left(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
+    def test_is_no_proof_where_the_one_who_worked_has_just_left(self, story: Story) -> None:
         story.pass_second(1.0)
         stranger(story)
         story.processes[0] = ()
@@ -297,8 +265,9 @@ class TestAClaim:
 
         assert gpu(state).totals.starved_ns == 0
 
-    def test_of_a_short_training_is_not_lost_because_its_process_has_left_with_it(self) -> None:
-        story = Story()
+    def test_of_a_short_training_is_not_lost_because_its_process_has_left_with_it(
+        self, story: Story
+    ) -> None:
         story.processes[0] = ()
         story.processes_at_ns = story.now_ns
         training(story)
@@ -310,8 +279,10 @@ class TestAClaim:
 
         assert gpu(state).totals.starved_ns == s(2)
 
-    def test_is_waited_for_by_the_report_of_a_training_that_ended_meanwhile(self) -> None:
-        story, reports = Story(), RunReports()
+    def test_is_waited_for_by_the_report_of_a_training_that_ended_meanwhile(
+        self, story: Story
+    ) -> None:
+        reports = RunReports()
         story.processes_at_ns = story.now_ns
         story.processes[0] = (ADAS_PROCESS._replace(pid=99),)
         training(story)
@@ -328,9 +299,7 @@ class TestAClaim:
 
 
 class TestSumsWhileAClaimIsOpen:
-    def test_close_at_every_instant_and_nothing_settled_is_moved(self) -> None:
-        story = Story()
-        story.processes[0] = (ADAS_PROCESS,)
+    def test_close_at_every_instant_and_nothing_settled_is_moved(self, story: Story) -> None:
         settled: dict[IdleCause, int] = {}
         observed_ns = 0
         for second in range(40):

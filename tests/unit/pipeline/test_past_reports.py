@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpumon.core.documents.report_codec import decode_report, encode_report
@@ -13,28 +11,30 @@ from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
 from gpumon.pipeline.past_reports import RunReports
 from gpumon.pipeline.reports import report_of
-from tests.builders_story import SAVE, STEP, WAIT, Story
+from tests.builders_story import SAVE, STEP, WAIT, Phases, Story
 from tests.builders_time import s
+
+VALIDATE = TrainingPhase.VALIDATION
 
 
 class Watched:
-    """A story whose runs are followed as a daemon does."""
+    """A story whose runs are followed as a daemon does; nobody does anything at first."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: int = 3) -> None:
         self.story = Story()
         self.reports = RunReports()
+        self.idle(idle_s)
 
     def idle(self, seconds: int = 3) -> None:
         """Nobody does anything."""
         for _ in range(seconds):
-            self._tick(0.0, ())
+            self._tick(0.0)
 
     def begin(self, name: str, pid: int) -> str:
         """A run of that name begins, if it has not; the key of its ring."""
         key = f"{name}-{pid}"
         if key not in self.story.rings:
-            self.story.ring(name, pid=pid)
-            self.story.rings[key] = replace(self.story.rings.pop(name), key=key)
+            self.story.ring(key, run=name, pid=pid)
         return key
 
     def train(
@@ -49,38 +49,50 @@ class Watched:
             self.story.end_ring(key)
 
     def now(self) -> Report:
-        assert self.story.state is not None
         return report_of(self.story.state)
 
     def of(self, name: str) -> Report:
         return self.reports.of(name, self.now())
+
+    def note(self) -> str:
+        """What the whole report says of its runs."""
+        return self.reports.note(self.now()) or ""
 
     def idle_s(self, name: str) -> dict[IdleCause, float]:
         """What that run lost, in seconds."""
         idle_ns = self.of(name).gpus[0].totals.idle_ns
         return {c: ns / s(1) for c, ns in idle_ns.items() if c is not IdleCause.NOT_IN_USE}
 
-    def _tick(
-        self, level: float, phases: list[tuple[float, TrainingPhase]] | tuple[()], key: str = ""
-    ) -> None:
+    def starves(self, name: str) -> bool:
+        return self.of(name).gpus[0].totals.starved_now
+
+    def _tick(self, level: float, phases: Phases = (), key: str = "") -> None:
         self.reports.follow(self.story.pass_second(level, 0.0, phases=phases, key=key))
 
 
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def slow(watched: Watched) -> Watched:
+    """A run that waited for input has ended a while ago."""
+    watched.train("slow", WAIT, 20)
+    watched.idle(5)
+    return watched
+
+
 class TestTwoRunsOneAfterTheOther:
-    def watched(self) -> Watched:
-        watched = Watched()
-        watched.idle()
-        watched.train("slow", WAIT, 20)
-        watched.idle(5)
-        watched.train("saves", SAVE, 10, pid=43)
-        watched.idle(5)
-        return watched
+    @pytest.fixture
+    def watched(self, slow: Watched) -> Watched:
+        slow.train("saves", SAVE, 10, pid=43)
+        slow.idle(5)
+        return slow
 
-    def test_are_added_up_in_the_whole_report_which_says_so(self) -> None:
-        watched = self.watched()
-
+    def test_are_added_up_in_the_whole_report_which_says_so(self, watched: Watched) -> None:
         assert watched.now().gpus[0].totals.busy_ns == s(30)
-        assert watched.reports.note(watched.now()) == (
+        assert watched.note() == (
             "The figures of GPU 0 add up 2 runs since the daemon began. For one alone: "
             "`gpumon report --run NAME`, where NAME is one of slow and saves."
         )
@@ -89,25 +101,21 @@ class TestTwoRunsOneAfterTheOther:
         ("name", "busy_s", "cause"),
         [("slow", 20, IdleCause.INPUT_WAIT), ("saves", 10, IdleCause.CHECKPOINT)],
     )
-    def test_have_figures_of_their_own(self, name: str, busy_s: int, cause: IdleCause) -> None:
-        watched = self.watched()
-
+    def test_have_figures_of_their_own(
+        self, watched: Watched, name: str, busy_s: int, cause: IdleCause
+    ) -> None:
         (gpu,) = watched.of(name).gpus
+
         assert gpu.totals.busy_ns == s(busy_s)
         assert gpu.totals.in_use_ns == s(2 * busy_s)
         assert watched.idle_s(name) == {cause: busy_s}
         assert [run.run for run in watched.of(name).runs] == [name]
         assert watched.of(name).advice[0].cause == cause.value
 
-    def test_say_when_they_began(self) -> None:
-        watched = self.watched()
+    def test_say_when_they_began(self, watched: Watched) -> None:
+        assert watched.of("saves").started_at == "1970-01-01T00:00:48+00:00"
 
-        began = watched.of("saves").started_at
-
-        assert began == "1970-01-01T00:00:48+00:00"
-
-    def test_have_no_gpus_where_they_were_on_none(self) -> None:
-        watched = self.watched()
+    def test_have_no_gpus_where_they_were_on_none(self, watched: Watched) -> None:
         watched.story.ring("nowhere", pid=44, gpus=("GPU-9",))
         watched.idle(3)
         watched.story.end_ring("nowhere")
@@ -118,34 +126,22 @@ class TestTwoRunsOneAfterTheOther:
         assert (report.gpus, report.advice) == ((), ())
         assert report.notes[-1] == "It was seen at work on no GPU that is watched."
 
-    def test_leave_out_a_gpu_they_did_not_use(self) -> None:
-        watched = self.watched()
-
+    def test_leave_out_a_gpu_they_did_not_use(self, watched: Watched) -> None:
         assert [gpu.index for gpu in watched.now().gpus] == [0, 1]
         assert [gpu.index for gpu in watched.of("slow").gpus] == [0]
 
-    def test_are_not_mixed_up_where_they_have_one_name(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.train("train", WAIT, 20)
-        watched.train("train", SAVE, 10, pid=43)
-        watched.idle(5)
-
-        assert watched.idle_s("train") == {IdleCause.CHECKPOINT: 10}
-        assert "add up 2 runs" in (watched.reports.note(watched.now()) or "")
-
 
 class TestSeveralRunsOfOneName:
-    def watched(self) -> Watched:
-        watched = Watched()
-        watched.idle()
-        for pid, cause in ((42, WAIT), (43, SAVE), (44, TrainingPhase.VALIDATION)):
+    @pytest.fixture
+    def thrice(self, watched: Watched) -> Watched:
+        for pid, cause in ((42, WAIT), (43, SAVE), (44, VALIDATE)):
             watched.train("train", cause, 10, pid=pid)
             watched.idle(3)
         return watched
 
-    def test_are_told_of_where_the_newest_is_shown(self) -> None:
-        assert self.watched().of("train").notes[-1] == (
+    def test_are_told_of_where_the_newest_is_shown(self, thrice: Watched) -> None:
+        assert thrice.idle_s("train") == {IdleCause.VALIDATION: 10}
+        assert thrice.of("train").notes[-1] == (
             "This one has pid 44. 2 other runs were called train (pids 43 and 42): "
             "`gpumon report --run PID` shows one of them."
         )
@@ -153,22 +149,17 @@ class TestSeveralRunsOfOneName:
     @pytest.mark.parametrize(
         ("pid", "cause"), [("42", IdleCause.INPUT_WAIT), ("43", IdleCause.CHECKPOINT)]
     )
-    def test_are_found_by_pid(self, pid: str, cause: IdleCause) -> None:
-        watched = self.watched()
+    def test_are_found_by_pid(self, thrice: Watched, pid: str, cause: IdleCause) -> None:
+        assert thrice.idle_s(pid) == {cause: 10}
+        assert "pids 44 and" in thrice.of(pid).notes[-1]
 
-        assert watched.idle_s(pid) == {cause: 10}
-        assert "pids 44 and" in watched.of(pid).notes[-1]
-
-    def test_are_listed_in_the_whole_report(self) -> None:
-        watched = self.watched()
-
-        assert (watched.reports.note(watched.now()) or "").endswith(
+    def test_are_added_up_and_listed_in_the_whole_report(self, thrice: Watched) -> None:
+        assert "add up 3 runs" in thrice.note()
+        assert thrice.note().endswith(
             "NAME is one of train, 42 (an earlier train) and 43 (an earlier train)."
         )
 
-    def test_are_told_of_too_where_one_lives_beside_the_other(self) -> None:
-        watched = Watched()
-        watched.idle()
+    def test_are_told_of_too_where_one_lives_beside_the_other(self, watched: Watched) -> None:
         watched.train("train", WAIT, 5, ends=False)
         watched.begin("train", 43)
         watched.idle(2)
@@ -179,9 +170,7 @@ class TestSeveralRunsOfOneName:
         )
         assert "`gpumon report --run 42` shows it" in watched.of("train-43").notes[-1]
 
-    def test_are_over_where_the_next_began_at_once(self) -> None:
-        watched = Watched()
-        watched.idle()
+    def test_are_over_where_the_next_began_at_once(self, watched: Watched) -> None:
         watched.train("slow", WAIT, 3)
         watched.begin("slow", 43)
         watched.idle()
@@ -191,66 +180,46 @@ class TestSeveralRunsOfOneName:
         assert [run.alive for run in report.runs] == [False]
         assert report.advice[-1].text.startswith("The training is over: ")
 
-    def test_are_not_told_of_where_there_is_one(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.train("train", WAIT, 10)
-        watched.train("other", WAIT, 10, pid=43)
+    def test_are_not_told_of_where_there_is_one(self, slow: Watched) -> None:
+        slow.train("other", WAIT, 10, pid=43)
 
-        assert not any("was called" in note for note in watched.of("train").notes)
+        assert not any("was called" in note for note in slow.of("slow").notes)
 
-    def test_lose_their_pid_to_one_that_is_called_like_it(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.train("slow", WAIT, 5)
-        watched.train("42", SAVE, 5, pid=43)
-        watched.idle(3)
+    def test_lose_their_pid_to_one_that_is_called_like_it(self, slow: Watched) -> None:
+        slow.train("42", SAVE, 5, pid=43)
+        slow.idle(3)
 
-        assert watched.idle_s("42") == {IdleCause.CHECKPOINT: 5}
+        assert slow.idle_s("42") == {IdleCause.CHECKPOINT: 5}
 
 
 class TestWhetherARunStarvesNow:
-    def starves(self, watched: Watched, name: str) -> bool:
-        return watched.of(name).gpus[0].totals.starved_now
-
-    def test_is_said_of_itself_and_not_of_the_one_before_it(self) -> None:
-        watched = Watched()
-        watched.idle()
+    def test_is_said_of_itself_and_not_of_the_one_before_it(self, watched: Watched) -> None:
         watched.train("slow", WAIT, 20)
         watched.train("fast", SAVE, 8, pid=43, ends=False)
 
         assert watched.now().gpus[0].totals.starved_now
-        assert not self.starves(watched, "fast")
+        assert not watched.starves("fast")
 
-    def test_is_so_while_it_waits(self) -> None:
-        watched = Watched()
-        watched.idle()
+    def test_is_so_while_it_waits(self, watched: Watched) -> None:
         watched.train("saves", SAVE, 40)
         watched.train("slow", WAIT, 8, pid=43, ends=False)
 
-        assert self.starves(watched, "slow")
+        assert watched.starves("slow")
 
-    def test_is_judged_by_its_last_minute_where_it_has_one(self) -> None:
-        watched = Watched()
-        watched.idle()
+    def test_is_judged_by_its_last_minute_where_it_has_one(self, watched: Watched) -> None:
         watched.train("train", WAIT, 10, ends=False)
         watched.train("train", STEP, 70, ends=False)
 
-        assert not self.starves(watched, "train")
+        assert not watched.starves("train")
 
-    def test_is_not_said_of_one_that_is_over(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.train("slow", WAIT, 20)
-        watched.idle(5)
-
-        assert watched.now().gpus[0].totals.starved_now
-        assert not self.starves(watched, "slow")
+    def test_is_not_said_of_one_that_is_over(self, slow: Watched) -> None:
+        assert slow.now().gpus[0].totals.starved_now
+        assert not slow.starves("slow")
 
 
 class TestARun:
     def test_that_is_under_way_is_told_up_to_now(self) -> None:
-        watched = Watched()
+        watched = Watched(idle_s=0)
         watched.train("first", SAVE, 10)
         watched.idle(5)
         watched.train("slow", WAIT, 20, pid=43, ends=False)
@@ -258,48 +227,32 @@ class TestARun:
         assert watched.of("slow").gpus[0].totals.busy_ns == s(20)
         assert watched.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
 
-    def test_alone_since_the_daemon_began_needs_no_note(self) -> None:
-        watched = Watched()
+    def test_alone_since_the_daemon_began_needs_no_note_but_may_be_older_than_it(self) -> None:
+        watched = Watched(idle_s=0)
         watched.train("slow", WAIT, 20)
         watched.idle(5)
 
         assert watched.reports.note(watched.now()) is None
-
-    def test_that_is_older_than_the_daemon_says_that_it_may_be(self) -> None:
-        watched = Watched()
-        watched.train("slow", WAIT, 20)
-
         assert any("older than the daemon" in note for note in watched.of("slow").notes)
 
-    def test_that_is_unknown_is_refused_with_the_names_there_are(self) -> None:
-        watched = Watched()
-        watched.train("slow", WAIT, 5)
-
+    def test_that_is_unknown_is_refused_with_the_names_there_are(self, slow: Watched) -> None:
         with pytest.raises(UsageError, match=r"no run is called 'fast' here; the runs here: slow$"):
-            watched.of("fast")
+            slow.of("fast")
 
-    def test_is_found_after_its_ring_has_been_removed(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.train("slow", WAIT, 20)
-        watched.idle(5)
-        watched.story.rings.clear()
-        watched.idle(5)
+    def test_is_found_after_its_ring_has_been_removed(self, slow: Watched) -> None:
+        slow.story.rings.clear()
+        slow.idle(5)
 
-        assert watched.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
+        assert slow.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
 
-    def test_beside_another_on_its_gpu_says_so(self) -> None:
-        watched = Watched()
-        watched.idle()
-        watched.story.ring("other", pid=7)
-        watched._tick(1.0, [(0.0, STEP)], "other")
+    def test_beside_another_on_its_gpu_says_so(self, watched: Watched) -> None:
+        watched.train("other", STEP, 1, pid=7, ends=False)
         watched.train("slow", WAIT, 20)
 
         assert any("at the same time: other" in note for note in watched.of("slow").notes)
 
 
-def test_only_so_many_that_ended_are_kept() -> None:
-    watched = Watched()
+def test_only_so_many_that_ended_are_kept(watched: Watched) -> None:
     for number in range(70):
         watched.train(f"run{number}", WAIT, 1, pid=100 + number)
         watched.idle(2)
@@ -313,23 +266,18 @@ def test_only_so_many_that_ended_are_kept() -> None:
 class TestARunThatEndedBeforeObservationBegan:
     @pytest.fixture
     def watched(self) -> Watched:
-        watched = Watched()
+        watched = Watched(idle_s=0)
         watched.story.ring("yesterday", pid=7)
-        ring = watched.story.rings["yesterday"]
-        ended_ns = ring.facts.started_ns - s(60)
-        watched.story.rings["yesterday"] = replace(ring, alive=False, ended_ns=ended_ns)
+        watched.story.end_ring("yesterday", after_s=-60)
         watched.train("today", STEP, 3)
         return watched
 
-    def test_is_told_from_one_that_ended_since(self, watched: Watched) -> None:
-        told = {run.run: run.ended_before for run in watched.now().runs}
+    def test_is_told_from_one_that_ended_since_also_in_json(self, watched: Watched) -> None:
+        now = watched.now()
 
-        assert told == {"yesterday": True, "today": False}
-
-    def test_stays_so_in_json(self, watched: Watched) -> None:
-        document = encode_report(watched.now())
-
-        assert [run.ended_before for run in decode_report(document).runs] == [False, True]
+        for report in (now, decode_report(encode_report(now))):
+            told = {run.run: run.ended_before for run in report.runs}
+            assert told == {"yesterday": True, "today": False}
 
     @pytest.mark.parametrize("name", ["yesterday", "7"])
     def test_is_refused_with_the_reason_where_it_is_asked_for(
