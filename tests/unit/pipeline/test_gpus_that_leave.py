@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.ring.events import KEEP_ENDED_NS, RingsReading
-from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample, Moment, Tick
+from gpumon.core.ring.events import KEEP_ENDED_NS
+from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from tests.builders_monitor import moment, monitor
 from tests.builders_state import StoppedClock
 from tests.builders_time import s
 
@@ -25,12 +25,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.now_ns = s(1000)
-        self._monitor = Monitor(
-            MonitorFacts(
-                source="nvml", source_kind="nvml", simulated=False, period_ns=s(1),
-                boot_id="boot", started_wall_time_s=0.0,
-            )
-        )  # fmt: skip
+        self._monitor = monitor()
 
     def second(
         self,
@@ -41,26 +36,21 @@ class Machine:
     ) -> MonitorState:
         start_ns, self.now_ns = self.now_ns, self.now_ns + s(1)
         busy = () if error else (BusySample(start_ns, self.now_ns, level),)
-        return self._tick(
-            tuple(
-                GpuSample(
-                    device=one, busy=() if one.mig_enabled else busy, error=error, faults=faults
-                )
-                for one in devices
-            )
+        gpus = tuple(
+            GpuSample(device=one, busy=() if one.mig_enabled else busy, error=error, faults=faults)
+            for one in devices
         )
+        return self._monitor.take(moment(self.now_ns, Frame(self.now_ns, gpus)))
 
     def hang(self, seconds: int) -> MonitorState:
         """No frame for so long."""
         self.now_ns += s(seconds)
-        return self._advance(())
+        return self._monitor.take(moment(self.now_ns))
 
-    def _tick(self, gpus: tuple[GpuSample, ...]) -> MonitorState:
-        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),))
 
-    def _advance(self, frames: tuple[Frame, ...]) -> MonitorState:
-        tick = Tick(self.now_ns, 0, frames, 0, None, 0.0)
-        return self._monitor.take(Moment(tick, RingsReading(), 0.0))
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
 
 
 def gpu(state: MonitorState, uuid: str) -> GpuState:
@@ -74,8 +64,7 @@ def metrics(state: MonitorState) -> str:
 
 
 class TestAnInstanceThatIsDestroyed:
-    def test_is_absent_at_once_and_that_is_no_error(self) -> None:
-        machine = Machine()
+    def test_is_absent_at_once_and_that_is_no_error(self, machine: Machine) -> None:
         machine.second(WHOLE, PART, OTHER)
 
         state = machine.second(WHOLE, OTHER)
@@ -86,16 +75,16 @@ class TestAnInstanceThatIsDestroyed:
         assert state.collectors[0].success
 
     @pytest.mark.parametrize("error", [None, "it answers Unknown Error (999)"])
-    def test_has_no_field_any_more_that_could_fail(self, error: str | None) -> None:
-        machine = Machine()
+    def test_has_no_field_any_more_that_could_fail(
+        self, machine: Machine, error: str | None
+    ) -> None:
         faults = (FieldFault("memory", "no answer", machine.now_ns),)
         failing = machine.second(PART, error=error, faults=faults)
         assert not failing.collectors[0].success
 
         assert machine.second(WHOLE, OTHER).collectors[0].success
 
-    def test_runs_no_job_any_more(self) -> None:
-        machine = Machine()
+    def test_runs_no_job_any_more(self, machine: Machine) -> None:
         machine.second(WHOLE, PART)
         waiting = gpu(machine.second(WHOLE, PART, level=0.0), "MIG-a").totals
 
@@ -105,8 +94,7 @@ class TestAnInstanceThatIsDestroyed:
         assert gone.pending_ns == 0
         assert gone.idle_ns == {IdleCause.NOT_IN_USE: s(1)}
 
-    def test_is_told_of_for_15_minutes_and_then_forgotten(self) -> None:
-        machine = Machine()
+    def test_is_told_of_for_15_minutes_and_then_forgotten(self, machine: Machine) -> None:
         machine.second(WHOLE, PART, OTHER)
         machine.second(WHOLE, OTHER)
         machine.now_ns += KEEP_ENDED_NS - s(1)
@@ -116,8 +104,7 @@ class TestAnInstanceThatIsDestroyed:
         assert [one.device.uuid for one in kept.gpus] == ["GPU-0", "MIG-a", "GPU-1"]
         assert [one.device.uuid for one in machine.second(WHOLE, OTHER).gpus] == ["GPU-0", "GPU-1"]
 
-    def test_takes_no_error_back_when_it_is_forgotten(self) -> None:
-        machine = Machine()
+    def test_takes_no_error_back_when_it_is_forgotten(self, machine: Machine) -> None:
         machine.second(WHOLE, PART)
         refused = machine.second(WHOLE, PART, level=1.5).collectors[0].errors_total
         machine.second(WHOLE)
@@ -128,8 +115,9 @@ class TestAnInstanceThatIsDestroyed:
         assert [one.device.uuid for one in state.gpus] == ["GPU-0"]
         assert state.collectors[0].errors_total == refused == 1
 
-    def test_leaves_nothing_behind_however_often_others_are_made_in_its_place(self) -> None:
-        machine = Machine()
+    def test_leaves_nothing_behind_however_often_others_are_made_in_its_place(
+        self, machine: Machine
+    ) -> None:
         for number in range(200):
             machine.now_ns += s(60)
             state = machine.second(WHOLE, replace(PART, uuid=f"MIG-{number}"))
@@ -137,8 +125,7 @@ class TestAnInstanceThatIsDestroyed:
         assert len(state.gpus) <= 1 + 1 + 15
         assert sum(one.present for one in state.gpus) == 2
 
-    def test_has_no_series_any_more(self) -> None:
-        machine = Machine()
+    def test_has_no_series_any_more(self, machine: Machine) -> None:
         shown = metrics(machine.second(WHOLE, PART))
         withdrawn = metrics(machine.second(WHOLE))
 
@@ -147,8 +134,9 @@ class TestAnInstanceThatIsDestroyed:
 
 
 class TestAGpuThatIsTakenOut:
-    def test_stays_in_the_report_and_goes_on_where_it_was_when_it_is_back(self) -> None:
-        machine = Machine()
+    def test_stays_in_the_report_and_goes_on_where_it_was_when_it_is_back(
+        self, machine: Machine
+    ) -> None:
         machine.second(WHOLE, OTHER)
         machine.second(WHOLE)
         machine.now_ns += 2 * KEEP_ENDED_NS
@@ -160,8 +148,7 @@ class TestAGpuThatIsTakenOut:
         assert (back.present, back.listed, back.totals.busy_ns) == (True, True, s(2))
         assert back.device.index == 5
 
-    def test_after_it_was_lost_is_an_error_no_longer(self) -> None:
-        machine = Machine()
+    def test_after_it_was_lost_is_an_error_no_longer(self, machine: Machine) -> None:
         machine.second(OTHER)
         lost = machine.second(OTHER, error="the GPU is lost")
         machine.second(OTHER, WHOLE)
@@ -173,8 +160,9 @@ class TestAGpuThatIsTakenOut:
         assert state.collectors[0].success
 
     @pytest.mark.parametrize("seconds", [1, 30])
-    def test_is_another_thing_than_a_driver_that_hangs(self, seconds: int) -> None:
-        machine = Machine()
+    def test_is_another_thing_than_a_driver_that_hangs(
+        self, machine: Machine, seconds: int
+    ) -> None:
         machine.second(OTHER)
 
         silent = gpu(machine.hang(seconds), "GPU-1")

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.reports import report_of
+from tests.builders_monitor import NO_RINGS, moment, monitor
+from tests.builders_time import s
 
 MISSING = "/data/busy.jsonl is not there"
+REFUSED = RingsReading(rejected=1, message="1-1.ring: not a phase ring")
+LEFT_OUT = RingsReading(message="2 phase rings are not read", left_out=((1000, 2),))
+
+Second = Callable[..., MonitorState]
 
 
-def monitor() -> Monitor:
-    return Monitor(
-        MonitorFacts(
-            source="follow:/data/busy.jsonl", source_kind="follow", simulated=True,
-            period_ns=NS_PER_S, boot_id="", started_wall_time_s=0.0,
-        )
-    )  # fmt: skip
+@pytest.fixture
+def second() -> Second:
+    """The next second of a daemon that follows a file, with what that brings and the rings say."""
+    watching, seconds = monitor("follow:/data/busy.jsonl", simulated=True), iter(range(1, 100))
 
+    def pass_second(
+        *frames: Frame, rings: RingsReading = NO_RINGS, error: str | None = None
+    ) -> MonitorState:
+        return watching.take(moment(s(next(seconds)), *frames, rings=rings, error=error))
 
-def second(
-    number: int, *frames: Frame, into: Monitor, rings: RingsReading | None = None
-) -> MonitorState:
-    tick = Tick(
-        at_ns=number * NS_PER_S, late_ns=0, frames=frames, missed_count=not frames, error=None,
-        duration_seconds=0.0,
-    )  # fmt: skip
-    return into.take(Moment(tick, rings or RingsReading(), float(number)))
+    return pass_second
 
 
 def frame(*, trouble: str | None = None, rejected: int = 0) -> Frame:
@@ -41,66 +40,54 @@ def frame(*, trouble: str | None = None, rejected: int = 0) -> Frame:
 
 
 class TestAFollowedFile:
-    def test_that_is_missing_makes_its_collector_fail_until_it_is_there(self) -> None:
-        watching = monitor()
-        without = second(1, frame(trouble=MISSING), into=watching).collectors[0]
-        unheard = second(2, into=watching).collectors[0]
-        there = second(3, frame(), into=watching).collectors[0]
+    def test_that_is_missing_makes_its_collector_fail_until_it_is_there(
+        self, second: Second
+    ) -> None:
+        without = second(frame(trouble=MISSING)).collectors[0]
+        unheard = second().collectors[0]
+        there = second(frame()).collectors[0]
 
         assert (without.success, without.message, without.errors_total) == (False, MISSING, 0)
         assert not unheard.success
         assert there.success
 
-    def test_that_is_missing_is_noted_in_the_report_until_it_is_there(self) -> None:
-        watching = monitor()
-        without = report_of(second(1, frame(trouble=MISSING), into=watching))
-        there = report_of(second(2, frame(), into=watching))
+    def test_that_is_missing_is_noted_in_the_report_until_it_is_there(self, second: Second) -> None:
+        assert report_of(second(frame(trouble=MISSING))).notes == (f"follow: {MISSING}",)
+        assert report_of(second(frame())).notes == ()
 
-        assert (without.notes, there.notes) == ((f"follow: {MISSING}",), ())
-
-    def test_with_a_bad_line_is_noted_for_good(self) -> None:
-        watching = monitor()
-        second(1, frame(trouble="busy.jsonl, line 7: no", rejected=1), into=watching)
-        second(2, frame(trouble="busy.jsonl, line 9: no", rejected=2), into=watching)
-        later = second(3, frame(), into=watching)
+    def test_with_a_bad_line_is_noted_for_good(self, second: Second) -> None:
+        second(frame(trouble="busy.jsonl, line 7: no", rejected=1))
+        second(frame(trouble="busy.jsonl, line 9: no", rejected=2))
+        later = second(frame())
 
         assert later.collectors[0].success
         assert later.collectors[0].errors_total == 3
         assert report_of(later).notes == ("follow: busy.jsonl, line 9: no (3 refused so far)",)
 
+    def test_without_gpus_is_noted_with_what_its_source_says(self, second: Second) -> None:
+        assert report_of(second(error="no driver")).notes == ("follow: no driver",)
+
 
 class TestARefusedRing:
-    def test_is_noted_for_good(self) -> None:
-        watching = monitor()
-        refused = RingsReading(rejected=1, message="1-1.ring: not a phase ring")
-        second(1, frame(), into=watching, rings=refused)
-        later = second(2, frame(), into=watching, rings=refused)
-
-        assert report_of(later).notes == ("phase_rings: 1-1.ring: not a phase ring",)
-
-    def test_is_no_failure_that_pages_anybody(self) -> None:
-        refused = RingsReading(rejected=1, message="1-1.ring: not a phase ring")
-
-        assert second(1, frame(), into=monitor(), rings=refused).collectors[1].success
+    def test_is_noted_for_good_and_no_failure_that_pages_anybody(self, second: Second) -> None:
+        for state in (second(frame(), rings=REFUSED), second(frame(), rings=REFUSED)):
+            assert report_of(state).notes == ("phase_rings: 1-1.ring: not a phase ring",)
+            assert state.collectors[1].success
 
 
 class TestRingsLeftOut:
-    LEFT_OUT = RingsReading(message="2 phase rings are not read", left_out=((1000, 2),))
-
-    def test_are_noted_while_they_are(self) -> None:
-        watching = monitor()
-        state = second(1, frame(), into=watching, rings=self.LEFT_OUT)
-        later = second(2, frame(), into=watching)
+    def test_are_noted_while_they_are(self, second: Second) -> None:
+        state, later = second(frame(), rings=LEFT_OUT), second(frame())
 
         assert report_of(state).notes == ("phase_rings: 2 phase rings are not read",)
         assert state.rings_left_out == ((1000, 2),)
         assert state.collectors[1].success
         assert (report_of(later).notes, later.rings_left_out) == ((), ())
 
-    def test_within_an_owners_part_are_a_failure(self) -> None:
-        rings = replace(self.LEFT_OUT, is_whole=False)
+    def test_within_an_owners_part_are_a_failure(self, second: Second) -> None:
+        rings = replace(LEFT_OUT, is_whole=False)
 
-        assert not second(1, frame(), into=monitor(), rings=rings).collectors[1].success
+        assert not second(frame(), rings=rings).collectors[1].success
 
 
 class TestANote:
@@ -118,13 +105,3 @@ class TestANote:
         self, name: str, success: bool, errors: int, message: str | None
     ) -> None:
         assert refusal_note(CollectorState(name, success, 0.0, errors, message)) is None
-
-    def test_of_a_source_without_gpus_is_what_it_says(self) -> None:
-        watching = monitor()
-        tick = Tick(
-            at_ns=NS_PER_S, late_ns=0, frames=(), missed_count=1, error="no driver",
-            duration_seconds=0.0,
-        )  # fmt: skip
-        state = watching.take(Moment(tick, RingsReading(), 1.0))
-
-        assert report_of(state).notes == ("follow: no driver",)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.state import CollectorState
 from gpumon.pipeline.reports import report_of
@@ -16,18 +16,15 @@ from tests.builders_story import STEP, Story
 from tests.builders_time import s
 
 
-def story_with_steps(steps: int) -> Story:
-    """A run with so many steps after a second at work."""
-    story = Story()
-    story.ring(pid=42)
-    story.rings["train"] = replace(story.rings["train"], steps=steps)
-    story.pass_second(1.0, phases=[(0.0, STEP)])
-    return story
+def reported(*, says: str | None = None, **changes: Any) -> Report:
+    """The report of such a state, where the source says that of itself."""
+    source = CollectorState("nvml", says is None, 0.0, 0, says)
+    return report_of(monitor_state(collectors=(source,), **changes))
 
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -> None:
-    (run,) = report_of(monitor_state(runs=(run_state(alive=alive, step_ns=s(0.02)),))).runs
+    (run,) = reported(runs=(run_state(alive=alive, step_ns=s(0.02)),)).runs
 
     assert (run.alive, run.step_ns) == (alive, s(0.02))
 
@@ -36,45 +33,37 @@ def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -
 def test_a_run_whose_waits_are_gross_is_told_of(said: str, notes: int) -> None:
     run = run_state(loader={"input_wait": said})
 
-    report = report_of(monitor_state(runs=(run,)))
+    found = [note for note in reported(runs=(run,)).notes if f"of {run.run} are gross" in note]
 
-    assert len([note for note in report.notes if f"of {run.run} are gross" in note]) == notes
+    assert len(found) == notes
 
 
 class TestAGpuThatIsLost:
     LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 
-    def test_before_the_daemon_began_is_named_in_a_note(self) -> None:
-        source = CollectorState("nvml", False, 0.0, 0, f"GPU 7: {self.LOST}")
-
-        report = report_of(monitor_state(collectors=(source,)))
+    def test_before_the_daemon_began_is_named_in_a_note_and_has_a_row_of_its_own(self) -> None:
+        report = reported(says=f"GPU 7: {self.LOST}")
 
         assert report.notes == (f"GPU 7: {self.LOST}",)
-
-    def test_while_it_ran_is_named_once(self) -> None:
-        source = CollectorState("nvml", False, 0.0, 0, f"GPU 0: {self.LOST}")
-        lost = starved_gpu(present=False, error=self.LOST)
-
-        report = report_of(monitor_state(gpus=(lost,), collectors=(source,)))
-
-        assert report.notes == (f"GPU 0: {self.LOST}",)
-
-    def test_before_the_daemon_began_has_a_row_of_its_own(self) -> None:
-        source = CollectorState("nvml", False, 0.0, 0, f"GPU 7: {self.LOST}")
-
-        report = report_of(monitor_state(collectors=(source,)))
-
         assert [(gpu.index, gpu.uuid is None, gpu.is_lost) for gpu in report.gpus] == [
             (0, False, False), (1, False, False), (7, True, True),
         ]  # fmt: skip
         assert all(advice.cause != "not_in_use" for advice in report.advice)
 
+    def test_while_it_ran_is_named_once(self) -> None:
+        lost = starved_gpu(present=False, error=self.LOST)
+
+        report = reported(says=f"GPU 0: {self.LOST}", gpus=(lost,))
+
+        assert report.notes == (f"GPU 0: {self.LOST}",)
+
     def test_is_one_that_vanished_and_no_instance_that_was_destroyed(self) -> None:
         gone = {"present": False, "listed": False}
         part = device(1, "MIG-a", parent_uuid="GPU-x", mig_index=0)
-        state = monitor_state(gpus=(starved_gpu(**gone), healthy_gpu(device=part, **gone)))
 
-        assert [gpu.is_lost for gpu in report_of(state).gpus] == [True, False]
+        report = reported(gpus=(starved_gpu(**gone), healthy_gpu(device=part, **gone)))
+
+        assert [gpu.is_lost for gpu in report.gpus] == [True, False]
 
     @pytest.mark.parametrize(
         ("message", "why"),
@@ -84,10 +73,9 @@ class TestAGpuThatIsLost:
         ],
     )
     def test_is_one_that_gives_no_answer(self, message: str, why: str) -> None:
-        source = CollectorState("nvml", False, 0.0, 1, message)
         silent = starved_gpu(present=False)
 
-        report = report_of(monitor_state(gpus=(silent, healthy_gpu()), collectors=(source,)))
+        report = reported(says=message, gpus=(silent, healthy_gpu()))
 
         (trouble,) = report.gpus[0].troubles
         assert trouble.text == f"cannot be read: {why}"
@@ -96,34 +84,35 @@ class TestAGpuThatIsLost:
 
 
 class TestTheStepsOfARun:
-    def test_are_those_it_has_counted_when_the_report_is_asked_for(self) -> None:
-        state = story_with_steps(100).state
+    @pytest.fixture
+    def counted(self, story: Story) -> Story:
+        """A run with a hundred steps after a second at work."""
+        story.ring(pid=42)
+        story.alter_ring(steps=100)
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        return story
 
-        (run,) = report_of(state, {42: RingCounts(steps=130, wall_ns=s(1.5))}).runs
+    def test_and_its_samples_are_those_counted_when_the_report_is_asked_for(
+        self, counted: Story
+    ) -> None:
+        newest = RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32)
 
-        assert (run.steps, run.wall_ns) == (130, s(1.5))
+        (untold,) = report_of(counted.state).runs
+        (run,) = report_of(counted.state, {42: newest}).runs
 
-    def test_never_fall_behind_what_the_last_tick_said(self) -> None:
-        state = story_with_steps(100).state
+        assert (untold.steps, untold.samples) == (100, None)
+        assert (run.steps, run.wall_ns, run.samples) == (130, s(1.5), 130 * 32)
 
-        (run,) = report_of(state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
+    def test_never_fall_behind_what_the_last_tick_said(self, counted: Story) -> None:
+        (run,) = report_of(counted.state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
 
         assert (run.steps, run.wall_ns) == (100, s(1))
 
-    def test_have_the_samples_of_the_same_moment(self) -> None:
-        state = story_with_steps(100).state
-        counted = RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32)
-
-        (untold,) = report_of(state).runs
-        (run,) = report_of(state, {42: counted}).runs
-
-        assert untold.samples is None
-        assert run.samples == 130 * 32
-
-    def test_of_one_that_is_known_to_be_over_are_not_those_of_another_with_its_pid(self) -> None:
-        story = story_with_steps(100)
-        story.end_ring()
-        state = story.pass_second(0.0)
+    def test_of_one_that_is_known_to_be_over_are_not_those_of_another_with_its_pid(
+        self, counted: Story
+    ) -> None:
+        counted.end_ring()
+        state = counted.pass_second(0.0)
 
         (run,) = report_of(state, {42: RingCounts(steps=5000, wall_ns=s(60))}).runs
 
@@ -133,8 +122,7 @@ class TestTheStepsOfARun:
 class TestARunThatIsJoinedToNoGpu:
     def note_of(self, *, simulated: bool = False, **changes: Any) -> str:
         run = run_state(**{"gpu_uuids": (), **changes})
-        state = monitor_state(runs=(run,), simulated=simulated, collectors=())
-        notes = report_of(state).notes
+        notes = reported(runs=(run,), simulated=simulated).notes
         assert len(notes) <= 1
         return "".join(notes)
 
@@ -151,42 +139,34 @@ class TestARunThatIsJoinedToNoGpu:
         assert self.note_of(wall_ns=s(9)) == ""
         assert self.note_of(wall_ns=s(9), alive=False) != ""
 
-    def test_is_told_of_simulated_gpus_at_once(self) -> None:
+    def test_is_told_at_once_of_simulated_gpus_and_of_names(self) -> None:
+        named = self.note_of(simulated=True, steps=0, named_gpus=("99",))
+
         assert "simulated" in self.note_of(simulated=True, steps=0)
-
-    def test_is_told_of_names_at_once(self) -> None:
-        note = self.note_of(simulated=True, steps=0, named_gpus=("99",))
-
-        assert note.startswith("Run resnet names GPU 99, and there are GPU 0 and GPU 1: set ")
+        assert named.startswith("Run resnet names GPU 99, and there are GPU 0 and GPU 1: set ")
 
     def test_is_not_spoken_of_where_it_was_over_before(self) -> None:
         assert self.note_of(alive=False, ended_before=True) == ""
 
     def test_is_not_spoken_of_where_no_gpu_is_watched(self) -> None:
-        state = monitor_state(runs=(run_state(gpu_uuids=()),), gpus=(), collectors=())
-
-        assert report_of(state).notes == ()
+        assert reported(runs=(run_state(gpu_uuids=()),), gpus=()).notes == ()
 
     def test_is_told_of_a_part_of_its_names_beside_gpus_that_it_has(self) -> None:
-        run = run_state(named_gpus=("0", "99"))
-
-        (note,) = report_of(monitor_state(runs=(run,), collectors=())).notes
+        (note,) = reported(runs=(run_state(named_gpus=("0", "99")),)).notes
 
         assert note.startswith("Run resnet names GPU 99, and")
 
     def test_is_one_of_many_that_are_told_in_a_few_notes(self) -> None:
         runs = tuple(run_state(f"r{k}", pid=k, gpu_uuids=()) for k in range(256))
 
-        notes = report_of(monitor_state(runs=runs, simulated=False, collectors=())).notes
+        notes = reported(runs=runs, simulated=False).notes
 
         assert len(notes) == 9
         assert notes[-1] == "So it is with 248 more."
 
-    def test_is_joined_by_what_it_says(self) -> None:
-        story = Story()
+    def test_is_joined_by_what_it_says(self, story: Story) -> None:
         story.ring(pid=42, gpus=("99",))
-        state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
-        (note, *_) = report_of(state).notes
+        (note, *_) = report_of(story.pass_second(1.0, phases=[(0.0, STEP)])).notes
 
         assert "names GPU 99, and there is GPU 0 alone" in note

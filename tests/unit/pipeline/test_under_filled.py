@@ -7,16 +7,15 @@ from collections.abc import Iterable
 import pytest
 
 from gpumon.core.report.report import UNDER_FILLED, Report
-from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import BEGAN_S, seconds_of
+from tests.builders_monitor import moment, monitor
 from tests.builders_time import s
 
 HEAT = ("hw_thermal_slowdown",)
@@ -28,18 +27,10 @@ def named(index: int) -> Device:
 
 def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
     """One state for each second in which these GPUs said that."""
-    facts = MonitorFacts(
-        source="nvml", source_kind="nvml", simulated=False, period_ns=s(1), boot_id="boot",
-        started_wall_time_s=0.0,
-    )  # fmt: skip
-    monitor, states = Monitor(facts), []
+    watching, states = monitor(), []
     for second, samples in enumerate(zip(*gpus, strict=True), start=1):
         at_ns = s(BEGAN_S + second)
-        tick = Tick(
-            at_ns=at_ns, late_ns=0, frames=(Frame(at_ns, samples),), missed_count=0, error=None,
-            duration_seconds=0.0,
-        )  # fmt: skip
-        states.append(monitor.take(Moment(tick, RingsReading(rings=()), float(second))))
+        states.append(watching.take(moment(at_ns, Frame(at_ns, samples))))
     return states
 
 
@@ -65,9 +56,8 @@ class TestGpusThatAreEquallyBusy:
     def test_are_found_under_filled_where_they_are_and_nowhere_else(
         self, states: list[MonitorState]
     ) -> None:
-        report = report_of(states[-1])
+        (evidence,) = found(report_of(states[-1]))
 
-        (evidence,) = found(report)
         assert evidence.startswith(
             "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work"
         )
@@ -124,18 +114,17 @@ class TestTheLastMinutes:
         assert len(found(early)) == 1
 
 
+CUT = Device(uuid="GPU-0", index=0, mig_enabled=True)
+PARTS = [Device(uuid=f"MIG-{at}", index=0, parent_uuid="GPU-0", mig_index=at) for at in (0, 1)]
+
+
 class TestMigInstances:
     def test_are_numbered_by_their_gpu_and_sorted_behind_it(self) -> None:
-        parent = Device(uuid="GPU-0", index=0, mig_enabled=True)
-        parts = [
-            Device(uuid=f"MIG-{at}", index=0, parent_uuid="GPU-0", mig_index=at) for at in (1, 0)
-        ]
-        silent = [GpuSample(parent)] * 90
         states = watched(
-            seconds_of(90, device=Device(uuid="GPU-1", index=1), sm_active=0.9),
-            seconds_of(90, device=parts[0], sm_active=0.2),
-            silent,
-            seconds_of(90, device=parts[1], sm_active=0.9),
+            seconds_of(90, device=named(1), sm_active=0.9),
+            seconds_of(90, device=PARTS[1], sm_active=0.2),
+            [GpuSample(CUT)] * 90,
+            seconds_of(90, device=PARTS[0], sm_active=0.9),
         )
         report = report_of(states[-1])
 
@@ -144,11 +133,10 @@ class TestMigInstances:
         assert found(report)[0].startswith("GPU 0:1 is busy 97 %")
 
     def test_are_said_to_be_gone_where_they_are(self) -> None:
-        parent = Device(uuid="GPU-0", index=0, mig_enabled=True)
-        part = Device(uuid="MIG-0", index=0, parent_uuid="GPU-0", mig_index=0)
-        before = watched([GpuSample(parent)] * 5, seconds_of(5, device=part, sm_active=0.9))
-        gone = before[-1].gpus[1]._replace(listed=False, present=False)
+        last = watched([GpuSample(CUT)] * 5, seconds_of(5, device=PARTS[0], sm_active=0.9))[-1]
+        whole, part = last.gpus
+        gone = part._replace(listed=False, present=False)
 
-        report = report_of(before[-1]._replace(gpus=(before[-1].gpus[0], gone)))
+        report = report_of(last._replace(gpus=(whole, gone)))
 
         assert report.notes == ("GPU 0:0 (MIG-0) is no longer there.",)
