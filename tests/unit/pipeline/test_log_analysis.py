@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import Report
+from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Pattern, Severity, VerdictName
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
@@ -19,14 +20,14 @@ from tests.builders_logs import HEADER, analyse_file, analysed, only_gpu, rows, 
 from tests.builders_time import rhythm, s
 
 
-def percents(ratios: list[float]) -> list[int]:
-    return [round(100 * ratio) for ratio in ratios]
-
-
 class TestAWorldOfKnownTruth:
+    def analysed(self, percents: Sequence[float]) -> GpuReport:
+        """The one GPU of a log of so many percent a second."""
+        return only_gpu(analysed(smi_log(percents)))
+
     def test_bursts_and_pauses_are_suspected_and_their_seconds_are_right(self) -> None:
         # 3 s of work, 2 s without any, 60 times: 120 s lost, the last 2 s after the last burst.
-        gpu = only_gpu(analysed(smi_log(percents(rhythm(3, 2, 60)))))
+        gpu = self.analysed(rhythm(3, 2, 60, level=100))
 
         assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
         assert gpu.verdict.pattern is Pattern.BURSTY
@@ -36,21 +37,21 @@ class TestAWorldOfKnownTruth:
 
     def test_pauses_out_of_step_with_the_samples_keep_their_seconds(self) -> None:
         # 1.5 s of work and 1.5 s of pause, seen at 1 s: every other sample is half.
-        gpu = only_gpu(analysed(smi_log([100, 50, 0] * 80)))
+        gpu = self.analysed([100, 50, 0] * 80)
 
         assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
         assert gpu.totals.busy_ns / 1e9 == pytest.approx(120.0, rel=0.02)
         assert gpu.totals.idle_total_ns / 1e9 == pytest.approx(120.0, rel=0.02)
 
     def test_a_flat_half_is_partial_for_utilisation_alone_cannot_tell(self) -> None:
-        gpu = only_gpu(analysed(smi_log([50] * 120)))
+        gpu = self.analysed([50] * 120)
 
         assert gpu.verdict.name is VerdictName.PARTIAL
         assert gpu.totals.suspected_ns == 0
         assert gpu.totals.idle_ns == {IdleCause.UNKNOWN: s(60)}
 
     def test_97_percent_is_healthy(self) -> None:
-        gpu = only_gpu(analysed(smi_log([97] * 120)))
+        gpu = self.analysed([97] * 120)
 
         assert gpu.verdict.name is VerdictName.HEALTHY
         assert gpu.verdict.severity is Severity.NONE
@@ -62,46 +63,48 @@ class TestAWorldOfKnownTruth:
         assert report.advice == ()
 
     def test_nothing_at_all_is_not_in_use(self) -> None:
-        gpu = only_gpu(analysed(smi_log([0] * 120)))
+        gpu = self.analysed([0] * 120)
 
         assert gpu.verdict.name is VerdictName.NOT_IN_USE
         assert gpu.totals.idle_ns == {IdleCause.NOT_IN_USE: s(120)}
 
 
 class TestASample:
-    def test_covers_the_time_since_the_one_before(self) -> None:
-        log = rows("time,util", "10,100", "11,100", "12.5,0", "13.5,100")
+    @pytest.mark.parametrize(
+        ("percents", "observed_s", "idle_s"),
+        [
+            ({10: 100, 11: 100, 12.5: 0, 13.5: 100}, 4.5, 1.5),
+            ({1: 100, 2: 100, 4: 0, 3: 100, 5: 100}, 5, 1),
+            ({1: 100, 2: 100, 3: 100, 5: 100}, 5, 0),
+        ],
+        ids=["the time since the one before", "its own time though it comes late",
+             "all of a silence of two periods"],
+    )  # fmt: skip
+    def test_covers(self, percents: dict[float, int], observed_s: float, idle_s: float) -> None:
+        log = rows("time,util", *(f"{at},{percent}" for at, percent in percents.items()))
 
-        totals = only_gpu(analysed(log)).totals
+        report = analysed(log)
 
-        assert totals.observed_ns == s(4.5)
-        assert totals.idle_total_ns == s(1.5)
+        assert report.observed_ns == s(observed_s)
+        assert only_gpu(report).totals.idle_total_ns == s(idle_s)
+        assert report.skipped_lines == 0
 
     def test_that_is_the_first_covers_one_period(self) -> None:
         report = analysed(rows("time,util", *(f"{k * 0.25},50" for k in range(8))))
 
-        assert report.period_ns == s(0.25)
-        assert report.observed_ns == s(2.0)
+        assert (report.period_ns, report.observed_ns) == (s(0.25), s(2.0))
 
     def test_after_a_silence_covers_one_period_and_the_rest_is_not_observed(self) -> None:
-        log = rows("time,util", *(f"{t},100" for t in (1, 2, 3, 4, 104, 105)))
-
-        report = analysed(log)
+        report = analysed(rows("time,util", *(f"{t},100" for t in (1, 2, 3, 4, 104, 105))))
 
         assert report.observed_ns == s(6)
         assert only_gpu(report).totals.idle_total_ns == 0
         assert any("99.0 s in 1 hole " in note for note in report.notes)
 
-    def test_after_a_silence_of_two_periods_covers_all_of_it(self) -> None:
-        assert analysed(rows("time,util", "1,5", "2,5", "3,5", "5,5")).observed_ns == s(5)
-
     def test_without_an_answer_leaves_its_time_unobserved(self) -> None:
-        log = smi_log([100, 100, 250, 100])
+        report = analysed(smi_log([100, 100, 250, 100]))
 
-        report = analysed(log)
-
-        assert report.observed_ns == s(3)
-        assert report.skipped_lines == 1
+        assert (report.observed_ns, report.skipped_lines) == (s(3), 1)
         assert only_gpu(report).totals.idle_total_ns == 0
 
     def test_whose_time_does_not_rise_is_dropped_and_counted(self) -> None:
@@ -109,18 +112,8 @@ class TestASample:
 
         report = analysed(log)
 
-        assert report.observed_ns == s(4)
-        assert report.skipped_lines == 1
+        assert (report.observed_ns, report.skipped_lines) == (s(4), 1)
         assert "Dropped 1 row of a moment that another row has." in report.notes
-
-    def test_that_comes_late_counts_for_its_own_time(self) -> None:
-        log = rows("time,util", "1,100", "2,100", "4,0", "3,100", "5,100")
-
-        report = analysed(log)
-
-        assert report.observed_ns == s(5)
-        assert only_gpu(report).totals.idle_total_ns == s(1)
-        assert report.skipped_lines == 0
 
     def test_that_is_alone_covers_an_assumed_second_and_that_is_said(self) -> None:
         report = analysed(smi_log([50]))
@@ -138,8 +131,7 @@ class TestThePeriod:
     def test_may_be_said_by_the_user(self) -> None:
         report = analysed("5\n" * 10, LogOptions(period_ns=s(0.5)))
 
-        assert report.period_ns == s(0.5)
-        assert report.observed_ns == s(5)
+        assert (report.period_ns, report.observed_ns) == (s(0.5), s(5))
 
 
 class TestSeveralGpus:
@@ -149,11 +141,9 @@ class TestSeveralGpus:
             for t in range(1, 61) for gpu, percent in ((1, 97), (0, 0 if t % 4 < 2 else 99))
         ))  # fmt: skip
 
-        report = analysed(log)
-
-        assert [gpu.index for gpu in report.gpus] == [0, 1]
-        assert report.gpus[0].verdict.name is VerdictName.STARVATION_SUSPECTED
-        assert report.gpus[1].verdict.name is VerdictName.HEALTHY
+        assert [(gpu.index, gpu.verdict.name) for gpu in analysed(log).gpus] == [
+            (0, VerdictName.STARVATION_SUSPECTED), (1, VerdictName.HEALTHY),
+        ]  # fmt: skip
 
     def test_may_begin_at_different_times(self) -> None:
         log = rows("timestamp, index, utilization.gpu [%]", *(
@@ -186,11 +176,24 @@ class TestTheReport:
         report = analysed(rows("Relative_Time_s,GPU_Utilization_%", "0.0,3", "0.5,2", "1.0,9"))
 
         assert report.started_at is None
-        assert report.observed_ns == s(1.5)
-        assert report.skipped_lines == 0
+        assert (report.observed_ns, report.skipped_lines) == (s(1.5), 0)
 
 
 percent_rows = st.lists(st.integers(-5, 120) | st.none(), min_size=1, max_size=200)
+ANY_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def is_a_report_or_a_sentence(path: Path) -> bool:
+    try:
+        report: Report = analyse_file(str(path), LogOptions())
+    except UnreadableLogError as error:
+        return bool(str(error))
+
+    return all(
+        gpu.totals.busy_ns + gpu.totals.idle_total_ns == gpu.totals.observed_ns
+        and gpu.totals.pending_ns == 0
+        for gpu in report.gpus
+    )
 
 
 class TestLaws:
@@ -199,13 +202,13 @@ class TestLaws:
         self, values: list[int | None]
     ) -> None:
         good = [value for value in values if value is not None and 0 <= value <= 100]
-        cells = ["[N/A]" if value is None else value for value in values]
+        log = smi_log(["[N/A]" if value is None else value for value in values])
         if not good:
             with pytest.raises(UnreadableLogError):
-                analysed(smi_log(cells))
+                analysed(log)
             return
 
-        report = analysed(smi_log(cells))
+        report = analysed(log)
 
         totals = only_gpu(report).totals
         assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns == s(len(good))
@@ -213,34 +216,22 @@ class TestLaws:
         assert report.skipped_lines == len(values) - len(good)
 
     @given(st.binary(max_size=400))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @ANY_FOLDER
     def test_any_file_is_a_report_or_a_sentence(self, tmp_path: Path, data: bytes) -> None:
         path = tmp_path / "gpu.csv"
         path.write_bytes(data)
 
-        assert self._is_a_report_or_a_sentence(path)
+        assert is_a_report_or_a_sentence(path)
 
     @given(st.lists(st.tuples(st.integers(0, 2**70), st.integers(0, 130)), max_size=30))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @ANY_FOLDER
     def test_any_stamps_are_a_report_or_a_sentence(
         self, tmp_path: Path, pairs: list[tuple[int, int]]
     ) -> None:
         path = tmp_path / "gpu.csv"
         path.write_text(rows("time,util", *(f"{stamp},{value}" for stamp, value in pairs)))
 
-        assert self._is_a_report_or_a_sentence(path)
-
-    def _is_a_report_or_a_sentence(self, path: Path) -> bool:
-        try:
-            report: Report = analyse_file(str(path), LogOptions())
-        except UnreadableLogError as error:
-            return bool(str(error))
-
-        return all(
-            gpu.totals.busy_ns + gpu.totals.idle_total_ns == gpu.totals.observed_ns
-            and gpu.totals.pending_ns == 0
-            for gpu in report.gpus
-        )
+        assert is_a_report_or_a_sentence(path)
 
 
 class TestRowsThatComeGpuByGpu:

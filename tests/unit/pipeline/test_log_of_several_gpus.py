@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.log.activity import ChangeRoom
+from gpumon.core.report.report import Report
 from gpumon.pipeline import log_analysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
 from tests.builders_log_rows import analysis_of, facts_of, report_of, rows_of
@@ -24,6 +25,11 @@ def in_ticks(*gpus: list[LogSample]) -> list[LogSample]:
     return list(chain.from_iterable(zip(*gpus, strict=True)))
 
 
+def beside_ns(report: Report) -> list[int | None]:
+    """How long each GPU was idle while another one worked."""
+    return [gpu.idle_beside_peer_ns for gpu in report.gpus]
+
+
 class TestWhatGpusDoTogether:
     def test_is_the_same_where_they_come_one_after_the_other(self) -> None:
         first, second = rows_of(0, RHYTHM), rows_of(1, [1.0] * 300, offset_s=0.004)
@@ -31,15 +37,12 @@ class TestWhatGpusDoTogether:
         ticked, apart = report_of(in_ticks(first, second), TWO), report_of([*second, *first], TWO)
 
         assert ticked.together == apart.together
-        assert [gpu.idle_beside_peer_ns for gpu in apart.gpus] == [
-            pytest.approx(s(120), rel=0.01),
-            0,
-        ]
+        assert beside_ns(apart) == pytest.approx([s(120), 0], rel=0.01)
 
     def test_is_told_where_all_pause(self) -> None:
-        rows = in_ticks(rows_of(0, [*RHYTHM, 1.0]), rows_of(1, [*RHYTHM, 1.0], offset_s=0.004))
+        one, other = rows_of(0, [*RHYTHM, 1.0]), rows_of(1, [*RHYTHM, 1.0], offset_s=0.004)
 
-        joined = report_of(rows, TWO).together
+        joined = report_of(in_ticks(one, other), TWO).together
 
         assert joined is not None
         assert joined.all_paused_ns == pytest.approx(s(120), rel=0.01)
@@ -54,7 +57,7 @@ class TestWhatGpusDoTogether:
 
         report = report_of([*windows(0, 0.0), *windows(1, 0.4)], TWO)
 
-        assert [gpu.idle_beside_peer_ns for gpu in report.gpus] == [0, 0]
+        assert beside_ns(report) == [0, 0]
         assert report.together is not None
         assert report.together.all_paused_ns == pytest.approx(s(58 * 1.6), rel=0.02)
 
@@ -62,7 +65,7 @@ class TestWhatGpusDoTogether:
         report = report_of(rows_of(0, RHYTHM))
 
         assert report.together is None
-        assert report.gpus[0].idle_beside_peer_ns is None
+        assert beside_ns(report) == [None]
 
     def test_is_not_told_where_they_changed_too_often_and_that_is_said(
         self, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +75,7 @@ class TestWhatGpusDoTogether:
         report = report_of(in_ticks(rows_of(0, RHYTHM), rows_of(1, RHYTHM)), TWO)
 
         assert report.together is None
-        assert report.gpus[0].idle_beside_peer_ns is None
+        assert beside_ns(report) == [None, None]
         assert any("at the same time is not told" in note for note in report.notes)
 
 
@@ -80,13 +83,11 @@ class TestTheOrderOfGpus:
     GPUS = (LoggedGpu(index=1), LoggedGpu(index=0))
 
     def test_is_that_of_their_index_in_all_that_is_told(self) -> None:
-        rows = in_ticks(rows_of(0, [1.0] * 300), rows_of(1, RHYTHM))
-
-        analysis = analysis_of(rows)
+        analysis = analysis_of(in_ticks(rows_of(0, [1.0] * 300), rows_of(1, RHYTHM)))
         report = analysis.report("gpu.csv", facts_of(self.GPUS))
 
         assert [gpu.index for gpu in report.gpus] == [0, 1]
-        assert [gpu.idle_beside_peer_ns for gpu in report.gpus] == [s(120), 0]
+        assert beside_ns(report) == [s(120), 0]
         assert [sum(lane.busy_ns) for lane in analysis.lanes()] == [
             gpu.totals.busy_ns for gpu in report.gpus
         ]
@@ -133,12 +134,10 @@ class TestMemory:
         ]  # fmt: skip
 
     def test_may_be_told_from_a_later_row_on(self) -> None:
-        rows = [
-            *rows_of(0, [0.0] * 3_000),
-            *rows_of(0, [0.0] * 500, offset_s=3_000, used_bytes=GIB << 3),
-        ]
+        untold = rows_of(0, [0.0] * 3_000)
+        told = rows_of(0, [0.0] * 500, offset_s=3_000, used_bytes=GIB << 3)
 
-        assert report_of(rows).gpus[0].held_memory == (s(500), s(500), 8 * GIB)
+        assert report_of([*untold, *told]).gpus[0].held_memory == (s(500), s(500), 8 * GIB)
 
 
 machines = st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=80, max_size=80),
