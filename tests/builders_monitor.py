@@ -11,6 +11,7 @@ from gpumon.core.sample import Frame, Moment, Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 
 NO_RINGS = RingsReading()
+HOST_PID = 77
 
 
 def monitor(source: str = "nvml", *, simulated: bool = False, period_ns: int = NS_PER_S) -> Monitor:
@@ -64,3 +65,9 @@ def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
         epoch=None,
     )
     return replace(known, **changes)
+
+
+def run_that_says(**facts: Any) -> RingReading:
+    """A run that says so of itself; the host knows it by another pid than its container."""
+    said = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
+    return ring_reading(replace(said, **facts), host_pid=HOST_PID)

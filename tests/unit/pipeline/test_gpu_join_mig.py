@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.ring.events import NO_RECORDS, RingReading, RunFacts
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_join import GpuJoin
+from tests.builders_monitor import HOST_PID as PID
+from tests.builders_monitor import run_that_says
 
-PID = 77
 CUT = "GPU-8f1c2a00-0000-0000-0000-000000000000"
 WHOLE = "GPU-18ef0000-0000-0000-0000-000000000001"
 FIRST, SECOND = "MIG-c1000000-0000", "MIG-c1000100-0000"
@@ -37,17 +37,8 @@ def machine(*pids: tuple[int, ...] | None, whole: tuple[int, ...] | None = None)
     return [sample(WHOLE, 1, whole), *reversed(instances), parent]
 
 
-def run(**facts: object) -> RingReading:
-    said = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
-    return RingReading(
-        key="k", facts=replace(said, **facts),  # type: ignore[arg-type]
-        alive=True, host_pid=PID, owner_uid=0, read_at_ns=0, ended_ns=None, events=NO_RECORDS,
-        lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
-    )  # fmt: skip
-
-
 def joined(machine: list[GpuSample], **facts: object) -> list[str]:
-    return sorted(GpuJoin(machine, simulated=False).gpus_of(run(**facts)))
+    return sorted(GpuJoin(machine, simulated=False).gpus_of(run_that_says(**facts)))
 
 
 class TestARunOnAMigInstance:
@@ -94,6 +85,6 @@ class TestARunOnAMigInstance:
     def test_may_tell_the_share_of_each_instance(self) -> None:
         join = GpuJoin(machine((PID,), (PID,)), simulated=False)
 
-        assert join.shares_of(run(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
+        assert join.shares_of(run_that_says(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
             FIRST: 0.25, SECOND: 0.5, WHOLE: 0.25,
         }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,48 +42,51 @@ def as_live(report: Report) -> Report:
     return replace(report, source=facts().source, replayed=False)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return record(tmp_path / "night", plain_moments(10))
+
+
+def replayed(path: Path, *words: Any, **asked: Any) -> Report:
+    with RecordingFile(path) as recording:
+        return replayed_report(recording, *words, **asked)
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of two trainings."""
+    return record(tmp_path_factory.mktemp("night") / "night", list(training_moments(1)))
+
+
 class TestTheReportOfARecording:
     @pytest.mark.parametrize("seed", range(6))
     def test_is_the_live_one_to_the_last_digit(self, tmp_path: Path, seed: int) -> None:
         path = record(tmp_path / "night", list(training_moments(seed)))
 
-        with RecordingFile(path) as recording:
-            replayed = replayed_report(recording)
-
         live = live_reports(seed).report()
+
         assert live is not None
         assert sum(gpu.totals.starved_ns for gpu in live.gpus) > 0
         assert live.runs
-        assert as_live(replayed) == live
+        assert as_live(replayed(path)) == live
 
     @pytest.mark.parametrize("asked", [{"since_s": 30.0}, {"run": "resnet-1"}])
     def test_of_a_part_is_the_live_one_of_that_part(
-        self, tmp_path: Path, asked: dict[str, float | str]
+        self, night: Path, asked: dict[str, Any]
     ) -> None:
-        path = record(tmp_path / "night", list(training_moments(1)))
+        assert as_live(replayed(night, **asked)) == live_reports(1).report(**asked)
 
-        with RecordingFile(path) as recording:
-            replayed = replayed_report(recording, **asked)  # type: ignore[arg-type]
-
-        assert as_live(replayed) == live_reports(1).report(**asked)  # type: ignore[arg-type]
-
-    def test_of_a_run_that_is_none_names_those_there_are(self, tmp_path: Path) -> None:
-        path = record(tmp_path / "night", list(training_moments(1)))
-
-        with RecordingFile(path) as recording, pytest.raises(UsageError, match="resnet-1"):
-            replayed_report(recording, run="alexnet")
+    def test_of_a_run_that_is_none_names_those_there_are(self, night: Path) -> None:
+        with pytest.raises(UsageError, match="resnet-1"):
+            replayed(night, run="alexnet")
 
     def test_notes_what_could_not_be_read(self, tmp_path: Path) -> None:
-        path = record(tmp_path / "night", plain_moments(9), why=None)
-
-        with RecordingFile(path) as recording:
-            report = replayed_report(recording)
+        report = replayed(record(tmp_path / "night", plain_moments(9), why=None))
 
         assert report.gpus[0].totals.observed_ns == 6 * NS_PER_S
         assert "is still being written: 6 readings of 5 s could be read" in report.notes[-1]
 
-    def test_lets_somebody_see_how_far_it_is(self, tmp_path: Path) -> None:
-        path = record(tmp_path / "night", plain_moments(9))
+    def test_lets_somebody_see_how_far_it_is(self, path: Path) -> None:
         seen = []
 
         def watched(moments: Iterable[Moment]) -> Iterator[Moment]:
@@ -90,19 +94,13 @@ class TestTheReportOfARecording:
                 seen.append(one)
                 yield one
 
-        with RecordingFile(path) as recording:
-            replayed_report(recording, watched)
+        replayed(path, watched)
 
-        assert seen == plain_moments(9)
+        assert seen == plain_moments(10)
 
-    def test_is_none_without_a_tick(self, tmp_path: Path) -> None:
-        path = record(tmp_path / "night", plain_moments(1))
-
-        with (
-            RecordingFile(path) as recording,
-            pytest.raises(UnreadableLogError, match="no reading"),
-        ):
-            replayed_report(recording, lambda _: iter(()))
+    def test_is_none_without_a_tick(self, path: Path) -> None:
+        with pytest.raises(UnreadableLogError, match="no reading"):
+            replayed(path, lambda _: iter(()))
 
 
 class Player:
@@ -121,8 +119,8 @@ class Player:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return record(tmp_path / "night", plain_moments(10))
+def player(path: Path) -> Player:
+    return Player(path)
 
 
 class TestARecordingThatIsPlayed:
@@ -151,8 +149,7 @@ class TestARecordingThatIsPlayed:
         assert all(one.replayed for one in shown)
         assert [one.taken_at_ns - (one.gpus[0].last_sample_at_ns or 0) for one in shown] == [0] * 10
 
-    def test_shows_errors_as_long_ago_as_they_were(self, path: Path) -> None:
-        player = Player(path)
+    def test_shows_errors_as_long_ago_as_they_were(self, player: Player) -> None:
         state = next(player.states())
         gpus = tuple(
             gpu._replace(
@@ -164,12 +161,11 @@ class TestARecordingThatIsPlayed:
 
         shown = player.watch.shown(state._replace(gpus=gpus))
 
-        for gpu in shown.gpus:
-            assert [one.last_ns for one in gpu_troubles(gpu, shown)] == [shown.taken_at_ns] * 2
-            assert {one.severity for one in gpu_troubles(gpu, shown)} == {Severity.HIGH}
+        troubles = [one for gpu in shown.gpus for one in gpu_troubles(gpu, shown)]
+        assert [one.last_ns for one in troubles] == [shown.taken_at_ns] * 2 * len(gpus)
+        assert {one.severity for one in troubles} == {Severity.HIGH}
 
-    def test_shows_what_a_board_says_as_long_ago_as_it_was_read(self, path: Path) -> None:
-        player = Player(path)
+    def test_shows_what_a_board_says_as_long_ago_as_it_was_read(self, player: Player) -> None:
         state = next(player.states())
         now_ns = state.taken_at_ns
         said = GpuSample(
@@ -188,19 +184,16 @@ class TestARecordingThatIsPlayed:
         assert board["activity"]["start_ns"] == now_ns - 2 * NS_PER_S
         assert board["activity"]["end_ns"] == now_ns - NS_PER_S
 
-    def test_is_left_for_other_processes_as_of_now(self, path: Path) -> None:
+    def test_is_left_for_other_processes_and_shown_on_a_clock_of_its_own_as_of_now(
+        self, path: Path
+    ) -> None:
         player = Player(path, speed=10.0)
         for state in player.states():
-            left = player.watch.left(state)
+            left, shown = player.watch.left(state), player.watch.shown(state)
             assert left.taken_at_ns == left.gpus[0].last_sample_at_ns == player.clock.now_ns
+            assert player.watch.clock.monotonic_ns() == shown.taken_at_ns
 
-    def test_has_a_clock_on_which_what_is_shown_is_of_now(self, path: Path) -> None:
-        player = Player(path, speed=4.0)
-        for state in player.states():
-            assert player.watch.clock.monotonic_ns() == player.watch.shown(state).taken_at_ns
-
-    def test_says_once_it_is_over_that_it_is(self, path: Path) -> None:
-        player = Player(path)
+    def test_says_once_it_is_over_that_it_is(self, player: Player) -> None:
         *_, last = player.states()
         (before,) = [one for one in last.collectors if one.name == "replay"]
         over_ns = player.watch.clock.monotonic_ns()
@@ -209,8 +202,7 @@ class TestARecordingThatIsPlayed:
         (after,) = player.watch.collectors()
         assert (before.success, before.message) == (True, None)
         assert not after.success
-        assert after.message is not None
-        assert after.message.startswith("the recording is over: 9 s of it were played")
+        assert str(after.message).startswith("the recording is over: 9 s of it were played")
         assert player.watch.next_moment() is None
         assert player.watch.clock.monotonic_ns() == over_ns
 
@@ -219,14 +211,15 @@ class TestARecordingThatIsPlayed:
         list(player.states())
 
         (collector,) = player.watch.collectors()
-        assert collector.message is not None
-        assert "is still being written" in collector.message
+        assert "is still being written" in str(collector.message)
 
-    def test_counts_nothing_between_two_ticks(self, path: Path) -> None:
-        assert not Player(path).watch.newest_counts()
+    def test_counts_nothing_between_two_ticks(self, player: Player) -> None:
+        assert not player.watch.newest_counts()
 
-    def test_is_of_another_machine_and_keeps_its_stamps_inside(self, path: Path) -> None:
-        first = next(Player(path).states())
+    def test_is_of_another_machine_and_keeps_its_stamps_inside(
+        self, player: Player, path: Path
+    ) -> None:
+        first = next(player.states())
 
         assert (first.boot_id, first.taken_at_ns) == (facts().boot_id, BEGAN_NS + NS_PER_S)
         assert first.source == f"replay:{path}"

@@ -9,6 +9,7 @@ import pytest
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RunFacts
 from gpumon.pipeline.runs import StepBalance
+from tests.builders_monitor import ring_reading
 from tests.builders_time import s
 
 FACTS = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
@@ -18,17 +19,18 @@ def told(*, changes: int, at_s: float | None = None, mark: int | None = None) ->
     """What a ring says at 10 s, with a mark at some instant."""
     mark = changes if mark is None else mark
     event = RingEvent(RingKind.EVENT, s(at_s or 0), TrainingPhase.TRAIN_STEP, mark)
-    return RingReading(
-        key="k", facts=replace(FACTS, shares={"0": 1.0}, ratio_changes=changes), alive=True,
-        host_pid=1, owner_uid=0, read_at_ns=s(10), ended_ns=None,
-        events=RingRecords.of([] if at_s is None else [event]), lost_events=0,
-        phase_ns={}, steps=0, samples=0, epoch=None,
-    )  # fmt: skip
+    facts = replace(FACTS, shares={"0": 1.0}, ratio_changes=changes)
+    events = RingRecords.of([] if at_s is None else [event])
+    return ring_reading(facts, read_at_ns=s(10), events=events)
+
+
+@pytest.fixture
+def balance() -> StepBalance:
+    return StepBalance()
 
 
 class TestTheBusyPartOfSteps:
-    def test_adds_up_the_windows_of_each_gpu(self) -> None:
-        balance = StepBalance()
+    def test_adds_up_the_windows_of_each_gpu(self, balance: StepBalance) -> None:
         balance.add("GPU-1", s(1), s(1), s(1))
         balance.add("GPU-0", s(1), s(1), s(0.5))
         balance.add("GPU-0", s(2), s(3), s(0.5))
@@ -36,8 +38,7 @@ class TestTheBusyPartOfSteps:
         assert balance.busy_ratios == {"GPU-0": 0.25, "GPU-1": 1.0}
         assert list(balance.busy_ratios) == ["GPU-0", "GPU-1"]
 
-    def test_is_not_told_of_less_than_a_second(self) -> None:
-        balance = StepBalance()
+    def test_is_not_told_of_less_than_a_second(self, balance: StepBalance) -> None:
         balance.add("GPU-0", s(1), s(0.9), s(0.5))
 
         assert balance.busy_ratios == {}
@@ -54,9 +55,8 @@ class TestAChange:
         ids=["marked", "unmarked", "another mark"],
     )
     def test_leaves_out_windows_from_before_it(
-        self, reading: RingReading, counts_from_s: int
+        self, balance: StepBalance, reading: RingReading, counts_from_s: int
     ) -> None:
-        balance = StepBalance()
         balance.take(told(changes=0))
         balance.add("GPU-0", s(20), s(5), s(5))
         balance.take(reading)
@@ -65,17 +65,17 @@ class TestAChange:
 
         assert balance.busy_ratios == {"GPU-0": 0.2}
 
-    def test_is_none_where_the_ring_says_the_same_again(self) -> None:
-        balance = StepBalance()
+    def test_is_none_where_the_ring_says_the_same_again(self, balance: StepBalance) -> None:
         balance.take(told(changes=2))
         balance.add("GPU-0", s(20), s(5), s(5))
         balance.take(told(changes=2, at_s=9))
 
         assert balance.busy_ratios == {"GPU-0": 1.0}
 
-    def test_is_none_where_a_ring_that_tells_no_shares_is_first_read(self) -> None:
+    def test_is_none_where_a_ring_that_tells_no_shares_is_first_read(
+        self, balance: StepBalance
+    ) -> None:
         first = told(changes=0)
-        balance = StepBalance()
         balance.take(replace(first, facts=FACTS))
         balance.add("GPU-0", first.read_at_ns - s(2), s(2), s(1))
 

@@ -17,8 +17,8 @@ from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 from gpumon.core.time.histograms import WARM_UP_STEPS
 from gpumon.pipeline.runs import StepPace, TrackedRun
 from gpumon.sources.rings.phase_rings import PhaseRingReader
+from tests.builders_monitor import run_that_says
 from tests.builders_ring import BOOT_ID, WrittenRing, only
-from tests.builders_story import Story
 
 MS = 1_000_000
 
@@ -118,9 +118,8 @@ class TestTheLooks:
         many = RingRecords.of(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
         pace = StepPace()
         pace.take(RingRecords.of(ends(*[1.0] * 10)))
-        pace.take(RingRecords.of(ends(*[1.0] * 900, first=11, start_ms=10)))
-        pace.take(RingRecords.of(ends(*[1.0] * 900, first=911, start_ms=910)))
-        pace.take(RingRecords.of(ends(*[1.0] * 900, first=1811, start_ms=1810)))
+        for at in (10, 910, 1810):
+            pace.take(RingRecords.of(ends(*[1.0] * 900, first=at + 1, start_ms=at)))
         monkeypatch.setattr(RingRecords, "__getitem__", noted)
 
         pace.take(many)
@@ -140,14 +139,9 @@ class TestTheLooks:
 
 
 def test_a_run_is_shown_with_it() -> None:
-    story = Story()
-    story.ring()
-    run = TrackedRun(replace(story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4))))
-    run.take(
-        replace(
-            story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4, first=5, start_ms=80))
-        )
-    )
+    first, later = ends(*[20.0] * 4), ends(*[20.0] * 4, first=5, start_ms=80)
+    run = TrackedRun(replace(run_that_says(), events=RingRecords.of(first)))
+    run.take(replace(run_that_says(), events=RingRecords.of(later)))
 
     assert run.state("train").step_ns == about(20 * MS)
 

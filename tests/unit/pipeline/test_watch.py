@@ -28,15 +28,14 @@ PERIOD_NS = NS_PER_S // 10
 WAIT, STEP = (PHASE_NUMBER[p] for p in (TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP))
 
 
-def facts() -> MonitorFacts:
-    return MonitorFacts(
-        source="simulated:flat",
-        source_kind="simulated",
-        simulated=True,
-        period_ns=PERIOD_NS,
-        boot_id=BOOT_ID,
-        started_wall_time_s=1_700_000_000.0,
-    )
+FACTS = MonitorFacts(
+    source="simulated:flat",
+    source_kind="simulated",
+    simulated=True,
+    period_ns=PERIOD_NS,
+    boot_id=BOOT_ID,
+    started_wall_time_s=1_700_000_000.0,
+)
 
 
 def flat() -> GpuSource:
@@ -47,10 +46,13 @@ def no_driver() -> GpuSource:
     raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
 
 
+def rings_of(folder: Path) -> PhaseRingReader:
+    return PhaseRingReader([folder], boot_id=BOOT_ID)
+
+
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[MachineWatch]:
-    rings = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-    watch = MachineWatch(flat, rings, facts(), SystemClock())
+    watch = MachineWatch(flat, rings_of(tmp_path), FACTS, SystemClock())
     yield watch
     watch.close()
 
@@ -71,8 +73,7 @@ class TestAWatchOnTheMachine:
         assert watch.collectors() == ()
 
     def test_insists_on_a_source(self, tmp_path: Path) -> None:
-        rings = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-        watch = MachineWatch(no_driver, rings, facts(), SystemClock())
+        watch = MachineWatch(no_driver, rings_of(tmp_path), FACTS, SystemClock())
 
         with pytest.raises(SourceUnavailableError, match="was not found"):
             watch.insist()

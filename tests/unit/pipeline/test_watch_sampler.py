@@ -4,50 +4,63 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
 
-from gpumon.core.sample import Frame
+from gpumon.core.sample import Frame, Tick
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.watch import Sampler, SourceThread, next_deadline_ns
+from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.system_clock import SystemClock
+from tests.builders_clock import HandClock
 from tests.builders_time import s
 
 
-class GridClock:
-    """A clock that stands still but while somebody sleeps; the test may let time pass."""
+class NotedClock(HandClock):
+    """Stands still but while somebody sleeps; notes until when, in seconds from its beginning."""
 
     def __init__(self) -> None:
-        self.now_ns = s(100)
-        self.slept_until: list[int] = []
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    def wall_time_s(self) -> float:
-        return 0.0
+        super().__init__()
+        self.began_ns, self.slept_until_s = self.now_ns, list[float]()
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
-        self.slept_until.append(deadline_ns)
-        self.now_ns = max(self.now_ns, deadline_ns)
+        self.slept_until_s.append((deadline_ns - self.began_ns) / s(1))
+        super().sleep_until_ns(deadline_ns)
 
 
-class ScriptedSource:
-    """A source whose reads do what the test says."""
+class Sampling:
+    """A source that does what the test says, sampled once a second on a clock of the test's own.
 
-    def __init__(self, clock: GridClock, read: Callable[[], None] = lambda: None) -> None:
-        self._clock = clock
-        self._read = read
-        self.closed = False
+    Attributes:
+        does: What reading it does.
+        make: Opens it.
+    """
+
+    def __init__(self) -> None:
+        self.clock, self.closed = NotedClock(), False
+        self.does: Callable[[], object] = lambda: None
+        self.make: Callable[[], GpuSource] = lambda: self
+        self.thread = SourceThread(lambda: self.make(), self.clock)
+        self._sampler = Sampler(self.thread, self.clock, period_ns=s(1))
 
     def read(self) -> Frame:
-        self._read()
-        return Frame(taken_at_ns=self._clock.monotonic_ns())
+        self.does()
+        return Frame(taken_at_ns=self.clock.monotonic_ns())
 
     def close(self) -> None:
         self.closed = True
+
+    def ticks(self, count: int) -> list[Tick]:
+        return [self._sampler.tick() for _ in range(count)]
+
+
+@pytest.fixture
+def sampling() -> Iterator[Sampling]:
+    one = Sampling()
+    yield one
+    one.thread.stop(1.0)
 
 
 class TestTheGrid:
@@ -57,47 +70,25 @@ class TestTheGrid:
     def test_the_next_deadline_is_on_it_and_in_the_future(self, now: float, expected: int) -> None:
         assert next_deadline_ns(s(10), s(now), s(1)) == s(expected)
 
-    def test_does_not_drift_when_reads_take_time(self) -> None:
-        clock = GridClock()
+    def test_does_not_drift_when_reads_take_time_and_how_late_a_tick_is_is_said(
+        self, sampling: Sampling
+    ) -> None:
+        sampling.does = lambda: sampling.clock.pass_seconds(0.25)
 
-        def slow() -> None:
-            clock.now_ns += s(0.3)
+        ticks = sampling.ticks(5)
 
-        thread = SourceThread(lambda: ScriptedSource(clock, slow), clock)
-        sampler = Sampler(thread, clock, period_ns=s(1))
-        for _ in range(5):
-            sampler.tick()
-        thread.stop(1.0)
+        assert sampling.clock.slept_until_s == [0, 1, 2, 3, 4]
+        assert {tick.late_ns for tick in ticks} == {s(0.25)}
+        assert ticks[0].duration_seconds == pytest.approx(0.25)
 
-        assert clock.slept_until == [s(100 + k) for k in range(5)]
+    def test_an_overrun_is_counted_and_not_caught_up(self, sampling: Sampling) -> None:
+        sampling.ticks(1)
+        sampling.clock.pass_seconds(4.5)
 
-    def test_an_overrun_is_counted_and_not_caught_up(self) -> None:
-        clock = GridClock()
-        thread = SourceThread(lambda: ScriptedSource(clock), clock)
-        sampler = Sampler(thread, clock, period_ns=s(1))
-        sampler.tick()
-        clock.now_ns += s(4.5)
+        late, after = sampling.ticks(2)
 
-        late = sampler.tick()
-        after = sampler.tick()
-        thread.stop(1.0)
-
-        assert late.missed_count == 4
-        assert after.missed_count == 0
-        assert clock.slept_until[1:] == [s(105), s(106)]
-
-    def test_lateness_is_said(self) -> None:
-        clock = GridClock()
-
-        def slow() -> None:
-            clock.now_ns += s(0.25)
-
-        thread = SourceThread(lambda: ScriptedSource(clock, slow), clock)
-        tick = Sampler(thread, clock, period_ns=s(1)).tick()
-        thread.stop(1.0)
-
-        assert tick.late_ns == s(0.25)
-        assert tick.duration_seconds == pytest.approx(0.25)
+        assert (late.missed_count, after.missed_count) == (4, 0)
+        assert sampling.clock.slept_until_s[1:] == [5, 6]
 
 
 class TestAHangingCall:
@@ -137,107 +128,81 @@ class TestAHangingCall:
         assert threading.active_count() <= threads
 
     @pytest.mark.measured
-    def test_does_not_keep_the_process_from_ending(self) -> None:
+    def test_does_not_keep_the_process_from_ending(self, sampling: Sampling) -> None:
         release = threading.Event()
-        clock = SystemClock()
-
-        class Stuck:
-            def read(self) -> Frame:
-                release.wait(10)
-                return Frame(taken_at_ns=0)
-
-            def close(self) -> None: ...
-
-        thread = SourceThread(Stuck, clock)
-        thread.ask()
+        sampling.does = lambda: release.wait(10)
+        sampling.thread.ask()
         began_s = time.monotonic()
-        thread.stop(0.2)
+        sampling.thread.stop(0.2)
         release.set()
 
         assert time.monotonic() - began_s < 2.0
 
 
 class TestASourceThatCannotBeRead:
-    def test_is_said_in_each_tick_until_it_can(self) -> None:
-        clock = GridClock()
-        tries: list[int] = []
+    def test_is_said_in_each_tick_until_it_can(self, sampling: Sampling) -> None:
+        tries = iter(range(10))
 
-        def make() -> ScriptedSource:
-            tries.append(clock.now_ns)
-            if len(tries) < 3:
+        def make() -> GpuSource:
+            if next(tries) < 2:
                 raise SourceUnavailableError("no driver")
-            return ScriptedSource(clock)
+            return sampling
 
-        thread = SourceThread(make, clock)
-        sampler = Sampler(thread, clock, period_ns=s(1))
-        ticks = [sampler.tick() for _ in range(6)]
-        thread.stop(1.0)
+        sampling.make = make
+        ticks = sampling.ticks(6)
 
         assert [tick.error for tick in ticks[:3]] == ["no driver"] * 3
         assert ticks[-1].error is None
         assert ticks[-1].frames
 
     @pytest.mark.parametrize("trouble", [SourceUnavailableError("no driver"), OSError("a bug")])
-    def test_is_tried_again_at_longer_and_longer_intervals(self, trouble: Exception) -> None:
-        clock = GridClock()
+    def test_is_tried_again_at_longer_and_longer_intervals(
+        self, sampling: Sampling, trouble: Exception
+    ) -> None:
         tries: list[int] = []
 
-        def make() -> ScriptedSource:
-            tries.append(clock.now_ns)
+        def make() -> GpuSource:
+            tries.append(sampling.clock.now_ns)
             raise trouble
 
-        thread = SourceThread(make, clock)
-        sampler = Sampler(thread, clock, period_ns=s(1))
-        for _ in range(300):
-            sampler.tick()
-        thread.stop(1.0)
+        sampling.make = make
+        sampling.ticks(300)
 
         waits = [(after - before) / s(1) for before, after in pairwise(tries)]
         assert waits[:6] == [1, 2, 4, 8, 16, 32]
         assert set(waits[6:]) == {60}
 
-    @pytest.mark.parametrize("made", [True, False], ids=["when-read", "when-made"])
-    def test_by_this_process_any_more_says_that_a_new_one_is_needed(self, made: bool) -> None:
-        clock = GridClock()
+    @pytest.mark.parametrize("fails", ["does", "make"])
+    def test_by_this_process_any_more_says_that_a_new_one_is_needed(
+        self, sampling: Sampling, fails: str
+    ) -> None:
         trouble = RestartNeededError("start gpumon again")
 
         def fail() -> None:
             raise trouble
 
-        def make() -> ScriptedSource:
-            if not made:
-                fail()
-            return ScriptedSource(clock, fail)
-
-        thread = SourceThread(make, clock)
-        assert thread.restart_needed is None
-        tick = Sampler(thread, clock, period_ns=s(1)).tick()
-        thread.stop(1.0)
+        setattr(sampling, fails, fail)
+        assert sampling.thread.restart_needed is None
+        (tick,) = sampling.ticks(1)
 
         assert tick.error == "start gpumon again"
-        assert thread.restart_needed is trouble
+        assert sampling.thread.restart_needed is trouble
 
-    def test_never_ends_the_thread_whatever_it_raises(self) -> None:
-        clock = GridClock()
+    def test_never_ends_the_thread_whatever_it_raises(self, sampling: Sampling) -> None:
         troubles = [RuntimeError("driver bug"), ValueError("another")]
 
-        def read() -> None:
+        def does() -> None:
             if troubles:
                 raise troubles.pop()
 
-        thread = SourceThread(lambda: ScriptedSource(clock, read), clock)
-        sampler = Sampler(thread, clock, period_ns=s(1))
-        ticks = [sampler.tick() for _ in range(3)]
-        thread.stop(1.0)
+        sampling.does = does
+        ticks = sampling.ticks(3)
 
         assert ticks[0].error == "ValueError: another"
         assert ticks[2].frames
 
-    def test_is_closed_when_it_is_stopped(self) -> None:
-        clock = GridClock()
-        source = ScriptedSource(clock)
-        thread = SourceThread(lambda: source, clock)
-        Sampler(thread, clock, period_ns=s(1)).tick()
-        thread.stop(1.0)
+    def test_is_closed_when_it_is_stopped(self, sampling: Sampling) -> None:
+        sampling.ticks(1)
+        sampling.thread.stop(1.0)
 
-        assert source.closed
+        assert sampling.closed
