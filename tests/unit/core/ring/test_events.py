@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
-from gpumon.core.ring.format import RECORD_BYTES, decode_records
+from gpumon.core.ring.format import RECORD_BYTES, RECORD_COUNT, SEQUENCE_MASK, decode_records
 from tests.ring_contents import record_words
 
 SEQUENCES = (0, 7, 65_530, 65_536 * 9 + 65_500, (1 << 32) - 3, (1 << 48) - 4)
-LATEST_NS = 20_000
+ANY_WORD = st.integers(0, (1 << 64) - 1)
 
 events = st.builds(
     RingEvent,
     st.sampled_from(RingKind),
-    st.integers(0, LATEST_NS),
+    st.integers(0, 20_000) | ANY_WORD,
     st.sampled_from(PHASES),
-    st.integers(0, 3) | st.integers(0, 400),
+    st.integers(0, 3) | ANY_WORD,
 )
 histories = st.lists(events, min_size=1, max_size=80)
 
@@ -41,7 +41,10 @@ def columns_of(history: Sequence[RingEvent], first_sequence: int = 0) -> RingRec
 
 
 class TestRecordsInColumns:
-    @given(history=histories, first_sequence=st.sampled_from(SEQUENCES))
+    @given(
+        history=histories,
+        first_sequence=st.sampled_from(SEQUENCES) | st.integers(0, SEQUENCE_MASK),
+    )
     def test_are_the_records_that_were_written(
         self, history: list[RingEvent], first_sequence: int
     ) -> None:
@@ -90,30 +93,42 @@ class TestRecordsThatAreNotWhole:
         history=histories,
         first_sequence=st.sampled_from(SEQUENCES),
         at=st.integers(0, 1 << 16),
-        bit=st.integers(0, 7),
+        other=st.integers(1, (1 << 64) - 1),
     )
-    def test_are_left_out_alone_if_any_bit_is_not_as_it_was_written(
-        self, history: list[RingEvent], first_sequence: int, at: int, bit: int
+    def test_are_left_out_alone_if_any_word_is_not_as_it_was_written(
+        self, history: list[RingEvent], first_sequence: int, at: int, other: int
     ) -> None:
-        raw = bytearray(raw_of(history, first_sequence))
-        raw[at % len(raw)] ^= 1 << bit
+        words = array("Q", raw_of(history, first_sequence))
+        words[at % len(words)] ^= other
 
-        records, whole = decode_records(bytes(raw), first_sequence)
+        records, whole = decode_records(words.tobytes(), first_sequence)
 
-        torn = at % len(raw) // RECORD_BYTES
+        torn = at % len(words) * 8 // RECORD_BYTES
         assert list(whole) == [number != torn for number in range(len(history))]
         assert list(records.where(whole)) == history[:torn] + history[torn + 1 :]
 
-    @pytest.mark.parametrize("ahead", [1, 65_536, -1])
+    @pytest.mark.parametrize("ahead", [1, RECORD_COUNT, -1])
     def test_are_none_if_they_are_others_than_those_asked_for(self, ahead: int) -> None:
         history = [RingEvent(RingKind.STEP, 5, TrainingPhase.OTHER, 1)] * 3
 
         assert not any(decode_records(raw_of(history, 65_536 * 3), 65_536 * 3 + ahead)[1])
 
-    @pytest.mark.parametrize(("kind", "phase"), [(0, 0), (8, 0), (255, 3), (1, 12), (1, 255)])
-    def test_are_none_if_a_kind_or_phase_is_unknown(self, kind: int, phase: int) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "phase"), [(0, 0), (0, 4), (8, 0), (8, 4), (255, 3), (1, 12), (1, 255)]
+    )
+    @pytest.mark.parametrize("words", [(5, 6), (0, 0)])
+    def test_are_none_if_a_kind_or_phase_is_unknown(
+        self, kind: int, phase: int, words: tuple[int, int]
+    ) -> None:
         head = kind << 8 | phase
-        raw = array("Q", (head, 5, 6, head ^ 5 ^ 6)).tobytes()
+        raw = array("Q", (head, *words, head ^ words[0] ^ words[1])).tobytes()
 
         assert len(raw) == RECORD_BYTES
         assert decode_records(raw, 0)[1] == b"\0"
+
+    @given(st.binary(max_size=10 * RECORD_BYTES), st.integers(0, SEQUENCE_MASK))
+    def test_of_any_bytes_are_read_or_refused(self, raw: bytes, sequence: int) -> None:
+        records, whole = decode_records(raw, sequence)
+
+        assert len(records) == len(whole) == len(raw) // RECORD_BYTES
+        assert len(list(records.where(whole))) == sum(whole)

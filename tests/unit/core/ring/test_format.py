@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 from gpumon.core.ring.format import (
     HEADER_BYTES,
     MAGIC,
@@ -24,15 +23,11 @@ from gpumon.core.ring.format import (
     TOTALS_AT_WORDS,
     TOTALS_WORDS,
     VERSION,
-    decode_records,
     is_blank,
     newest_totals,
     parse_header,
 )
 from gpumon.errors import RingError
-from tests.ring_contents import record_words
-
-words = st.integers(0, (1 << 64) - 1)
 
 
 def header(
@@ -58,10 +53,6 @@ def page_with(*copies: list[int] | None) -> bytes:
         if copy is not None:
             page[at : at + TOTALS_WORDS] = copy
     return struct.pack(f"={len(page)}Q", *page)
-
-
-def record(sequence: int, kind: RingKind = RingKind.STEP, value: int = 7) -> bytes:
-    return struct.pack("=4Q", *record_words(sequence, kind, 4, 1_000, value))
 
 
 class TestTheHeader:
@@ -98,33 +89,30 @@ class TestTheHeader:
         assert raw.startswith(MAGIC)
 
 
+TORN = [word ^ (at == 3) for at, word in enumerate(totals_copy(5))]
+
+
 class TestTheTotals:
-    def test_are_those_of_the_newest_copy(self) -> None:
-        totals = newest_totals(page_with(totals_copy(4), totals_copy(5)), published=5)
+    @pytest.mark.parametrize(
+        ("copies", "published", "generation"),
+        [
+            ((totals_copy(4), totals_copy(5)), 5, 5),
+            ((totals_copy(4), TORN), 5, 4),
+            ((totals_copy(6), totals_copy(5)), 5, 5),
+        ],
+        ids=["newest", "older where the newer is torn", "newest that is published"],
+    )
+    def test_are_those_of_the_copy_that_is(
+        self, copies: tuple[list[int], list[int]], published: int, generation: int
+    ) -> None:
+        totals = newest_totals(page_with(*copies), published)
 
         assert totals is not None
-        assert totals.phase_ns[PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] == 500
-
-    def test_fall_back_to_the_older_copy_where_the_newer_is_torn(self) -> None:
-        torn = totals_copy(5)
-        torn[3] += 1
-
-        totals = newest_totals(page_with(totals_copy(4), torn), published=5)
-
-        assert totals is not None
-        assert totals.generation == 4
-
-    def test_leave_out_a_copy_that_is_not_published_yet(self) -> None:
-        totals = newest_totals(page_with(totals_copy(6), totals_copy(5)), published=5)
-
-        assert totals is not None
-        assert totals.generation == 5
+        assert totals.generation == generation
+        assert totals.phase_ns[PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] == 100 * generation
 
     def test_are_missing_where_both_copies_are_torn(self) -> None:
-        torn = totals_copy(4)
-        torn[T_XOR] ^= 1
-
-        assert newest_totals(page_with(torn, torn), published=9) is None
+        assert newest_totals(page_with(TORN, TORN), published=9) is None
 
     def test_of_a_phase_that_does_not_exist_are_refused(self) -> None:
         no_mode = len(TrainingMode) << 8
@@ -140,68 +128,8 @@ class TestTheTotals:
         assert first is not None
         assert (before.epoch, first.epoch) == (None, 0)
 
-    @given(st.binary(max_size=2 * HEADER_BYTES), words)
+    @given(st.binary(max_size=2 * HEADER_BYTES), st.integers(0, (1 << 64) - 1))
     def test_of_any_bytes_are_read_or_missing(self, raw: bytes, published: int) -> None:
         found = newest_totals(raw, published)
 
         assert found is None or all(spent_ns >= 0 for spent_ns in found.phase_ns)
-
-
-def decoded(raw: bytes, first_sequence: int) -> list[RingEvent | None]:
-    """Each record, and ``None`` for one that is not whole."""
-    records, whole = decode_records(raw, first_sequence)
-    return [event if fits else None for event, fits in zip(lenient(records), whole, strict=True)]
-
-
-def lenient(records: RingRecords) -> list[RingEvent | None]:
-    """Each record, and ``None`` for one of an unknown kind or phase, which has no name."""
-    known = {int(kind) for kind in RingKind}
-    return [
-        records[at] if kind in known and phase < len(PHASES) else None
-        for at, (kind, phase) in enumerate(zip(records.kinds, records.phases, strict=True))
-    ]
-
-
-class TestARecord:
-    @given(
-        st.integers(0, SEQUENCE_MASK),
-        st.sampled_from(list(RingKind)),
-        st.integers(0, len(PHASES) - 1),
-        words,
-        words,
-    )
-    def test_is_read_as_it_was_written(
-        self, sequence: int, kind: RingKind, phase: int, at_ns: int, value: int
-    ) -> None:
-        raw = struct.pack("=4Q", *record_words(sequence, kind, phase, at_ns, value))
-
-        assert decoded(raw, sequence) == [RingEvent(kind, at_ns, PHASES[phase], value)]
-
-    def test_of_an_older_lap_is_not_believed(self) -> None:
-        assert decoded(record(3), 3 + RECORD_COUNT) == [None]
-
-    @given(st.integers(0, 3), st.integers(1, (1 << 64) - 1))
-    def test_with_any_word_of_another_record_is_not_believed(self, word: int, other: int) -> None:
-        torn = list(record_words(3, RingKind.STEP, 4, 1_000, 7))
-        torn[word] ^= other
-
-        assert decoded(struct.pack("=4Q", *torn), 3) == [None]
-
-    def test_that_was_never_written_is_not_believed(self) -> None:
-        assert decoded(bytes(RECORD_BYTES), 0) == [None]
-
-    @pytest.mark.parametrize("kind", [0, 8, 255])
-    def test_of_an_unknown_kind_is_not_believed(self, kind: int) -> None:
-        head = 3 << 16 | kind << 8 | 4
-        raw = struct.pack("=4Q", head, 1, 2, head ^ 1 ^ 2)
-
-        assert decoded(raw, 3) == [None]
-
-    def test_that_is_torn_leaves_its_neighbours_alone(self) -> None:
-        raw = record(3) + bytes(RECORD_BYTES) + record(5)
-
-        assert [event is not None for event in decoded(raw, 3)] == [True, False, True]
-
-    @given(st.binary(max_size=10 * RECORD_BYTES), st.integers(0, SEQUENCE_MASK))
-    def test_of_any_bytes_is_read_or_refused(self, raw: bytes, sequence: int) -> None:
-        assert len(decoded(raw, sequence)) == len(raw) // RECORD_BYTES

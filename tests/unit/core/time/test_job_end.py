@@ -6,7 +6,6 @@ import pytest
 
 from gpumon.core.log.activity import ChangeRoom, GpuActivity, StateChanges
 from gpumon.core.phase import IdleCause
-from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.job_end import MemoryRelease, job_patience_ns
 from gpumon.core.time.ledger import GpuLedger
@@ -15,51 +14,44 @@ from tests.builders_time import every, s
 GIB = 1 << 30
 BUSY, IDLE = 0.96, 0.0
 
-
-def found(*rows: tuple[float, float | None]) -> list[int]:
-    """Positions found in rows of a ratio and GiB in use, a second each."""
-    return found_in([rows])[0]
+Row = tuple[float, float | None]
+"""A ratio, and GiB in use."""
 
 
-def found_in(batches: list[tuple[tuple[float, float | None], ...]]) -> list[list[int]]:
+def found_in(*batches: list[Row]) -> list[list[int]]:
+    """Positions found in each batch of rows, a second each."""
     release, at_s, positions = MemoryRelease(DEFAULT_SETTINGS), 0, []
     for rows in batches:
-        samples = [BusySample(s(at_s + n), s(at_s + n + 1), row[0]) for n, row in enumerate(rows)]
-        used = [None if row[1] is None else int(row[1] * GIB) for row in rows]
+        used = [None if gib is None else int(gib * GIB) for _, gib in rows]
+        samples = every(1.0, [ratio for ratio, _ in rows], at_s)
         positions.append(release.positions(samples, used))
         at_s += len(rows)
     return positions
 
 
+ENDS: dict[str, tuple[list[Row], list[int]]] = {
+    "its memory was given back": ([(BUSY, 12), (IDLE, 12), (IDLE, 0), (IDLE, 0)], [2]),
+    "each time": ([(BUSY, 12), (IDLE, 0), (BUSY, 9), (IDLE, 0)], [1, 3]),
+    "the GPU has ceased to work": ([(BUSY, 12), (BUSY, 0.5), (IDLE, 0.5)], [2]),
+    "never while its memory is held": ([(BUSY, 12), (IDLE, 12), (IDLE, 11), (BUSY, 12)], []),
+    "never for a part of it": ([(BUSY, 12), (IDLE, 3), (BUSY, 12)], []),
+    "never by a row without memory": ([(BUSY, 12), (IDLE, None), (BUSY, 12)], []),
+    "never by a log without memory": ([(BUSY, None), (IDLE, None)], []),
+    "never where it held next to nothing": ([(BUSY, 0.3), (IDLE, 0)], []),
+}
+
+
 class TestAJob:
-    def test_has_ended_where_its_memory_was_given_back(self) -> None:
-        assert found((BUSY, 12.0), (IDLE, 12.0), (IDLE, 0.0), (IDLE, 0.0)) == [2]
+    @pytest.mark.parametrize("where", ENDS)
+    def test_has_ended_where(self, where: str) -> None:
+        rows, positions = ENDS[where]
 
-    def test_has_ended_each_time(self) -> None:
-        assert found((BUSY, 12.0), (IDLE, 0.0), (BUSY, 9.0), (IDLE, 0.0)) == [1, 3]
-
-    def test_goes_on_while_its_memory_is_held(self) -> None:
-        assert found((BUSY, 12.0), (IDLE, 12.0), (IDLE, 11.0), (BUSY, 12.0)) == []
-
-    def test_goes_on_where_it_gave_back_a_part(self) -> None:
-        assert found((BUSY, 12.0), (IDLE, 3.0), (BUSY, 12.0)) == []
-
-    def test_is_not_told_by_a_row_without_memory(self) -> None:
-        assert found((BUSY, 12.0), (IDLE, None), (BUSY, 12.0)) == []
-
-    def test_is_not_told_by_a_log_without_memory(self) -> None:
-        assert found((BUSY, None), (IDLE, None)) == []
-
-    def test_that_held_next_to_nothing_is_not_told_by_it(self) -> None:
-        assert found((BUSY, 0.3), (IDLE, 0.0)) == []
-
-    def test_is_not_over_while_the_gpu_works(self) -> None:
-        assert found((BUSY, 12.0), (BUSY, 0.5), (IDLE, 0.5)) == [2]
+        assert found_in(rows) == [positions]
 
     def test_is_followed_from_batch_to_batch(self) -> None:
-        assert found_in([((BUSY, 12.0),), ((IDLE, 12.0),), ((IDLE, 0.0), (BUSY, 5.0))]) == [
-            [], [], [0],
-        ]  # fmt: skip
+        batches = [(BUSY, 12.0)], [(IDLE, 12.0)], [(IDLE, 0.0), (BUSY, 5.0)]
+
+        assert found_in(*batches) == [[], [], [0]]
 
 
 class TestHowLongAJobMayBeIdle:
