@@ -18,97 +18,93 @@ INPUT_WAIT, CALLBACKS, WITHIN_STEP, VALIDATION, IMBALANCE = (
 )
 
 
+Case = tuple[int, WindowParts, dict[IdleCause, int]]
+"""Idle time of a window, what the host did in it, and where that time goes."""
+
+GOES: dict[str, Case] = {
+    "first to the phases in which the host kept the device waiting": (
+        200, WindowParts(waits={INPUT_WAIT: 300}, step_ns=700), {INPUT_WAIT: 200},
+    ),
+    "to several of them in proportion to their length": (
+        200, WindowParts(waits={INPUT_WAIT: 300, CALLBACKS: 100}, step_ns=600),
+        {INPUT_WAIT: 150, CALLBACKS: 50},
+    ),
+    "never to a phase beyond its length": (
+        500, WindowParts(waits={INPUT_WAIT: 300}, step_ns=700),
+        {INPUT_WAIT: 300, WITHIN_STEP: 200},
+    ),
+    "then to validation up to its length": (
+        500, WindowParts(waits={INPUT_WAIT: 100}, validation_ns=200, step_ns=700),
+        {INPUT_WAIT: 100, VALIDATION: 200, WITHIN_STEP: 200},
+    ),
+    "to a wait beside the step only as far as the device was idle": (
+        200, WindowParts(gross_input_wait_ns=900, step_ns=100), {INPUT_WAIT: 200},
+    ),
+    "nowhere where the device was not idle": (
+        0, WindowParts(gross_input_wait_ns=900, step_ns=100), {},
+    ),
+    "to such a wait after all that the device felt for certain": (
+        200, WindowParts(waits={CALLBACKS: 100}, gross_input_wait_ns=800, step_ns=100),
+        {CALLBACKS: 100, INPUT_WAIT: 100},
+    ),
+    "to no such wait beyond its length": (
+        500, WindowParts(gross_input_wait_ns=300, step_ns=700),
+        {INPUT_WAIT: 300, WITHIN_STEP: 200},
+    ),
+    "to nobody where no phase was": (
+        1000, WindowParts(waits={INPUT_WAIT: 400}, outside_ns=600), {INPUT_WAIT: 400},
+    ),
+}  # fmt: skip
+
+
 class TestIdleTimeGoes:
-    def test_first_to_the_phases_in_which_the_host_kept_the_device_waiting(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 300}, step_ns=700)
+    @pytest.mark.parametrize("where", GOES)
+    def test(self, where: str) -> None:
+        idle_ns, parts, shared_ns = GOES[where]
 
-        assert share_idle(200, parts).idle_ns == {INPUT_WAIT: 200}
+        assert share_idle(idle_ns, parts).idle_ns == shared_ns
 
-    def test_to_several_of_them_in_proportion_to_their_length(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 300, CALLBACKS: 100}, step_ns=600)
-
-        assert share_idle(200, parts).idle_ns == {INPUT_WAIT: 150, CALLBACKS: 50}
-
-    def test_never_to_a_phase_beyond_its_length(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 300}, step_ns=700)
-
-        assert share_idle(500, parts).idle_ns == {INPUT_WAIT: 300, WITHIN_STEP: 200}
-
-    def test_then_to_validation_up_to_its_length(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 100}, validation_ns=200, step_ns=700)
-
-        shared = share_idle(500, parts).idle_ns
-
-        assert shared == {INPUT_WAIT: 100, VALIDATION: 200, WITHIN_STEP: 200}
-
-    def test_then_to_imbalance_as_far_as_a_peer_was_busier(self) -> None:
+    def test_to_imbalance_as_far_as_a_peer_was_busier(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 100}, step_ns=900)
 
         shared = share_idle(500, parts, peer_excess_ns=250).idle_ns
 
         assert shared == {INPUT_WAIT: 100, IMBALANCE: 250, WITHIN_STEP: 150}
 
-    def test_to_a_wait_beside_the_step_only_as_far_as_the_device_was_idle(self) -> None:
-        parts = WindowParts(gross_input_wait_ns=900, step_ns=100)
-
-        assert share_idle(200, parts).idle_ns == {INPUT_WAIT: 200}
-        assert share_idle(0, parts).idle_ns == {}
-        assert share_idle(200, parts).hidden_input_wait_ns == 700
-
-    def test_to_such_a_wait_after_all_that_the_device_felt_for_certain(self) -> None:
-        parts = WindowParts(waits={CALLBACKS: 100}, gross_input_wait_ns=800, step_ns=100)
-
-        assert share_idle(200, parts).idle_ns == {CALLBACKS: 100, INPUT_WAIT: 100}
-
-    def test_to_no_such_wait_beyond_its_length(self) -> None:
-        parts = WindowParts(gross_input_wait_ns=300, step_ns=700)
-
-        assert share_idle(500, parts).idle_ns == {INPUT_WAIT: 300, WITHIN_STEP: 200}
-
-    def test_to_nobody_where_no_phase_was(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 400}, outside_ns=600)
-
-        assert share_idle(1000, parts).idle_ns == {INPUT_WAIT: 400}
-
 
 class TestResolved:
-    def test_is_no_window_with_a_wait_beside_the_step(self) -> None:
-        parts = WindowParts(gross_input_wait_ns=900, step_ns=100)
-
-        assert share_idle(1000, parts, wholly_idle=True).resolved_ns == 0
-
     def test_is_a_wholly_idle_window_wholly_in_one_phase(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 1000})
 
         assert share_idle(990, parts, wholly_idle=True).resolved_ns == 990
+        assert share_idle(400, parts).resolved_ns == 0
 
-    def test_is_not_a_window_with_two_phases(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 900}, step_ns=100)
-
-        assert share_idle(1000, parts, wholly_idle=True).resolved_ns == 0
-
-    def test_is_not_a_window_that_was_partly_busy(self) -> None:
-        assert share_idle(400, WindowParts(waits={INPUT_WAIT: 1000})).resolved_ns == 0
-
-    def test_is_not_a_phase_that_says_nothing(self) -> None:
-        parts = WindowParts(waits={IdleCause.UNKNOWN: 1000})
-
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            WindowParts(gross_input_wait_ns=900, step_ns=100),
+            WindowParts(waits={INPUT_WAIT: 900}, step_ns=100),
+            WindowParts(waits={IdleCause.UNKNOWN: 1000}),
+        ],
+        ids=["wait beside the step", "second phase", "phase that says nothing"],
+    )
+    def test_is_no_window_with_a(self, parts: WindowParts) -> None:
         assert share_idle(1000, parts, wholly_idle=True).resolved_ns == 0
 
 
 class TestAHiddenWait:
     def test_is_what_the_device_did_not_feel(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 300}, step_ns=400, hidden_input_wait_ns=300)
+        exposed = WindowParts(waits={INPUT_WAIT: 300}, step_ns=400, hidden_input_wait_ns=300)
+        gross = WindowParts(gross_input_wait_ns=900, step_ns=100)
 
-        assert share_idle(100, parts).hidden_input_wait_ns == 500
+        assert share_idle(100, exposed).hidden_input_wait_ns == 500
+        assert share_idle(200, gross).hidden_input_wait_ns == 700
 
     def test_is_of_no_first_batch_and_no_validation_where_none_of_it_was_felt(self) -> None:
         hidden = WindowParts(
-            gross_input_wait_ns=900,
-            step_ns=100,
-            first_input_wait_ns=300,
-            validation_input_wait_ns=300,
-        )
+            gross_input_wait_ns=900, step_ns=100,
+            first_input_wait_ns=300, validation_input_wait_ns=300,
+        )  # fmt: skip
 
         shared = share_idle(0, hidden)
 
@@ -120,39 +116,28 @@ lengths = st.integers(0, 10**9)
 
 class TestLaws:
     @given(
-        st.dictionaries(st.sampled_from(list(IdleCause)), lengths),
-        lengths, lengths, lengths, lengths, lengths, st.floats(0.0, 1.0),
+        st.builds(
+            WindowParts,
+            waits=st.dictionaries(st.sampled_from(list(IdleCause)), lengths),
+            validation_ns=lengths, step_ns=lengths, silent_ns=lengths, outside_ns=lengths,
+        ),
+        lengths, st.floats(0.0, 1.0),
     )  # fmt: skip
     def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(
-        self,
-        waits: dict[IdleCause, int],
-        validation_ns: int,
-        step_ns: int,
-        silent_ns: int,
-        outside_ns: int,
-        peer_ns: int,
-        idle_share: float,
+        self, parts: WindowParts, peer_ns: int, idle_share: float
     ) -> None:
-        parts = WindowParts(
-            waits=waits,
-            validation_ns=validation_ns,
-            step_ns=step_ns,
-            silent_ns=silent_ns,
-            outside_ns=outside_ns,
-        )
-        uncovered_ns = silent_ns + outside_ns
-        window_ns = sum(waits.values()) + validation_ns + step_ns + uncovered_ns
-        idle_ns = round(window_ns * idle_share)
+        told_ns = sum(parts.waits.values()) + parts.validation_ns + parts.step_ns
+        idle_ns = round((told_ns + parts.uncovered_ns) * idle_share)
 
         shared = share_idle(idle_ns, parts, peer_excess_ns=peer_ns)
 
         total_ns = sum(shared.idle_ns.values())
-        assert idle_ns - uncovered_ns <= total_ns <= idle_ns
+        assert idle_ns - parts.uncovered_ns <= total_ns <= idle_ns
         assert all(amount_ns > 0 for amount_ns in shared.idle_ns.values())
-        if not uncovered_ns:
+        if not parts.uncovered_ns:
             assert total_ns == idle_ns
         for cause in (INPUT_WAIT, CALLBACKS):
-            assert shared.idle_ns.get(cause, 0) <= waits.get(cause, 0)
+            assert shared.idle_ns.get(cause, 0) <= parts.waits.get(cause, 0)
 
 
 class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.join.idle_sharing import WindowParts, merge_parts
+from gpumon.core.join.idle_sharing import WindowParts
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase, cause_of
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
@@ -20,6 +20,7 @@ WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
     TrainingPhase.CALLBACKS,
     TrainingPhase.VALIDATION,
 )
+INPUT_WAIT = IdleCause.INPUT_WAIT
 
 
 def enter(at_ns: int, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> RingEvent:
@@ -34,6 +35,10 @@ def done(at_ns: int, step: int) -> RingEvent:
     return RingEvent(RingKind.DEVICE_DONE, at_ns, TrainingPhase.OTHER, step)
 
 
+def amount(at_ns: int, phase: TrainingPhase, length_ns: int) -> RingEvent:
+    return RingEvent(RingKind.AMOUNT, at_ns, phase, length_ns)
+
+
 def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
     made = PhaseTimeline()
     made.extend(RingRecords.of(events), until_ns)
@@ -41,19 +46,13 @@ def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
 
 
 class TestAPhase:
-    def test_lasts_until_the_next_one_begins(self) -> None:
-        run = timeline(enter(0, WAIT), enter(300, STEP), until_ns=1000)
-
-        parts = run.parts(0, 1000)
-
-        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
-        assert parts.step_ns == 700
-        assert parts.uncovered_ns == 0
-
-    def test_counts_only_as_far_as_it_lies_in_the_window(self) -> None:
+    def test_lasts_until_the_next_one_begins_and_counts_as_far_as_it_lies_in_the_window(
+        self,
+    ) -> None:
         run = timeline(enter(0, WAIT), enter(300, STEP), enter(900, WAIT), until_ns=2000)
 
-        assert run.parts(200, 1000) == WindowParts(waits={IdleCause.INPUT_WAIT: 200}, step_ns=600)
+        assert run.parts(0, 900) == WindowParts(waits={INPUT_WAIT: 300}, step_ns=600)
+        assert run.parts(200, 1000) == WindowParts(waits={INPUT_WAIT: 200}, step_ns=600)
 
     def test_covers_nothing_before_the_first_or_after_what_is_known(self) -> None:
         run = timeline(enter(100, WAIT), until_ns=500)
@@ -63,25 +62,14 @@ class TestAPhase:
         assert run.parts(600, 900).uncovered_ns == 300
 
     def test_may_hold_an_amount_of_another(self) -> None:
-        run = timeline(
-            enter(0, STEP),
-            RingEvent(RingKind.AMOUNT, 900, TrainingPhase.COMPILE, 250),
-            enter(1000, CALLBACKS),
-            until_ns=1000,
-        )
+        compiles = amount(900, TrainingPhase.COMPILE, 250)
+        run = timeline(enter(0, STEP), compiles, enter(1000, CALLBACKS), until_ns=1000)
 
-        parts = run.parts(0, 1000)
-
-        assert parts.waits == {IdleCause.COMPILE: 250}
-        assert parts.step_ns == 750
+        assert run.parts(0, 1000) == WindowParts(waits={IdleCause.COMPILE: 250}, step_ns=750)
 
     def test_of_training_that_waits_for_input_inside_may_have_computed_meanwhile(self) -> None:
-        run = timeline(
-            enter(0, STEP),
-            RingEvent(RingKind.AMOUNT, 900, WAIT, 250),
-            enter(1000, CALLBACKS),
-            until_ns=1000,
-        )
+        fetches = amount(900, WAIT, 250)
+        run = timeline(enter(0, STEP), fetches, enter(1000, CALLBACKS), until_ns=1000)
 
         parts = run.parts(0, 1000)
 
@@ -89,16 +77,13 @@ class TestAPhase:
         assert run.parts(0, 500).gross_input_wait_ns == 125
 
     def test_of_an_execution_that_fetches_more_is_gross_while_it_goes_on(self) -> None:
+        beside = TrainingMode.BESIDE_STEP
         records = [
-            enter(0, WAIT),
-            enter(100, STEP),
-            RingEvent(RingKind.ENTER, 200, WAIT, TrainingMode.BESIDE_STEP),
-            enter(500, STEP),
-            RingEvent(RingKind.ENTER, 600, WAIT, TrainingMode.BESIDE_STEP),
-        ]
-        done = [RingEvent(RingKind.DEVICE_DONE, 50, STEP, 0)]  # the device is asked, too
+            enter(0, WAIT), enter(100, STEP), enter(200, WAIT, beside),
+            enter(500, STEP), enter(600, WAIT, beside),
+        ]  # fmt: skip
 
-        for marks in ([], done):
+        for marks in ([], [done(50, 0)]):  # the device is asked, too
             parts = timeline(*records, *marks, until_ns=900).parts(100, 900)
             assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (600, 200, {})
 
@@ -116,57 +101,50 @@ class TestInsideValidation:
             until_ns=600,
         )  # fmt: skip
 
-        parts = run.parts(0, 600)
+        assert run.parts(0, 600) == WindowParts(
+            waits={INPUT_WAIT: 300}, validation_ns=300, validation_input_wait_ns=300
+        )
 
-        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
-        assert parts.validation_ns == 300
-        assert parts.step_ns == 0
+
+ENDED: dict[str, tuple[list[RingEvent], tuple[int, int], int, int]] = {
+    "a wait meanwhile is hidden": (
+        [enter(0, STEP), enter(10, WAIT), done(900, 1)], (0, 1000), 100, 890,
+    ),
+    "the next dispatch ends the exposure": (
+        [enter(0, STEP), step(10, 1), enter(10, WAIT), done(100, 1),
+         enter(300, STEP), step(310, 2), enter(310, WAIT), done(400, 2)],
+        (0, 500), 300, 180,
+    ),
+    "a step dispatched ahead keeps it hidden": (
+        [enter(0, STEP), step(10, 1), enter(10, WAIT),
+         enter(20, STEP), step(30, 2), enter(30, WAIT), done(100, 1)],
+        (30, 200), 0, 170,
+    ),
+    "a count that comes late takes back no step": (
+        [enter(0, STEP), step(10, 1), enter(20, STEP), step(30, 1), enter(30, WAIT), done(40, 1)],
+        (40, 100), 0, 60,
+    ),
+    "a tag nested in a step does not make it two": (
+        [enter(0, STEP), enter(5, CALLBACKS), enter(8, STEP), step(10, 1), enter(10, WAIT),
+         done(100, 1)],
+        (10, 200), 100, 90,
+    ),
+    "late records are put in order": (
+        [done(100, 1), enter(10, WAIT), enter(0, STEP)], (0, 200), 100, 90,
+    ),
+}  # fmt: skip
+"""Records, a window until the last of which they tell, and its exposed and its hidden wait."""
 
 
 class TestWhereTheDeviceSaysWhenAStepEnded:
-    def test_a_wait_meanwhile_is_hidden(self) -> None:
-        run = timeline(enter(0, STEP), enter(10, WAIT), done(900, 1), until_ns=1000)
+    @pytest.mark.parametrize("what", ENDED)
+    def test(self, what: str) -> None:
+        events, (start_ns, end_ns), exposed_ns, hidden_ns = ENDED[what]
 
-        parts = run.parts(0, 1000)
+        parts = timeline(*events, until_ns=end_ns).parts(start_ns, end_ns)
 
-        assert parts.waits == {IdleCause.INPUT_WAIT: 100}
-        assert parts.hidden_input_wait_ns == 890
-
-    def test_the_next_dispatch_ends_the_exposure(self) -> None:
-        run = timeline(
-            enter(0, STEP), step(10, 1), enter(10, WAIT), done(100, 1),
-            enter(300, STEP), step(310, 2), enter(310, WAIT), done(400, 2),
-            until_ns=500,
-        )  # fmt: skip
-
-        assert run.parts(0, 500).waits == {IdleCause.INPUT_WAIT: 300}
-
-    def test_a_step_dispatched_ahead_keeps_it_hidden(self) -> None:
-        run = timeline(
-            enter(0, STEP), step(10, 1), enter(10, WAIT),
-            enter(20, STEP), step(30, 2), enter(30, WAIT), done(100, 1),
-            until_ns=200,
-        )  # fmt: skip
-
-        assert run.parts(30, 200).waits == {IdleCause.INPUT_WAIT: 0}
-        assert run.parts(30, 200).hidden_input_wait_ns == 170
-
-    def test_a_count_that_comes_late_takes_back_no_step(self) -> None:
-        run = timeline(
-            enter(0, STEP), step(10, 1), enter(20, STEP), step(30, 1), enter(30, WAIT), done(40, 1),
-            until_ns=100,
-        )  # fmt: skip
-
-        assert run.parts(40, 100).hidden_input_wait_ns == 60
-
-    def test_a_tag_nested_in_a_step_does_not_make_it_two(self) -> None:
-        run = timeline(
-            enter(0, STEP), enter(5, CALLBACKS), enter(8, STEP), step(10, 1), enter(10, WAIT),
-            done(100, 1),
-            until_ns=200,
-        )  # fmt: skip
-
-        assert run.parts(10, 200).waits == {IdleCause.INPUT_WAIT: 100}
+        assert parts.waits == {INPUT_WAIT: exposed_ns}
+        assert parts.hidden_input_wait_ns == hidden_ns
 
     @pytest.mark.parametrize("rest", [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER])
     def test_a_step_that_came_to_nothing_gives_the_device_nothing_to_do(
@@ -174,16 +152,10 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
     ) -> None:
         """As one that only found the end of the data, or raised."""
         marks = (
-            enter(0, STEP),
-            step(10, 1),
-            done(20, 1),
-            enter(30, STEP),
-            enter(40, rest),
-            enter(50, CALLBACKS),
-            enter(90, STEP),
-            step(95, 2),
-            done(100, 2),
-        )
+            enter(0, STEP), step(10, 1), done(20, 1),
+            enter(30, STEP), enter(40, rest), enter(50, CALLBACKS),
+            enter(90, STEP), step(95, 2), done(100, 2),
+        )  # fmt: skip
 
         parts = timeline(*marks, until_ns=100).parts(40, 100)
 
@@ -206,15 +178,9 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
 
         parts = run.parts(0, 500)
 
-        assert parts.waits == {IdleCause.INPUT_WAIT: 380}
+        assert parts.waits == {INPUT_WAIT: 380}
         assert parts.uncovered_ns == 20
         assert parts.hidden_input_wait_ns == 90
-
-    def test_late_records_are_put_in_order(self) -> None:
-        straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)
-        mixed = timeline(done(100, 1), enter(10, WAIT), enter(0, STEP), until_ns=200)
-
-        assert mixed.parts(0, 200) == straight.parts(0, 200)
 
 
 class TestStampsThatMakeNoSense:
@@ -240,22 +206,6 @@ class TestForgetting:
 
         assert run.parts(150, 300) == before
         assert run.covered_ns(0, 100) == 0
-
-
-class TestSeveralRunsOnOneGpu:
-    def test_share_the_window_equally(self) -> None:
-        waiting = WindowParts(waits={IdleCause.INPUT_WAIT: 1000})
-        checkpointing = WindowParts(waits={IdleCause.CHECKPOINT: 1000})
-
-        merged = merge_parts([waiting, checkpointing], 1000)
-
-        assert merged.waits == {IdleCause.INPUT_WAIT: 500, IdleCause.CHECKPOINT: 500}
-        assert merged.uncovered_ns == 0
-
-    def test_leave_uncovered_what_none_covers(self) -> None:
-        short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, outside_ns=600)
-
-        assert merge_parts([short, short], 1000).uncovered_ns == 600
 
 
 LATEST_NS = 20_000
