@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Callable
 from dataclasses import fields, replace
 from random import Random
 from typing import Any
@@ -56,28 +57,22 @@ class TestWhatWasRead:
 
     def test_comes_back_with_every_field_of_a_sample(self) -> None:
         random = Random(3)
-        calls = (("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetPowerUsage", 0.25))
-        moments = [
-            moment(
-                second,
-                frames=(
-                    Frame(
-                        taken_at_ns=BEGAN_NS + second,
-                        gpus=(full_sample(second, random),),
-                        rejected=second % 2,
-                        call_seconds=calls,
-                        trouble="the second file is not there",
-                        call_counts=(("nvmlDeviceGetSamples", second),),
-                        call_errors=(("nvmlDeviceGetPowerUsage", 999, second // 2 + 1),),
-                    ),
-                ),
+        frames = [
+            Frame(
+                taken_at_ns=BEGAN_NS + second,
+                gpus=(full_sample(second, random),),
+                rejected=second % 2,
+                call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetPowerUsage", 0.25)),
+                trouble="the second file is not there",
+                call_counts=(("nvmlDeviceGetSamples", second),),
+                call_errors=(("nvmlDeviceGetPowerUsage", 999, second // 2 + 1),),
             )
             for second in range(1, 9)
         ]
-        default = GpuSample(device=DEVICES[0])
-        told = moments[0].tick.frames[0]
-        left_out = {n for n in GpuSample._fields if getattr(told.gpus[0], n) == getattr(default, n)}
-        missing = {n for n in Frame._fields if not getattr(moments[2].tick.frames[0], n)}
+        moments = [moment(second, frames=(frame,)) for second, frame in enumerate(frames, start=1)]
+        default, told = GpuSample(device=DEVICES[0]), frames[0].gpus[0]
+        left_out = {n for n in GpuSample._fields if getattr(told, n) == getattr(default, n)}
+        missing = {n for n in Frame._fields if not getattr(frames[2], n)}
 
         assert left_out == {"device", "error"}
         assert missing == set()
@@ -107,8 +102,7 @@ class TestWhatWasRead:
         assert read_all(blocks_of(told, each=1)) == told
 
     def test_is_the_same_in_every_block_while_it_does_not_change(self) -> None:
-        random = Random(0)
-        sample = full_sample(1, random)
+        sample = full_sample(1, Random(0))
         moments = [moment(second, [sample._replace(busy=())]) for second in range(1, 9)]
 
         samples = [one.tick.frames[0].gpus[0] for one in read_all(blocks_of(moments, each=2))]
@@ -134,12 +128,11 @@ class TestWhatWasRead:
     def test_begins_with_a_header_that_names_the_boards(self) -> None:
         said = replace(header(note="two workers"), devices=DEVICES)
         block = b"".join(BlockWriter(said).begin_block())
+        written = json.loads(block.splitlines()[0])
 
         assert BlockReader().read(block).header == said
-        assert json.loads(block.splitlines()[0])["schema"] == RECORDING_SCHEMA
-        assert {field.name for field in fields(RecordingHeader)} <= {
-            *json.loads(block.splitlines()[0])
-        }
+        assert written["schema"] == RECORDING_SCHEMA
+        assert {field.name for field in fields(RecordingHeader)} <= written.keys()
 
 
 class TestABlock:
@@ -181,85 +174,85 @@ class TestABlock:
         assert BlockReader().read(b"".join([*lines, writer.end_line("ended")])).is_end
 
 
-def first_block(change: Any) -> bytes:
-    """A block of which one thing was changed by hand."""
+Change = Callable[[Any], object]
+
+
+def first_block(change: Change) -> bytes:
+    """A block of which one thing was changed by hand: a header, a number, and two ticks."""
     lines = [json.loads(line) for line in blocks_of(TRAINING[:2])[0].splitlines()]
     change(lines)
     return b"\n".join(json.dumps(line).encode() for line in lines)
 
 
-def ring_of(lines: Any) -> Any:
-    return lines[2]["rings"][0]
+def line(number: int, **values: Any) -> Change:
+    return lambda lines: lines[number].update(values)
 
 
-def gpu_of(lines: Any) -> Any:
-    return lines[2]["frames"][0]["gpus"][0]
+def without(number: int, name: str) -> Change:
+    return lambda lines: lines[number].pop(name)
 
 
-CHANGES: dict[str, Any] = {
+def of_gpu(**values: Any) -> Change:
+    return lambda lines: lines[2]["frames"][0]["gpus"][0].update(values)
+
+
+def of_ring(**values: Any) -> Change:
+    return lambda lines: lines[2]["rings"][0].update(values)
+
+
+def of_record(column: str, first: Any) -> Change:
+    """The first record of that ring."""
+    return lambda lines: lines[2]["rings"][0]["events"][column].__setitem__(0, first)
+
+
+CHANGES: dict[str, Change] = {
     "no header and no number": lambda lines: lines.__delitem__(slice(0, 2)),
-    "a header of something else": lambda lines: lines[0].update(schema="other/1"),
-    "a schema that is no text": lambda lines: lines[0].update(schema=[1]),
-    "a period of nothing": lambda lines: lines[0].update(period_ns=0),
-    "a period that is a text": lambda lines: lines[0].update(period_ns="1"),
-    "no period": lambda lines: lines[0].pop("period_ns"),
-    "a year beyond all years": lambda lines: lines[0].update(started_wall_time_s=1e300),
-    "a flag that is a number": lambda lines: lines[0].update(simulated=1),
-    "a device without a UUID": lambda lines: lines[0].update(devices=[{"index": 0}]),
-    "a negative number": lambda lines: lines[1].update(block=-1),
-    "a tick without a stamp": lambda lines: lines[2].pop("at_ns"),
-    "a stamp that is a fraction": lambda lines: lines[2].update(at_ns=1.5),
-    "a stamp that is true": lambda lines: lines[2].update(at_ns=True),
-    "a stamp beyond all bounds": lambda lines: lines[2].update(at_ns=2**63),
-    "a tick before the one before it": lambda lines: lines[3].update(at_ns=1),
-    "frames that are no list": lambda lines: lines[2].update(frames={"0": 1}),
-    "a frame that is null": lambda lines: lines[2].update(frames=[None]),
-    "a GPU that nobody introduced": lambda lines: gpu_of(lines).update(gpu=7),
-    "a busy ratio of 255 %": lambda lines: gpu_of(lines).update(busy=[[0, 5, 2.55]]),
-    "a busy ratio that is a text": lambda lines: gpu_of(lines).update(busy=[[0, 5, "1"]]),
-    "a sample that spans no time": lambda lines: gpu_of(lines).update(busy=[[0, 0, 0.5]]),
-    "a sample that is too short": lambda lines: gpu_of(lines).update(busy=[[0, 5]]),
-    "a sample of years": lambda lines: gpu_of(lines).update(busy=[[0, 2**60, 1.0]]),
-    "a sample that ends before it starts": lambda lines: gpu_of(lines).update(busy=[[0, -5, 1]]),
-    "a power that is a list": lambda lines: gpu_of(lines).update(power_watts=[1.0]),
-    "memory that is negative": lambda lines: gpu_of(lines).update(memory_used_bytes=-1),
-    "processes that are numbers": lambda lines: gpu_of(lines).update(processes=[1, 2]),
-    "an XID without a count": lambda lines: gpu_of(lines).update(xid_errors=[[31]]),
-    "no list of XIDs": lambda lines: gpu_of(lines).update(xid_errors=None),
-    "a text without end": lambda lines: gpu_of(lines).update(error="x" * 5_000),
-    "a ring that nobody introduced": lambda lines: ring_of(lines).update(ring=9),
-    "a ring without facts": lambda lines: ring_of(lines).pop("facts"),
-    "facts that are none": lambda lines: ring_of(lines).update(facts={"run": 7}),
-    "a ring that neither lives nor not": lambda lines: ring_of(lines).update(alive=None),
-    "rings left out that are nobody's": lambda lines: lines[2].update(rings_left_out=[True, [1]]),
-    "rings left out of a text": lambda lines: lines[2].update(rings_left_out=[True, ["a", 1]]),
-    "columns of unequal length": lambda lines: ring_of(lines)["events"]["phase"].append(1),
-    "a phase that is none": lambda lines: ring_of(lines)["events"].update(
-        phase=[len(PHASES)] * len(ring_of(lines)["events"]["kind"])
-    ),
-    "a kind that is none": lambda lines: ring_of(lines)["events"]["kind"].__setitem__(0, 0),
-    "a value below zero": lambda lines: ring_of(lines)["events"]["more"].__setitem__(0, -1),
-    "a stamp of a record that is a text": lambda lines: ring_of(lines)["events"][
-        "after_ns"
-    ].__setitem__(0, "1"),
-    "time in a phase that is a fraction": lambda lines: ring_of(lines).update(
-        phase_ns={"input_wait": 0.5}
-    ),
-    "rings that were read an age after their tick": lambda lines: lines[2].update(
-        read_after_ns=2**53
-    ),
-    "a ring that ended an age after it was read": lambda lines: ring_of(lines).update(
-        alive=False, ended_ns=2**53
-    ),
-    "more time in a phase than has passed": lambda lines: ring_of(lines).update(
-        phase_ns={"input_wait": 2**53}
-    ),
-    "a record from before its run": lambda lines: ring_of(lines)["events"]["after_ns"].__setitem__(
-        0, 0
-    ),
-    "a record from after it was read": lambda lines: ring_of(lines)["events"][
-        "after_ns"
-    ].__setitem__(0, 2**60),
+    "a header of something else": line(0, schema="other/1"),
+    "a schema that is no text": line(0, schema=[1]),
+    "a period of nothing": line(0, period_ns=0),
+    "a period that is a text": line(0, period_ns="1"),
+    "no period": without(0, "period_ns"),
+    "a year beyond all years": line(0, started_wall_time_s=1e300),
+    "a flag that is a number": line(0, simulated=1),
+    "a device without a UUID": line(0, devices=[{"index": 0}]),
+    "a negative number": line(1, block=-1),
+    "a tick without a stamp": without(2, "at_ns"),
+    "a stamp that is a fraction": line(2, at_ns=1.5),
+    "a stamp that is true": line(2, at_ns=True),
+    "a stamp beyond all bounds": line(2, at_ns=2**63),
+    "a tick before the one before it": line(3, at_ns=1),
+    "frames that are no list": line(2, frames={"0": 1}),
+    "a frame that is null": line(2, frames=[None]),
+    "a GPU that nobody introduced": of_gpu(gpu=7),
+    "a busy ratio of 255 %": of_gpu(busy=[[0, 5, 2.55]]),
+    "a busy ratio that is a text": of_gpu(busy=[[0, 5, "1"]]),
+    "a sample that spans no time": of_gpu(busy=[[0, 0, 0.5]]),
+    "a sample that is too short": of_gpu(busy=[[0, 5]]),
+    "a sample of years": of_gpu(busy=[[0, 2**60, 1.0]]),
+    "a sample that ends before it starts": of_gpu(busy=[[0, -5, 1]]),
+    "a power that is a list": of_gpu(power_watts=[1.0]),
+    "memory that is negative": of_gpu(memory_used_bytes=-1),
+    "processes that are numbers": of_gpu(processes=[1, 2]),
+    "an XID without a count": of_gpu(xid_errors=[[31]]),
+    "no list of XIDs": of_gpu(xid_errors=None),
+    "a text without end": of_gpu(error="x" * 5_000),
+    "a ring that nobody introduced": of_ring(ring=9),
+    "a ring without facts": lambda lines: lines[2]["rings"][0].pop("facts"),
+    "facts that are none": of_ring(facts={"run": 7}),
+    "a ring that neither lives nor not": of_ring(alive=None),
+    "rings left out that are nobody's": line(2, rings_left_out=[True, [1]]),
+    "rings left out of a text": line(2, rings_left_out=[True, ["a", 1]]),
+    "columns of unequal length": lambda lines: lines[2]["rings"][0]["events"]["phase"].append(1),
+    "a phase that is none": of_record("phase", len(PHASES)),
+    "a kind that is none": of_record("kind", 0),
+    "a value below zero": of_record("more", -1),
+    "a stamp of a record that is a text": of_record("after_ns", "1"),
+    "time in a phase that is a fraction": of_ring(phase_ns={"input_wait": 0.5}),
+    "rings that were read an age after their tick": line(2, read_after_ns=2**53),
+    "a ring that ended an age after it was read": of_ring(alive=False, ended_ns=2**53),
+    "more time in a phase than has passed": of_ring(phase_ns={"input_wait": 2**53}),
+    "a record from before its run": of_record("after_ns", 0),
+    "a record from after it was read": of_record("after_ns", 2**60),
 }
 
 
@@ -290,9 +283,7 @@ class TestWhatNobodyWrote:
 
     def test_of_another_schema_of_recordings_is_told_apart(self) -> None:
         with pytest.raises(OtherSchemaError, match=r"gpumon\.recording/2"):
-            BlockReader().read(
-                first_block(lambda lines: lines[0].update(schema="gpumon.recording/2"))
-            )
+            BlockReader().read(first_block(line(0, schema="gpumon.recording/2")))
 
     def test_comes_twice(self) -> None:
         reader, block = BlockReader(), blocks_of(plain_moments(2))[0]
@@ -324,10 +315,8 @@ class TestTheMostThatIsBelieved:
             BlockReader().read(more)
 
     def test_of_the_time_from_a_tick_to_the_look_at_its_rings_is_a_minute(self) -> None:
-        most, more = (
-            first_block(lambda lines, after_ns=after_ns: lines[2].update(read_after_ns=after_ns))
-            for after_ns in (60 * 10**9, 60 * 10**9 + 1)
-        )
+        minute_ns = 60 * 10**9
+        most, more = (first_block(line(2, read_after_ns=minute_ns + by)) for by in (0, 1))
 
         assert BlockReader().read(most).moments
         with pytest.raises(MalformedError, match="long after their tick"):
@@ -340,7 +329,7 @@ class TestTheMostThatIsBelieved:
     def test_of_a_period_is_a_day_and_the_least_a_millisecond(
         self, period_ns: int, is_one: bool
     ) -> None:
-        block = first_block(lambda lines: lines[0].update(period_ns=period_ns))
+        block = first_block(line(0, period_ns=period_ns))
 
         if is_one:
             assert BlockReader().read(block).header is not None
@@ -358,12 +347,6 @@ def test_a_field_of_a_type_that_nobody_can_write_is_noticed_at_once() -> None:
 
 
 def test_the_phases_of_the_builder_are_those_that_matter() -> None:
-    told = {
-        event.phase
-        for one in TRAINING
-        for ring in one.rings.rings
-        for event in ring.events
-        if event.kind is RingKind.ENTER
-    }
+    events = [event for one in TRAINING for ring in one.rings.rings for event in ring.events]
 
-    assert told >= {WAIT, STEP}
+    assert {event.phase for event in events if event.kind is RingKind.ENTER} >= {WAIT, STEP}
