@@ -56,6 +56,26 @@ def document() -> dict[str, Any]:
     return encoded
 
 
+def without(document: dict[str, Any], part: str, *fields: str) -> dict[str, Any]:
+    """As a version wrote it that did not know those fields yet."""
+    for one in document[part]:
+        for field in fields:
+            del one[field]
+    return document
+
+
+OLDER: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "shares": (
+        "runs", ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"),
+        {"shares": {}, "ratio_changes": 0, "step_busy_ratios": {}},
+    ),
+    "whom an advice is for": ("advice", ("gpus",), {"gpus": ()}),
+    "samples": ("runs", ("samples",), {"samples": None}),
+    "the steps of a run": ("runs", ("step_seconds", "alive"), {"step_ns": None, "alive": None}),
+}  # fmt: skip
+"""Of what part of a document, what that version did not write, and what is read of it."""
+
+
 class TestADocument:
     def test_has_every_field_that_was_promised(self) -> None:
         encoded = document()
@@ -69,9 +89,12 @@ class TestADocument:
         assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
         assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
 
-    def test_tells_what_each_gpu_of_a_run_is_given_and_what_would_level_them(self) -> None:
+    def test_tells_the_steps_of_a_run_and_what_each_of_its_gpus_is_given_and_would_level_them(
+        self,
+    ) -> None:
         (one,) = document()["runs"]
 
+        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
         assert (one["shares"], one["ratio_changes"]) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 2)
         assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
         assert one["skew_ratio"] == pytest.approx(1 / 3)
@@ -81,20 +104,6 @@ class TestADocument:
         (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
 
         assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
-
-    def test_of_an_older_daemon_is_read_without_them(self) -> None:
-        old = document()
-        for name in ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"):
-            del old["runs"][0][name]
-
-        (one,) = decode_report(old).runs
-
-        assert (one.shares, one.ratio_changes, one.step_busy_ratios) == ({}, 0, {})
-
-    def test_tells_how_long_the_steps_of_a_run_take_and_whether_it_goes_on(self) -> None:
-        (one,) = document()["runs"]
-
-        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
 
     def test_counts_intervals_from_the_start(self) -> None:
         assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
@@ -147,31 +156,16 @@ class TestTheWayBack:
 
         assert back.origin_ns == 0
         assert back.advice == EXAMPLE.advice
+        assert [advice.gpus for advice in back.advice] == [("0",), ("1",)]
         assert back.runs == EXAMPLE.runs
         assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
 
-    def test_knows_nobody_whom_an_advice_of_an_older_version_is_for(self) -> None:
-        written = document()
-        assert decode_report(written).advice == EXAMPLE.advice
-        for advice in written["advice"]:
-            del advice["gpus"]
+    @pytest.mark.parametrize("what", OLDER)
+    def test_of_an_older_version_knows_nothing_of(self, what: str) -> None:
+        part, fields, read = OLDER[what]
 
-        assert {advice.gpus for advice in EXAMPLE.advice} == {("0",), ("1",)}
-        assert {advice.gpus for advice in decode_report(written).advice} == {()}
-
-    def test_knows_no_samples_where_an_older_version_wrote_none(self) -> None:
-        older = document()
-        assert older["runs"][0].pop("samples") == 16_000
-
-        assert decode_report(older).runs[0].samples is None
-
-    def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
-        older = document()
-        del older["runs"][0]["step_seconds"], older["runs"][0]["alive"]
-
-        (one,) = decode_report(older).runs
-
-        assert (one.step_ns, one.alive) == (None, None)
+        for one in getattr(decode_report(without(document(), part, *fields)), part):
+            assert {name: getattr(one, name) for name in read} == read
 
     def test_promises_no_speed_where_none_is_promised(self) -> None:
         few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
@@ -193,15 +187,12 @@ class TestTheWayBack:
         assert encode_report(decode_report(later)) == later
 
     def test_of_an_older_version_counts_its_gaps_as_pauses(self) -> None:
-        older = document()
-        for name in ("pauses", "input_probability", "likely_causes"):
-            del older["gpus"][0][name]
+        older = without(document(), "gpus", "pauses", "input_probability", "likely_causes")
 
         assert encode_report(decode_report(older)) == document()
 
     def test_of_an_older_version_lost_what_was_not_busy_of_its_time_in_use(self) -> None:
-        older = document()
-        del older["gpus"][0]["lost_ratio"]
+        older = without(document(), "gpus", "lost_ratio")
 
         assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -35,14 +36,21 @@ def of_a_log() -> Report:
     )
 
 
+@pytest.fixture
+def document() -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(json.dumps(encode_report(of_a_log())))
+    return written
+
+
 class TestTheMachine:
-    def test_is_the_sum_of_its_gpus_and_closes(self) -> None:
-        machine = encode_report(of_a_log())["machine"]
+    def test_is_the_sum_of_its_gpus_and_closes(self, document: dict[str, Any]) -> None:
+        machine = document["machine"]
 
         assert machine["gpus"] == 2
         assert machine["observed_seconds"] == pytest.approx(200)
         assert (machine["busy_ratio"], machine["lost_ratio"]) == (0.36, 0.24)
         assert machine["not_in_use_ratio"] == 0.4
+        assert machine["all_paused_seconds"] == 20.0
         assert machine["observed_seconds"] == pytest.approx(
             sum(machine[f"{part}_seconds"] for part in ("busy", "lost", "not_in_use", "pending"))
         )
@@ -51,22 +59,17 @@ class TestTheMachine:
         assert machine_time(()).share(0) is None
         assert encode_report(report())["machine"]["busy_ratio"] is None
 
-    def test_says_how_long_all_paused(self) -> None:
-        assert encode_report(of_a_log())["machine"]["all_paused_seconds"] == 20.0
 
-    def test_says_null_where_nobody_looked(self) -> None:
-        document = encode_report(report(gpu(60)))
+class TestADocument:
+    def test_comes_back_as_it_was(self, document: dict[str, Any]) -> None:
+        decoded = decode_report(document)
 
-        assert document["machine"]["all_paused_seconds"] is None
-        assert document["gpus"][0]["idle_beside_peer_seconds"] is None
-        assert document["gpus"][0]["held_memory"] is None
-        assert document["sampling"] is None
-        assert document["findings"] == []
+        assert encode_report(decoded) == document
+        assert (decoded.together, decoded.sampling) == (JOINED, sampling_of(s(60)))
+        assert [one.held_memory for one in decoded.gpus] == [None, HELD]
 
-
-class TestOfOneGpu:
-    def test_memory_held_is_told_in_seconds_and_bytes(self) -> None:
-        one, other = encode_report(of_a_log())["gpus"]
+    def test_tells_what_each_gpu_held_and_idled(self, document: dict[str, Any]) -> None:
+        one, other = document["gpus"]
 
         assert one["held_memory"] is None
         assert other["held_memory"] == {
@@ -74,17 +77,15 @@ class TestOfOneGpu:
         }  # fmt: skip
         assert [one["idle_beside_peer_seconds"], other["idle_beside_peer_seconds"]] == [0.0, 8.0]
 
-
-class TestTheSampling:
-    def test_is_told_with_the_shortest_pause_that_shows(self) -> None:
-        assert encode_report(of_a_log())["sampling"] == {
+    def test_tells_how_coarse_the_log_is_by_the_shortest_pause_that_shows(
+        self, document: dict[str, Any]
+    ) -> None:
+        assert document["sampling"] == {
             "period_seconds": 60.0, "shortest_visible_pause_seconds": 120.0, "is_coarse": True,
         }  # fmt: skip
 
-
-class TestTheFindings:
-    def test_are_named_by_their_rules(self) -> None:
-        findings = encode_report(of_a_log())["findings"]
+    def test_names_its_findings_by_their_rules(self, document: dict[str, Any]) -> None:
+        findings = document["findings"]
 
         assert [finding["rule"] for finding in findings] == [
             "all_pause_together", "memory_held", "sampling_too_coarse",
@@ -96,19 +97,16 @@ class TestTheFindings:
             "stretch: that time could have gone to another job.",
         }
 
+    def test_says_null_where_nobody_looked(self) -> None:
+        document = encode_report(report(gpu(60)))
 
-class TestADocument:
-    def test_comes_back_as_it_was(self) -> None:
-        document = json.loads(json.dumps(encode_report(of_a_log())))
+        assert document["machine"]["all_paused_seconds"] is None
+        assert document["gpus"][0]["idle_beside_peer_seconds"] is None
+        assert document["gpus"][0]["held_memory"] is None
+        assert document["sampling"] is None
+        assert document["findings"] == []
 
-        decoded = decode_report(document)
-
-        assert encode_report(decoded) == document
-        assert (decoded.together, decoded.sampling) == (JOINED, sampling_of(s(60)))
-        assert [one.held_memory for one in decoded.gpus] == [None, HELD]
-
-    def test_of_an_older_gpumon_says_nothing_of_all_that(self) -> None:
-        document = encode_report(of_a_log())
+    def test_of_an_older_gpumon_says_nothing_of_all_that(self, document: dict[str, Any]) -> None:
         for name in ("machine", "sampling", "findings"):
             del document[name]
         for one in document["gpus"]:
@@ -116,6 +114,5 @@ class TestADocument:
 
         decoded = decode_report(document)
 
-        assert decoded.together is None
-        assert decoded.sampling is None
+        assert (decoded.together, decoded.sampling) == (None, None)
         assert decoded.gpus[1].held_memory is None
