@@ -15,17 +15,17 @@ from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_time import s
 
 
-def sums_of(*samples: GpuSample) -> GpuFill:
-    fill = told(*samples)
-    assert fill is not None
-    return fill
-
-
 def told(*samples: GpuSample) -> GpuFill | None:
     ledger = FillLedger()
     for sample in samples:
         ledger.observe(sample)
     return ledger.snapshot()
+
+
+def sums_of(*samples: GpuSample) -> GpuFill:
+    fill = told(*samples)
+    assert fill is not None
+    return fill
 
 
 class TestActivity:
@@ -53,9 +53,7 @@ class TestActivity:
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.96)).sm_active.known_ns == s(20)
 
     def test_counts_only_while_utilisation_is_high_where_it_does_not_say_itself(self) -> None:
-        half_busy = told(*seconds_of(20, busy=0.5, sm_active=0.24))
-
-        assert half_busy is None
+        assert told(*seconds_of(20, busy=0.5, sm_active=0.24)) is None
 
     def test_does_not_count_a_stretch_of_which_utilisation_knows_too_little(self) -> None:
         sample = next(seconds_of(1))
@@ -137,8 +135,8 @@ class TestNow:
         assert self.now(long, 65.0)
 
     def test_forgets_what_was_more_than_two_minutes_of_busy_time_ago(self) -> None:
-        before = list(seconds_of(600, sm_active=0.24))
-        after = list(seconds_of(200, sm_active=0.95, from_s=600.0))
+        before = seconds_of(600, sm_active=0.24)
+        after = seconds_of(200, sm_active=0.95, from_s=600.0)
         ledger = self.ledger(*before, *after)
 
         assert not self.now(ledger, 800.0)
@@ -150,30 +148,27 @@ class TestNow:
         assert not self.now(ledger, 200.0)
 
 
+Stretch = tuple[int, float | None, float | None, float | None, float | None]
+"""Seconds, and what was active in them."""
+
 ratios = st.one_of(st.none(), st.floats(0.0, 1.0))
 stretches = st.lists(st.tuples(st.integers(1, 10), ratios, ratios, ratios, ratios), max_size=12)
 
 
-def frames(
-    found: list[tuple[int, float | None, float | None, float | None, float | None]],
-) -> list[GpuSample]:
+def frames(found: list[Stretch]) -> list[GpuSample]:
     """One frame for each stretch, each stretch right behind the one before."""
     device, at_s, made = next(seconds_of(1)).device, 0, []
     for length_s, *values in found:
         activity = ActivitySample(s(at_s), s(at_s + length_s), 0.97, *values)
         at_s += length_s
-        made.append(
-            GpuSample(device, busy=(BusySample(activity.start_ns, activity.end_ns, 0.97),),
-                      activity=activity)
-        )  # fmt: skip
+        busy = BusySample(activity.start_ns, activity.end_ns, 0.97)
+        made.append(GpuSample(device, busy=(busy,), activity=activity))
     return made
 
 
 class TestLaws:
     @given(stretches)
-    def test_ratios_lie_within_0_and_1(
-        self, found: list[tuple[int, float | None, float | None, float | None, float | None]]
-    ) -> None:
+    def test_ratios_lie_within_0_and_1(self, found: list[Stretch]) -> None:
         fill = told(*frames(found))
 
         for mean in fill[:4] if fill is not None else ():
@@ -181,9 +176,7 @@ class TestLaws:
 
     @given(stretches, st.randoms(use_true_random=False))
     def test_sums_do_not_depend_on_the_order_of_stretches(
-        self,
-        found: list[tuple[int, float | None, float | None, float | None, float | None]],
-        order: random.Random,
+        self, found: list[Stretch], order: random.Random
     ) -> None:
         mixed = list(found)
         order.shuffle(mixed)
@@ -192,24 +185,22 @@ class TestLaws:
 
     @given(stretches, st.integers(0, 3))
     def test_repeats_and_frames_that_say_nothing_change_no_sum(
-        self,
-        found: list[tuple[int, float | None, float | None, float | None, float | None]],
-        repeats: int,
+        self, found: list[Stretch], repeats: int
     ) -> None:
         once = frames(found)
         silent = GpuSample(next(seconds_of(1)).device, error="lost")
         more = [one for frame in once for one in (silent, *[frame] * (1 + repeats), silent)]
-        equal = [frame._replace(activity=ActivitySample(*frame.activity)) for frame in once
-                 if frame.activity is not None]  # fmt: skip
+        twice = [
+            one
+            for frame in once
+            for one in (frame, frame._replace(activity=ActivitySample(*frame.activity or ())))
+        ]
 
-        assert told(*once) == told(*more) == told(*(f for pair in zip(once, equal, strict=True)
-                                                    for f in pair))  # fmt: skip
+        assert told(*once) == told(*more) == told(*twice)
 
     @given(stretches, st.integers(0, 12))
     def test_a_gap_leaves_out_what_was_in_it_and_nothing_else(
-        self,
-        found: list[tuple[int, float | None, float | None, float | None, float | None]],
-        cut: int,
+        self, found: list[Stretch], cut: int
     ) -> None:
         once = frames(found)
         whole, first, second = (told(*part) or GpuFill() for part in (once, once[:cut], once[cut:]))

@@ -62,28 +62,12 @@ class TestAPause:
         ]  # fmt: skip
         assert told(1, *[0] * 60, 1)[1] == (1, PAUSED)
 
-    def test_is_one_of_any_length_as_long_as_it_has_no_more_than_twelve_samples(self) -> None:
-        twelve, thirteen = (
-            changes_of(samples_of([1, *[0] * idle, 1], period_s=10.0)) for idle in (12, 13)
-        )
-
-        assert [state for _, state in twelve] == [WORKING, PAUSED, WORKING, UNOBSERVED]
-        assert [state for _, state in thirteen] == [WORKING, OUT_OF_USE, WORKING, UNOBSERVED]
-
     def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
         changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
-        one, idle, more, other = (
-            every(1, [0.5]),
-            every(1, [0, 0], 1),
-            every(1, [0], 3),
-            every(1, [0.5], 4),
-        )
 
-        for samples in (one, idle):
-            changes.extend(samples)
+        changes.extend(every(1, [0.5, 0, 0]))
         changes.end_job()
-        for samples in (more, other):
-            changes.extend(samples)
+        changes.extend(every(1, [0, 0.5], 3))
         changes.finish()
 
         assert [(at_ns / 1e9, state) for at_ns, state in changes] == [
