@@ -20,15 +20,24 @@ UNKNOWN, NOT_IN_USE, INPUT_WAIT = (
 )
 
 
-def observed(*ratios: float) -> GpuTotals:
-    """Totals of a live GPU after one sample a second."""
+def live(*ratios: float, period_s: float = 1.0) -> GpuLedger:
+    """Of a live GPU after one sample a period."""
     ledger = GpuLedger()
-    ledger.observe(every(1.0, ratios))
+    ledger.observe(every(period_s, ratios))
+    return ledger
+
+
+def observed(*ratios: float, period_s: float = 1.0) -> GpuTotals:
+    return live(*ratios, period_s=period_s).snapshot()
+
+
+def tagged(cause: IdleCause) -> GpuTotals:
+    """Four pauses, whose idle time is all of that cause."""
+    ledger = GpuLedger()
+    for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
+        idle_ns = round((1 - sample.busy_ratio) * s(1))
+        ledger.observe_shared(sample, SharedIdle({cause: idle_ns}, idle_ns, 0))
     return ledger.snapshot()
-
-
-def wholly(cause: IdleCause, amount_ns: int) -> SharedIdle:
-    return SharedIdle({cause: amount_ns}, amount_ns, 0)
 
 
 class TestIdleTimeIsPending:
@@ -51,19 +60,16 @@ class TestIdleTimeIsPending:
         assert totals.pending_ns == 0
 
     def test_as_long_as_there_are_no_more_than_twelve_samples_of_it(self) -> None:
-        twelve, thirteen = GpuLedger(), GpuLedger()
-        twelve.observe(every(10.0, [1.0, *[0.0] * 12]))
-        thirteen.observe(every(10.0, [1.0, *[0.0] * 13]))
+        twelve, thirteen = (observed(1.0, *[0.0] * idle, period_s=10.0) for idle in (12, 13))
 
-        assert twelve.snapshot().pending_ns == s(120)
-        assert thirteen.snapshot().idle_ns == {NOT_IN_USE: s(130)}
+        assert twelve.pending_ns == s(120)
+        assert thirteen.idle_ns == {NOT_IN_USE: s(130)}
 
     def test_and_not_in_use_when_the_log_ends(self) -> None:
         assert settled(every(1.0, [1.0, 0.0])).idle_ns == {NOT_IN_USE: s(1)}
 
     def test_as_long_as_a_process_of_the_job_is_on_the_gpu(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe(every(1.0, [1.0]))
+        ledger = live(1.0)
         ledger.processes_seen(True)
         ledger.observe(every(1.0, [0.0] * 600, start_s=1.0))
 
@@ -74,16 +80,14 @@ class TestIdleTimeIsPending:
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(600)}
 
     def test_where_the_list_never_named_a_process_until_the_sixty_seconds_are_over(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe(every(1.0, [1.0]))
+        ledger = live(1.0)
         ledger.processes_seen(False)
         ledger.observe(every(1.0, [0.0] * 30, start_s=1.0))
 
         assert ledger.snapshot().pending_ns == s(30)
 
     def test_where_the_list_goes_away_until_the_sixty_seconds_are_over(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe(every(1.0, [1.0]))
+        ledger = live(1.0)
         ledger.processes_seen(True)
         for sample in every(1.0, [0.0] * 100, start_s=1.0):
             ledger.observe([sample])
@@ -92,9 +96,7 @@ class TestIdleTimeIsPending:
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(100)}
 
     def test_at_sixty_seconds_a_sample_for_one_sample_and_longer(self) -> None:
-        totals = settled(every(60.0, [1.0, 0.0, 1.0]))
-
-        assert totals.idle_ns == {UNKNOWN: s(60)}
+        assert settled(every(60.0, [1.0, 0.0, 1.0])).idle_ns == {UNKNOWN: s(60)}
 
 
 class TestIdleTimeSettlesAtOnce:
@@ -105,9 +107,9 @@ class TestIdleTimeSettlesAtOnce:
         assert observed(0.0, 0.0).idle_ns == {NOT_IN_USE: s(2)}
 
     def test_with_the_cause_of_the_phase_that_covers_it(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe(every(1.0, [1.0]))
-        ledger.observe_shared(BusySample(s(1), s(2), 0.0), wholly(IdleCause.CHECKPOINT, s(1)))
+        ledger = live(1.0)
+        share = SharedIdle({IdleCause.CHECKPOINT: s(1)}, s(1), 0)
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), share)
 
         totals = ledger.snapshot()
         assert totals.idle_ns == {IdleCause.CHECKPOINT: s(1)}
@@ -116,8 +118,7 @@ class TestIdleTimeSettlesAtOnce:
         assert totals.in_use_ns == s(2)
 
     def test_only_as_far_as_the_phase_covers_it(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe(every(1.0, [1.0]))
+        ledger = live(1.0)
         ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}, 0, 0))
 
         totals = ledger.snapshot()
@@ -184,32 +185,22 @@ class TestPauses:
         assert totals.starved_ns == 0
 
     def test_own_the_idle_part_of_the_samples_at_their_edges(self) -> None:
-        ratios = [1.0, 1.0, 0.5, 0.0, 0.5] * 4 + [1.0]
-
-        totals = settled(every(1.0, ratios))
+        totals = settled(every(1.0, [1.0, 1.0, 0.5, 0.0, 0.5] * 4 + [1.0]))
 
         assert totals.gaps.count == 4
         assert totals.gaps.total_ns == s(8)
         assert totals.starved_intervals[0] == (s(2.5), s(4.5))
 
     def test_that_a_tag_explains_are_starved_and_not_suspected(self) -> None:
-        ledger = GpuLedger()
-        for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
-            idle_ns = round((1 - sample.busy_ratio) * s(1))
-            ledger.observe_shared(sample, wholly(INPUT_WAIT, idle_ns))
+        totals = tagged(INPUT_WAIT)
 
-        totals = ledger.snapshot()
         assert totals.starved_ns == s(8)
         assert totals.suspected_ns == 0
         assert len(totals.starved_intervals) == 4
 
     def test_of_a_checkpoint_are_gaps_but_not_starved(self) -> None:
-        ledger = GpuLedger()
-        for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
-            idle_ns = round((1 - sample.busy_ratio) * s(1))
-            ledger.observe_shared(sample, wholly(IdleCause.CHECKPOINT, idle_ns))
+        totals = tagged(IdleCause.CHECKPOINT)
 
-        totals = ledger.snapshot()
         assert totals.gaps.count == 4
         assert totals.starved_intervals == ()
 
@@ -224,17 +215,17 @@ class TestWhatIsNeverIdle:
         assert totals.observed_ns == s(2)
         assert totals.idle_ns == {}
 
-    @pytest.mark.parametrize("ratio", [math.nan, -0.1, 2.55, math.inf])
-    def test_a_value_that_no_device_can_mean(self, ratio: float) -> None:
+    @pytest.mark.parametrize(
+        "refused",
+        [
+            *(BusySample(s(2), s(3), ratio) for ratio in (math.nan, -0.1, 2.55, math.inf)),
+            BusySample(s(1), s(2), 0.0),
+        ],
+        ids=["no number", "less than nothing", "255 %", "infinite", "of time already taken"],
+    )
+    def test_a_sample_that_no_device_can_mean(self, refused: BusySample) -> None:
         ledger = GpuLedger()
-        ledger.observe([BusySample(0, s(1), ratio)])
-
-        assert ledger.snapshot().observed_ns == 0
-        assert ledger.rejected == 1
-
-    def test_a_sample_for_time_already_taken(self) -> None:
-        ledger = GpuLedger()
-        ledger.observe([BusySample(0, s(2), 1.0), BusySample(s(1), s(2), 0.0)])
+        ledger.observe([BusySample(0, s(2), 1.0), refused])
 
         assert ledger.snapshot().observed_ns == s(2)
         assert ledger.snapshot().idle_ns == {}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.time.pauses import Rhythm
@@ -90,14 +89,9 @@ class TestANewJob:
 
 def totals_of(cycles_s: Iterable[tuple[int, int]]) -> GpuTotals:
     """A GPU that works and pauses for so many whole seconds in turn."""
-    ledger, at_s = GpuLedger(), 0
-    for burst_s, pause_s in cycles_s:
-        ratios = [0.96] * burst_s + [0.0] * pause_s
-        ledger.observe(
-            [BusySample(s(at_s + n), s(at_s + n + 1), ratio) for n, ratio in enumerate(ratios)]
-        )
-        at_s += burst_s + pause_s
-    ledger.observe([BusySample(s(at_s), s(at_s + 1), 0.96)])
+    ledger = GpuLedger()
+    for sample in every(1.0, on_and_off(cycles_s)):
+        ledger.observe([sample])
     return ledger.snapshot()
 
 
