@@ -7,14 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from tests.truth.worlds import (
-    GpuTruth,
-    World,
-    world,
-)
-from tests.truth.worlds.spans import (
-    spans_of,
-)
+from tests.truth.worlds import GpuTruth, World, world
+from tests.truth.worlds.spans import spans_of
 
 
 @cache

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builders_worlds import chance, gpu_busy, half_an_hour
-from tests.truth.worlds import (
-    KINDS,
-    as_csv,
-    memory_used_mib,
-    seen,
-    seen_all,
-)
+from tests.truth.worlds import KINDS, as_csv, memory_used_mib, seen, seen_all
 from tests.truth.worlds.__main__ import main
 from tests.truth.worlds.seeing import Driver
 

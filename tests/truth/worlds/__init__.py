@@ -8,13 +8,7 @@ device was. What a log says of it is then drawn: the driver's windows and the
 logger's rows.
 """
 
-from tests.truth.worlds.catalog import (
-    DEVELOPMENT_SEEDS,
-    EVALUATION_SEEDS,
-    KINDS,
-    world,
-    worlds,
-)
+from tests.truth.worlds.catalog import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world, worlds
 from tests.truth.worlds.csv_log import as_csv, memory_used_mib
 from tests.truth.worlds.kind import Kind
 from tests.truth.worlds.seeing import SeenLog, seen, seen_all

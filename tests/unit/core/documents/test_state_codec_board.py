@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
 from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.state_codec import (
-    MOST_PROCESSES,
-    board_document,
-    state_document,
-)
+from gpumon.core.documents.state_codec import MOST_PROCESSES, board_document, state_document
 from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.state import GpuState
 from tests.builders_fill import gpm_fill
 from tests.builders_state import detailed_gpu, device, healthy_gpu, monitor_state, starved_gpu
 
 
-def told_of(gpu: GpuState) -> dict[str, Any]:
+def written(gpu: GpuState) -> dict[str, Any]:
     """What the document says of that GPU's board."""
-    written: dict[str, Any] = json.loads(encode_document(board_document(gpu)))
-    return {name: written[name] for name in ("details", "activity", "xid_errors")}
+    told: dict[str, Any] = json.loads(encode_document(board_document(gpu)))
+    return told
 
 
-def with_latest(**changes: Any) -> GpuState:
-    gpu = detailed_gpu()
-    assert gpu.latest is not None
-    return gpu._replace(latest=gpu.latest._replace(**changes))
+def told_of(gpu: GpuState) -> dict[str, Any]:
+    return {name: written(gpu)[name] for name in ("details", "activity", "xid_errors")}
 
 
 class TestABoard:
@@ -57,15 +52,14 @@ class TestABoard:
         assert told_of(detailed_gpu(present=False))["xid_errors"] == {"31": 2, "79": 1}
 
     def test_that_says_what_is_no_number_says_nothing_there(self) -> None:
-        latest = detailed_gpu().latest
-        assert latest is not None
-        assert latest.details is not None
-        odd = latest.details._replace(power_limit_watts=float("nan"), fan_speed_ratio=float("inf"))
+        gpu = detailed_gpu()
+        assert gpu.latest is not None
+        assert gpu.latest.details is not None
+        odd = gpu.latest.details._replace(power_limit_watts=math.nan, fan_speed_ratio=math.inf)
 
-        told = told_of(with_latest(details=odd))
+        told = told_of(gpu._replace(latest=gpu.latest._replace(details=odd)))["details"]
 
-        assert told["details"]["power_limit_watts"] is None
-        assert told["details"]["fan_speed_ratio"] is None
+        assert (told["power_limit_watts"], told["fan_speed_ratio"]) == (None, None)
 
     def test_tells_how_full_a_busy_gpu_is(self) -> None:
         full = board_document(starved_gpu(fill=gpm_fill(0.24, held=0.1)))
@@ -85,26 +79,20 @@ class TestABoard:
         assert told.keys().isdisjoint(board_document(detailed_gpu()))
 
 
-def gpu_with(*processes: ProcessSample) -> GpuState:
-    return healthy_gpu(latest=GpuSample(device=device(), processes=processes))
-
-
-def processes(gpu: GpuState) -> Any:
-    return board_document(gpu)["processes"]
+def processes(*listed: ProcessSample, present: bool = True) -> Any:
+    """How the document lists those."""
+    latest = GpuSample(device=device(), processes=listed)
+    return written(healthy_gpu(latest=latest, present=present))["processes"]
 
 
 class TestAProcess:
     def test_has_pid_memory_and_share(self) -> None:
-        shown = processes(gpu_with(ProcessSample(4000, 2 << 30, 0.5)))
-
-        assert shown == [{"pid": 4000, "memory_used_bytes": 2 << 30, "sm_ratio": 0.5}]
+        assert processes(ProcessSample(4000, 2 << 30, 0.5)) == [
+            {"pid": 4000, "memory_used_bytes": 2 << 30, "sm_ratio": 0.5},
+        ]  # fmt: skip
 
     def test_has_a_name_and_a_user_where_they_were_asked_for(self) -> None:
-        shown = board_document(gpu_with(ProcessSample(4000, None, None, "py\x1bthon", "ada")))[
-            "processes"
-        ]
-
-        assert shown == [
+        assert processes(ProcessSample(4000, None, None, "py\x1bthon", "ada")) == [
             {"pid": 4000, "memory_used_bytes": None, "sm_ratio": None, "name": "py\ufffdthon",
              "user": "ada"},
         ]  # fmt: skip
@@ -112,14 +100,11 @@ class TestAProcess:
 
 class TestTheListOfProcesses:
     def test_is_unknown_where_the_driver_does_not_tell_or_the_gpu_is_gone(self) -> None:
-        assert processes(healthy_gpu()) is None
-        assert processes(gpu_with()._replace(present=False)) is None
-        assert processes(gpu_with()) == []
+        assert written(healthy_gpu())["processes"] is None
+        assert processes(present=False) is None
+        assert processes() == []
 
     def test_is_bounded_and_shows_who_holds_the_most_memory(self) -> None:
-        many = [ProcessSample(pid, pid << 20) for pid in range(1, 1000)]
+        shown = processes(*(ProcessSample(pid, pid << 20) for pid in range(1, 1000)))
 
-        shown = processes(gpu_with(*many))
-
-        assert shown is not None
         assert [process["pid"] for process in shown] == list(range(999, 999 - MOST_PROCESSES, -1))
