@@ -6,6 +6,8 @@ them waited for another, for input, and for the end of a step.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,11 @@ IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
 )
 
 
+def two_even(**world: Any) -> UnequalWorld:
+    """Two GPUs, of which one is half as fast again, with even parts of each batch."""
+    return UnequalWorld(speeds=[300, 200], ratios=[1, 1], **world)
+
+
 def parts(state: MonitorState, cause: IdleCause) -> list[float]:
     """What part of each GPU's observed time was idle for that cause."""
     return [
@@ -39,71 +46,52 @@ class TestTheFasterOfTwoGpusWithEvenShares:
     def test_waits_for_the_other_a_third_of_its_time(
         self, batch: int, resolutions_s: tuple[float, float]
     ) -> None:
-        world = UnequalWorld(
-            speeds=[300, 200], ratios=[1, 1], batch=batch, resolutions_s=resolutions_s
-        )
-
-        state = world.train(30)
+        state = two_even(batch=batch, resolutions_s=resolutions_s).train(30)
 
         assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.02)
         assert parts(state, WITHIN_STEP) == pytest.approx([0.0, 0.0], abs=0.02)
 
     def test_waits_for_input_no_longer_than_the_slower_one(self) -> None:
         # Steps of 0.25 s (0.167 s of work for the faster one), then 0.1 s without input.
-        state = UnequalWorld(speeds=[300, 200], ratios=[1, 1], input_s=0.1).train(40)
+        state = two_even(input_s=0.1).train(40)
 
         assert parts(state, INPUT_WAIT) == pytest.approx([0.1 / 0.35] * 2, abs=0.02)
         assert parts(state, IMBALANCE) == pytest.approx([0.25 / 3 / 0.35, 0.0], abs=0.02)
 
-    def test_does_not_starve_while_the_slower_one_computes_though_the_host_waits_for_input(
-        self,
+    # Keras' own loop fetches the next batch while the GPUs compute: steps of 0.25 s.
+    @pytest.mark.parametrize(
+        "meanwhile",
+        [{"is_hidden": True}, {"gross_s": 0.2}],
+        ids=["while the slower one computes", "inside the call that trains"],
+    )
+    def test_does_not_starve_though_the_host_waits_for_input(
+        self, meanwhile: dict[str, Any]
     ) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], is_hidden=True)
-
-        state = world.train(30)
+        state = two_even(**meanwhile).train(30)
 
         assert parts(state, INPUT_WAIT) == pytest.approx([0.0, 0.0], abs=0.02)
         assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
         assert state.gpus[0].totals.hidden_input_wait_ns > 0
 
-    def test_does_not_starve_of_a_wait_inside_the_call_that_trains(self) -> None:
-        # Keras' own loop fetches the next batch while the GPUs compute: steps of 0.25 s.
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], gross_s=0.2)
-
-        state = world.train(30)
-
-        assert parts(state, INPUT_WAIT) == pytest.approx([0.0, 0.0], abs=0.02)
-        assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
-
     def test_starves_of_the_part_of_such_a_wait_that_both_of_them_feel(self) -> None:
         # 0.25 s of work for the slower one, and 0.15 s more until the batch is there.
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], reduce_s=0.15, gross_s=0.39)
-
-        state = world.train(40)
+        state = two_even(reduce_s=0.15, gross_s=0.39).train(40)
 
         assert parts(state, INPUT_WAIT) == pytest.approx([0.15 / 0.4] * 2, abs=0.02)
         assert parts(state, IMBALANCE) == pytest.approx([0.25 / 3 / 0.4, 0.0], abs=0.02)
 
     def test_has_it_from_the_first_window_on(self) -> None:
-        state = UnequalWorld(
-            speeds=[300, 200], ratios=[1, 1], batch=10, resolutions_s=[1.0, 1.0]
-        ).train(2)
+        state = two_even(batch=10, resolutions_s=[1.0, 1.0]).train(2)
 
         assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
 
 
 class TestThreeGpus:
-    def test_wait_each_for_the_slowest(self) -> None:
-        state = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60).train(30)
+    @pytest.mark.parametrize("ranks", [False, True], ids=["one process", "ranks"])
+    def test_wait_each_for_the_slowest(self, ranks: bool) -> None:
+        world = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=ranks)
 
-        assert parts(state, IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
-
-    def test_wait_alike_where_each_has_a_process_of_its_own(self) -> None:
-        world = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=True)
-
-        state = world.train(30)
-
-        assert parts(state, IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
+        assert parts(world.train(30), IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
 
     def test_are_two_where_one_was_never_at_work(self) -> None:
         state = UnequalWorld(speeds=[300, 200], ratios=[3, 2], idle_gpus=1).train(30)
@@ -157,9 +145,7 @@ class TestTheRatiosThatLevel:
         assert one_balance(report_of(after)).is_level
 
     def test_are_known_of_a_world_that_also_waits_for_input(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], input_s=0.1, reduce_s=0.02)
-
-        balance = one_balance(report_of(world.train(40)))
+        balance = one_balance(report_of(two_even(input_s=0.1, reduce_s=0.02).train(40)))
 
         assert balance.skew_ratio == pytest.approx(1 / 3, abs=0.02)
         assert [*(balance.levelled_ratios or {}).values()] == pytest.approx([0.6, 0.4], abs=0.01)
@@ -167,7 +153,7 @@ class TestTheRatiosThatLevel:
 
 class TestAChangeOfTheRatios:
     def test_begins_the_count_anew(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=20)
+        world = two_even(batch=20)
         before = world.train(20).runs[0]
         world.split([3, 2])
         after = world.train(10).runs[0]
@@ -178,7 +164,7 @@ class TestAChangeOfTheRatios:
         assert after.shares == {"GPU-0": 0.6, "GPU-1": 0.4}
 
     def test_leaves_nothing_to_say_until_a_second_of_steps_has_passed(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=20)
+        world = two_even(batch=20)
         world.train(10)
         world.split([3, 2])
 

@@ -41,23 +41,23 @@ class TestABatchIsSplit:
             (128, [50, 50], (64, 64)),
             (100, [0.768, 0.56], (58, 42)),
             (7, [1, 1, 1], (3, 2, 2)),
+            (2, [4, 3, 2], (1, 1, 0)),
+            (0, [4, 3, 2], (0, 0, 0)),
+            (3, [1_000, 1, 1], (1, 1, 1)),  # the slowest has one before the fastest has two
         ],
     )
-    def test_as_the_articles_say(
+    def test_as_the_articles_say_and_fewer_samples_than_gpus_one_by_one(
         self, total: int, ratios: list[float], counts: tuple[int, ...]
     ) -> None:
         assert split_counts(total, ratios) == counts
 
     @given(batches, ratio_lists)
-    def test_wholly(self, total: int, ratios: list[float]) -> None:
-        assert sum(split_counts(total, ratios)) == total
-
-    @given(batches, ratio_lists)
-    def test_with_nobody_left_empty_where_there_is_a_sample_for_each(
+    def test_wholly_with_nobody_left_empty_where_there_is_a_sample_for_each(
         self, total: int, ratios: list[float]
     ) -> None:
         counts = split_counts(total, ratios)
 
+        assert sum(counts) == total
         assert min(counts) >= 1 if total >= len(ratios) else max(counts, default=0) <= total
         assert min(counts) >= 0
 
@@ -72,13 +72,6 @@ class TestABatchIsSplit:
         counts = split_counts(total, ratios)
 
         assert all(abs(count - due) < 1 for count, due in zip(counts, exact, strict=True))
-
-    def test_between_fewer_gpus_than_there_are_when_it_is_too_small(self) -> None:
-        assert split_counts(2, [4, 3, 2]) == (1, 1, 0)
-        assert split_counts(0, [4, 3, 2]) == (0, 0, 0)
-
-    def test_so_that_the_slowest_gpu_gets_a_sample_before_the_fastest_gets_a_second(self) -> None:
-        assert split_counts(3, [1_000, 1, 1]) == (1, 1, 1)
 
     def test_only_if_it_has_a_size(self) -> None:
         with pytest.raises(ValueError, match="-1 samples cannot be split"):
