@@ -1,9 +1,9 @@
 /* The control file of the fake libnvidia-ml.so.1: one mmap, shared by the
  * process under test and by the test that changes it meanwhile.
  *
- * layout.py mirrors these structs with ctypes and compares their size, so a
- * change here without a change there fails at once. All members are ordered
- * so that the compiler adds no padding but what ctypes adds too. */
+ * layout.py reads these structs from here, one member a line, and makes them
+ * for Python; their size is compared when the file is mapped. All members are
+ * ordered so that the compiler adds no padding but what ctypes adds too. */
 #ifndef FAKE_H
 #define FAKE_H
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.fakenvml.control_file import ControlAccess
-from tests.fakenvml.layout import MAX_PARTS
+from tests.fakenvml.layout import MAX_PARTS, ControlAccess
 
 SLICES = 7
 """How many slices of compute a GPU has."""

@@ -6,8 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from tests.fakenvml.control_file import ControlAccess
-from tests.fakenvml.layout import RING, WAVE, raw_value
+from tests.fakenvml.layout import RING, WAVE, ControlAccess, raw_value
 
 WINDOW_S = 1 / 6
 """What the fake's utilisation windows last unless told otherwise, in seconds."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
 import pynvml
 import pytest
 
-from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.conftest import Begin
+from tests.fakenvml.control import UNINITIALIZED, FakeNvml
 from tests.fakenvml.work import DOUBLE_BIT_ECC, SINGLE_BIT_ECC, XID
 
-
-@pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> FakeNvml:
-    pynvml.nvmlInit()
-    return fake_nvml
+WAIT = "nvmlEventSetWait_v2"
 
 
 def waiting_for(kinds: int, *indices: int) -> Any:
@@ -50,21 +46,13 @@ class TestAnEventSet:
         part = nvml.part(0, 1)
         assert (event.gpuInstanceId, event.computeInstanceId) == (part.gpu_instance, 0)
 
-    def test_wakes_as_soon_as_something_is_reported(self, nvml: FakeNvml) -> None:
+    def test_wakes_as_soon_as_something_is_reported(self, nvml: FakeNvml, begin: Begin) -> None:
         events = waiting_for(XID, 0)
-        found: list[Any] = []
-        thread = threading.Thread(
-            target=lambda: found.append(pynvml.nvmlEventSetWait_v2(events, 30_000))
-        )
+        event = begin(WAIT, lambda: pynvml.nvmlEventSetWait_v2(events, 30_000))
 
-        thread.start()
-        until_s = time.monotonic() + 5
-        while not nvml.waiting("nvmlEventSetWait_v2") and time.monotonic() < until_s:
-            time.sleep(0.005)
         nvml.report_xid(0, 48)
-        thread.join(5)
 
-        assert [event.eventData for event in found] == [48]
+        assert event().eventData == 48
 
     def test_times_out_where_nothing_is_reported_that_it_waits_for(self, nvml: FakeNvml) -> None:
         events = waiting_for(XID, 0)
@@ -82,8 +70,9 @@ class TestAnEventSet:
         with pytest.raises(pynvml.NVMLError_Timeout):
             pynvml.nvmlEventSetWait_v2(waiting_for(XID, 0), 1)
 
-    def test_refuses_kinds_that_the_board_does_not_report(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    def test_refuses_kinds_that_the_board_does_not_report(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
         nvml.gpu(0).supported_events = XID
 
         assert pynvml.nvmlDeviceGetSupportedEventTypes(handle) == XID
@@ -109,25 +98,13 @@ class TestAWaitThatIsCutShort:
             pynvml.nvmlEventSetWait_v2(events, 30_000)
 
     @pytest.mark.parametrize("end", ["shutdown", "reload"])
-    def test_by_a_driver_that_goes(self, nvml: FakeNvml, end: str) -> None:
+    def test_by_a_driver_that_goes(self, nvml: FakeNvml, begin: Begin, end: str) -> None:
         events = waiting_for(XID, 0)
-        found: list[int] = []
+        code = begin(WAIT, lambda: pynvml.nvmlEventSetWait_v2(events, 30_000))
 
-        def wait() -> None:
-            try:
-                pynvml.nvmlEventSetWait_v2(events, 30_000)
-            except pynvml.NVMLError as error:
-                found.append(error.value)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        until_s = time.monotonic() + 5
-        while not nvml.waiting("nvmlEventSetWait_v2") and time.monotonic() < until_s:
-            time.sleep(0.005)
         if end == "shutdown":
             pynvml.nvmlShutdown()
         else:
             nvml.reload_driver()
-        thread.join(5)
 
-        assert found == [pynvml.NVML_ERROR_UNINITIALIZED]
+        assert code() == UNINITIALIZED

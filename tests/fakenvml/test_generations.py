@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -18,14 +18,16 @@ from tests.fakenvml.layout import FUNCTIONS
 Library = Callable[[DriverGeneration], Path]
 
 
-class TestADriver:
-    def test_is_the_one_that_pynvml_asks(self, fake_nvml_of_both_generations: FakeNvml) -> None:
-        driver = fake_nvml_of_both_generations.driver
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+@pytest.fixture
+def nvml(fake_nvml_of_both_generations: FakeNvml) -> FakeNvml:
+    pynvml.nvmlInit()
+    return fake_nvml_of_both_generations
 
-        assert pynvml.nvmlSystemGetDriverVersion() == driver.driver_version
-        assert pynvml.nvmlDeviceGetName(handle) == driver.gpu_name
+
+class TestADriver:
+    def test_is_the_one_that_pynvml_asks(self, nvml: FakeNvml, handle: Any) -> None:
+        assert pynvml.nvmlSystemGetDriverVersion() == nvml.driver.driver_version
+        assert pynvml.nvmlDeviceGetName(handle) == nvml.driver.gpu_name
 
     def test_exports_what_its_generation_has(
         self, library_of: Library, driver_generation: DriverGeneration
@@ -35,26 +37,15 @@ class TestADriver:
         missing = {name for name in FUNCTIONS if not hasattr(library, name)}
         assert missing == set(driver_generation.lacks)
 
-    def test_says_which_processes_there_are(self, fake_nvml_of_both_generations: FakeNvml) -> None:
-        fake_nvml_of_both_generations.run(0, os.getpid(), memory_bytes=3 << 30)
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-
-        (process,) = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)
-        assert (process.pid, process.usedGpuMemory) == (os.getpid(), 3 << 30)
-
     def test_answers_fields_that_it_does_not_know_with_a_code_of_their_own(
-        self, fake_nvml_of_both_generations: FakeNvml
+        self, nvml: FakeNvml, handle: Any
     ) -> None:
-        driver = fake_nvml_of_both_generations.driver
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-
         links, power = pynvml.nvmlDeviceGetFieldValues(
             handle, [pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, pynvml.NVML_FI_DEV_POWER_INSTANT]
         )
-        assert (links.nvmlReturn, links.value.uiVal) == (0, driver.nvlink_count)
-        assert (power.nvmlReturn == 0) == (driver is PRESENT_DRIVER)
+
+        assert (links.nvmlReturn, links.value.uiVal) == (0, nvml.driver.nvlink_count)
+        assert (power.nvmlReturn == 0) == (nvml.driver is PRESENT_DRIVER)
 
 
 class TestAnOldDriver:
@@ -66,10 +57,8 @@ class TestAnOldDriver:
         assert hasattr(ctypes.CDLL(SONAME), "nvmlGpmMetricsGet")
 
     @pytest.mark.parametrize("driver_generation", [OLD_DRIVER], ids=str, indirect=True)
-    def test_counts_reserved_memory_as_used(self, fake_nvml_of_both_generations: FakeNvml) -> None:
-        gpu = fake_nvml_of_both_generations.gpu(0)
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    def test_counts_reserved_memory_as_used(self, nvml: FakeNvml, handle: Any) -> None:
+        gpu = nvml.gpu(0)
 
         used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
         assert used == gpu.memory_used + gpu.memory_reserved

@@ -12,13 +12,6 @@ from tests.fakenvml.control import UNKNOWN, FakeNvml
 GRAPHICS, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10
 
 
-@pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> FakeNvml:
-    pynvml.nvmlInit()
-    fake_nvml.stop_clock()
-    return fake_nvml
-
-
 def sample_of(handle: Any, gpu_instance: int | None = None) -> Any:
     sample = pynvml.nvmlGpmSampleAlloc()
     if gpu_instance is None:
@@ -40,51 +33,43 @@ def metrics(before: Any, after: Any, *ids: int) -> list[Any]:
         pynvml.nvmlGpmSampleFree(after)
 
 
-def values(before: Any, after: Any, *ids: int) -> list[float]:
-    return [metric.value for metric in metrics(before, after, *ids)]
+def metrics_over(nvml: FakeNvml, handle: Any, seconds: float, *ids: int) -> list[Any]:
+    before = sample_of(handle)
+    nvml.advance(seconds)
+    return metrics(before, sample_of(handle), *ids)
 
 
 class TestTwoSamples:
-    def test_say_how_much_worked_in_between(self, nvml: FakeNvml) -> None:
+    def test_say_how_much_worked_in_between(self, nvml: FakeNvml, handle: Any) -> None:
         nvml.wave(0, period_s=1.0, busy_ratio=0.8)
         nvml.gpm(0, sm=0.25, occupancy=0.1, tensor=0.05, dram=0.2)
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
 
-        before = sample_of(handle)
-        nvml.advance(3.0)
-        found = values(before, sample_of(handle), GRAPHICS, SM, OCCUPANCY, TENSOR, DRAM)
+        found = metrics_over(nvml, handle, 3.0, GRAPHICS, SM, OCCUPANCY, TENSOR, DRAM)
 
-        assert found == pytest.approx([80.0, 20.0, 8.0, 4.0, 16.0])
+        assert [one.value for one in found] == pytest.approx([80.0, 20.0, 8.0, 4.0, 16.0])
 
-    def test_tell_the_truth_of_any_stretch(self, nvml: FakeNvml) -> None:
+    def test_tell_the_truth_of_any_stretch(self, nvml: FakeNvml, handle: Any) -> None:
         nvml.wave(0, period_s=0.7, busy_ratio=0.4, phase_s=0.2)
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         start_ns = nvml.now_ns()
 
-        before = sample_of(handle)
-        end_ns = nvml.advance(0.31)
-        (graphics,) = values(before, sample_of(handle), GRAPHICS)
+        (graphics,) = metrics_over(nvml, handle, 0.31, GRAPHICS)
 
-        truth = nvml.busy_ns(0, start_ns, end_ns) / (end_ns - start_ns)
-        assert graphics == pytest.approx(100 * truth)
+        truth = nvml.busy_ns(0, start_ns, nvml.now_ns()) / (nvml.now_ns() - start_ns)
+        assert graphics.value == pytest.approx(100 * truth)
 
-    def test_too_close_together_have_a_code_instead_of_each_value(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    @pytest.mark.parametrize(
+        ("apart_s", "unheard_of", "codes"),
+        [
+            pytest.param(0.099, GRAPHICS, [UNKNOWN, UNKNOWN], id="too close together"),
+            pytest.param(1.0, 30, [0, pynvml.NVML_ERROR_NOT_SUPPORTED], id="no such metric"),
+        ],
+    )
+    def test_have_a_code_where_there_is_no_value(
+        self, nvml: FakeNvml, handle: Any, apart_s: float, unheard_of: int, codes: list[int]
+    ) -> None:
+        found = metrics_over(nvml, handle, apart_s, SM, unheard_of)
 
-        before = sample_of(handle)
-        nvml.advance(0.099)
-        found = metrics(before, sample_of(handle), GRAPHICS, SM)
-
-        assert [metric.nvmlReturn for metric in found] == [UNKNOWN, UNKNOWN]
-
-    def test_have_a_code_where_one_metric_is_not_known(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-
-        before = sample_of(handle)
-        nvml.advance(1.0)
-        found = metrics(before, sample_of(handle), SM, 30)
-
-        assert [metric.nvmlReturn for metric in found] == [0, pynvml.NVML_ERROR_NOT_SUPPORTED]
+        assert [one.nvmlReturn for one in found] == codes
 
     def test_of_two_gpus_are_refused(self, nvml: FakeNvml) -> None:
         first, second = (sample_of(pynvml.nvmlDeviceGetHandleByIndex(at)) for at in (0, 1))
@@ -126,10 +111,12 @@ class TestAnInstance:
         before = [sample_of(handle, number) for number in numbers]
         nvml.advance(2.0)
         after = [sample_of(handle, number) for number in numbers]
-        first, second = (values(b, a, GRAPHICS, SM) for b, a in zip(before, after, strict=True))
 
-        assert first == pytest.approx([30.0, 30.0])
-        assert second == pytest.approx([90.0, 45.0])
+        found = [
+            [one.value for one in metrics(early, late, GRAPHICS, SM)]
+            for early, late in zip(before, after, strict=True)
+        ]
+        assert found == [pytest.approx([30.0, 30.0]), pytest.approx([90.0, 45.0])]
 
     def test_can_be_sampled_by_its_own_handle_but_its_parent_cannot(self, nvml: FakeNvml) -> None:
         nvml.cut(0, 1)

@@ -11,12 +11,6 @@ import pytest
 from tests.fakenvml.control import FakeNvml
 
 
-@pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> FakeNvml:
-    pynvml.nvmlInit()
-    return fake_nvml
-
-
 def parent() -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(0)
 
@@ -83,7 +77,7 @@ class TestAGpuThatIsCut:
 
 
 class TestAPart:
-    def test_is_found_by_its_uuid(self, nvml: FakeNvml) -> None:
+    def test_is_found_by_its_uuid_while_it_is_there(self, nvml: FakeNvml) -> None:
         _, second = nvml.cut(0, 2)
 
         assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(second)) == second
@@ -103,32 +97,25 @@ class TestAPart:
         assert (attributes.gpuInstanceSliceCount, attributes.multiprocessorCount) == (3, 48)
         assert attributes.memorySizeMB == memory.total >> 20
 
-    def test_does_not_know_what_only_a_board_knows(self, nvml: FakeNvml) -> None:
+    @pytest.mark.parametrize("reading", ["PowerUsage", "UtilizationRates"])
+    def test_does_not_know_what_only_a_board_knows(self, nvml: FakeNvml, reading: str) -> None:
         nvml.cut(0, 1)
 
         with pytest.raises(pynvml.NVMLError_NotSupported):
-            pynvml.nvmlDeviceGetPowerUsage(part(0))
-        with pytest.raises(pynvml.NVMLError_NotSupported):
-            pynvml.nvmlDeviceGetUtilizationRates(part(0))
+            getattr(pynvml, f"nvmlDeviceGet{reading}")(part(0))
 
-    def test_that_is_destroyed_leaves_the_others_their_handles(self, nvml: FakeNvml) -> None:
+    def test_made_where_one_was_destroyed_is_another_and_the_rest_keep_their_handles(
+        self, nvml: FakeNvml
+    ) -> None:
         first, second, third = nvml.cut(0, 3)
         handles = [part(index) for index in range(3)]
         nvml.destroy_part(0, 1)
+        left = listed()
+        anew = nvml.create_part(0)
 
-        assert listed() == {0: first, 2: third}
+        assert left == {0: first, 2: third}
+        assert listed() == {0: first, 1: anew, 2: third}
+        assert anew != second
         assert pynvml.nvmlDeviceGetUUID(handles[2]) == third
         with pytest.raises(pynvml.NVMLError_InvalidArgument):
             pynvml.nvmlDeviceGetUUID(handles[1])
-        assert second not in listed().values()
-
-    def test_made_at_the_same_place_is_another_device(self, nvml: FakeNvml) -> None:
-        (before,) = nvml.cut(0, 1)
-        handle = part(0)
-        nvml.destroy_part(0, 0)
-        after = nvml.create_part(0)
-
-        assert listed() == {0: after}
-        assert after != before
-        with pytest.raises(pynvml.NVMLError_InvalidArgument):
-            pynvml.nvmlDeviceGetUUID(handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from typing import Any
 
 import pynvml
 import pytest
@@ -11,13 +12,6 @@ import pytest
 from tests.fakenvml.control import FakeNvml
 
 UTILISATION, POWER = pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_TOTAL_POWER_SAMPLES
-
-
-@pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> FakeNvml:
-    pynvml.nvmlInit()
-    fake_nvml.stop_clock()
-    return fake_nvml
 
 
 def samples(kind: int = UTILISATION, index: int = 0, after_us: int = 0) -> list[tuple[int, int]]:
@@ -40,20 +34,38 @@ class TestAStoppedClock:
         nvml.advance(1.0)
         assert samples()[:-6] == before[6:]
 
-    def test_can_run_through_a_day_at_once(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        energy_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-
-        nvml.advance(86_400.0)
-
-        grown_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - energy_mj
-        assert grown_mj == pytest.approx(310_500 * 86_400, rel=1e-9)
-
     def test_can_be_let_go(self, nvml: FakeNvml) -> None:
         nvml.advance(3600.0)
         nvml.start_clock()
 
         assert abs(nvml.now_ns() - time.monotonic_ns()) < 10**9
+
+
+class TestARing:
+    def test_gives_only_what_is_newer_than_was_asked_for(self, nvml: FakeNvml) -> None:
+        nvml.wave(0, period_s=60.0, busy_ratio=0.7)
+        seen = samples()
+
+        assert samples(after_us=seen[-4][0]) == seen[-3:]
+
+    def test_leaves_idle_windows_out_where_it_is_dry_when_idle(self, nvml: FakeNvml) -> None:
+        nvml.wave(0, period_s=2.0, busy_ratio=0.5, dry_when_idle=True)
+
+        found = samples()
+
+        assert 40 < len(found) < 80
+        assert all(percent > 0 for _, percent in found)
+
+    def test_is_not_found_where_nothing_is_new(self, nvml: FakeNvml) -> None:
+        nvml.ring(0, [])
+
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            samples()
+
+    def test_can_be_any_ring_at_all(self, nvml: FakeNvml) -> None:
+        nvml.ring(0, [(5, 30), (3, 255), (9, 100)])
+
+        assert samples() == [(5, 30), (3, 255), (9, 100)]
 
 
 class TestAnIdleGpu:
@@ -107,34 +119,33 @@ class TestPower:
         assert set(steps_s(found)) == {0.02}
         assert {milliwatts for _, milliwatts in found} == {600_000, 70_000}
 
-    def test_is_told_as_the_average_of_a_second(self, nvml: FakeNvml) -> None:
+    def test_is_told_as_the_average_of_a_second_and_adds_up_to_the_energy_of_a_day(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
         nvml.wave(0, period_s=0.5, busy_ratio=0.25)
         nvml.draw(0, busy_watts=500, idle_watts=100)
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-
+        before_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
         assert pynvml.nvmlDeviceGetPowerUsage(handle) == pytest.approx(200_000, abs=1)
 
-    def test_adds_up_to_the_energy(self, nvml: FakeNvml) -> None:
-        nvml.wave(0, period_s=0.5, busy_ratio=0.25)
-        nvml.draw(0, busy_watts=500, idle_watts=100)
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        before_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-
-        nvml.advance(60.0)
+        nvml.advance(86_400.0)
 
         grown_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - before_mj
-        assert grown_mj == pytest.approx(60 * 200_000, abs=1)
+        assert grown_mj == pytest.approx(86_400 * 200_000, rel=1e-9)
 
 
 class TestAWindow:
-    def test_begins_at_a_moment_of_its_gpus_own_and_stays_true(self, nvml: FakeNvml) -> None:
+    @pytest.mark.parametrize("scattered", [False, True])
+    def test_is_true_wherever_it_begins(self, nvml: FakeNvml, scattered: bool) -> None:
         for slot in (0, 1):
-            nvml.wave(slot, period_s=1.0, busy_ratio=0.7)
-        nvml.scatter_windows(seed=7)
+            nvml.wave(slot, period_s=1.0, busy_ratio=0.7, phase_s=0.3)
+        if scattered:
+            nvml.scatter_windows(seed=7)
 
         first, second = samples(index=0), samples(index=1)
 
-        assert {stamp_us for stamp_us, _ in first}.isdisjoint(stamp_us for stamp_us, _ in second)
+        stamps = {stamp_us for stamp_us, _ in first}
+        assert stamps.isdisjoint(stamp_us for stamp_us, _ in second) is scattered
+        assert len(first) == 120
         window_ns = nvml.gpu(0).window_ns
         for stamp_us, percent in first:
             end_ns = (stamp_us - nvml.control.stamp_offset_us) * 1000
@@ -142,13 +153,12 @@ class TestAWindow:
             assert percent == pytest.approx(100 * truth, abs=0.6)
 
     def test_lies_the_same_with_the_same_seed(self, nvml: FakeNvml) -> None:
-        nvml.scatter_windows(seed=7)
-        once = samples()
-        nvml.scatter_windows(seed=8)
-        other = samples()
-        nvml.scatter_windows(seed=7)
+        found = []
+        for seed in (7, 8, 7):
+            nvml.scatter_windows(seed)
+            found.append(samples())
 
-        assert samples() == once != other
+        assert found[0] == found[2] != found[1]
 
     def test_is_seen_only_when_it_is_published(self, nvml: FakeNvml) -> None:
         nvml.publish_late(0, by_s=2.0)

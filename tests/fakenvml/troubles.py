@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.fakenvml.control_file import ControlAccess
-from tests.fakenvml.layout import FUNCTIONS
+from tests.fakenvml.layout import FUNCTIONS, ControlAccess
 
 SUCCESS = 0
 UNINITIALIZED = 1

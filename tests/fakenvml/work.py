@@ -6,8 +6,13 @@ import ctypes
 import platform
 from typing import Any, Final
 
-from tests.fakenvml.control_file import ControlAccess
-from tests.fakenvml.layout import MAX_EVENTS, MAX_PROCESSES, NO_INSTANCE, ControlFile
+from tests.fakenvml.layout import (
+    MAX_EVENTS,
+    MAX_PROCESSES,
+    NO_INSTANCE,
+    ControlAccess,
+    ControlFile,
+)
 
 _LIBC: Final = ctypes.CDLL(None)
 _FUTEX: Final = 98 if platform.machine() == "aarch64" else 202
