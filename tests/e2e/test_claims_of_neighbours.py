@@ -19,6 +19,7 @@ from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.neighbours import NOBODY, as_root, become
 from tests.patience import wait_until
+from tests.programs import gpumon
 
 ADA = 12_345
 ROUND_S, BUSY_RATIO = 1.0, 0.6
@@ -124,10 +125,7 @@ class TestAStrangerWhoNamesTheGpuOfAnother:
         assert machine.run("stranger")["refused_gpus"] == [uuid]
 
     def test_is_told_of(self, machine: Machine) -> None:
-        report = subprocess.run(
-            [sys.executable, "-m", "gpumon", "report"],
-            env=machine.daemon.environ, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        report = gpumon("report", environ=machine.daemon.environ)
 
         told = " ".join(report.stdout.split())
         assert f"Run stranger (user {NOBODY}) names GPU 0, but no process of that user" in told

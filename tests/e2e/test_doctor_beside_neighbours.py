@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,34 +15,15 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.format import RING_BYTES
 from gpumon.sources.rings.ring_look import look_at_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
-from tests.daemon import RunningDaemon
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S, wait_until
-from tests.trainings import ROOT, TRAINING, process
+from tests.e2e.ring_programs import DEAD, JUNK, SOMEBODY, by, daemon_in
+from tests.neighbours import NOBODY, as_root, shared_runtime_folder
+from tests.patience import wait_until
+from tests.programs import ran_python
+from tests.trainings import TRAINING, process
 
-SOMEBODY = 54_321
+pytestmark = as_root
+
 A_YEAR_AGO_S = time.time() - 365 * 86_400
-
-DEAD = """
-import sys
-from pathlib import Path
-from gpumon.sources.system_clock import read_boot_id
-from tests.builders_ring import dead_rings, run_facts
-dead_rings(Path(sys.argv[1]) / "phases", (
-    run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
-    for number in range(int(sys.argv[2]))
-))
-"""
-"""So many rings whose lock nobody holds, made by whoever runs it."""
-
-JUNK = """
-import sys
-from pathlib import Path
-phases = Path(sys.argv[1]) / "phases"
-for number in range(int(sys.argv[2])):
-    (phases / f"{number}-1.ring").write_bytes(b"no ring at all")
-print("there", flush=True)
-"""
 
 COPIES = """
 import shutil, sys
@@ -53,7 +32,6 @@ phases = Path(sys.argv[1]) / "phases"
 for ring in list(phases.iterdir()):
     for number in range(int(sys.argv[2])):
         shutil.copyfile(ring, phases / f"{number}-2.ring")
-print("there", flush=True)
 """
 
 LOOK = """
@@ -99,20 +77,17 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpumon.cli.doctor.machine.SystemClock", StandingClock)
 
 
-def done_by(uid: int, code: str, runtime: Path, *words: str) -> str:
+def done_by(uid: int, program: str, runtime: Path, *words: str) -> str:
     """What that user's program prints."""
-    modules = "sys, shutil, pathlib, tests.builders_ring, gpumon.sources.system_clock"
-    modules += ", gpumon.cli.doctor.machine"
-    return subprocess.run(
-        [sys.executable, "-c", become(uid, modules) + code, str(runtime), *words],
-        cwd=ROOT,
-        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, text=True, timeout=3 * PATIENCE_S, check=True,
-    ).stdout  # fmt: skip
+    code = by(uid, program, "gpumon.cli.doctor.machine")
+    done = ran_python("-c", code, runtime, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def training_of(uid: int) -> str:
-    return become(uid) + TRAINING
+def litter(uid: int, runtime: Path, count: int) -> None:
+    """So many files that are named as rings and are none."""
+    done_by(uid, JUNK, runtime, str(count), "{}-1.ring", "no ring at all")
 
 
 def looked_at(runtime: Path) -> dict[str, Finding]:
@@ -120,13 +95,12 @@ def looked_at(runtime: Path) -> dict[str, Finding]:
     return {finding.name: finding for finding in machine_findings(environ)}
 
 
-@as_root
 class TestATrainingThatLives:
     @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
         done_by(NOBODY, DEAD, shared, "3000")
         for ended, uid in enumerate((0, SOMEBODY, NOBODY), start=3000):
-            with process(training_of(uid), shared) as training:
+            with process(by(uid, TRAINING), shared) as training:
                 found = looked_at(shared)["rings"]
 
             alive = f"python (pid {training.pid} of user {uid}) alive"
@@ -134,9 +108,9 @@ class TestATrainingThatLives:
             assert (found.status, found.fix) == ("ok", None)
 
     def test_is_told_beside_files_that_are_no_rings(self, shared: Path) -> None:
-        with process(training_of(0), shared) as training:
+        with process(by(0, TRAINING), shared) as training:
             done_by(NOBODY, COPIES, shared, "100")
-            done_by(NOBODY, JUNK, shared, "200")
+            litter(NOBODY, shared, 200)
             found = looked_at(shared)
 
         said = found["rings"].detail
@@ -150,33 +124,32 @@ class TestATrainingThatLives:
     @pytest.mark.measured
     @pytest.mark.alone  # 16,384 names take their time
     def test_is_told_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
-        done_by(NOBODY, JUNK, shared, "17000")
+        litter(NOBODY, shared, 17_000)
         began_s = time.monotonic()
-        with process(training_of(0), shared) as training:
-            found = looked_at(shared)
+        with process(by(0, TRAINING), shared) as training:
+            found = looked_at(shared)["rings"]
 
-        assert f"(pid {training.pid} of user 0) alive; " in found["rings"].detail
-        assert found["rings"].detail.endswith(f" of uid {NOBODY} are not read")
-        assert found["rings"].status == "missing"
-        assert "rm " not in str(found["rings"].fix)  # one of them may live
-        assert str(shared / "phases") in str(found["rings"].fix)
+        assert f"(pid {training.pid} of user 0) alive; " in found.detail
+        assert found.detail.endswith(f" of uid {NOBODY} are not read")
+        assert found.status == "missing"
+        assert "rm " not in str(found.fix)  # one of them may live
+        assert str(shared / "phases") in str(found.fix)
         assert time.monotonic() - began_s < 10
 
     def test_is_told_where_another_folder_takes_too_long_to_list(self, shared: Path) -> None:
-        done_by(NOBODY, JUNK, shared, "6000")
-        with shared_runtime_folder() as other, process(training_of(0), other) as training:
+        litter(NOBODY, shared, 6_000)
+        with shared_runtime_folder() as other, process(by(0, TRAINING), other) as training:
             seen = look_at_rings([shared, other], boot_id=read_boot_id(), clock=BusyClock())
 
         assert [ring.host_pid for ring in seen.alive] == [training.pid]
         assert not seen.is_listed
 
 
-@as_root
 class TestWhatIsNotRead:
     @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_with_whose_it_is_where_none_is_alive(self, shared: Path) -> None:
         done_by(NOBODY, DEAD, shared, "3")
-        done_by(SOMEBODY, JUNK, shared, "17000")
+        litter(SOMEBODY, shared, 17_000)
 
         said = looked_at(shared)["rings"].detail
 
@@ -184,43 +157,31 @@ class TestWhatIsNotRead:
         assert said.endswith(f" of uid {SOMEBODY} are not read")
 
 
-@as_root
 class TestBesideADaemon:
     def test_there_is_one_count_of_refused_rings_and_it_is_of_now(
         self, tmp_path: Path, shared: Path
     ) -> None:
-        words = ("--source", "simulated:healthy", "--period", "0.25")
-        environ = {"GPUMON_RUNTIME_DIR": str(shared)}
-        daemon = RunningDaemon(tmp_path, *words, environ=environ, ready=False)
-        daemon.runtime_dir = shared
-        with daemon, process(training_of(0), shared) as training:
-            wait_until(daemon.state_file.exists)
+        refused = 'gpumon_collector_errors_total{collector="phase_rings"}'
+        with (
+            daemon_in(shared, tmp_path, "simulated:healthy") as daemon,
+            process(by(0, TRAINING), shared) as training,
+        ):
             daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
-            done_by(NOBODY, JUNK, shared, "200")
-            refused = 'gpumon_collector_errors_total{collector="phase_rings"}'
+            litter(NOBODY, shared, 200)
             wait_until(lambda: daemon.metrics()[refused] == 200)
             for number in range(150):
                 (shared / "phases" / f"{number}-1.ring").unlink()
             told = looked_at(shared)
 
-        counts = [one.detail for one in told.values() if "refused" in one.detail]
-        assert len(counts) == 1
-        assert counts[0].startswith(f"50 of uid {NOBODY} are refused")
+        (count,) = (one.detail for one in told.values() if "refused" in one.detail)
+        assert count.startswith(f"50 of uid {NOBODY} are refused")
         assert f"(pid {training.pid} of user 0) alive" in told["rings"].detail
 
     def test_what_it_leaves_out_is_told_as_its_own(self, tmp_path: Path, shared: Path) -> None:
-        done_by(NOBODY, JUNK, shared, "300")
-        words = ("--source", "simulated:healthy", "--period", "0.25")
-        environ = {"GPUMON_RUNTIME_DIR": str(shared)}
-        daemon = RunningDaemon(tmp_path, *words, environ=environ, ready=False)
-        daemon.runtime_dir = shared
-        with daemon:
-            wait_until(daemon.state_file.exists)
-            wait_until(
-                lambda: (
-                    f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}' in daemon.metrics()
-                )
-            )
+        litter(NOBODY, shared, 300)
+        left_out = f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}'
+        with daemon_in(shared, tmp_path, "simulated:healthy") as daemon:
+            wait_until(lambda: left_out in daemon.metrics())
             told = looked_at(shared)
 
         assert told["phase rings"].detail == (
@@ -229,7 +190,6 @@ class TestBesideADaemon:
         )
 
 
-@as_root
 class TestRingsThatEndedLongAgo:
     @pytest.mark.parametrize("uid", [0, NOBODY])
     def test_are_left_as_they_are(self, shared: Path, uid: int) -> None:
@@ -239,14 +199,14 @@ class TestRingsThatEndedLongAgo:
             os.chown(path, uid, uid)
         for path in (shared / "phases").iterdir():
             os.utime(path, (A_YEAR_AGO_S, A_YEAR_AGO_S))
-        before = _all_that_is_in(shared)
+        before = all_that_is_in(shared)
 
         said = done_by(uid, LOOK, shared)
 
         assert said == "none alive, 300 ended\n"
-        assert _all_that_is_in(shared) == before
+        assert all_that_is_in(shared) == before
 
 
-def _all_that_is_in(folder: Path) -> dict[str, tuple[int, int, int, int]]:
+def all_that_is_in(folder: Path) -> dict[str, tuple[int, int, int, int]]:
     found = {path: path.stat() for path in (folder, *folder.rglob("*"))}
     return {str(p): (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in found.items()}

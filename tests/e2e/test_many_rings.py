@@ -5,28 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gpumon.core.ring.format import RING_BYTES
 from tests.builders_hostile_ring import of_version
 from tests.daemon import RunningDaemon
+from tests.e2e.ring_programs import MANY, answer
 from tests.patience import wait_until
 from tests.trainings import process, read, reader_of
 
-MANY = """
-import sys, time
-from pathlib import Path
-from gpumon.sources.system_clock import read_boot_id
-from tests.builders_ring import phases_folder, run_facts, sparse_ring
-made = []
-for number in range(int(sys.argv[2])):
-    facts = run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
-    made.append(sparse_ring(phases_folder(Path(sys.argv[1])), facts))
-    made[-1].step(number, number)
-print("there", flush=True)
-for line in sys.stdin:
-    for writer in made:
-        writer.step(1, 1)
-    print("stepped", flush=True)
-"""
-"""One process that holds many rings: their locks are its own, and nothing else tells them apart."""
+
+def following(folder: Path) -> RunningDaemon:
+    spans = folder / "busy.jsonl"
+    spans.touch()
+    return RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.25")
 
 
 class TestAHundredTrainings:
@@ -34,10 +24,7 @@ class TestAHundredTrainings:
         reader = reader_of(tmp_path)
         with process(MANY, tmp_path, str(tmp_path), "100") as trainings:
             first = read(reader)
-            assert trainings.stdin is not None
-            assert trainings.stdout is not None
-            print("go", file=trainings.stdin, flush=True)
-            assert trainings.stdout.readline() == "stepped\n"
+            assert answer(trainings) == "stepped\n"
             second = read(reader)
         ended = read(reader)
 
@@ -50,8 +37,7 @@ class TestAHundredTrainings:
         assert (ended.rejected, ended.message) == (0, None)
 
     def test_are_all_shown_by_a_daemon_and_most_have_series(self, tmp_path: Path) -> None:
-        words = ("--source", f"follow:{tmp_path / 'busy.jsonl'}", "--period", "0.25")
-        with RunningDaemon(tmp_path, *words) as daemon:
+        with following(tmp_path) as daemon:
             with process(MANY, tmp_path, str(daemon.runtime_dir), "100"):
                 state = daemon.wait_for(lambda state: len(state["runs"]) == 100)
                 series = daemon.metrics()
@@ -95,36 +81,25 @@ class TestThreeHundredTrainings:
 
 class TestARingOfAnotherVersion:
     def test_is_told_with_its_file_both_versions_and_what_to_update(self, tmp_path: Path) -> None:
-        words = ("--source", f"follow:{tmp_path / 'busy.jsonl'}", "--period", "0.25")
-        (tmp_path / "busy.jsonl").touch()
-        with RunningDaemon(tmp_path, *words) as daemon:
-            phases = daemon.runtime_dir / "phases"
-            of_version(phases, 2, name="12-newer.ring", length=4096)
-            daemon.wait_for(lambda state: "version 2" in str(state["collectors"]))
-            newer = daemon.report()
-            of_version(phases, 0, name="11-older.ring")
-            daemon.wait_for(lambda state: "version 0" in str(state["collectors"]))
-            older = daemon.report()
+        def noted(version: int, name: str, length: int) -> list[str]:
+            of_version(daemon.runtime_dir / "phases", version, name=name, length=length)
+            daemon.wait_for(lambda state: f"version {version}" in str(state["collectors"]))
+            notes: list[str] = daemon.report()["notes"]
+            # Not that a busy machine held the source up.
+            return [note for note in notes if note.startswith("phase_rings: ")]
+
+        with following(tmp_path) as daemon:
+            newer = noted(2, "12-newer.ring", 4096)
+            older = noted(0, "11-older.ring", RING_BYTES)
             errors = daemon.metrics()['gpumon_collector_errors_total{collector="phase_rings"}']
 
-        assert of_rings(newer["notes"]) == [
+        assert newer == [
             "phase_rings: 12-newer.ring: a phase ring of version 2, and this reads version 1: "
             "update this gpumon"
         ]
-        assert of_rings(older["notes"]) == [
+        assert older == [
             "phase_rings: 11-older.ring: a phase ring of version 0, and this reads version 1: "
             "update the gpumon of the training (2 refused so far)"
         ]
         assert errors == 2
-        assert "gpumon: phase_rings: 12-newer.ring: a phase ring of version 2" in daemon_log(
-            tmp_path
-        )
-
-
-def of_rings(notes: list[str]) -> list[str]:
-    """Not that a busy machine held the source up."""
-    return [note for note in notes if note.startswith("phase_rings: ")]
-
-
-def daemon_log(folder: Path) -> str:
-    return (folder / "daemon.log").read_text()
+        assert f"gpumon: {newer[0].partition(', and')[0]}" in daemon.log()

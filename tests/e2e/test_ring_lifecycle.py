@@ -1,20 +1,31 @@
-"""The ring between real processes: started in any order, killed, forked, read at full speed."""
+"""The ring between real processes: begun, killed, forked, read at full speed, and left behind."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind
-from tests.builders_ring import only
+from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.sample import Device, GpuSample
+from gpumon.pipeline.gpu_join import GpuJoin
+from tests.builders_ring import only, phases_folder
+from tests.e2e.ring_programs import answer
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S
-from tests.trainings import TRAINING, process, read, reader_of
+from tests.programs import ran_python
+from tests.trainings import ROOT, TRAINING, process, read, reader_of
+from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT
+
+DAY_S = 24 * 3600
 
 FULL_SPEED = """
 import sys, time
@@ -64,6 +75,18 @@ print("gone", flush=True)
 sys.stdin.read()
 """
 
+SCRIPT = """\
+from trainer_hooks import phase, step, timed
+
+total = 0
+for item in timed(range(50)):
+    with phase("train_step"):
+        total += item
+    step(samples=1)
+print(total)
+"""
+FIRST_HOOK = 4
+
 
 class TestATraining:
     def test_that_was_there_before_the_daemon_is_told_from_its_start(self, tmp_path: Path) -> None:
@@ -77,8 +100,7 @@ class TestATraining:
     def test_that_takes_long_to_go_has_ended_before(self, tmp_path: Path) -> None:
         with process(SLOW_TO_GO, tmp_path) as training:
             assert training.stdout is not None
-            while training.stdout.readline() != "going\n":
-                pass
+            assert training.stdout.readline() == "going\n"
             run = only(read(reader_of(tmp_path)))
             is_there = training.poll() is None
 
@@ -104,7 +126,7 @@ class TestATraining:
         reader = reader_of(tmp_path)
         with process(TRAINING, tmp_path) as training:
             before = only(read(reader))
-            training.send_signal(signal.SIGKILL)
+            training.kill()
             training.wait(PATIENCE_S)
             after = only(read(reader))
         afresh = only(read(reader_of(tmp_path)))
@@ -119,11 +141,7 @@ class TestATraining:
         reader = reader_of(tmp_path)
         with process(FORKING, tmp_path) as training:
             with_child = only(read(reader))
-            assert training.stdin is not None
-            assert training.stdout is not None
-            training.stdin.write("\n")
-            training.stdin.flush()
-            assert training.stdout.readline() == "gone\n"
+            assert answer(training) == "gone\n"
             childless = only(read(reader))
             training.send_signal(signal.SIGKILL)
             training.wait(PATIENCE_S)
@@ -141,12 +159,15 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
 ) -> None:
     reader = reader_of(tmp_path)
     events: list[RingEvent] = []
-    lost = 0
+    lost = last_sum_ns = 0
+    told = ""
     with process(FULL_SPEED, tmp_path) as training:
         assert training.stdout is not None
         os.set_blocking(training.stdout.fileno(), False)
-        last_sum_ns = 0
-        while not (told := training.stdout.readline()):
+        is_over = False
+        while not is_over:
+            told = training.stdout.readline()
+            is_over = bool(told)  # asked first: then all that it wrote is read
             run = only(read(reader))
             events += run.events
             lost += run.lost_events
@@ -154,19 +175,14 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
             assert sum_ns >= last_sum_ns, "totals fell: a torn copy was believed"
             last_sum_ns = sum_ns
             time.sleep(0.001)
-        run = only(read(reader))
-        events += run.events
-        lost += run.lost_events
 
     steps = [event.value for event in events if event.kind is RingKind.STEP]
     assert run.steps == int(told)
     assert len(steps) > 1_000
     assert steps == sorted(set(steps)), "a step was told twice, or out of order"
     assert steps[-1] == run.steps
-    for event in events:
-        assert event.kind in (RingKind.ENTER, RingKind.STEP, RingKind.SAMPLES)
-        if event.kind is RingKind.ENTER:
-            assert event.value in (0, 1, 2)
+    assert {event.kind for event in events} == {RingKind.ENTER, RingKind.STEP, RingKind.SAMPLES}
+    assert {event.value for event in events if event.kind is RingKind.ENTER} <= {0, 1, 2}
     stamps = [event.at_ns for event in events]
     assert stamps == sorted(stamps)
     with_samples = sum(1 for number in range(1, run.steps + 1) if number % 7)
@@ -180,3 +196,101 @@ def test_a_training_of_another_user_is_read_by_the_superuser_and_its_owner_noted
         run = only(read(reader_of(runtime)))
 
     assert (run.owner_uid, run.alive) == (NOBODY, True)
+
+
+def left_behind(phases: Path, count: int, days_ago: float) -> list[Path]:
+    """So many files of processes that were killed while they made their rings."""
+    then_s = time.time() - days_ago * DAY_S
+    paths = [phases / f"{number}-1.ring" for number in range(count)]
+    for path in paths:
+        path.touch()
+        os.truncate(path, RING_BYTES)
+        os.utime(path, (then_s, then_s))
+    return paths
+
+
+class TestRingsThatNobodyRemoves:
+    @pytest.fixture
+    def trainings(self, tmp_path: Path) -> Iterator[list[int]]:
+        """Pids of eight trainings that began at the same time where 300 old rings lay."""
+        left_behind(phases_folder(tmp_path), 300, days_ago=2)
+        with ExitStack() as running:
+            yield [running.enter_context(process(TRAINING, tmp_path)).pid for _ in range(8)]
+
+    def test_are_taken_away_by_the_trainings_that_come_after(
+        self, tmp_path: Path, trainings: list[int]
+    ) -> None:
+        left = list((tmp_path / "phases").iterdir())
+        alive = {run.host_pid for run in read(reader_of(tmp_path)).rings if run.alive}
+
+        assert alive == set(trainings)
+        assert len(left) < 300 + len(trainings) - MOST_LOOKED_AT
+
+    def test_stay_while_they_are_young_or_their_process_lives(self, tmp_path: Path) -> None:
+        young = left_behind(phases_folder(tmp_path), 20, days_ago=0.5)
+        with process(TRAINING, tmp_path) as living, process(TRAINING, tmp_path) as dying:
+            dying.kill()
+            dying.wait(PATIENCE_S)
+            for ring in (tmp_path / "phases").glob(f"{living.pid}-*"):
+                os.utime(ring, (0, 0))
+            with process(TRAINING, tmp_path) as newest:
+                found = {run.host_pid: run.alive for run in read(reader_of(tmp_path)).rings}
+
+        assert all(path.exists() for path in young)
+        assert found == {living.pid: True, dying.pid: False, newest.pid: True}
+
+
+def uuids(count: int) -> list[str]:
+    return [f"GPU-{n:08x}-d72c-4106-c12f-20bd9faed9f6" for n in range(count)]
+
+
+def test_a_training_on_many_gpus_is_joined_to_each_that_cuda_lets_it_use(tmp_path: Path) -> None:
+    gpus = [GpuSample(Device(uuid=u, index=n)) for n, u in enumerate(uuids(20))]
+    visible = ",".join(uuids(16))
+
+    with process(TRAINING, tmp_path, environ={"CUDA_VISIBLE_DEVICES": visible}):
+        run = only(read(reader_of(tmp_path)))
+
+    assert GpuJoin(gpus, simulated=False).gpus_of(run) == set(uuids(16))
+
+
+class TestATrainingInTrouble:
+    @pytest.fixture
+    def script(self, tmp_path: Path) -> Path:
+        script = tmp_path / "train.py"
+        script.write_text(SCRIPT)
+        return script
+
+    def train(self, script: Path, runtime: Path, **environ: str) -> CompletedProcess[str]:
+        """It goes on, with one warning, which points at its own first line that is a hook's."""
+        folders = {"PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(runtime)}
+        done = ran_python(script, environ={**folders, **environ})
+        assert (done.returncode, done.stdout) == (0, "1225\n")
+        assert done.stderr.count("RuntimeWarning") == 1
+        assert done.stderr.startswith(f"{script}:{FIRST_HOOK}: RuntimeWarning: ")
+        return done
+
+    def test_whose_list_of_gpus_is_too_long_is_told_so_once(
+        self, tmp_path: Path, script: Path
+    ) -> None:
+        done = self.train(script, tmp_path / "a", CUDA_VISIBLE_DEVICES=",".join(uuids(300)))
+
+        assert "GPUMON_GPUS=0,1" in done.stderr
+
+    @pytest.mark.parametrize("kind", ["file", "link", "open to all"])
+    def test_that_finds_no_folder_is_told_at_its_own_line_what_to_do(
+        self, tmp_path: Path, script: Path, kind: str
+    ) -> None:
+        runtime = tmp_path / "runtime"
+        if kind == "file":
+            runtime.touch()
+        elif kind == "link":
+            runtime.symlink_to(tmp_path)
+        else:
+            runtime.mkdir()
+            runtime.chmod(0o777)
+
+        done = self.train(script, runtime)
+
+        assert str(runtime) in done.stderr
+        assert "set GPUMON_RUNTIME_DIR" in done.stderr

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +14,8 @@ from gpumon.core.phase import TrainingPhase
 from tests.builders_ring import only
 from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.programs import ran, ran_python
 from tests.trainings import ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
@@ -58,7 +56,7 @@ print("there", flush=True)
 sys.stdin.read()
 """
 
-LOOK = (
+LOOK_AS_NOBODY = (
     become(imports="gpumon.sources.rings.phase_rings, gpumon.sources.system_clock")
     + """
 import sys, time
@@ -70,6 +68,14 @@ for seconds_ahead in sys.argv[2:]:
 print(len(reading.rings), reading.rejected, reading.message)
 """
 )
+
+LOOK = """
+import sys
+from pathlib import Path
+from tests.trainings import read, reader_of
+(run,) = read(reader_of(Path(sys.argv[1]))).rings
+print(run.alive, run.host_pid)
+"""
 
 
 @pytest.fixture
@@ -130,9 +136,19 @@ class TestATrainingThatExecutesItself:
 
 
 class TestATrainingInAPidNamespace:
-    def test_is_known_by_the_pid_that_the_host_gives_it(self, tmp_path: Path) -> None:
-        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-        _insist_on(*unshare)
+    @pytest.fixture
+    def unshare(self) -> tuple[str, ...]:
+        """Words that start a program in a namespace of its own."""
+        words = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        needed(words[0], "util-linux")
+        tried = ran(*words, "true")
+        if tried.returncode != 0:
+            pytest.skip(f"not permitted here: {' '.join(words)} ({tried.stderr.strip()})")
+        return words
+
+    def test_is_known_by_the_pid_that_the_host_gives_it(
+        self, tmp_path: Path, unshare: tuple[str, ...]
+    ) -> None:
         with process(TRAINING, tmp_path, before=unshare) as outer:
             children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
             run = only(read(reader_of(tmp_path)))
@@ -141,38 +157,27 @@ class TestATrainingInAPidNamespace:
         assert run.facts.pid == 1
         assert [run.host_pid] == [int(pid) for pid in children]
 
-    def test_ends_when_the_container_does(self, tmp_path: Path) -> None:
-        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-        _insist_on(*unshare)
+    def test_ends_when_the_container_does(self, tmp_path: Path, unshare: tuple[str, ...]) -> None:
         reader = reader_of(tmp_path)
         with process(TRAINING, tmp_path, before=unshare) as outer:
             alive = only(read(reader))
             outer.kill()
             outer.wait(PATIENCE_S)
-            give_up_s = time.monotonic() + PATIENCE_S
-            while (ended := only(read(reader))).alive:
-                assert time.monotonic() < give_up_s
-                time.sleep(0.01)
+            assert until(lambda: not only(read(reader)).alive)
+            ended = only(read(reader))
 
         assert (ended.host_pid, ended.steps) == (alive.host_pid, 3)
 
-    def test_cannot_be_told_by_a_daemon_in_another_one(self, tmp_path: Path) -> None:
+    def test_cannot_be_told_by_a_daemon_in_another_one(
+        self, tmp_path: Path, unshare: tuple[str, ...]
+    ) -> None:
         """A pid that means nothing to the reader is none: then the training's own word counts."""
-        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-        _insist_on(*unshare)
-        look = (
-            "import sys, time\nfrom tests.trainings import read, reader_of\n"
-            "from pathlib import Path\n"
-            "(run,) = read(reader_of(Path(sys.argv[1]))).rings\nprint(run.alive, run.host_pid)\n"
-        )
         with process(TRAINING, tmp_path) as training:
-            seen = subprocess.run(
-                [*unshare, sys.executable, "-c", look, str(tmp_path)],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-            )  # fmt: skip
+            seen = ran(
+                *unshare, sys.executable, "-c", LOOK, tmp_path, environ={"PYTHONPATH": str(ROOT)}
+            )
 
-        assert seen.stdout == f"True {training.pid}\n"
+        assert seen.stdout == f"True {training.pid}\n", seen.stderr
 
 
 @as_root
@@ -181,11 +186,8 @@ class TestWithoutPermission:
         self, shared_runtime: Path
     ) -> None:
         (shared_runtime / "phases").chmod(0o555)
-        done = subprocess.run(
-            [sys.executable, "-c", become() + TRAINING],
-            cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(shared_runtime)},
-            input="", capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        environ = {"GPUMON_RUNTIME_DIR": str(shared_runtime)}
+        done = ran_python("-c", become() + TRAINING, environ=environ)
 
         assert (done.returncode, done.stdout) == (0, "there\n")
         assert done.stderr.count("RuntimeWarning") == 1
@@ -196,16 +198,12 @@ class TestWithoutPermission:
         self, shared_runtime: Path
     ) -> None:
         with (
-            process(TRAINING, shared_runtime),
-            process(become() + TRAINING, shared_runtime) as own,
+            process(TRAINING, shared_runtime) as training,
+            process(become() + TRAINING, shared_runtime),
         ):
-            for ring in (shared_runtime / "phases").iterdir():
-                if not ring.name.startswith(f"{own.pid}-"):
-                    ring.chmod(0o600)
-            seen = subprocess.run(
-                [sys.executable, "-c", LOOK, str(shared_runtime), "0"],
-                cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-            )  # fmt: skip
+            for ring in (shared_runtime / "phases").glob(f"{training.pid}-*"):
+                ring.chmod(0o600)
+            seen = ran_python("-c", LOOK_AS_NOBODY, shared_runtime, "0")
 
         counts, _, message = seen.stdout.strip().partition(" 1 ")
         assert counts == "1"
@@ -214,10 +212,8 @@ class TestWithoutPermission:
     def test_to_remove_a_ring_a_daemon_leaves_it_to_its_owner(self, shared_runtime: Path) -> None:
         with process(TRAINING, shared_runtime) as training:
             training.communicate("", timeout=PATIENCE_S)
-        seen = subprocess.run(
-            [sys.executable, "-c", LOOK, str(shared_runtime), "0", "901", "902"],
-            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
+
+        seen = ran_python("-c", LOOK_AS_NOBODY, shared_runtime, "0", "901", "902")
 
         assert seen.stdout == "0 0 None\n"
         assert len(list((shared_runtime / "phases").iterdir())) == 1
@@ -229,7 +225,7 @@ class TestARingWhoseTrainingWasKilled:
         with process(TRAINING, tmp_path) as neighbour:
             with process(TRAINING, tmp_path) as training:
                 assert len(read(reader).rings) == 2
-                training.send_signal(signal.SIGKILL)
+                training.kill()
                 training.wait(PATIENCE_S)
             freed_ns = time.monotonic_ns()
             just_freed = reader.read(freed_ns)
@@ -241,11 +237,3 @@ class TestARingWhoseTrainingWasKilled:
         assert [run.host_pid for run in past.rings] == [neighbour.pid]
         (left,) = (tmp_path / "phases").iterdir()
         assert left.name.startswith(f"{neighbour.pid}-")
-
-
-def _insist_on(*command: str) -> None:
-    """Skip, and say why, where this machine does not let one do that."""
-    needed(command[0], "util-linux")
-    done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"not permitted here: {' '.join(command)} ({done.stderr.strip()})")

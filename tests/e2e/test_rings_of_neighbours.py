@@ -3,59 +3,46 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.format import RING_BYTES
 from gpumon.sources.rings.phase_rings import PhaseRingReader
-from tests.daemon import RunningDaemon
+from tests.e2e.ring_programs import JUNK, MANY, SOMEBODY, answer, by, daemon_in
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S, wait_until
-from tests.trainings import ROOT, TRAINING, process, read, reader_of
+from tests.patience import wait_until
+from tests.programs import ran_python
+from tests.trainings import TRAINING, process, read, reader_of
 
-SOMEBODY = 54_321
+QUARTER_NS = 15 * 60 * NS_PER_S
+TOLD = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {NOBODY}"
 
-JUNK = """
-from pathlib import Path
+LATER = f"""
+reader = gpumon.sources.rings.phase_rings.PhaseRingReader(
+    [sys.argv[1]], boot_id=gpumon.sources.system_clock.read_boot_id())
+now_ns = time.monotonic_ns()
+for later_ns in (0, {QUARTER_NS}):
+    print(len(reader.read(now_ns + later_ns).rings))
+"""
+"""How many rings there are now, and a quarter of an hour later."""
+
+TAKES_BACK = """
 import sys
-phases = Path(sys.argv[1]) / "phases"
-for number in range(int(sys.argv[2])):
-    (phases / sys.argv[3].format(number)).write_bytes(sys.argv[4].encode())
+from trainer_hooks.ring.process_ring import process_ring
+ring = process_ring()
 print("there", flush=True)
-sys.stdin.read()
+sys.stdin.readline()
+ring.withdraw()
+print("taken back", flush=True)
+sys.stdin.readline()
 """
-"""So many files of that name and content, made by whoever runs it."""
-
-MANY = """
-made = []
-for number in range(int(sys.argv[2])):
-    facts = run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
-    made.append(sparse_ring(Path(sys.argv[1]) / "phases", facts))
-print("there", flush=True)
-sys.stdin.read()
-"""
-
-
-def as_user(uid: int, code: str, imports: str = "trainer_hooks") -> str:
-    return become(uid, imports) + code
-
-
-def many_rings_of(uid: int) -> str:
-    """A program that holds many living rings as that user."""
-    modules = "sys, tests.builders_ring, gpumon.sources.system_clock"
-    names = (
-        "from pathlib import Path\n"
-        "from gpumon.sources.system_clock import read_boot_id\n"
-        "from tests.builders_ring import run_facts, sparse_ring\n"
-    )
-    return become(uid, modules) + names + MANY
 
 
 @pytest.fixture
@@ -65,6 +52,23 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
     with shared_runtime_folder() as runtime:
         yield runtime
+
+
+Beside = Callable[..., AbstractContextManager["Popen[str]"]]
+
+
+@pytest.fixture
+def junk(shared: Path) -> Beside:
+    """Files that a neighbour puts there: so many, of that name and content."""
+    return lambda count, name="{}-1.ring", content="": process(
+        by(NOBODY, JUNK), shared, str(shared), str(count), name, content
+    )
+
+
+@pytest.fixture
+def many(shared: Path) -> Beside:
+    """So many living rings of a user."""
+    return lambda uid, count: process(by(uid, MANY), shared, str(shared), str(count))
 
 
 def pids(reader: PhaseRingReader) -> set[int]:
@@ -80,12 +84,11 @@ def read_until_listed(reader: PhaseRingReader, ticks: int = 16) -> None:
 @as_root
 class TestFilesOfANeighbour:
     @pytest.mark.parametrize("name", ["junk-{}", "{}-1.ring"])
-    def test_hide_no_training_that_runs(self, shared: Path, name: str) -> None:
+    def test_hide_no_training_that_runs(self, shared: Path, junk: Beside, name: str) -> None:
         reader = reader_of(shared)
-        junk = as_user(NOBODY, JUNK)
         with process(TRAINING, shared) as before:
             read(reader)
-            with process(junk, shared, str(shared), "5000", name, ""):
+            with junk(5000, name):
                 during = [pids(reader) for _ in range(8)]
                 with process(TRAINING, shared) as after:
                     read_until_listed(reader)
@@ -94,34 +97,33 @@ class TestFilesOfANeighbour:
         assert during == [{before.pid}] * 8
         assert found == {before.pid, after.pid}
 
-    def test_that_are_no_rings_are_not_even_told(self, shared: Path) -> None:
+    def test_that_are_no_rings_are_not_even_told(self, shared: Path, junk: Beside) -> None:
         reader = reader_of(shared)
-        with process(as_user(NOBODY, JUNK), shared, str(shared), "5000", "junk-{}", ""):
+        with junk(5000, "junk-{}"):
             read_until_listed(reader)
             told = read(reader)
 
         assert (told.rejected, told.message, told.left_out) == (0, None, ())
 
-    def test_beyond_his_part_are_told_with_his_uid_and_are_no_failure(self, shared: Path) -> None:
+    def test_beyond_his_part_are_told_with_his_uid_and_are_no_failure(
+        self, shared: Path, junk: Beside
+    ) -> None:
         reader = reader_of(shared)
-        junk = as_user(NOBODY, JUNK)
         with process(TRAINING, shared):
             read(reader)
-            with process(junk, shared, str(shared), "5000", "{}-1.ring", "garbage"):
+            with junk(5000, content="garbage"):
                 read_until_listed(reader)
                 told = read(reader)
 
         assert told.left_out == ((NOBODY, 5_001 - 256),)
-        assert told.message == (
-            f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {NOBODY}"
-        )
+        assert told.message == TOLD
         assert told.is_whole
         assert told.rejected <= 255
 
     @pytest.mark.usefixtures("small_heap")
-    def test_are_read_no_more_often_than_there_are_places(self, shared: Path) -> None:
+    def test_are_read_no_more_often_than_there_are_places(self, shared: Path, junk: Beside) -> None:
         reader = reader_of(shared)
-        with process(as_user(NOBODY, JUNK), shared, str(shared), "20000", "{}-1.ring", ""):
+        with junk(20_000):
             read(reader)
             spent = []
             for _ in range(40):
@@ -135,24 +137,26 @@ class TestFilesOfANeighbour:
 
 @as_root
 class TestRingsOfANeighbour:
-    def test_keep_no_new_one_of_another_user_from_being_read(self, shared: Path) -> None:
+    def test_keep_no_new_one_of_another_user_from_being_read(
+        self, shared: Path, many: Beside
+    ) -> None:
         reader = reader_of(shared)
-        with process(many_rings_of(NOBODY), shared, str(shared), "300") as many:
+        with many(NOBODY, 300) as his:
             read(reader)
-            with process(as_user(SOMEBODY, TRAINING), shared) as honest:
+            with process(by(SOMEBODY, TRAINING), shared) as honest:
                 found = read(reader)
 
-        alive = [run for run in found.rings if run.alive]
-        assert honest.pid in {run.host_pid for run in alive}
-        assert sum(run.host_pid == many.pid for run in alive) == 255
+        alive = [run.host_pid for run in found.rings if run.alive]
+        assert honest.pid in alive
+        assert alive.count(his.pid) == 255
         assert found.left_out == ((NOBODY, 45),)
         assert found.is_whole
 
-    def test_push_out_none_that_is_within_its_owners_part(self, shared: Path) -> None:
+    def test_push_out_none_that_is_within_its_owners_part(self, shared: Path, many: Beside) -> None:
         reader = reader_of(shared)
-        with process(many_rings_of(SOMEBODY), shared, str(shared), "128") as own:
+        with many(SOMEBODY, 128) as own:
             read(reader)
-            with process(many_rings_of(NOBODY), shared, str(shared), "300"):
+            with many(NOBODY, 300):
                 found = [read(reader) for _ in range(3)]
 
         for reading in found:
@@ -171,36 +175,28 @@ class TestFoldersOfANeighbour:
         own.mkdir()
         os.chown(own, SOMEBODY, SOMEBODY)
         reader = reader_of(shared / "gpumon-*")
-        with process(as_user(SOMEBODY, TRAINING), own) as training:
+        with process(by(SOMEBODY, TRAINING), own) as training:
             assert pids(reader) == {training.pid}
 
 
 @as_root
 class TestADaemonBesideAGreedyNeighbour:
     def test_tells_whose_rings_are_left_out_and_that_nothing_failed(
-        self, tmp_path: Path, shared: Path
+        self, tmp_path: Path, shared: Path, junk: Beside
     ) -> None:
-        words = ("--source", f"follow:{tmp_path / 'busy.jsonl'}", "--period", "0.25")
-        daemon = RunningDaemon(
-            tmp_path, *words, environ={"GPUMON_RUNTIME_DIR": str(shared)}, ready=False
-        )
-        daemon.runtime_dir = shared
-        (tmp_path / "busy.jsonl").touch()
-        with daemon, process(TRAINING, shared):
-            wait_until(daemon.state_file.exists)
+        spans = tmp_path / "busy.jsonl"
+        spans.touch()
+        series = f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}'
+        with daemon_in(shared, tmp_path, f"follow:{spans}") as daemon, process(TRAINING, shared):
             daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
-            junk = as_user(NOBODY, JUNK)
-            with process(junk, shared, str(shared), "5000", "{}-1.ring", ""):
-                series = f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}'
-                wait_until(lambda: series in daemon.metrics(), patience_s=20)
-                wait_until(lambda: daemon.metrics()[series] == 5_001 - 256, patience_s=20)
+            with junk(5000):
+                wait_until(lambda: daemon.metrics().get(series) == 5_001 - 256, patience_s=40)
                 metrics, report, state = daemon.metrics(), daemon.report(), daemon.state()
 
         assert [run["alive"] for run in state["runs"]] == [True]
         assert metrics['gpumon_collector_success{collector="phase_rings"}'] == 1
-        told = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {NOBODY}"
-        assert any(told in note for note in report["notes"])
-        assert f"phase_rings: {told}" in daemon.log()
+        assert any(TOLD in note for note in report["notes"])
+        assert f"phase_rings: {TOLD}" in daemon.log()
 
 
 @as_root
@@ -209,35 +205,23 @@ class TestTheOwnerOfTheFolder:
         self, shared: Path
     ) -> None:
         os.chown(shared / "phases", NOBODY, NOBODY)
-        with process(as_user(SOMEBODY, TRAINING), shared):
+        with process(by(SOMEBODY, TRAINING), shared):
             pass
         (ring,) = (shared / "phases").iterdir()
-        look = (
-            become(
-                NOBODY, "sys, time, gpumon.sources.rings.phase_rings, gpumon.sources.system_clock"
-            )
-            + "reader = gpumon.sources.rings.phase_rings.PhaseRingReader([sys.argv[1]],"
-            " boot_id=gpumon.sources.system_clock.read_boot_id())\n"
-            "now_ns = time.monotonic_ns()\n"
-            f"for later_ns in (0, {15 * 60 * NS_PER_S}):\n"
-            "    print(len(reader.read(now_ns + later_ns).rings))\n"
-        )
+        modules = "sys, time, gpumon.sources.rings.phase_rings, gpumon.sources.system_clock"
 
-        seen = subprocess.run(
-            [sys.executable, "-c", look, str(shared)],
-            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
+        seen = ran_python("-c", become(NOBODY, modules) + LATER, shared)
 
-        assert seen.stdout.split() == ["1", "0"]
+        assert seen.stdout.split() == ["1", "0"], seen.stderr
         assert not ring.exists()
 
     def test_frees_what_the_training_had_taken(self, shared: Path) -> None:
-        with process(as_user(SOMEBODY, TRAINING), shared):
+        with process(by(SOMEBODY, TRAINING), shared):
             assert [path.stat().st_size for path in (shared / "phases").iterdir()] == [RING_BYTES]
         reader = reader_of(shared)
         now_ns = time.monotonic_ns()
         reader.read(now_ns)
-        reader.read(now_ns + 15 * 60 * NS_PER_S)
+        reader.read(now_ns + QUARTER_NS)
 
         assert list((shared / "phases").iterdir()) == []
 
@@ -245,58 +229,44 @@ class TestTheOwnerOfTheFolder:
 class TestAFileThatIsTakenAway:
     def test_from_a_training_that_lives_does_not_end_it(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
-        before = _open_files()
+        before = open_files()
         with process(TRAINING, tmp_path) as training:
             read(reader)
-            for path in (tmp_path / "phases").iterdir():
-                path.unlink()
-            (tmp_path / "phases").rmdir()
-            living = [read(reader) for _ in range(3)]
+            take_all_away(tmp_path)
+            living = [pids(reader) for _ in range(3)]
         ended_ns = time.monotonic_ns()
-        ended = [reader.read(ended_ns + n) for n in (0, 14 * 60 * NS_PER_S, 15 * 60 * NS_PER_S)]
+        ended = [reader.read(ended_ns + n) for n in (0, 14 * 60 * NS_PER_S, QUARTER_NS)]
 
-        assert [[run.host_pid for run in reading.rings if run.alive] for reading in living] == [
-            [training.pid]
-        ] * 3
+        assert living == [{training.pid}] * 3
         assert [[run.steps for run in reading.rings] for reading in ended] == [[3], [3], []]
-        assert _open_files() == before
+        assert open_files() == before
 
     def test_and_made_anew_gives_room_to_the_next_training_too(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
         with process(TRAINING, tmp_path) as first:
             read(reader)
-            for path in (tmp_path / "phases").iterdir():
-                path.unlink()
-            (tmp_path / "phases").rmdir()
+            take_all_away(tmp_path)
             read(reader)
             with process(TRAINING, tmp_path) as second:
                 assert pids(reader) == {first.pid, second.pid}
-        reader.close()
 
     def test_by_a_training_that_takes_its_ring_back_is_forgotten(self, tmp_path: Path) -> None:
         """A process that only asked what it would tell has never been a run."""
         reader = reader_of(tmp_path)
-        code = (
-            "import sys\n"
-            "from trainer_hooks.ring.process_ring import process_ring\n"
-            "ring = process_ring()\n"
-            "print('there', flush=True)\n"
-            "sys.stdin.readline()\n"
-            "ring.withdraw()\n"
-            "print('taken back', flush=True)\n"
-            "sys.stdin.readline()\n"
-        )
-        with process(code, tmp_path) as training:
+        with process(TAKES_BACK, tmp_path) as training:
             seen = read(reader).rings
-            assert training.stdin is not None
-            assert training.stdout is not None
-            print("go", file=training.stdin, flush=True)
-            assert training.stdout.readline() == "taken back\n"
+            assert answer(training) == "taken back\n"
             after = [read(reader).rings for _ in range(2)]
 
         assert len(seen) == 1
         assert after == [(), ()]
 
 
-def _open_files() -> int:
+def take_all_away(runtime: Path) -> None:
+    for path in (runtime / "phases").iterdir():
+        path.unlink()
+    (runtime / "phases").rmdir()
+
+
+def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))

@@ -19,6 +19,7 @@ from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
+from tests.programs import ran_python
 from tests.trainings import ROOT, TRAINING, process
 
 SECRET = "hunter2-on-the-command-line"
@@ -52,11 +53,8 @@ class TestAnotherUserOfTheMachine:
     def test_reads_the_page_and_the_report_as_everybody_does(self, tmp_path: Path) -> None:
         with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
             daemon.wait_for(lambda state: state["gpus"])
-            done = subprocess.run(
-                [sys.executable, "-c", become(imports="urllib.request") + STATUS_OF,
-                 daemon.address],
-                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
+            code = become(imports="urllib.request") + STATUS_OF
+            done = ran_python("-c", code, daemon.address)
 
         assert done.stdout == "[200, 200, 200]\n", done.stderr
 
@@ -113,11 +111,7 @@ class TestWhatIsPublished:
 
 class TestATraining:
     def test_has_a_ring_and_no_socket(self, tmp_path: Path) -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", SOCKETS],
-            cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        done = ran_python("-c", SOCKETS, environ={"GPUMON_RUNTIME_DIR": str(tmp_path)})
 
         assert done.stdout == "0 True\n", done.stderr
 

@@ -1,0 +1,79 @@
+"""What the users of one machine run where rings lie, and what a test says to it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.daemon import RunningDaemon
+from tests.neighbours import become
+
+SOMEBODY = 54_321
+
+_NAMES = """
+import sys
+from pathlib import Path
+from gpumon.sources.system_clock import read_boot_id
+from tests.builders_ring import dead_rings, phases_folder, run_facts, sparse_ring
+def runs():
+    for number in range(int(sys.argv[2])):
+        yield run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
+"""
+_MODULES = "sys, shutil, pathlib, tests.builders_ring, gpumon.sources.system_clock"
+"""What has to be loaded by whoever may not enter the checkout any more."""
+
+MANY = f"""{_NAMES}
+made = []
+for number, facts in enumerate(runs()):
+    made.append(sparse_ring(phases_folder(Path(sys.argv[1])), facts))
+    made[-1].step(number, number)
+print("there", flush=True)
+for line in sys.stdin:
+    for writer in made:
+        writer.step(1, 1)
+    print("stepped", flush=True)
+"""
+"""One process that holds many rings: their locks are its own, and nothing else tells them apart."""
+
+DEAD = f"""{_NAMES}
+dead_rings(Path(sys.argv[1]) / "phases", runs())
+"""
+"""So many rings whose lock nobody holds."""
+
+JUNK = """
+import sys
+from pathlib import Path
+phases = Path(sys.argv[1]) / "phases"
+for number in range(int(sys.argv[2])):
+    (phases / sys.argv[3].format(number)).write_bytes(sys.argv[4].encode())
+print("there", flush=True)
+sys.stdin.read()
+"""
+"""So many files of that name and content."""
+
+
+def by(uid: int, program: str, more: str = "trainer_hooks") -> str:
+    """The program as that user runs it.
+
+    Args:
+        uid: Who.
+        program: What.
+        more: What it imports beside what is imported here.
+    """
+    return become(uid, f"{_MODULES}, {more}") + program
+
+
+def answer(training: subprocess.Popen[str], line: str = "go") -> str:
+    """What a program says to a line."""
+    assert training.stdin is not None
+    assert training.stdout is not None
+    print(line, file=training.stdin, flush=True)
+    return training.stdout.readline()
+
+
+def daemon_in(runtime: Path, folder: Path, source: str) -> RunningDaemon:
+    """A daemon whose runtime folder others share; its log lies in a folder of the test's own."""
+    words = ("--source", source, "--period", "0.25")
+    daemon = RunningDaemon(folder, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)})
+    daemon.runtime_dir = runtime
+    return daemon
