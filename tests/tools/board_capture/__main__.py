@@ -17,24 +17,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.core.clock import Clock
+from gpumon.core.clock import nanoseconds
 from gpumon.core.join.visible_devices import cuda_devices
 from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.probe.probe import NvmlProbe
-from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
+from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
-from tests.tools.board_capture.capture import (
-    EVERYTHING,
-    NOMINAL_S,
-    Session,
-    capture,
-)
+from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Session, capture
 from tests.tools.board_capture.load import ChildLoad
 from tests.tools.board_capture.page import board_page
 from tests.tools.board_capture.results import Results
@@ -44,8 +40,8 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 NO_GPU: Final = 3
 CANNOT: Final = 1
 WHOLE_S: Final = 400.0
-_RECORDER_SLACK_S: Final = 60.0
 QUICK_S: Final = 100.0
+_RECORDER_SLACK_S: Final = 60.0
 
 
 class CaptureError(Exception):
@@ -58,23 +54,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     try:
-        driver = _asked_once(clock)
+        with closing(NvmlProbe(clock, options=EVERYTHING)) as probe:
+            driver = probe.ask_all()
     except SourceUnavailableError as error:
-        print(f"make gpu: nothing was captured: {error}", file=sys.stderr)
-        return NO_GPU
+        return _say(f"nothing was captured: {error}", NO_GPU)
     gpu = chosen_gpu(driver.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if gpu is None:
-        print(
-            "make gpu: nothing was captured: no GPU is whole (MIG, or lost) and among those that "
+        return _say(
+            "nothing was captured: no GPU is whole (MIG, or lost) and among those that "
             "CUDA_VISIBLE_DEVICES leaves",
-            file=sys.stderr,
+            NO_GPU,
         )
-        return NO_GPU
-    limit_s = QUICK_S if args.quick else args.limit
-    results = _results(driver, gpu, sys.argv[1:] if argv is None else argv)
     if "FAKENVML_CTL" in os.environ and ROOT in (args.into / "x").parents:
-        print("make gpu: the GPUs are the tests' own: --into another folder", file=sys.stderr)
-        return NO_GPU
+        return _say("the GPUs are the tests' own: --into another folder", NO_GPU)
+    results = Results(
+        board=gpu.name or "a GPU without a name",
+        driver=driver,
+        gpu=gpu,
+        command=f"make gpu{' ARGS=--quick' if args.quick else ''}",
+        date=datetime.now(timezone.utc).date().isoformat(),
+        python=", ".join(_versions()),
+    )
     page = args.into / Machine((results.board,), "").board_page_name
     recording = args.recordings / page.with_suffix(".gpumon").name
     try:
@@ -83,28 +83,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             with tempfile.TemporaryFile(dir=folder):
                 pass
     except OSError as error:
-        print(
-            f"make gpu: nothing was captured: cannot write into {folder}: {error.strerror}: name "
-            "other folders, as in ARGS='--capture --into FOLDER --recordings FOLDER'",
-            file=sys.stderr,
+        return _say(
+            f"nothing was captured: cannot write into {folder}: {error.strerror}: name other "
+            "folders, as in ARGS='--capture --into FOLDER --recordings FOLDER'",
+            CANNOT,
         )
-        return CANNOT
+    limit_s = QUICK_S if args.quick else args.limit
     session = Session(
         clock=clock,
         read_clock_ns=time.clock_gettime_ns,
         index=gpu.index,
         pace=min(1.0, max(0.02, (limit_s - 10.0) / NOMINAL_S)),
-        until_ns=began_ns + round(limit_s * 1e9),
+        until_ns=began_ns + nanoseconds(limit_s),
         open_load=lambda found: ChildLoad(gpu_uuid=found.uuid),
-        record=lambda seconds: _record(results, recording, seconds),
+        record=lambda duration_s: _record(results, recording, duration_s),
     )
-
-    def keep(so_far: Results) -> None:
-        page.write_text(board_page(so_far), encoding="utf-8")
-
-    capture(session, results, keep)
+    capture(session, results, lambda so_far: _write(page, so_far))
     print(f"make gpu: what was measured is in {page}", flush=True)
     return 0
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"make gpu: {sentence}", file=sys.stderr)
+    return code
+
+
+def _write(page: Path, so_far: Results) -> None:
+    page.write_text(board_page(so_far), encoding="utf-8")
 
 
 def chosen_gpu(gpus: Sequence[ProbedGpu], visible: str | None) -> ProbedGpu | None:
@@ -133,55 +138,27 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _asked_once(clock: Clock) -> ProbedDriver:
-    probe = NvmlProbe(clock, options=EVERYTHING)
-    try:
-        return probe.ask_all()
-    finally:
-        probe.close()
-
-
-def _results(driver: ProbedDriver, gpu: ProbedGpu, words: Sequence[str]) -> Results:
-    more = " ARGS=--quick" if "--quick" in words else ""
-    return Results(
-        board=gpu.name or "a GPU without a name",
-        driver=driver,
-        gpu=gpu,
-        command=f"make gpu{more}",
-        date=datetime.now(timezone.utc).date().isoformat(),
-        python=", ".join(_versions()),
-    )
-
-
 def _versions() -> Iterator[str]:
     yield f"Python {sys.version.split()[0]}"
     for name in ("torch", "jax", "nvidia-ml-py"):
-        found = _version(name)
-        if found is not None:
-            yield f"{name} {found}"
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _record(results: Results, path: Path, seconds: float) -> None:
+def _record(results: Results, path: Path, duration_s: float) -> None:
     """A short recording, as ``gpumon record`` makes it.
 
     Raises:
         CaptureError: It could not be made; says why.
     """
     words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
-    words += ["--for", f"{max(1, round(seconds))}s", "--note", f"make gpu, {results.date}"]
+    words += ["--for", f"{max(1, round(duration_s))}s", "--note", f"make gpu, {results.date}"]
     # A runtime folder of its own: trainings that others run on this machine are nobody's business.
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": folder}
         done = subprocess.run(
             words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
-            timeout=seconds + _RECORDER_SLACK_S,
+            timeout=duration_s + _RECORDER_SLACK_S,
         )  # fmt: skip
     if done.returncode != 0:
         raise CaptureError(done.stderr.strip() or f"exit code {done.returncode}")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import closing
 from typing import Any, Final
 
-from gpumon.core.clock import Clock
+from gpumon.core.clock import Clock, seconds
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
+from tests.tools.board_capture.board import looks, mean
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import WaveAccuracy
 from tests.tools.board_capture.windows import BusyTruth, fit_window
 
-_NS_PER_S: Final = 1_000_000_000
-_PERIOD_NS: Final = _NS_PER_S
+_PERIOD_S: Final = 1.0
 _PAUSED: Final = 0.35
 UTILISATION_ONLY: Final = nvml_options(
     off=["power", "memory", "temperature", "clocks", "throttle_reasons", "energy", "power_limit",
@@ -46,75 +46,64 @@ class WaveWatcher:
             self._clock, options=UTILISATION_ONLY, read_clock_ns=self._read_clock_ns
         )
         samples: list[BusySample] = []
-        try:
+        with closing(source):
             load.begin(command)
-            until_ns = self._clock.monotonic_ns() + round(command["seconds"] * _NS_PER_S)
             # What is stamped in the last moments comes a little later.
-            while (now_ns := self._clock.monotonic_ns()) < until_ns + 2 * _PERIOD_NS:
+            for _ in looks(self._clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
                 samples += self._read(source)
-                self._clock.sleep_until_ns(now_ns + _PERIOD_NS)
             samples += self._read(source)
             said = load.result()
             samples += self._read(source)  # a profiler takes seconds to begin
-        finally:
-            source.close()
+        by_device_s = mean(said.get("device_s", ()))
         truths = {"kernels": "the profiler's kernels", "spans": "stamps around the kernels"}
-        device_s = [one for one in said.get("device_s", ()) if one is not None]
         return [
-            replace(
-                _held(samples, BusyTruth([(a, b) for a, b in said[key]]), command, truth),
-                device_span_s=_mean(device_s),
-            )
+            _held(samples, BusyTruth([(a, b) for a, b in said[key]]), command, truth, by_device_s)
             for key, truth in truths.items()
             if said.get(key)
         ]
 
     def _read(self, source: NvmlSource) -> Sequence[BusySample]:
-        return [
-            sample
-            for gpu in source.read().gpus
-            if gpu.device.uuid == self._uuid
-            for sample in gpu.busy
-        ]
+        gpus = [gpu for gpu in source.read().gpus if gpu.device.uuid == self._uuid]
+        return [sample for gpu in gpus for sample in gpu.busy]
 
 
 def _held(
-    samples: Sequence[BusySample], truth: BusyTruth, command: dict[str, Any], origin: str
+    samples: Sequence[BusySample],
+    truth: BusyTruth,
+    command: dict[str, Any],
+    origin: str,
+    by_device_s: float | None,
 ) -> WaveAccuracy:
     """Samples against the truth, within the time that both know."""
     first_ns, last_ns = truth.spans[0][0], truth.spans[-1][1]
     held = [one for one in samples if first_ns <= one.start_ns and one.end_ns <= last_ns]
     if not held:
         raise ValueError("no utilisation sample came while the wave ran")
+    lengths_ns = [one.end_ns - one.start_ns for one in held]
+    total_ns = sum(lengths_ns)
     true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in held]
-    total_ns = sum(one.end_ns - one.start_ns for one in held)
+    seen_ns = [one.busy_ratio * length for one, length in zip(held, lengths_ns, strict=True)]
     wrong = [
-        abs(busy_ns / (one.end_ns - one.start_ns) - one.busy_ratio)
-        for busy_ns, one in zip(true_ns, held, strict=True)
+        abs(busy_ns / length - one.busy_ratio)
+        for one, length, busy_ns in zip(held, lengths_ns, true_ns, strict=True)
     ]
     begin_ns, end_ns = held[0].start_ns, held[-1].end_ns
     pauses = [one for one in truth.pauses() if begin_ns <= one[0] and one[1] <= end_ns]
     seen = _pauses(held)
-    length_s = sorted((one.end_ns - one.start_ns) / _NS_PER_S for one in held)
+    cadence_s = seconds(sorted(lengths_ns)[len(held) // 2])
     return WaveAccuracy(
-        busy_s=command["busy_s"],
-        idle_s=command["idle_s"],
+        wave=f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle",
         truth=origin,
         true_busy_ratio=sum(true_ns) / total_ns,
-        seen_busy_ratio=sum(one.busy_ratio * (one.end_ns - one.start_ns) for one in held)
-        / total_ns,
+        seen_busy_ratio=sum(seen_ns) / total_ns,
         error_ratio=sum(wrong) / len(wrong),
         true_pauses=len(pauses),
         seen_pauses=len(seen),
-        true_pause_s=_mean([(end - start) / _NS_PER_S for start, end in pauses]),
-        seen_pause_s=_mean(seen),
-        fit=fit_window(
-            truth,
-            [(one.end_ns, one.busy_ratio) for one in held],
-            length_s[len(length_s) // 2],
-        ),
-        span_s=_mean([(end - start) / _NS_PER_S for start, end in truth.spans]),
-        device_span_s=None,
+        true_pause_s=mean([seconds(end - start) for start, end in pauses]),
+        seen_pause_s=mean(seen),
+        fit=fit_window(truth, [(one.end_ns, one.busy_ratio) for one in held], cadence_s),
+        span_s=mean([seconds(end - start) for start, end in truth.spans]),
+        device_span_s=by_device_s,
     )
 
 
@@ -123,7 +112,7 @@ def _pauses(samples: Sequence[BusySample]) -> list[float]:
     found: list[float] = []
     idle_s, edge_s = 0.0, None
     for one in samples:
-        share_s = (1.0 - one.busy_ratio) * (one.end_ns - one.start_ns) / _NS_PER_S
+        share_s = (1.0 - one.busy_ratio) * seconds(one.end_ns - one.start_ns)
         if one.busy_ratio <= _PAUSED:
             idle_s += share_s
         else:
@@ -131,7 +120,3 @@ def _pauses(samples: Sequence[BusySample]) -> list[float]:
                 found.append(edge_s + idle_s + share_s)
             idle_s, edge_s = 0.0, share_s
     return found
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tests.tools.board_capture.profile_trace import MARK, kernel_spans
 
@@ -24,44 +25,21 @@ Wait = Callable[[], None]
 """Returns when the device is done with what was launched."""
 
 
-class DeviceTimer(Protocol):
-    """How long the device itself says that it worked."""
+class Stopwatch:
+    """How long the device itself says that it worked; this one is of a device that does not say."""
 
     def begin(self) -> None:
         """Before the first launch."""
-        ...
 
     def end(self) -> None:
         """After the last."""
-        ...
 
     def seconds(self) -> float | None:
         """Between the two, once the device is done; ``None`` where it does not say."""
-        ...
-
-
-class NoTimer:
-    """Of a device that does not say."""
-
-    def begin(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def seconds(self) -> float | None:
         return None
 
 
-class Profile(Protocol):
-    """What a profiler saw."""
-
-    def kernel_spans(self) -> list[tuple[int, int]]:
-        """When kernels ran, merged, in CLOCK_MONOTONIC nanoseconds."""
-        ...
-
-
-class Kernels(Protocol):
+class Kernels(ABC):
     """A framework on one device.
 
     Attributes:
@@ -70,23 +48,52 @@ class Kernels(Protocol):
     """
 
     name: str
-    can_profile: bool
+    can_profile = False
+
+    def _begin(self, framework: str, device: str, kind: str, *, is_on_gpu: bool) -> None:
+        """Make the matrices, and launch everything once."""
+        side = fitting_side(self._time_of) if is_on_gpu else CPU_SIDE
+        self._make(side)
+        self.name = f"{framework} on {device}, {side} x {side} products in {kind}"
+        for kernel in ("full", "small"):
+            self.launch(kernel)()
+
+    def _time_of(self, side: int) -> float:
+        """Of some turns the shortest: the first compiles, and another may be late."""
+        self._make(side)
+        times_s = []
+        for _ in range(4):
+            began_s = time.monotonic()
+            self._multiply()()
+            times_s.append(time.monotonic() - began_s)
+        return min(times_s)
+
+    @abstractmethod
+    def _make(self, side: int) -> None:
+        """Make large matrices of that side."""
+
+    @abstractmethod
+    def _multiply(self) -> Wait:
+        """Launch one product of them."""
+
+    @abstractmethod
+    def _add(self, times: int) -> Wait:
+        """Launch so many sums of small matrices."""
 
     def launch(self, kind: str) -> Wait:
         """Launch ``"full"`` or ``"small"`` work, some ms of it."""
-        ...
+        return self._multiply() if kind == "full" else self._add(_SMALL_IN_A_LAUNCH)
 
     def step(self) -> None:
         """One step of a training whose kernels are small, waited for."""
-        ...
+        self._add(_SMALL_IN_A_STEP)()
 
-    def timer(self) -> DeviceTimer:
-        """A stopwatch of the device's own."""
-        ...
+    def stopwatch(self) -> Stopwatch:
+        return Stopwatch()
 
-    def profiled(self) -> AbstractContextManager[Profile]:
-        """Watch kernels meanwhile."""
-        ...
+    def profiled(self) -> AbstractContextManager[list[tuple[int, int]]]:
+        """Watch kernels meanwhile; afterwards the list says when they ran, as spans do."""
+        raise NotImplementedError("when kernels ran is taken from torch's profiler only")
 
 
 def find_kernels(device: str) -> tuple[Kernels | None, list[str]]:
@@ -98,9 +105,8 @@ def find_kernels(device: str) -> tuple[Kernels | None, list[str]]:
     Returns:
         The kernels, or ``None`` and the reasons, one for each framework.
     """
-    makers: dict[str, Callable[[str], Kernels]] = {"torch": TorchKernels, "jax": JaxKernels}
     reasons = []
-    for name, make in makers.items():
+    for name, make in {"torch": TorchKernels, "jax": JaxKernels}.items():
         made = _made(make, device)
         if not isinstance(made, str):
             return made, []
@@ -130,87 +136,71 @@ def fitting_side(time_of: Callable[[int], float]) -> int:
     return side
 
 
-def _shortest_s(work: Callable[[], None]) -> float:
-    """Of some turns: the first compiles, and on a busy machine another may be late."""
-    times_s = []
-    for _ in range(4):
-        began_s = time.monotonic()
-        work()
-        times_s.append(time.monotonic() - began_s)
-    return min(times_s)
-
-
-class TorchKernels:
+class TorchKernels(Kernels):
     """PyTorch."""
 
     def __init__(self, device: str) -> None:
         import torch
 
         self._torch, self._device = torch, device
-        self.can_profile = device == "cuda"
-        is_old = device == "cuda" and torch.cuda.get_device_capability() < (8, 0)
-        self._kind = torch.float16 if is_old else torch.bfloat16
-        if device != "cuda":
-            self._kind = torch.float32
+        self.can_profile = is_on_gpu = device == "cuda"
+        self._kind = torch.float32
+        if is_on_gpu:
+            is_old = torch.cuda.get_device_capability() < (8, 0)
+            self._kind = torch.float16 if is_old else torch.bfloat16
         self._small = torch.rand(SMALL_SIDE, SMALL_SIDE, device=device)
-        side = fitting_side(self._time_of) if device == "cuda" else CPU_SIDE
-        self._make(side)
-        told = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-        words = str(self._kind).removeprefix("torch.")
-        self.name = f"torch {torch.__version__} on {told}, {side} x {side} products in {words}"
-        for kernel in ("full", "small"):
-            self.launch(kernel)()
+        told = torch.cuda.get_device_name() if is_on_gpu else "the CPU"
+        kind = str(self._kind).removeprefix("torch.")
+        self._begin(f"torch {torch.__version__}", told, kind, is_on_gpu=is_on_gpu)
 
     def _make(self, side: int) -> None:
-        torch = self._torch
-        self._full = torch.rand(side, side, device=self._device).to(self._kind)
-        self._out = torch.empty_like(self._full)
+        self._full = self._torch.rand(side, side, device=self._device).to(self._kind)
+        self._out = self._torch.empty_like(self._full)
 
-    def _time_of(self, side: int) -> float:
-        self._make(side)
-        return _shortest_s(lambda: self.launch("full")())
+    def _multiply(self) -> Wait:
+        self._torch.matmul(self._full, self._full, out=self._out)
+        return self._done()
 
-    def launch(self, kind: str) -> Wait:
-        torch = self._torch
-        if kind == "full":
-            torch.matmul(self._full, self._full, out=self._out)
-        else:
-            for _ in range(_SMALL_IN_A_LAUNCH):
-                self._small.add_(1.0)
+    def _add(self, times: int) -> Wait:
+        for _ in range(times):
+            self._small.add_(1.0)
+        return self._done()
+
+    def _done(self) -> Wait:
         if self._device != "cuda":
             return lambda: None
-        done = torch.cuda.Event()
+        done = self._torch.cuda.Event()
         done.record()
         return lambda: done.synchronize()
 
-    def step(self) -> None:
-        for _ in range(_SMALL_IN_A_STEP):
-            self._small.add_(1.0)
-        if self._device == "cuda":
-            self._torch.cuda.synchronize()
-
-    def timer(self) -> DeviceTimer:
-        return _TorchTimer(self._torch) if self._device == "cuda" else NoTimer()
+    def stopwatch(self) -> Stopwatch:
+        return _CudaStopwatch(self._torch) if self._device == "cuda" else Stopwatch()
 
     @contextmanager
-    def profiled(self) -> Iterator[Profile]:
+    def profiled(self) -> Iterator[list[tuple[int, int]]]:
         from torch.profiler import ProfilerActivity, profile, record_function
+
+        def mark() -> None:
+            """Regions that are named after the clock: they tie the profiler's clock to ours."""
+            for _ in range(20):
+                with record_function(f"{MARK}{time.monotonic_ns()}"):
+                    pass
 
         kinds = [ProfilerActivity.CPU]
         if self._device == "cuda":
             kinds.append(ProfilerActivity.CUDA)
-        found = _TorchProfile()
+        found: list[tuple[int, int]] = []
         with profile(activities=kinds) as profiler:
-            _marks(record_function)
+            mark()
             yield found
-            _marks(record_function)
+            mark()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            found.spans = kernel_spans(path.read_text(encoding="utf-8"))
+            found += kernel_spans(path.read_text(encoding="utf-8"))
 
 
-class _TorchTimer:
+class _CudaStopwatch(Stopwatch):
     """Two CUDA events."""
 
     def __init__(self, torch: Any) -> None:
@@ -227,68 +217,34 @@ class _TorchTimer:
         return float(self._events[0].elapsed_time(self._events[1])) / 1000
 
 
-class _TorchProfile:
-    def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []
-
-    def kernel_spans(self) -> list[tuple[int, int]]:
-        return self.spans
-
-
-def _marks(record_function: Callable[[str], Any]) -> None:
-    """Regions that are named after the clock: they tie the profiler's clock to ours."""
-    for _ in range(20):
-        with record_function(f"{MARK}{time.monotonic_ns()}"):
-            pass
-
-
-class JaxKernels:
+class JaxKernels(Kernels):
     """JAX."""
-
-    can_profile = False
 
     def __init__(self, device: str) -> None:
         import jax
         import jax.numpy as jnp
 
-        (where, *_) = jax.devices("gpu" if device == "cuda" else "cpu")
-        kind = jnp.bfloat16 if device == "cuda" else jnp.float32
-        self._make: Callable[[int], Any] = lambda side: jax.device_put(
+        is_on_gpu = device == "cuda"
+        (where, *_) = jax.devices("gpu" if is_on_gpu else "cpu")
+        kind = jnp.bfloat16 if is_on_gpu else jnp.float32
+        self._matrix: Callable[[int], Any] = lambda side: jax.device_put(
             jnp.ones((side, side), kind) / side, where
         )
         self._small = jax.device_put(jnp.ones((SMALL_SIDE, SMALL_SIDE)), where)
         self._product = jax.jit(lambda a: a @ a)
-        self._add = jax.jit(lambda a: a + 1.0)
-        side = fitting_side(self._time_of) if device == "cuda" else CPU_SIDE
-        self._full = self._make(side)
-        self.name = (
-            f"jax {jax.__version__} on {where.device_kind}, {side} x {side} products in "
-            f"{jnp.dtype(kind).name}"
-        )
-        for kernel in ("full", "small"):
-            self.launch(kernel)()
+        self._sum = jax.jit(lambda a: a + 1.0)
+        name = jnp.dtype(kind).name
+        self._begin(f"jax {jax.__version__}", where.device_kind, name, is_on_gpu=is_on_gpu)
 
-    def _time_of(self, side: int) -> float:
-        self._full = self._make(side)
-        return _shortest_s(lambda: self.launch("full")())
+    def _make(self, side: int) -> None:
+        self._full = self._matrix(side)
 
-    def launch(self, kind: str) -> Wait:
-        if kind == "full":
-            out = self._product(self._full)
-        else:
-            out = self._small
-            for _ in range(_SMALL_IN_A_LAUNCH):
-                out = self._add(out)
+    def _multiply(self) -> Wait:
+        out = self._product(self._full)
         return lambda: out.block_until_ready()
 
-    def step(self) -> None:
+    def _add(self, times: int) -> Wait:
         out = self._small
-        for _ in range(_SMALL_IN_A_STEP):
-            out = self._add(out)
-        out.block_until_ready()
-
-    def timer(self) -> DeviceTimer:
-        return NoTimer()
-
-    def profiled(self) -> AbstractContextManager[Profile]:
-        raise NotImplementedError("when kernels ran is taken from torch's profiler only")
+        for _ in range(times):
+            out = self._sum(out)
+        return lambda: out.block_until_ready()

@@ -24,6 +24,9 @@ class LoadError(Exception):
 class Load(Protocol):
     """Something that keeps one GPU busy as it is told.
 
+    It runs ``"full"`` or ``"small"`` kernels from now on until it is to stop; what is begun by a
+    command ends by itself, and its result is waited for.
+
     Attributes:
         name: What computes, for people.
         can_profile: Whether it can tell when each kernel ran.
@@ -32,25 +35,11 @@ class Load(Protocol):
     name: str
     can_profile: bool
 
-    def run(self, kind: str) -> None:
-        """Keep it busy with ``"full"`` or ``"small"`` kernels, from now on until ``stop``."""
-        ...
-
-    def stop(self) -> None:
-        """Be idle."""
-        ...
-
-    def begin(self, command: dict[str, Any]) -> None:
-        """Start something that ends by itself; ``result`` gives what came of it."""
-        ...
-
-    def result(self) -> dict[str, Any]:
-        """What the last ``begin`` brought; waits for its end."""
-        ...
-
-    def close(self) -> None:
-        """End for good."""
-        ...
+    def run(self, kind: str) -> None: ...
+    def stop(self) -> None: ...
+    def begin(self, command: dict[str, Any]) -> None: ...
+    def result(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
 
 
 class ChildLoad:
@@ -74,6 +63,9 @@ class ChildLoad:
             [sys.executable, str(_PROGRAM), "--device", device],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ,
         )  # fmt: skip
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._told, self._said = self._child.stdin, self._child.stdout
         self._rest, self._seconds, self._number = b"", 0.0, 0
         try:
             ready = self._answer(_START_S)
@@ -88,36 +80,30 @@ class ChildLoad:
 
     def stop(self) -> None:
         ran = self._number
-        self._tell({"do": "nothing"})
+        self.begin({"do": "nothing"})
         self._answer(_SLACK_S, since=ran)
 
     def begin(self, command: dict[str, Any]) -> None:
         self._seconds = float(command.get("seconds", 0.0))
-        self._tell(command)
+        self._number += 1
+        line = json.dumps({**command, "number": self._number}).encode() + b"\n"
+        try:
+            self._told.write(line)
+            self._told.flush()
+        except BrokenPipeError as error:
+            raise LoadError("the process that computes has ended") from error
 
     def result(self) -> dict[str, Any]:
         return self._answer(self._seconds + _SLACK_S)
 
     def close(self) -> None:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.close()
+        self._told.close()
         try:
             self._child.wait(10)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._child.stdout.close()
-
-    def _tell(self, command: dict[str, Any]) -> None:
-        assert self._child.stdin is not None
-        self._number += 1
-        line = json.dumps({**command, "number": self._number}).encode() + b"\n"
-        try:
-            self._child.stdin.write(line)
-            self._child.stdin.flush()
-        except BrokenPipeError as error:
-            raise LoadError("the process that computes has ended") from error
+        self._said.close()
 
     def _answer(self, patience_s: float, *, since: int | None = None) -> dict[str, Any]:
         """The next answer to the newest command; what earlier ones left unread is passed over.
@@ -140,12 +126,10 @@ class ChildLoad:
         return answer
 
     def _line(self, until_s: float, patience_s: float) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        descriptor = self._child.stdout.fileno()
         while b"\n" not in self._rest:
-            if not select.select([descriptor], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            if not select.select([self._said], [], [], max(0.0, until_s - time.monotonic()))[0]:
                 raise LoadError(f"the process that computes was silent for {patience_s:.0f} s")
-            more = os.read(descriptor, 1 << 16)
+            more = os.read(self._said.fileno(), 1 << 16)
             if not more:
                 raise LoadError("the process that computes has ended")
             self._rest += more

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # this is run by its path
 
-from tests.tools.board_capture.kernels import DeviceTimer, Kernels, NoTimer, find_kernels
+from tests.tools.board_capture.kernels import Kernels, Stopwatch, find_kernels
 
 _QUEUED: Final = 3
 """Launches that are under way at once: the device always has the next one waiting."""
@@ -63,24 +63,26 @@ class LoadProgram:
         if what == "run":
             self._kernels.launch(command["kind"])()
             self._tell({"number": command["number"], "begun": what})
-            self._busy(command["kind"], self._lines.waits, NoTimer())
+            self._busy(command["kind"], self._lines.waits, Stopwatch())
         elif what == "wave":
             return self._wave(command)
         elif what == "steps":
             return self._steps(command["seconds"])
         elif what == "profile":
-            return self._profile(command)
+            with self._kernels.profiled() as kernel_spans:
+                said = self._wave(command)
+            return {**said, "kernels": kernel_spans}
         return {"done": what}
 
-    def _busy(self, kind: str, is_over: Callable[[], bool], timer: DeviceTimer) -> None:
+    def _busy(self, kind: str, is_over: Callable[[], bool], stopwatch: Stopwatch) -> None:
         """Launch until it is over, then wait for the device."""
-        timer.begin()
+        stopwatch.begin()
         under_way: deque[Callable[[], None]] = deque()
         while not is_over():
             under_way.append(self._kernels.launch(kind))
             if len(under_way) >= _QUEUED:
                 under_way.popleft()()
-        timer.end()
+        stopwatch.end()
         while under_way:
             under_way.popleft()()
 
@@ -89,10 +91,10 @@ class LoadProgram:
         until_ns = time.monotonic_ns() + round(command["seconds"] * 1e9)
         spans, device_s = [], []
         while (start_ns := time.monotonic_ns()) < until_ns:
-            timer = self._kernels.timer()
-            self._busy("full", partial(_is_past, start_ns + busy_ns), timer)
+            stopwatch = self._kernels.stopwatch()
+            self._busy("full", partial(_is_past, start_ns + busy_ns), stopwatch)
             end_ns = time.monotonic_ns()
-            device_s.append(timer.seconds())
+            device_s.append(stopwatch.seconds())
             spans.append((start_ns, end_ns))
             time.sleep(max(0, end_ns + idle_ns - time.monotonic_ns()) / 1e9)
         return {"spans": spans, "device_s": device_s}
@@ -114,11 +116,6 @@ class LoadProgram:
             "p99_ms": took_ms[int(0.99 * (len(took_ms) - 1))],
             "worst_ms": took_ms[-1],
         }
-
-    def _profile(self, command: dict[str, Any]) -> dict[str, Any]:
-        with self._kernels.profiled() as profile:
-            said = self._wave(command)
-        return {**said, "kernels": profile.kernel_spans()}
 
 
 def _is_past(moment_ns: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, Final
 
 MARK: Final = "gpumon-mark-"
@@ -24,27 +23,27 @@ def kernel_spans(trace: str) -> list[tuple[int, int]]:
     Raises:
         ValueError: It has no mark, so its clock cannot be tied to ours.
     """
-    events = json.loads(trace)["traceEvents"]
-    offset_ns = clock_offset_ns(events)
-    spans = sorted(
-        (
-            round(event["ts"] * 1000) - offset_ns,
-            round((event["ts"] + event["dur"]) * 1000) - offset_ns,
-        )
-        for event in events
-        if event.get("cat") in _ON_THE_DEVICE
-    )
-    return merged(spans)
+    events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
+    offset_ns = _offset_ns(events)
+    whole: list[tuple[int, int]] = []
+    for at, took in sorted((one["ts"], one["dur"]) for one in events if _is_of_the_device(one)):
+        start_ns = round(at * 1000) - offset_ns
+        end_ns = round((at + took) * 1000) - offset_ns
+        if whole and start_ns <= whole[-1][1] + _TOUCH_NS:
+            start_ns, end_ns = whole[-1][0], max(whole.pop()[1], end_ns)
+        whole.append((start_ns, end_ns))
+    return whole
 
 
-def clock_offset_ns(events: Iterable[dict[str, Any]]) -> int:
+def _is_of_the_device(event: dict[str, Any]) -> bool:
+    return event.get("cat") in _ON_THE_DEVICE
+
+
+def _offset_ns(events: list[dict[str, Any]]) -> int:
     """The profiler's clock minus the monotonic one.
 
     A mark is stamped by the profiler a moment after it read our clock, so the
     least of the distances is nearest to the truth.
-
-    Raises:
-        ValueError: There is no mark.
     """
     distances: list[int] = [
         round(event["ts"] * 1000) - int(event["name"].removeprefix(MARK))
@@ -54,14 +53,3 @@ def clock_offset_ns(events: Iterable[dict[str, Any]]) -> int:
     if not distances:
         raise ValueError("the profiler's trace has none of the marks that were set")
     return min(distances)
-
-
-def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time with spans that overlap or nearly touch made one; they come sorted."""
-    whole: list[tuple[int, int]] = []
-    for start_ns, end_ns in spans:
-        if whole and start_ns <= whole[-1][1] + _TOUCH_NS:
-            whole[-1] = (whole[-1][0], max(whole[-1][1], end_ns))
-        else:
-            whole.append((start_ns, end_ns))
-    return whole

@@ -1,10 +1,11 @@
-"""What a capture measures, part by part; ``None`` and empty where nothing was."""
+"""What a capture measures, part by part: each row says what stands in its table on the page."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
 
@@ -36,46 +37,53 @@ class Spread:
         )
 
 
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.4g}"
+
+
+def percent(ratio: float) -> str:
+    return f"{100 * ratio:.2f} %"
+
+
+def _percents(ratios: tuple[float, float]) -> str:
+    return " to ".join(map(percent, ratios))
+
+
+def _spread_ms(spread: Spread) -> str:
+    return f"{ms(spread.median)} ({ms(spread.p05)} to {ms(spread.p95)})"
+
+
+def _ends(spread: Spread) -> str:
+    return f"{spread.p05:g} to {spread.worst:g}"
+
+
+def column(head: str, text: Callable[[Any], str] = str) -> dict[str, Any]:
+    """What stands under that head; without an answer, ``None``, a dash does."""
+    return {"head": head, "text": text}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingWatch:
-    """One kind of sample, watched for a while.
+    """One kind of sample, watched for a while; the newest entry of a look has its delay."""
 
-    Attributes:
-        name: The kind.
-        load: What the GPU did meanwhile.
-        depth: Entries in the ring when it was read whole.
-        arrived: Entries that came while it was watched.
-        cadence_s: Distance of neighbouring stamps.
-        update_s: Time between two looks that brought something.
-        batch: Median number of entries that came at once.
-        delay_s: From a stamp to the first look that brought it, of the newest entry each.
-        values: What they said, in NVML's unit.
-        clock: Which clock the stamps count.
-        value_type: How values come.
-    """
-
-    name: str
-    load: str
-    depth: int
-    arrived: int
-    cadence_s: Spread | None
-    update_s: Spread | None
-    batch: float | None
-    delay_s: Spread | None
-    values: Spread | None
-    clock: str | None
-    value_type: str | None
+    name: str = field(metadata=column("samples"))
+    load: str = field(metadata=column("load"))
+    depth: int = field(metadata=column("depth"))
+    arrived: int = field(metadata=column("came"))
+    cadence_s: Spread | None = field(metadata=column("apart, ms", _spread_ms))
+    update_s: Spread | None = field(metadata=column("update, ms", _spread_ms))
+    batch: float | None = field(metadata=column("at once", "{:g}".format))
+    delay_s: Spread | None = field(metadata=column("delay, ms", _spread_ms))
+    values: Spread | None = field(metadata=column("values", _ends))
+    value_type: str | None = field(metadata=column("type"))
+    clock: str | None = field(metadata=column("clock"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFit:
-    """Which stretch a utilisation sample speaks for, found by holding it against the truth.
+    """Which stretch a utilisation sample speaks for: how long, and how long before its stamp.
 
-    Attributes:
-        window_s: How long the stretch is.
-        lag_s: How long before its stamp the stretch ends.
-        error_ratio: Mean distance of sample and truth with these two.
-        samples: How many samples were held against it.
+    ``error_ratio`` is the mean distance of so many samples and the truth then.
     """
 
     window_s: float
@@ -86,76 +94,62 @@ class WindowFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveAccuracy:
-    """A known wave, and what gpumon made of it.
+    """A known wave, and what gpumon made of it in the time that it observed.
 
-    Attributes:
-        busy_s: Busy part of each round, as ordered.
-        idle_s: The pause, as ordered.
-        truth: Where the truth comes from.
-        true_busy_ratio: Over the time that gpumon observed.
-        seen_busy_ratio: What gpumon says of the same time.
-        error_ratio: Mean distance of one sample from the truth of its own stretch.
-        true_pauses: Whole pauses in that time.
-        seen_pauses: Runs of samples at or below 0.35 between two above it.
-        true_pause_s: Their mean length.
-        seen_pause_s: Their mean idle time as samples tell it, both edges counted.
-        fit: Which stretch the samples speak for.
-        span_s: Mean length of a busy span of the truth.
-        device_span_s: The same by the device's own events; ``None`` where it has none.
+    A pause is seen as a run of samples at or below 0.35 between two above it, and takes as long as
+    those samples, both edges counted, say that the board was idle.
     """
 
-    busy_s: float
-    idle_s: float
-    truth: str
-    true_busy_ratio: float
-    seen_busy_ratio: float
-    error_ratio: float
-    true_pauses: int
-    seen_pauses: int
-    true_pause_s: float | None
-    seen_pause_s: float | None
     fit: WindowFit | None
-    span_s: float | None
-    device_span_s: float | None
+    wave: str = field(metadata=column("wave"))
+    truth: str = field(metadata=column("truth"))
+    span_s: float | None = field(metadata=column("a span, ms", ms))
+    device_span_s: float | None = field(metadata=column("by device events, ms", ms))
+    true_busy_ratio: float = field(metadata=column("busy, truth", percent))
+    seen_busy_ratio: float = field(metadata=column("busy, gpumon", percent))
+    error_ratio: float = field(metadata=column("error of a sample", percent))
+    true_pauses: int = field(metadata=column("pauses, truth"))
+    seen_pauses: int = field(metadata=column("pauses seen"))
+    true_pause_s: float | None = field(metadata=column("pause, truth, ms", ms))
+    seen_pause_s: float | None = field(metadata=column("pause seen, ms", ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityRow:
     """GPM beside utilisation, with one kind of kernel; means over some seconds."""
 
-    load: str
-    utilisation_ratio: float | None
-    sm_active_ratio: float | None
-    sm_occupancy_ratio: float | None
-    tensor_active_ratio: float | None
-    memory_bandwidth_ratio: float | None
-    power_watts: float | None
-    power_limit_watts: float | None
+    load: str = field(metadata=column("load"))
+    utilisation_ratio: float | None = field(metadata=column("utilisation", percent))
+    sm_active_ratio: float | None = field(metadata=column("SM active", percent))
+    sm_occupancy_ratio: float | None = field(metadata=column("occupancy", percent))
+    tensor_active_ratio: float | None = field(metadata=column("tensor", percent))
+    memory_bandwidth_ratio: float | None = field(metadata=column("DRAM", percent))
+    power_watts: float | None = field(metadata=column("power, W", "{:.1f}".format))
+    power_limit_watts: float | None = field(metadata=column("limit, W", "{:.1f}".format))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallRow:
     """Steps of a training with a sampler beside it, or without one.
 
-    Attributes:
-        of_bare_ratio: Steps of a turn by those without a sampler in the same round, the median.
-        middle_half: Between which the middle half of those ratios lies.
+    Each turn is held against the one without a sampler in its round: told are the median, and
+    between which the middle half lies.
     """
 
-    sampler: str
-    rounds: int
-    steps_per_second: float
-    of_bare_ratio: float
-    middle_half: tuple[float, float]
-    median_ms: float
-    p99_ms: float
-    worst_ms: float
-    nvml_seconds_per_second: float
+    sampler: str = field(metadata=column("sampler"))
+    rounds: int = field(metadata=column("turns"))
+    steps_per_second: float = field(metadata=column("steps/s", "{:.1f}".format))
+    of_bare_ratio: float = field(metadata=column("of those without", percent))
+    middle_half: tuple[float, float] = field(metadata=column("middle half", _percents))
+    median_ms: float = field(metadata=column("step, ms", "{:.3f}".format))
+    p99_ms: float = field(metadata=column("99 %, ms", "{:.3f}".format))
+    worst_ms: float = field(metadata=column("worst, ms", "{:.3f}".format))
+    nvml_seconds_per_second: float = field(metadata=column("in NVML", percent))
 
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """All that was measured so far."""
+    """All that was measured so far; ``missing`` says which parts were not, and why."""
 
     board: str
     driver: ProbedDriver
@@ -171,4 +165,3 @@ class Results:
     stalls: list[StallRow] = field(default_factory=list)
     recording: str | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    """Parts that were not measured, and why."""

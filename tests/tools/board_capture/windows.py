@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise, product
 from typing import Final
 
+from gpumon.core.clock import nanoseconds, seconds
 from tests.tools.board_capture.results import Span, WindowFit
 
-_NS_PER_S: Final = 1_000_000_000
 _COARSE: Final = 24
 _FINEST_NS: Final = 200_000
 _SHORTEST_NS: Final = 5_000_000
@@ -24,9 +25,7 @@ class BusyTruth:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = tuple(spans)
         self._starts = [start_ns for start_ns, _ in spans]
-        self._sums = [0]
-        for start_ns, end_ns in spans:
-            self._sums.append(self._sums[-1] + end_ns - start_ns)
+        self._sums = [*accumulate((end_ns - start_ns for start_ns, end_ns in spans), initial=0)]
 
     def busy_ns(self, start_ns: int, end_ns: int) -> int:
         """Busy time of a stretch."""
@@ -41,9 +40,7 @@ class BusyTruth:
 
     def pauses(self) -> list[Span]:
         """What lies between two spans."""
-        return [
-            (before[1], after[0]) for before, after in zip(self.spans, self.spans[1:], strict=False)
-        ]
+        return [(before[1], after[0]) for before, after in pairwise(self.spans)]
 
 
 def fit_window(
@@ -59,7 +56,7 @@ def fit_window(
     Returns:
         ``None`` where no sample lies wholly within the truth.
     """
-    longest_ns = round(4 * cadence_s * _NS_PER_S)
+    longest_ns = nanoseconds(4 * cadence_s)
     if not truth.spans:
         return None
     first_ns, last_ns = truth.spans[0][0] + 2 * longest_ns, truth.spans[-1][1]
@@ -67,35 +64,33 @@ def fit_window(
     if not held:
         return None
 
-    def error(near_ns: int, far_ns: int) -> float:
+    def judged(near_ns: int, far_ns: int) -> tuple[float, int, int]:
         """How wrong samples are if they speak for the time from ``far`` to ``near`` before."""
-        return sum(
+        wrong = sum(
             abs(truth.busy_ns(at_ns - far_ns, at_ns - near_ns) / (far_ns - near_ns) - ratio)
             for at_ns, ratio in held
-        ) / len(held)
+        )
+        return wrong / len(held), near_ns, far_ns
 
     step_ns = max(1, longest_ns // _COARSE)
     best = min(
-        (error(near_ns, far_ns), near_ns, far_ns)
+        judged(near_ns, far_ns)
         for near_ns in range(-longest_ns // 4, longest_ns, step_ns)
         for far_ns in range(near_ns + step_ns, near_ns + longest_ns + 1, step_ns)
     )
     while step_ns > _FINEST_NS:
-        _, near_ns, far_ns = best
         around = [
-            (near_ns + a * step_ns, far_ns + b * step_ns)
-            for a in (-1, 0, 1)
-            for b in (-1, 0, 1)
-            if near_ns + a * step_ns + _SHORTEST_NS <= far_ns + b * step_ns
+            (best[1] + a * step_ns, best[2] + b * step_ns) for a, b in product((-1, 0, 1), repeat=2)
         ]
-        better = min((error(*one), *one) for one in around)
+        better = min(judged(near, far) for near, far in around if near + _SHORTEST_NS <= far)
         if better < best:
             best = better
         else:
             step_ns //= 2
+    error_ratio, near_ns, far_ns = best
     return WindowFit(
-        window_s=(best[2] - best[1]) / _NS_PER_S,
-        lag_s=best[1] / _NS_PER_S,
-        error_ratio=best[0],
+        window_s=seconds(far_ns - near_ns),
+        lag_s=seconds(near_ns),
+        error_ratio=error_ratio,
         samples=len(held),
     )
