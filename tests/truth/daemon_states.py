@@ -16,9 +16,9 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from tests.builders_monitor import moment, monitor, ring_reading
 from tests.truth.worlds.spans import covered_ms
 from tests.truth.worlds.truth import GpuTruth, PhaseMark, World
 
@@ -68,12 +68,7 @@ def daemon_states(
         tagged: Whether its trainings have a ``PhaseTagger``.
     """
     rings = [ring for place, gpu in enumerate(world.gpus) if tagged for ring in _rings(place, gpu)]
-    monitor = Monitor(
-        MonitorFacts(
-            source="world", source_kind="nvml", simulated=True, period_ns=TICK_MS * NS_PER_MS,
-            boot_id="boot", started_wall_time_s=0.0,
-        )
-    )  # fmt: skip
+    daemon = monitor(simulated=True, period_ns=TICK_MS * NS_PER_MS)
     for at_ms in range(TICK_MS, world.duration_ms + TICK_MS, TICK_MS):
         now_ns = ZERO_NS + at_ms * NS_PER_MS
         gpus = tuple(
@@ -84,11 +79,9 @@ def daemon_states(
             )
             for place, ended in enumerate(windows)
         )
-        tick = Tick(now_ns, 0, (Frame(taken_at_ns=now_ns, gpus=gpus),), 0, None, 0.0)
-        readings = RingsReading(
-            rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms))
-        )
-        yield at_ms, monitor.take(Moment(tick, readings, at_ms / 1000))
+        told = RingsReading(rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms)))
+        frame = Frame(taken_at_ns=now_ns, gpus=gpus)
+        yield at_ms, daemon.take(moment(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
 
 
 def _processes(gpu: GpuTruth, at_ms: int) -> tuple[ProcessSample, ...]:
@@ -137,10 +130,10 @@ class _Ring:
         while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
             self._next += 1
         alive = at_ms < self._end_ms
-        return RingReading(
-            key=self._facts.run, facts=self._facts, alive=alive, host_pid=self._facts.pid,
-            owner_uid=0, read_at_ns=now_ns,
+        return ring_reading(
+            self._facts,
+            alive=alive,
+            read_at_ns=now_ns,
             ended_ns=None if alive else ZERO_NS + self._end_ms * NS_PER_MS,
-            events=RingRecords.of(self._events[first : self._next]), lost_events=0, phase_ns={},
-            steps=0, samples=0, epoch=None,
-        )  # fmt: skip
+            events=RingRecords.of(self._events[first : self._next]),
+        )

@@ -37,23 +37,21 @@ class TestTheTable:
 
 
 class TestThePage:
-    def test_keeps_all_that_is_not_between_the_marks(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def page(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         page = tmp_path / "page.md"
-        page.write_text("a\n<!-- measured: x -->\nold\n<!-- /measured: x -->\nb\n")
         monkeypatch.setattr(measured_page, "PAGE", page)
+        return page
+
+    def test_keeps_all_that_is_not_between_the_marks(self, page: Path) -> None:
+        page.write_text("a\n<!-- measured: x -->\nold\n<!-- /measured: x -->\nb\n")
 
         measured_page.put("x", "new")
 
         assert page.read_text() == "a\n<!-- measured: x -->\nnew\n<!-- /measured: x -->\nb\n"
 
-    def test_without_a_place_for_it_is_left_alone(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        page = tmp_path / "page.md"
+    def test_without_a_place_for_it_is_left_alone(self, page: Path) -> None:
         page.write_text("a\n")
-        monkeypatch.setattr(measured_page, "PAGE", page)
 
         with pytest.raises(ValueError, match="has no place for 'x'"):
             measured_page.put("x", "new")

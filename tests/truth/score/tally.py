@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from tests.truth.score.finding import Finding
-from tests.truth.worlds.spans import Spans, iou, lengths_ms, total_ms
+from tests.truth.worlds.spans import Spans, iou, lengths_ms
 from tests.truth.worlds.truth import STARVED_FROM, GpuTruth
 
 VISIBLE_MS = 1_000
@@ -133,8 +133,3 @@ def bursts_until(truth: GpuTruth, at_ms: float) -> int | None:
 def visible(spans: Spans) -> Spans:
     """Those in which a whole window of any driver fits."""
     return spans[lengths_ms(spans) >= VISIBLE_MS]
-
-
-def share_visible(truth: GpuTruth) -> float:
-    """How much of its starved time lies in such pauses, 0 to 1; 0 where it never starved."""
-    return total_ms(visible(truth.starved)) / truth.starved_ms if truth.starved_ms else 0.0

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from tests.truth.worlds.draws import Draws
 from tests.truth.worlds.truth import GpuTruth, World
 
@@ -40,16 +38,9 @@ class Kind:
 
     def world(self, seed: int, hours: float = 2.0) -> World:
         """The world of this seed: always the same one."""
-        return self.drawn(Draws.of(self.name, seed), seed, hours)
-
-    def world_from(self, rng: np.random.Generator, hours: float = 2.0) -> World:
-        """A world from somebody else's chance; its seed is -1."""
-        return self.drawn(Draws(rng), -1, hours)
-
-    def drawn(self, draws: Draws, seed: int, hours: float) -> World:
-        """A world from these draws."""
         duration_ms = round(hours * MS_PER_HOUR)
-        return World(self.name, seed, duration_ms, self.make(draws, duration_ms))
+        made = self.make(Draws.of(self.name, seed), duration_ms)
+        return World(self.name, seed, duration_ms, made)
 
 
 def kind_of(make: Make, *, is_visible: bool, is_late: bool) -> Kind:
