@@ -21,7 +21,6 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -29,6 +28,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
+from tests.builders_monitor import moment, ring_reading
 from tests.fakenvml.control import FakeNvml
 from tests.serving import nothing_said
 
@@ -110,15 +110,9 @@ class Day:
 
     def _tick(self) -> None:
         frame, now_ns = self.source.read(), self._clock.monotonic_ns()
-        tick = Tick(now_ns, 0, (frame,), 0, None, 0.0)
-        state = self.state = self._monitor.take(
-            Moment(
-                tick,
-                self._trainings.read(now_ns, self._period_ns),
-                self._clock.wall_time_s(),
-            ),
-            (self._file.collector_state(),),
-        )
+        rings = self._trainings.read(now_ns, self._period_ns)
+        read = moment(now_ns, frame, rings=rings, wall_time_s=self._clock.wall_time_s())
+        state = self.state = self._monitor.take(read, (self._file.collector_state(),))
         self._reports.follow(state)
         self._file.write(state)
         self._exporter.publish(state)
@@ -186,11 +180,7 @@ class Trainings:
             run=f"run-{key}", job=key, pid=_PID + self._number, boot_id="boot",
             started_ns=now_ns, gpus=("0",),
         )  # fmt: skip
-        self._rings[key] = RingReading(
-            key=key, facts=facts, alive=True, host_pid=facts.pid, owner_uid=0, read_at_ns=now_ns,
-            ended_ns=None, events=NO_RECORDS, lost_events=0, phase_ns={}, steps=0, samples=0,
-            epoch=0,
-        )  # fmt: skip
+        self._rings[key] = ring_reading(facts, key=key, read_at_ns=now_ns, epoch=0)
 
 
 @contextmanager

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Moment, Tick
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.sources.follow import FollowSource
+from tests.builders_monitor import moment, monitor
 from tests.builders_state import S, StoppedClock
 
 _STARTED_NS: Final = 1_000 * S
@@ -29,12 +27,7 @@ def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[M
     clock, chance = StoppedClock(_STARTED_NS), random.Random(7)
     spans = folder / "spans"
     source = FollowSource(spans, clock)
-    monitor = Monitor(
-        MonitorFacts(
-            source="follow:spans", source_kind="follow", simulated=True, period_ns=period_ns,
-            boot_id="boot", started_wall_time_s=0.0,
-        )
-    )  # fmt: skip
+    watching = monitor("follow:spans", simulated=True, period_ns=period_ns)
     written = 0
     with spans.open("w") as lines:
         for number in range(1, round(seconds / period_s) + 1):
@@ -45,5 +38,5 @@ def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[M
                 lines.write(json.dumps(span) + "\n")
                 written += 1
             lines.flush()
-            tick = Tick(clock.now_ns, late_ns, (source.read(),), 0, None, 0.0)
-            yield monitor.take(Moment(tick, RingsReading(), clock.now_ns / S))
+            now_ns = clock.now_ns
+            yield watching.take(moment(now_ns, source.read(), wall_time_s=now_ns / S))

@@ -31,6 +31,7 @@ from gpumon.core.sample import (
 )
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import MonitorFacts
+from tests.builders_monitor import ring_reading
 
 BOOT_ID = "another-boot"
 BEGAN_NS = 7_000 * NS_PER_S
@@ -164,7 +165,6 @@ class _Training:
         self._random = random
         self._steps = self._samples = 0
         self._phase_ns: dict[TrainingPhase, int] = {}
-        self._last: RingReading | None = None
         number = int(key[-1])
         self._facts = RunFacts(
             run=f"resnet-{number}", job="job", rank=number - 1, world_size=2, pid=3_999 + number,
@@ -187,17 +187,14 @@ class _Training:
                 ]
                 self._phase_ns[WAIT] = self._phase_ns.get(WAIT, 0) + waits_ns
                 at_ns += 2 * waits_ns
-        reading = RingReading(
-            key=self._key, facts=self._facts, alive=not ended, host_pid=self._facts.pid,
-            owner_uid=1000, read_at_ns=BEGAN_NS + second * NS_PER_S + 999,
+        return ring_reading(
+            self._facts, key=self._key, alive=not ended, owner_uid=1000,
+            read_at_ns=BEGAN_NS + second * NS_PER_S + 999,
             ended_ns=None if not ended else BEGAN_NS + second * NS_PER_S,
-
             events=RingRecords.of(events),
             lost_events=self._random.choice([0, 0, 0, 3]), phase_ns=dict(self._phase_ns),
             steps=self._steps, samples=self._samples, epoch=second // 30,
         )  # fmt: skip
-        self._last = reading
-        return reading
 
 
 def record(path: Path, moments: Sequence[Moment], *, why: str | None = "ended") -> Path:
