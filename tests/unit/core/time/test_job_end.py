@@ -49,9 +49,9 @@ class TestAJob:
         assert found_in(rows) == [positions]
 
     def test_is_followed_from_batch_to_batch(self) -> None:
-        found = found_in([(BUSY, 12.0)], [(IDLE, 12.0)], [(IDLE, 0.0), (BUSY, 5.0)])
+        batches: list[list[Row]] = [[(BUSY, 12)], [(IDLE, 12)], [(IDLE, 0), (BUSY, 5)]]
 
-        assert found == [[], [], [0]]
+        assert found_in(*batches) == [[], [], [0]]
 
 
 class TestHowLongAJobMayBeIdle:
