@@ -8,234 +8,139 @@ from hypothesis import strategies as st
 
 from gpumon.errors import GpumonError, UnreadableLogError
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_logs import HEADER, ratios, read_log, rows, seconds_of, smi_log, smi_stamp
+from tests.builders_log_corners import Corner, corner, each
+from tests.builders_logs import HEADER, ratios, read_log, rows, smi_log, smi_stamp
+
+ONE, TWO, THREE = (smi_stamp(second) for second in (1, 2, 3))
+UTIL = "utilization.gpu [%]"
+TOLD_INDEX = LogOptions(columns={"utilization.gpu": 1})
+TOLD_BOTH = LogOptions(columns={"timestamp": 0, "utilization.gpu": 2})
+
+CORNERS = {
+    "columns with units give samples": corner(
+        smi_log([45, 0, 100]), busy=[45, 0, 100], at_s=[0, 1, 2], began="2025-06-13T00:00:01.000"
+    ),
+    "columns in any order give the same samples": corner(
+        f"{UTIL}, timestamp", f"45, {ONE}", f"0, {TWO}", f"100, {THREE}",
+        busy=[45, 0, 100], at_s=[0, 1, 2], began="2025-06-13T00:00:01.000",
+    ),
+    "columns may be quoted": corner(
+        f"timestamp,name,{UTIL}", f'"{ONE}","A40, passive","7 %"',
+        busy=[7], gpus=(LoggedGpu(name="A40, passive"),),
+    ),
+    "columns may be named by the user": corner(
+        "when,a,b", f"{ONE},3,45", options=TOLD_BOTH, busy=[45]
+    ),
+    "columns may count from 0 to 1, which is said": corner(
+        "time,util", "0,0.25", "1,0.97", busy=[25, 97], noted="between 0 and 1"
+    ),
+    "GPUs are told apart by their index": corner(
+        HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
+        of=[0, 1] * 2, busy=[1, 2] * 2, gpus=(LoggedGpu(0, name="A40"), LoggedGpu(1, name="A40")),
+    ),
+    "GPUs are told apart by their UUID": corner(
+        f"uuid, {UTIL}", "GPU-aa, 5 %", "GPU-bb, 5 %", of=[0, 1]
+    ),
+    "GPUs are told apart by their bus": corner(
+        f"pci.bus_id, {UTIL}", "0:1.0, 5 %", "0:2.0, 5 %", of=[0, 1]
+    ),
+    "GPUs are told apart by their index without a header": corner(
+        *(f"{smi_stamp(at)}, {gpu}, {(50, 98)[gpu]}" for at in range(4) for gpu in (0, 1)),
+        of=[0, 1] * 4, busy=[50, 98] * 4, gpus=(LoggedGpu(index=0), LoggedGpu(index=1)),
+        noted="column 3 as utilization.gpu",
+    ),
+    "GPUs are not told apart by a blank at the line end": corner(
+        f"{UTIL}, uuid", "5 %, GPU-aa", "6 %,GPU-aa ", "7 %, GPU-aa", of=[0, 0, 0]
+    ),
+    "GPUs are told apart by their order where nothing names them": corner(
+        f"timestamp, {UTIL}",
+        *(f"{smi_stamp(at + gpu * 0.003)}, {gpu + 1} %" for at in range(5) for gpu in (0, 1)),
+        of=[0, 1] * 5, busy=[1, 2] * 5, gpu_count=2,
+    ),
+    "GPUs are told apart by the next best where their name has no answer": corner(
+        f"uuid, index, {UTIL}", "[N/A], 0, 1 %", "[N/A], 1, 2 %", of=[0, 1]
+    ),
+    "rows without stamps are a second apart, which is said": corner(
+        UTIL, "1 %", "2 %", "3 %", at_s=[0, 1, 2], is_wall=False, noted="1 s a row (assumed"
+    ),
+    "rows without stamps are as far apart as the user says": corner(
+        "5", "6", options=LogOptions(period_ns=250_000_000), at_s=[0, 0.25], period_ns=250_000_000
+    ),
+    "rows without stamps are counted for each GPU": corner(
+        f"index, {UTIL}", "0, 1 %", "1, 2 %", "0, 3 %", "1, 4 %", of=[0, 1, 0, 1], at_s=[0, 0, 1, 1]
+    ),
+    "damaged lines are skipped and counted with their reason": corner(
+        smi_log([45, 250, -3, "nan", 7]), "garbage", "a, b, c, d, e",
+        busy=[45, None, None, None, 7], skipped=5,
+        noted="3 lines with a utilisation no GPU can have",
+    ),
+    "a line without an answer still marks its moment": corner(
+        smi_log([45]), f"{TWO}, 0, NVIDIA A40, [N/A], [N/A]",
+        busy=[45, None], at_s=[0, 1], skipped=1,
+    ),
+    "a blank line is no line at all": corner(smi_log([45]), "", "", "  ", busy=[45]),
+    "a line whose time cannot be read belongs to no moment": corner(
+        smi_log([45]), "noon, 0, NVIDIA A40, 50 %, 1 MiB", busy=[45], skipped=1
+    ),
+    "a repeated header is no row": corner(
+        HEADER, HEADER, smi_log([1, 2, 3]), HEADER, busy=[1, 2, 3], at_s=[0, 1, 2]
+    ),
+    "a repeated header may move the columns": corner(
+        smi_log([45]), f"index, {UTIL}, timestamp", f"0, 55 %, {TWO}",
+        of=[0, 0], busy=[45, 55], gpu_count=1,
+    ),
+    "a repeated header that names no GPU any more goes on with the only one": corner(
+        "time,util,index", "1,45,0", "time,util", "2,36", "3,37", of=[0, 0, 0], busy=[45, 36, 37]
+    ),
+    "a repeated header that names no GPU any more tells nothing of several": corner(
+        "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
+        skipped=2, noted="2 lines of no GPU that can be told from the others",
+    ),
+    "a repeated header without utilisation ends the usable part": corner(
+        "time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55",
+        busy=[45, 55], skipped=2,
+    ),
+    "a log without a utilisation column is refused with those it has": corner(
+        "timestamp, index", f"{ONE}, 0",
+        refused="line 1: no utilisation column among: timestamp, index",
+    ),
+    "a log of nothing but a header is refused": corner(
+        HEADER, refused="no line under it has as many"
+    ),
+    "a log without a usable line is refused with the reason": corner(
+        f"timestamp, {UTIL}", f"{ONE}, [N/A]", refused=r"without an answer of the GPU.*line 2"
+    ),
+    "a log of times of no known form is refused": corner(
+        "time,util", "half past ten,45", refused="'half past ten' has no form"
+    ),
+    "a log of blank lines is refused": corner("", " ", "", refused="no line with anything"),
+}  # fmt: skip
 
 
-class TestEveryChoiceOfColumns:
-    def test_gives_the_same_samples(self) -> None:
-        with_units = smi_log([45, 0, 100])
-        without_units = rows(
-            "utilization.gpu [%], timestamp", *(f"{p}, {smi_stamp(s)}" for s, p in
-                                                [(1, 45), (2, 0), (3, 100)])
-        )  # fmt: skip
-
-        assert ratios(with_units) == ratios(without_units) == [0.45, 0.0, 1.0]
-        assert [s.stamp_ns for s in read_log(with_units)[0]] == [
-            s.stamp_ns for s in read_log(without_units)[0]
-        ]
+class TestACorner:
+    @each(CORNERS)
+    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
     @pytest.mark.parametrize("separator", [", ", ",", ";", "\t"])
-    def test_may_be_separated_otherwise(self, separator: str) -> None:
+    def test_may_have_its_columns_separated_otherwise(self, separator: str) -> None:
         assert ratios(smi_log([45, 0]).replace(", ", separator)) == [0.45, 0.0]
 
-    def test_may_be_quoted(self) -> None:
-        log = rows("timestamp,name,utilization.gpu [%]", f'"{smi_stamp(1)}","A40, passive","7 %"')
+    def test_that_was_cut_off_ends_in_no_half_value(self) -> None:
+        assert ratios(f"timestamp, {UTIL}\n{ONE}, 19 %\n{TWO}, 1") == [0.19, None]
 
-        samples, facts = read_log(log)
 
-        assert samples[0].busy_ratio == 0.07
-        assert facts.gpus[0].name == "A40, passive"
+class TestAColumnNamedByTheUserAgainstTheHeader:
+    def test_is_said_once(self) -> None:
+        header = f"timestamp, index, {UTIL}"
+        log = rows(header, f"{ONE}, 0, 45", header, f"{TWO}, 0, 45")
 
-    def test_may_be_named_by_the_user(self) -> None:
-        log = rows("when,a,b", f"{smi_stamp(1)},3,45")
-        options = LogOptions(columns={"timestamp": 0, "utilization.gpu": 2})
-
-        assert ratios(log, options) == [0.45]
-
-    def test_named_by_the_user_against_the_header_is_said_once(self) -> None:
-        header = "timestamp, index, utilization.gpu [%]"
-        log = rows(header, f"{smi_stamp(1)}, 0, 45", header, f"{smi_stamp(2)}, 0, 45")
-
-        samples, facts = read_log(log, LogOptions(columns={"utilization.gpu": 1}))
+        samples, facts = read_log(log, TOLD_INDEX)
 
         assert [sample.busy_ratio for sample in samples] == [0.0, 0.0]
         assert [note for note in facts.notes if "as told" in note] == [
             'The header calls column 2 "index"; taken as utilization.gpu as told.'
         ]
-
-    def test_may_count_from_0_to_1_and_says_so(self) -> None:
-        samples, facts = read_log(rows("time,util", "0,0.25", "1,0.97"))
-
-        assert [sample.busy_ratio for sample in samples] == [0.25, 0.97]
-        assert any("between 0 and 1" in note for note in facts.notes)
-
-
-class TestSeveralGpus:
-    def test_are_told_apart_by_their_index(self) -> None:
-        log = rows(HEADER, *(
-            f"{smi_stamp(second)}, {gpu}, A40, {10 * gpu + second} %, 1 MiB"
-            for second in (1, 2) for gpu in (0, 1)
-        ))  # fmt: skip
-
-        samples, facts = read_log(log)
-
-        assert [(s.gpu, s.busy_ratio) for s in samples] == [
-            (0, 0.01),
-            (1, 0.11),
-            (0, 0.02),
-            (1, 0.12),
-        ]
-        assert facts.gpus == (LoggedGpu(0, None, "A40"), LoggedGpu(1, None, "A40"))
-
-    def test_are_told_apart_by_uuid_or_bus_id(self) -> None:
-        for name, ids in (("uuid", ("GPU-aa", "GPU-bb")), ("pci.bus_id", ("0:1.0", "0:2.0"))):
-            log = rows(f"{name}, utilization.gpu [%]", *(f"{i}, 5 %" for i in ids))
-
-            assert [sample.gpu for sample in read_log(log)[0]] == [0, 1]
-
-    def test_are_told_apart_by_their_index_without_a_header(self) -> None:
-        log = rows(*(f"{smi_stamp(second)}, {gpu}, {(50, 98)[gpu]}"
-                     for second in range(4) for gpu in (0, 1)))  # fmt: skip
-
-        samples, facts = read_log(log)
-
-        assert [gpu.index for gpu in facts.gpus] == [0, 1]
-        assert {(s.gpu, s.busy_ratio) for s in samples} == {(0, 0.5), (1, 0.98)}
-        assert any("column 3 as utilization.gpu" in note for note in facts.notes)
-
-    def test_are_the_same_with_or_without_a_blank_at_the_line_end(self) -> None:
-        log = "utilization.gpu [%], uuid\n5 %, GPU-aa\n6 %,GPU-aa \n7 %, GPU-aa"
-
-        assert {sample.gpu for sample in read_log(log)[0]} == {0}
-
-    def test_are_told_apart_by_their_order_where_nothing_names_them(self) -> None:
-        log = rows("timestamp, utilization.gpu [%]", *(
-            f"{smi_stamp(second + gpu * 0.003)}, {percent} %"
-            for second in range(1, 6) for gpu, percent in enumerate((10, 20))
-        ))  # fmt: skip
-
-        samples, facts = read_log(log)
-
-        assert [(s.gpu, s.busy_ratio) for s in samples[:4]] == [(0, 0.1), (1, 0.2)] * 2
-        assert len(facts.gpus) == 2
-
-    def test_without_an_answer_about_their_name_are_told_apart_by_the_next_best(self) -> None:
-        log = rows("uuid, index, utilization.gpu [%]", "[N/A], 0, 1 %", "[N/A], 1, 2 %")
-
-        assert [sample.gpu for sample in read_log(log)[0]] == [0, 1]
-
-
-class TestALogWithoutStamps:
-    def test_has_one_row_a_second_and_says_so(self) -> None:
-        samples, facts = read_log(rows("utilization.gpu [%]", "1 %", "2 %", "3 %"))
-
-        assert seconds_of([s.stamp_ns for s in samples]) == [0.0, 1.0, 2.0]
-        assert not facts.clock.is_wall
-        assert any("1 s a row (assumed" in note for note in facts.notes)
-
-    def test_has_the_period_the_user_says(self) -> None:
-        samples, facts = read_log("5\n6\n", LogOptions(period_ns=250_000_000))
-
-        assert seconds_of([s.stamp_ns for s in samples]) == [0.0, 0.25]
-        assert facts.period_ns == 250_000_000
-
-    def test_counts_the_rows_of_each_gpu(self) -> None:
-        log = rows("index, utilization.gpu [%]", "0, 1 %", "1, 2 %", "0, 3 %", "1, 4 %")
-
-        samples, _ = read_log(log)
-
-        assert [(s.gpu, s.stamp_ns // 10**9) for s in samples] == [(0, 1), (1, 1), (0, 2), (1, 2)]
-
-
-class TestADamagedLine:
-    def test_is_skipped_and_counted_with_its_reason(self) -> None:
-        log = smi_log([45, 250, -3, "nan", 7]) + rows("garbage", "a, b, c, d, e")
-
-        samples, facts = read_log(log)
-
-        assert [s.busy_ratio for s in samples] == [0.45, None, None, None, 0.07]
-        assert facts.skipped_lines == 5
-        assert any("3 lines with a utilisation no GPU can have" in note for note in facts.notes)
-
-    def test_without_an_answer_still_marks_its_moment(self) -> None:
-        log = smi_log([45]) + rows(f"{smi_stamp(2)}, 0, NVIDIA A40, [N/A], [N/A]")
-
-        samples, facts = read_log(log)
-
-        assert samples[1].busy_ratio is None
-        assert seconds_of([s.stamp_ns for s in samples]) == [0.0, 1.0]
-        assert facts.skipped_lines == 1
-
-    def test_that_was_cut_off_is_not_half_a_value(self) -> None:
-        log = "timestamp, utilization.gpu [%]\n" + f"{smi_stamp(1)}, 19 %\n{smi_stamp(2)}, 1"
-
-        assert ratios(log) == [0.19, None]
-
-    def test_that_is_blank_is_no_line_at_all(self) -> None:
-        assert read_log(smi_log([45]) + "\n\n  \n")[1].skipped_lines == 0
-
-    def test_whose_time_cannot_be_read_belongs_to_no_moment(self) -> None:
-        samples, facts = read_log(smi_log([45]) + rows("noon, 0, NVIDIA A40, 50 %, 1 MiB"))
-
-        assert len(samples) == 1
-        assert facts.skipped_lines == 1
-
-
-class TestARepeatedHeader:
-    def test_is_no_row(self) -> None:
-        once = smi_log([1, 2, 3])
-        again = once.replace("\n", f"\n{HEADER}\n", 2)
-
-        assert read_log(again)[0] == read_log(once)[0]
-        assert read_log(again)[1].skipped_lines == 0
-
-    def test_may_move_the_columns(self) -> None:
-        log = smi_log([45]) + rows(
-            "index, utilization.gpu [%], timestamp", f"0, 55 %, {smi_stamp(2)}"
-        )
-
-        samples, facts = read_log(log)
-
-        assert [(s.gpu, s.busy_ratio) for s in samples] == [(0, 0.45), (0, 0.55)]
-        assert len(facts.gpus) == 1
-
-    def test_that_names_no_gpu_any_more_goes_on_with_the_only_one(self) -> None:
-        log = rows("time,util,index", "1,45,0", "time,util", "2,36", "3,37")
-
-        samples, facts = read_log(log)
-
-        assert [(s.gpu, s.busy_ratio) for s in samples] == [(0, 0.45), (0, 0.36), (0, 0.37)]
-        assert facts.skipped_lines == 0
-
-    def test_that_names_no_gpu_any_more_tells_nothing_of_several(self) -> None:
-        log = rows("time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45")
-
-        samples, facts = read_log(log)
-
-        assert len(samples) == 2
-        assert "2 lines of no GPU that can be told from the others" in " ".join(facts.notes)
-
-    def test_without_utilisation_ends_the_usable_part(self) -> None:
-        log = rows("time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55")
-
-        samples, facts = read_log(log)
-
-        assert [sample.busy_ratio for sample in samples] == [0.45, 0.55]
-        assert facts.skipped_lines == 2
-
-
-class TestALogThatCannotBeUnderstood:
-    def test_has_no_utilisation_column_and_says_which_it_has(self) -> None:
-        with pytest.raises(
-            UnreadableLogError, match=r"line 1: no utilisation column among: timestamp, index"
-        ):
-            ratios(rows("timestamp, index", f"{smi_stamp(1)}, 0"))
-
-    def test_has_nothing_but_a_header(self) -> None:
-        with pytest.raises(UnreadableLogError, match="no line under it has as many"):
-            ratios(rows(HEADER))
-
-    def test_has_no_usable_line_and_says_why(self) -> None:
-        with pytest.raises(UnreadableLogError, match=r"without an answer of the GPU.*line 2"):
-            ratios(rows("timestamp, utilization.gpu [%]", f"{smi_stamp(1)}, [N/A]"))
-
-    def test_has_times_of_no_known_form(self) -> None:
-        with pytest.raises(UnreadableLogError, match=r"'half past ten' has no form"):
-            ratios(rows("time,util", "half past ten,45"))
-
-    def test_has_only_blank_lines(self) -> None:
-        with pytest.raises(UnreadableLogError, match="no line with anything"):
-            ratios("\n \n\n")
 
 
 class TestAnyText:

@@ -2,368 +2,249 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import repeat
 
 import pytest
 
-from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
-from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE
-from tests.builders_logs import HEADER, ratios, read_log, rows, seconds_of, smi_log, smi_stamp
+from tests.builders_log_corners import Corner, corner, each
+from tests.builders_logs import ratios, rows, smi_log, smi_stamp
 
 GIB = 1 << 30
+STAMPED = "timestamp, utilization.gpu [%]"
+SIX, SEVEN = (f"{1_718_238_472 + at}" for at in (0, 1))
+NO_ANSWERS = (
+    "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", "Field not found", "N/A", "",
+    "[GPU is lost]", "Unknown Error", "null",
+)  # fmt: skip
+ERRORS = (
+    "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error",
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
+    "sure that the latest NVIDIA driver is installed and running.",
+    "Failed to initialize NVML: Driver/library version mismatch",
+    "No devices were found",
+)
 
 
-def stamps_s(text: str) -> list[float]:
-    return seconds_of([sample.stamp_ns for sample in read_log(text)[0]])
+def told(column: int | str) -> LogOptions:
+    return LogOptions(columns={"utilization.gpu": column})
 
 
-def notes(text: str, options: LogOptions | None = None) -> str:
-    return " ".join(read_log(text, options or LogOptions())[1].notes)
+def stamped(first: int, end: int, row: str = "5") -> list[str]:
+    return [f"{smi_stamp(at)}, {row}" for at in range(first, end)]
 
 
-class TestALineEndWithinQuotes:
-    def test_is_a_part_of_its_cell(self) -> None:
-        log = rows(
-            "timestamp,name,utilization.gpu [%],processes",
-            f'{smi_stamp(1)},"NVIDIA\nA40",7 %,"python\nbash"',
-            f"{smi_stamp(2)},A40,8 %,",
-            f"{smi_stamp(3)},A40,[N/A],",
-        )
+CORNERS = {
+    "a line end within quotes is a part of its cell": corner(
+        "timestamp,name,utilization.gpu [%],processes",
+        f'{smi_stamp(1)},"NVIDIA\nA40",7 %,"python\nbash"',
+        f"{smi_stamp(2)},A40,8 %,", f"{smi_stamp(3)},A40,[N/A],",
+        busy=[7, 8, None], skipped=1, noted="first at line 6",
+    ),
+    "a line end within quotes in a header is a part of its heading": corner(
+        'time,"GPU\nutil"', "1,5", "2,6", busy=[5, 6]
+    ),
+    "a quote that is never closed costs one line": corner(
+        "timestamp,name,utilization.gpu [%]",
+        *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)), f'{smi_stamp(3)},"NVIDIA A',
+        *(f'{smi_stamp(at)},"NVIDIA A40",4 %' for at in range(4, 200)),
+        busy=[1, 2, *[4] * 196], skipped=1, noted="quote that is never closed; first at line 4",
+    ),
+    "a quote that is never closed at the end costs one line": corner(
+        smi_log([1, 2, 3]), f'{smi_stamp(4)}, 0, "NVIDIA A', busy=[1, 2, 3], skipped=1
+    ),
+    "a decimal comma is read beside semicolons": corner(
+        "time;util", "0,5;12,5", "1,5;0,0", "2,5;100,0", busy=[12.5, 0, 100], at_s=[0, 1, 2]
+    ),
+    "a decimal comma is read beside tabs": corner(
+        "time\tutil", "0,5\t12,5", "1,5\t0,0", "2,5\t100,0", busy=[12.5, 0, 100], at_s=[0, 1, 2]
+    ),
+    "a decimal comma does not separate where there is no header": corner(
+        *(f"2025-06-13 00:00:{at:02d},250;{at},5 %" for at in range(20)),
+        busy=[at + 0.5 for at in range(20)],
+    ),
+    "a decimal comma is read within quotes": corner(
+        "time,util", '"1,5","12,5"', '"2,5","99,5 %"', busy=[12.5, 99.5]
+    ),
+    "a decimal comma is read in a stamp": corner(
+        "timestamp;util", f"{SIX},25;5", f"{SEVEN},5;6", at_s=[0, 1.25]
+    ),
+    "blanks separate cells where nothing else does": corner(
+        *(f"{1_718_238_472 + at} {at} %" for at in range(5)),
+        busy=[0, 1, 2, 3, 4], at_s=[0, 1, 2, 3, 4],
+    ),
+    "blanks separate a date from its time": corner(
+        *(f"2025-06-13 00:27:{at:02d}.5 {40 + at}" for at in range(5)),
+        busy=[40, 41, 42, 43, 44], at_s=[0, 1, 2, 3, 4],
+    ),
+    "a date and a time in two columns are one stamp": corner(
+        "Date,Time,GPU Util %", "2025-06-13,23:59:59,5", "2025-06-14,00:00:00,6",
+        at_s=[0, 1], began="2025-06-13T23:59:59.000",
+    ),
+    "a date and a time in two columns are one stamp without a header": corner(
+        *(f"2025/06/13, 00:00:{at:02d}, {at} %" for at in range(20)),
+        at_s=[*range(20)], noted="column 1 as date, column 2 as timestamp",
+    ),
+    "units in any mix are read row by row": corner(
+        "time,util,temp", "1,5 %,30", "2,6,30", "3,7%,30 C", busy=[5, 6, 7]
+    ),
+    "cells without an answer of the GPU are not observed": corner(
+        smi_log([5]),
+        *(f"{smi_stamp(at)}, 0, A40, {cell}, 1 MiB" for at, cell in enumerate(NO_ANSWERS, start=2)),
+        busy=[5, *[None] * 10], skipped=10, noted="10 lines without an answer of the GPU",
+    ),
+    "errors of nvidia-smi between rows are counted with that reason": corner(
+        smi_log([5, 6]), "", *ERRORS,
+        busy=[5, 6], skipped=4, noted="4 lines in which nvidia-smi says that it could not ask",
+    ),
+    "a log of nothing but errors of nvidia-smi says so": corner(
+        *["Failed to initialize NVML: Unknown Error", ""] * 3,
+        refused="nvidia-smi could not ask the GPU.*NVML",
+    ),
+    "memory of the GPU is told once": corner(
+        "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]",
+        "0, 5 %, 1 MiB, 32768 MiB", gpus=(LoggedGpu(index=0, memory_bytes=32 * GIB),),
+    ),
+    "the surest name of a column goes before the others": corner(
+        "time,load,utilization.memory [%],utilization.gpu [%],utilization.encoder [%]",
+        "1,2,3,4,5", busy=[4],
+    ),
+    "a name that comes twice is ambiguous, and what settles it is said": corner(
+        "time,GPU util,gpu_load", "1,5,6",
+        refused=r'line 1: the utilisation could be any of the columns 2 "GPU util", 3 "gpu_load"; '
+        r"say which: --column utilization\.gpu=2",
+    ),
+    "a name that comes twice is settled by the user": corner(
+        "time,GPU util,gpu_load", "1,5,6", options=told(2), busy=[6]
+    ),
+    "a name said by the user must be there": corner(
+        "time,util", "1,5", options=told("gamma"), refused="no such column; it has time, util"
+    ),
+    "a name said by the user needs a header": corner(
+        "1,5", "2,6", options=told("gamma"), refused="the log has no header"
+    ),
+    "a lone column of numbers is no log of something else": corner(
+        "5", "60", "7", busy=[5, 60, 7]
+    ),
+    "up to a thousand GPUs are told apart": corner(
+        "timestamp, index, utilization.gpu [%]",
+        *(f"{smi_stamp(at)}, {gpu}, {gpu % 100} %" for at in range(4) for gpu in range(1_000)),
+        of=[*range(1_000)] * 4, gpu_count=1_000, notes=(),
+    ),
+    "more GPUs than a machine has are refused": corner(
+        "index, utilization.gpu [%]", *(f"{at}, 5 %" for at in range(2_000)),
+        refused=r"more than 1,024 .*GPUs.*line 1026",
+    ),
+    "rows that name no GPU are taken for GPUs in their order, and that is said": corner(
+        STAMPED, *(f"{smi_stamp(at)}, {gpu} %" for at in range(20) for gpu in (1, 2)),
+        busy=[1, 2] * 20, noted="the 2 rows of a moment were taken for 2 GPUs",
+    ),
+    "a header is found below what was printed before it": corner(
+        "starting logger", "", smi_log([5]), busy=[5], skipped=1
+    ),
+    "rows that end as others did mean something else under another header": corner(
+        f"{STAMPED}, temperature.gpu", *stamped(0, 4, "5, 60"),
+        "timestamp, temperature.gpu, utilization.gpu [%]", *stamped(4, 8, "5, 60"),
+        busy=[5, 5, 5, 5, 60, 60, 60, 60],
+    ),
+    "rows that end as others did say nothing under a header without utilisation": corner(
+        STAMPED, *stamped(0, 4), "timestamp, temperature.gpu", *stamped(4, 8),
+        busy=[5, 5, 5, 5], skipped=5,
+    ),
+    "rows that end as others did are the next GPUs where no column names them": corner(
+        STAMPED, *(row for row in stamped(0, 9) for _ in range(2)), of=[0, 1] * 9
+    ),
+    "a heading that nobody knows is the time where moments follow under it": corner(
+        "Zeit,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
+        at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Zeit", was taken as timestamp',
+    ),
+    "a heading that nobody knows is the index where it counts GPUs": corner(
+        "time,card,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
+        gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "card", was taken as index',
+    ),
+    "a heading that nobody knows is no time where any numbers are under it": corner(
+        "vram_b,util", "12582912000,94", "9663676416,94", "12582912000,94", "2147483648,94",
+        is_wall=False,
+    ),
+    "a heading that nobody knows is no time where the same number is under it": corner(
+        "vram_b,util", *["12582912000,94"] * 4, is_wall=False
+    ),
+}  # fmt: skip
+USED = {
+    f"{cell} of {heading}": corner(
+        f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
+    )
+    for heading, cell, used_mib in (
+        ("memory.used [MiB]", "1830 MiB", 1830),
+        ("memory.used [MiB]", "1830", 1830),
+        ("gpu_memory_used_gb", "1.5", 1536),
+        ("memory_used_bytes", "4096", 1 / 256),
+        ("mem_used", "2 GB", 2048),
+        ("memory.used [MiB]", "[N/A]", None),
+        ("Memory Usage (MB)", '"1,830"', 1830),
+    )
+}  # fmt: skip
+SENSIBLE = (
+    "GPU Util %", "gpu_util(%)", "Utilization", "sm", "load", "nvidia.gpu.util", "gpu [%]",
+    "GPU Load (%)", "gpu%", "GPU usage",
+)  # fmt: skip
+SOMETHING_ELSE = {
+    "loss": ("epoch,loss", *(f"{at},{0.9**at:.4f}" for at in range(20))),
+    "accuracy": ("step,loss,accuracy", *(f"{at},{0.9**at:.4f},0.5" for at in range(20))),
+    "commas": ("epoch;loss;val_loss", *(f"{at};0,7;0,8" for at in range(20))),
+    "cpu": ("time,cpu,ram", "1,50,60", "2,50,60"),
+    "memory": ("timestamp, memory.used [MiB]", f"{smi_stamp(1)}, 20 MiB"),
+    "meminfo": ("MemTotal:       65714164 kB", "MemFree:        51298384 kB", "Buffers: 7 kB") * 9,
+    "keras": ("Epoch 1/10", "100/100 - 3s - loss: 0.6931", "Epoch 2/10") * 9,
+    "words": ("a,b,c", "x,y,z"),
+}
 
-        samples, facts = read_log(log)
 
-        assert [sample.busy_ratio for sample in samples] == [0.07, 0.08, None]
-        assert facts.skipped_lines == 1
-        assert any("first at line 6" in note for note in facts.notes)
+class TestACorner:
+    @each(CORNERS)
+    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
-    def test_in_a_header_is_a_part_of_its_heading(self) -> None:
-        log = rows('time,"GPU\nutil"', "1,5", "2,6")
 
-        assert ratios(log) == [0.05, 0.06]
+class TestMemoryInUse:
+    @each(USED)
+    def test_is_told_with_its_row(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
-    def test_that_is_never_closed_costs_one_line(self) -> None:
-        killed = f'{smi_stamp(3)},"NVIDIA A'
-        log = rows(
-            "timestamp,name,utilization.gpu [%]",
-            *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)),
-            killed,
-            *(f'{smi_stamp(at)},"NVIDIA A40",{at % 100} %' for at in range(4, 200)),
-        )
 
-        samples, facts = read_log(log)
+class TestTheNameOfAColumn:
+    @pytest.mark.parametrize("heading", SENSIBLE)
+    def test_may_be_any_sensible_one(self, heading: str) -> None:
+        assert ratios(rows(f"time,{heading}", "1,5", "2,60")) == [0.05, 0.6]
 
-        assert len(samples) == 198
-        assert facts.skipped_lines == 1
-        assert any("quote that is never closed; first at line 4" in note for note in facts.notes)
+    @pytest.mark.parametrize("said", ["beta", "Beta [%]", " beta"])
+    def test_may_be_said_by_the_user(self, said: str) -> None:
+        assert ratios(rows("time,alpha,Beta [%]", "1,5,6"), told(said)) == [0.06]
 
-    def test_that_is_never_closed_at_the_end_costs_one_line(self) -> None:
-        log = smi_log([1, 2, 3]) + f'{smi_stamp(4)}, 0, "NVIDIA A'
 
-        samples, facts = read_log(log)
-
-        assert [sample.busy_ratio for sample in samples] == [0.01, 0.02, 0.03]
-        assert facts.skipped_lines == 1
+class TestALogOfSomethingElse:
+    @pytest.mark.parametrize("lines", SOMETHING_ELSE.values(), ids=SOMETHING_ELSE)
+    def test_is_refused_and_never_guessed(self, lines: tuple[str, ...]) -> None:
+        with pytest.raises(UnreadableLogError, match="utilisation"):
+            ratios(rows(*lines))
 
 
 class TestALineWithoutAnEnd:
     def test_is_counted_once_and_skipped(self) -> None:
-        log = smi_log([1, 2]) + "x," * MAX_PIECE + "\n" + rows(f"{smi_stamp(3)}, 0, A40, 3 %, 1")
-        pieces = [log_line[at : at + MAX_PIECE] for log_line in log.splitlines(keepends=True)
-                  for at in range(0, len(log_line), MAX_PIECE)]  # fmt: skip
+        log = [*smi_log([1, 2]).splitlines(keepends=True), *["x" * MAX_PIECE] * 3, "\n"]
+        last = f"{smi_stamp(3)}, 0, A40, 3 %, 1"
 
-        reader = NvidiaSmiCsvLog(iter(pieces), name="gpu.csv", options=LogOptions())
+        reader = NvidiaSmiCsvLog(iter([*log, last]), name="gpu.csv", options=LogOptions())
 
         assert [sample.busy_ratio for sample in reader.samples()] == [0.01, 0.02, 0.03]
         assert reader.facts().skipped_lines == 1
 
     def test_alone_is_a_sentence(self) -> None:
-        def endless() -> Iterator[str]:
-            for _ in range(400):
-                yield "7" * MAX_PIECE
-
-        reader = NvidiaSmiCsvLog(endless(), name="gpu.csv", options=LogOptions())
+        endless = repeat("7" * MAX_PIECE, 400)
+        reader = NvidiaSmiCsvLog(endless, name="gpu.csv", options=LogOptions())
 
         with pytest.raises(UnreadableLogError):
             list(reader.samples())
-
-
-class TestADecimalComma:
-    @pytest.mark.parametrize("separator", [";", "\t"])
-    def test_is_read_where_something_else_separates_cells(self, separator: str) -> None:
-        log = rows("time;util", "0,5;12,5", "1,5;0,0", "2,5;100,0").replace(";", separator)
-
-        assert ratios(log) == [0.125, 0.0, 1.0]
-        assert stamps_s(log) == [0.0, 1.0, 2.0]
-
-    def test_without_a_header_does_not_separate(self) -> None:
-        log = rows(*(f"2025-06-13 00:00:{at:02d},250;{at},5 %" for at in range(20)))
-
-        assert ratios(log)[:3] == [0.005, 0.015, 0.025]
-
-    def test_is_read_within_quotes(self) -> None:
-        assert ratios(rows("time,util", '"1,5","12,5"', '"2,5","99,5 %"')) == [0.125, 0.995]
-
-    def test_is_read_in_a_stamp(self) -> None:
-        log = rows("timestamp;util", "1718238472,25;5", "1718238473,5;6")
-
-        assert stamps_s(log) == [0.0, 1.25]
-
-
-class TestBlanksBetweenCells:
-    def test_separate_where_nothing_else_does(self) -> None:
-        log = rows(*(f"{1718238472 + at} {at} %" for at in range(5)))
-
-        assert ratios(log) == [0.0, 0.01, 0.02, 0.03, 0.04]
-        assert stamps_s(log) == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-    def test_separate_a_date_from_its_time(self) -> None:
-        log = rows(*(f"2025-06-13 00:27:{at:02d}.5 {40 + at}" for at in range(5)))
-
-        assert ratios(log) == [0.4, 0.41, 0.42, 0.43, 0.44]
-        assert stamps_s(log) == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-class TestADateAndATimeInTwoColumns:
-    def test_are_one_stamp(self) -> None:
-        log = rows("Date,Time,GPU Util %", "2025-06-13,23:59:59,5", "2025-06-14,00:00:00,6")
-
-        samples, facts = read_log(log)
-
-        assert stamps_s(log) == [0.0, 1.0]
-        assert facts.clock.iso(samples[0].stamp_ns) == "2025-06-13T23:59:59.000"
-
-    def test_are_one_stamp_without_a_header(self) -> None:
-        log = rows(*(f"2025/06/13, 00:00:{at:02d}, {at} %" for at in range(20)))
-
-        assert stamps_s(log) == [float(at) for at in range(20)]
-        assert "column 1 as date, column 2 as timestamp" in notes(log)
-
-
-class TestUnitsInAnyMix:
-    def test_are_read_row_by_row(self) -> None:
-        log = rows("time,util,temp", "1,5 %,30", "2,6,30", "3,7%,30 C")
-
-        assert ratios(log) == [0.05, 0.06, 0.07]
-
-    @pytest.mark.parametrize(
-        "cell",
-        ["[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", "Field not found", "N/A", "",
-         "[GPU is lost]", "Unknown Error", "null"],
-    )  # fmt: skip
-    def test_where_the_gpu_gave_no_answer_are_not_observed(self, cell: str) -> None:
-        samples, facts = read_log(smi_log([5, 6]).replace("6 %", cell))
-
-        assert [sample.busy_ratio for sample in samples] == [0.05, None]
-        assert "without an answer of the GPU" in " ".join(facts.notes)
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error",
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
-            "sure that the latest NVIDIA driver is installed and running.",
-            "Failed to initialize NVML: Driver/library version mismatch",
-            "No devices were found",
-        ],
-    )
-    def test_with_errors_of_nvidia_smi_between_are_counted_with_that_reason(
-        self, line: str
-    ) -> None:
-        samples, facts = read_log(smi_log([5, 6]) + rows("", line))
-
-        assert len(samples) == 2
-        assert facts.skipped_lines == 1
-        assert "could not ask the GPU" in " ".join(facts.notes)
-
-    def test_with_nothing_but_errors_of_nvidia_smi_says_so(self) -> None:
-        with pytest.raises(UnreadableLogError, match=r"nvidia-smi could not ask the GPU.*NVML"):
-            ratios(rows("Failed to initialize NVML: Unknown Error", "") * 3)
-
-
-class TestMemory:
-    @pytest.mark.parametrize(
-        ("heading", "cell", "used_bytes"),
-        [
-            ("memory.used [MiB]", "1830 MiB", 1830 << 20),
-            ("memory.used [MiB]", "1830", 1830 << 20),
-            ("gpu_memory_used_gb", "1.5", 3 * GIB // 2),
-            ("memory_used_bytes", "4096", 4096),
-            ("mem_used", "2 GB", 2 * GIB),
-            ("memory.used [MiB]", "[N/A]", None),
-            ("Memory Usage (MB)", '"1,830"', 1830 << 20),
-        ],
-    )
-    def test_in_use_is_told_with_its_row(
-        self, heading: str, cell: str, used_bytes: int | None
-    ) -> None:
-        samples, _ = read_log(rows(f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}"))
-
-        assert [sample.memory_used_bytes for sample in samples] == [used_bytes, used_bytes]
-
-    def test_of_the_gpu_is_told_once(self) -> None:
-        log = rows(
-            "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]",
-            "0, 5 %, 1 MiB, 32768 MiB",
-        )
-
-        assert read_log(log)[1].gpus[0].memory_bytes == 32 * GIB
-
-
-class TestTheNameOfAColumn:
-    @pytest.mark.parametrize(
-        "heading",
-        ["GPU Util %", "gpu_util(%)", "Utilization", "sm", "load", "nvidia.gpu.util", "gpu [%]",
-         "GPU Load (%)", "gpu%", "GPU usage"],
-    )  # fmt: skip
-    def test_may_be_any_sensible_one(self, heading: str) -> None:
-        assert ratios(rows(f"time,{heading}", "1,5", "2,60")) == [0.05, 0.6]
-
-    def test_that_is_surer_goes_before_the_others(self) -> None:
-        header = "time,load,utilization.memory [%],utilization.gpu [%],utilization.encoder [%]"
-
-        assert ratios(rows(header, "1,2,3,4,5")) == [0.04]
-
-    def test_that_comes_twice_is_ambiguous_and_says_what_settles_it(self) -> None:
-        log = rows("time,GPU util,gpu_load", "1,5,6")
-
-        with pytest.raises(
-            UnreadableLogError,
-            match=r'line 1: the utilisation could be any of the columns 2 "GPU util", '
-            r'3 "gpu_load"; say which: --column utilization\.gpu=2',
-        ):
-            ratios(log)
-        assert ratios(log, LogOptions(columns={"utilization.gpu": 2})) == [0.06]
-
-    @pytest.mark.parametrize("said", ["beta", "Beta [%]", " beta"])
-    def test_may_be_said_by_the_user(self, said: str) -> None:
-        log = rows("time,alpha,Beta [%]", "1,5,6")
-
-        assert ratios(log, LogOptions(columns={"utilization.gpu": said})) == [0.06]
-
-    def test_said_by_the_user_must_be_there(self) -> None:
-        with pytest.raises(UsageError, match="no such column; it has time, util"):
-            ratios(rows("time,util", "1,5"), LogOptions(columns={"utilization.gpu": "gamma"}))
-
-    def test_said_by_the_user_needs_a_header(self) -> None:
-        with pytest.raises(UsageError, match="the log has no header"):
-            ratios(rows("1,5", "2,6"), LogOptions(columns={"utilization.gpu": "gamma"}))
-
-
-class TestALogOfSomethingElse:
-    @pytest.mark.parametrize(
-        "log",
-        [
-            rows("epoch,loss", *(f"{at},{0.9**at:.4f}" for at in range(20))),
-            rows("step,loss,accuracy", *(f"{at},{0.9**at:.4f},0.5" for at in range(20))),
-            rows("epoch;loss;val_loss", *(f"{at};0,7;0,8" for at in range(20))),
-            rows("time,cpu,ram", "1,50,60", "2,50,60"),
-            rows("timestamp, memory.used [MiB]", f"{smi_stamp(1)}, 20 MiB"),
-            rows("MemTotal:       65714164 kB", "MemFree:        51298384 kB", "Buffers: 7 kB") * 9,
-            rows("Epoch 1/10", "100/100 - 3s - loss: 0.6931", "Epoch 2/10") * 9,
-            rows("a,b,c", "x,y,z"),
-        ],
-        ids=["loss", "accuracy", "commas", "cpu", "memory", "meminfo", "keras", "words"],
-    )
-    def test_is_refused_and_never_guessed(self, log: str) -> None:
-        with pytest.raises(UnreadableLogError, match="utilisation"):
-            ratios(log)
-
-    def test_is_not_a_lone_column_of_numbers(self) -> None:
-        assert ratios("5\n60\n7\n") == [0.05, 0.6, 0.07]
-
-
-class TestManyGpus:
-    def test_up_to_a_thousand_are_told_apart(self) -> None:
-        log = rows(
-            "timestamp, index, utilization.gpu [%]",
-            *(f"{smi_stamp(at)}, {gpu}, {gpu % 100} %" for at in range(4) for gpu in range(1_000)),
-        )
-
-        samples, facts = read_log(log)
-
-        assert len(facts.gpus) == 1_000
-        assert len(samples) == 4_000
-        assert facts.notes == ()
-
-    def test_of_which_there_are_too_many_are_refused(self) -> None:
-        log = rows("index, utilization.gpu [%]", *(f"{at}, 5 %" for at in range(2_000)))
-
-        with pytest.raises(UnreadableLogError, match=r"more than 1,024 .*GPUs.*line 1026"):
-            ratios(log)
-
-
-class TestRowsThatNameNoGpu:
-    def test_are_taken_for_gpus_in_their_order_and_that_is_said(self) -> None:
-        log = rows("timestamp, utilization.gpu [%]", *(
-            f"{smi_stamp(at)}, {gpu} %" for at in range(20) for gpu in (1, 2)
-        ))  # fmt: skip
-
-        assert "the 2 rows of a moment were taken for 2 GPUs" in notes(log)
-
-
-class TestTheHeader:
-    def test_in_front_of_which_something_was_printed_is_found(self) -> None:
-        assert ratios("starting logger\n\n" + HEADER + "\n" + smi_log([5]).split("\n", 1)[1]) == [
-            0.05
-        ]
-
-
-class TestRowsThatEndAsOthersDid:
-    def test_mean_something_else_under_another_header(self) -> None:
-        log = rows(
-            "timestamp, utilization.gpu [%], temperature.gpu",
-            *(f"{smi_stamp(at)}, 5, 60" for at in range(4)),
-            "timestamp, temperature.gpu, utilization.gpu [%]",
-            *(f"{smi_stamp(at)}, 5, 60" for at in range(4, 8)),
-        )
-
-        assert ratios(log) == [0.05] * 4 + [0.6] * 4
-
-    def test_speak_of_nothing_under_a_header_without_utilisation(self) -> None:
-        log = rows(
-            "timestamp, utilization.gpu [%]",
-            *(f"{smi_stamp(at)}, 5" for at in range(4)),
-            "timestamp, temperature.gpu",
-            *(f"{smi_stamp(at)}, 5" for at in range(4, 8)),
-        )
-
-        samples, facts = read_log(log)
-
-        assert len(samples) == 4
-        assert facts.skipped_lines == 5
-
-    def test_are_the_next_gpus_where_no_column_names_them(self) -> None:
-        log = rows(
-            "timestamp, utilization.gpu [%]",
-            *(f"{smi_stamp(at)}, 5" for at in range(9) for _ in range(2)),
-        )
-
-        assert [sample.gpu for sample in read_log(log)[0]][:4] == [0, 1, 0, 1]
-
-
-class TestAHeadingThatNobodyKnows:
-    ROWS = tuple(
-        f"{1_772_442_000 + tick},{card},{90 + card}" for tick in range(5) for card in (0, 1)
-    )
-
-    def test_is_the_time_where_moments_follow_each_other_under_it(self) -> None:
-        samples, facts = read_log(rows("Zeit,index,util", *self.ROWS))
-
-        assert seconds_of([sample.stamp_ns for sample in samples][::2]) == [0, 1, 2, 3, 4]
-        assert 'Column 1, "Zeit", was taken as timestamp' in facts.notes[0]
-
-    def test_is_the_index_where_it_counts_the_gpus_of_every_moment(self) -> None:
-        _, facts = read_log(rows("time,card,util", *self.ROWS))
-
-        assert [gpu.index for gpu in facts.gpus] == [0, 1]
-        assert 'Column 2, "card", was taken as index' in facts.notes[0]
-
-    def test_is_no_time_where_the_same_number_or_any_is_under_it(self) -> None:
-        sizes = ("12582912000", "9663676416", "12582912000", "2147483648")
-
-        for column in (sizes, sizes[:1] * 4):
-            _, facts = read_log(rows("vram_b,util", *(f"{size},94" for size in column)))
-
-            assert not facts.clock.is_wall
