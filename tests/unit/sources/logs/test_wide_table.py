@@ -6,96 +6,154 @@ import json
 
 import pytest
 
-from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.detect import reader_for
-from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.wide_headings import Quantity, meaning_of
-from tests.builders_logs import ratios, read_log, rows, seconds_of
+from tests.builders_log_corners import Corner, corner, each
+from tests.builders_logs import read_log, rows, seconds_of
 
 RUN = "night - system/gpu.0.gpu"
+OF_ANOTHER_RUN = "day - system/gpu.0.gpu"
+GPU_0, GPU_1 = "system.gpu.0.gpu", "system.gpu.1.gpu"
 
 
-def events(*rows_of: dict[str, object]) -> str:
-    """A W&B run's events file, a row each 2 s."""
-    return rows(
-        *(json.dumps({**row, "_timestamp": 1_700_000_000.5 + 2 * at, "_wandb": True})
-          for at, row in enumerate(rows_of))
-    )  # fmt: skip
+NOT_OF_UTILISATION = (
+    "system.gpu.process.0.gpu", "system.gpu.0.memory", f"{RUN}__MIN", f"{RUN}__MAX",
+    "metrics-daemon/gpu:0/memory_utilization (%)/mean",
+    "metrics-daemon/gpu:0/gpu_utilization (%)/max",
+    "metrics-daemon/pid:7/gpu:0/gpu_sm_utilization (%)/mean",
+    "gpu0_temp", "gpu_0_memory_util", "gpu0_mem_used", "cpu0_util", "load_1", "load 15",
+    "gpu", "GPU 0: NVIDIA A40", "gpu0_gpu1",
+)  # fmt: skip
+
+
+def told(column: int | str) -> LogOptions:
+    return LogOptions(columns={"utilization.gpu": column})
 
 
 class TestHeadings:
     @pytest.mark.parametrize(
-        ("heading", "gpu"),
+        ("heading", "gpu", "part"),
         [
-            ("system.gpu.11.gpu", 11),
-            ("system/gpu.2.gpu", 2),
-            ("gpu.2.gpu", 2),
-            ("a - b - system/gpu.2.gpu/l:node-3", 2),
-            ("metrics-daemon/gpu:3/gpu_utilization (%)/mean", 3),
-            ("train/batch/cuda:0 (gpu:5)/gpu_utilization (%)/last", 5),
-            ("GPU 4 utilization [%]", 4),
-            ("utilization.gpu.1", 1),
-            ("gpu0", 0),
-            ("cuda:1 load", 1),
-            ("util_6", 6),
+            ("system.gpu.11.gpu", 11, None),
+            ("system/gpu.2.gpu", 2, None),
+            ("gpu.2.gpu", 2, None),
+            ("a - b - system/gpu.2.gpu/l:node-3", 2, None),
+            ("metrics-daemon/gpu:3/gpu_utilization (%)/mean", 3, None),
+            ("metrics-daemon/cuda:0 (gpu:(2, 1))/gpu_utilization (%)/mean", 2, 1),
+            ("train/batch/cuda:0 (gpu:5)/gpu_utilization (%)/last", 5, None),
+            ("GPU 4 utilization [%]", 4, None),
+            ("utilization.gpu.1", 1, None),
+            ("gpu0", 0, None),
+            ("cuda:1 load", 1, None),
+            ("util_6", 6, None),
         ],
     )
-    def test_of_utilisation_name_their_gpu(self, heading: str, gpu: int) -> None:
+    def test_of_utilisation_name_their_gpu(self, heading: str, gpu: int, part: int | None) -> None:
         meaning = meaning_of(heading)
 
         assert meaning is not None
         assert meaning.gpu is not None
-        assert (meaning.quantity, meaning.gpu.number) == (Quantity.UTILIZATION, gpu)
+        assert meaning.quantity is Quantity.UTILIZATION
+        assert (meaning.gpu.number, meaning.gpu.mig_index) == (gpu, part)
 
-    @pytest.mark.parametrize(
-        "heading",
-        [
-            "system.gpu.process.0.gpu",
-            "system.gpu.0.memory",
-            f"{RUN}__MIN",
-            f"{RUN}__MAX",
-            "metrics-daemon/gpu:0/memory_utilization (%)/mean",
-            "metrics-daemon/gpu:0/gpu_utilization (%)/max",
-            "metrics-daemon/pid:7/gpu:0/gpu_sm_utilization (%)/mean",
-            "gpu0_temp",
-            "gpu_0_memory_util",
-            "gpu0_mem_used",
-            "cpu0_util",
-            "load_1",
-            "load 15",
-            "gpu",
-            "GPU 0: NVIDIA A40",
-            "gpu0_gpu1",
-        ],
-    )
+    @pytest.mark.parametrize("heading", NOT_OF_UTILISATION)
     def test_of_anything_else_are_left_alone(self, heading: str) -> None:
         assert meaning_of(heading) is None
 
-    def test_tell_instances_apart(self) -> None:
-        meaning = meaning_of("metrics-daemon/cuda:0 (gpu:(2, 1))/gpu_utilization (%)/mean")
 
-        assert meaning is not None
-        assert meaning.gpu is not None
-        assert (meaning.gpu.number, meaning.gpu.mig_index) == (2, 1)
+TABLES = {
+    "has the time of the clock where it has both": corner(
+        f"_runtime,{GPU_0},_timestamp", "5,10,1700000000.5", "6,20,1700000001.5",
+        is_wall=True, began="2023-11-14T22:13:20.500+00:00",
+    ),
+    "may write its time with an exponent": corner(
+        f"_timestamp,{GPU_0}", "1.7e+09,1", "1.700000002e+09,2", at_s=[0, 2]
+    ),
+    "has the time that the user names": corner(
+        "_timestamp,when,gpu0_util", "1700000000,3,10", "1700000000,5,20",
+        options=LogOptions(columns={"timestamp": "when"}), at_s=[0, 2],
+    ),
+    "counts rows whose time cannot be read": corner(
+        "time,gpu0", "1,10", "soon,10", ",10", "-3,10", "1e999,10", "2e9.5,10", "17e+1x,10", "3,20",
+        busy=[10, 20], skipped=6,
+    ),
+    "may have one column, where only such a table has it": corner(
+        f'"Step","{RUN}"', '"0","96.5"', '"1","0"', busy=[96.5, 0]
+    ),
+    "may begin with lines of others": corner(
+        "# made by hand", "", "time;gpu0;gpu1", "1;10;20", busy=[10, 20]
+    ),
+    "may repeat its header": corner(
+        "time,gpu0,gpu1", "1,10,20", "time,gpu0,gpu1", "2,30,40", busy=[10, 20, 30, 40]
+    ),
+    "counts rows of another width": corner(
+        "time,gpu0,gpu1", "1,10,20", "2,10", "3,10,20,30", busy=[10, 20], skipped=2
+    ),
+    "takes a blank cell of one GPU for no answer": corner(
+        "time,gpu0,gpu1", "1,10,20", "2,,30", busy=[10, 20, None, 30], skipped=1
+    ),
+    "takes a blank cell of another run for nothing": corner(
+        f"Relative Time (Wall),{RUN},{OF_ANOTHER_RUN}", "1,10,", "2,,30", busy=[10, 30]
+    ),
+    "prefers the column that says utilisation": corner(
+        "time,gpu0,gpu0_util,gpu1_util", "1,61,10,20", busy=[10, 20]
+    ),
+    "is settled by the place that the user names": corner(
+        "time,gpu0_util,gpu1_util", "1,10,20", options=told(2), busy=[20]
+    ),
+    "is settled by the heading that the user names": corner(
+        "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu0_util"), busy=[10]
+    ),
+    "is refused without the column that the user names": corner(
+        "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu7_util"),
+        refused=r"utilization\.gpu=gpu7_util: gpu.csv has no such",
+    ),
+    "is not what names a GPU in each row": corner(
+        "time,device,util", "1,gpu0,10", "1,gpu1,20", "2,gpu0,30", of=[0, 1, 0], busy=[10, 20, 30]
+    ),
+    "may have decimal commas": corner(
+        "time;gpu0 [%];gpu1 [%]", "1;45,5;30", "2;45,5 %;30", busy=[45.5, 30, 45.5, 30]
+    ),
+    "may have memory in any form that a long table may have": corner(
+        "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
+        "3;5;1024.5 MiB;6", "4;5;1.0245e3;6", used_mib=[1024.5, None] * 4,
+    ),
+    "says of cells without an answer that they have none": corner(
+        "time,gpu0 [%],gpu1 [%]", "1,[N/A],20", "2,[Not Supported],20", "3,-,20", "4,N/A,20",
+        "5,ERR!,20", "6,None,20",
+        busy=[None, 20] * 6, skipped=6, noted="6 lines without an answer of the GPU",
+    ),
+    "is full with a mean rounded over 100": corner(
+        "time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101", busy=[100, None], skipped=1
+    ),
+    "is refused without any value": corner(
+        "time,gpu0,gpu1", "1,N/A,N/A", refused="no line with a utilisation"
+    ),
+    **{
+        f"may count its time from {first} on": corner(
+            f"{heading};gpu0;gpu1", f"{first};97;98", f"{second};97;98",
+            at_s=[0, 0, 1, 1], is_wall=is_wall,
+        )
+        for heading, first, second, is_wall in (
+            ("time", "23.05.2026 14:02:03", "23.05.2026 14:02:04", True),
+            ("time", "06/13/2025 11:59:59 PM", "06/14/2025 12:00:00 AM", True),
+            ("elapsed", "23:59:59", "24:00:00", False),
+            ("time", "23:59:59", "00:00:00", False),
+        )
+    },
+}  # fmt: skip
 
 
-class TestTheTime:
-    def test_is_the_clock_where_the_table_has_both(self) -> None:
-        log = rows("_runtime,system.gpu.0.gpu,_timestamp", "5,10,1700000000.5", "6,20,1700000001.5")
-
-        samples, facts = read_log(log)
-
-        assert facts.clock.is_wall
-        assert samples[0].stamp_ns == 1_700_000_000_500_000_000
-
-    def test_may_count_another_unit(self) -> None:
-        samples, _ = read_log(rows("time_ms,gpu0", "0,10", "500,20"))
-
-        assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 0.5]
+class TestATable:
+    @each(TABLES)
+    def test_is_heard_so_that_it(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
     @pytest.mark.parametrize(
         ("heading", "unit_s"),
         [
+            ("time_ms", 0.001),
             ("time (min)", 60),
             ("elapsed_hours", 3600),
             ("t_h", 3600),
@@ -104,82 +162,12 @@ class TestTheTime:
             ("runtime_secs", 1),
         ],
     )
-    def test_may_count_any_unit_that_a_long_table_may_count(
-        self, heading: str, unit_s: float
-    ) -> None:
+    def test_counts_its_time_as_a_long_table_does(self, heading: str, unit_s: float) -> None:
         samples, _ = read_log(rows(f"{heading},gpu0 [%]", "0,10", "2,20"))
         of_long, _ = read_log(rows(f"{heading},utilization.gpu [%]", "0,10", "2,20"))
 
         assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2 * unit_s]
         assert samples == of_long
-
-    def test_may_be_written_with_an_exponent(self) -> None:
-        samples, _ = read_log(rows("_timestamp,system.gpu.0.gpu", "1.7e+09,1", "1.700000002e+09,2"))
-
-        assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2]
-
-    def test_may_be_named_by_the_user(self) -> None:
-        log = rows("_timestamp,when,gpu0_util", "1700000000,3,10", "1700000000,5,20")
-
-        samples, _ = read_log(log, LogOptions(columns={"timestamp": "when"}))
-
-        assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2]
-
-    @pytest.mark.parametrize("time", ["soon", "", "-3", "1e999", "2e9.5", "17e+12x"])
-    def test_that_cannot_be_read_is_counted(self, time: str) -> None:
-        samples, facts = read_log(rows("time,gpu0,gpu1", "1,10,20", f"{time},10,20", "3,10,20"))
-
-        assert (len(samples), facts.skipped_lines) == (4, 1)
-
-
-class TestACsv:
-    def test_of_one_column_that_only_this_table_has_is_enough(self) -> None:
-        assert ratios(rows(f'"Step","{RUN}"', '"0","96.5"', '"1","0"')) == [0.965, 0.0]
-
-    def test_may_begin_with_lines_of_others(self) -> None:
-        assert ratios(rows("# made by hand", "", "time;gpu0;gpu1", "1;10;20")) == [0.1, 0.2]
-
-    def test_may_repeat_its_header(self) -> None:
-        header = "time,gpu0,gpu1"
-
-        samples, facts = read_log(rows(header, "1,10,20", header, "2,30,40"))
-
-        assert (len(samples), facts.skipped_lines) == (4, 0)
-
-    def test_counts_rows_of_another_width(self) -> None:
-        samples, facts = read_log(rows("time,gpu0,gpu1", "1,10,20", "2,10", "3,10,20,30"))
-
-        assert (len(samples), facts.skipped_lines) == (2, 2)
-
-    def test_takes_a_blank_cell_of_one_gpu_for_no_answer(self) -> None:
-        samples, facts = read_log(rows("time,gpu0,gpu1", "1,10,20", "2,,30"))
-
-        assert [sample.busy_ratio for sample in samples] == [0.1, 0.2, None, 0.3]
-        assert facts.skipped_lines == 1
-
-    def test_takes_a_blank_cell_of_another_run_for_nothing(self) -> None:
-        other = RUN.replace("night", "day")
-        log = rows(f"Relative Time (Wall),{RUN},{other}", "1,10,", "2,,30")
-
-        samples, facts = read_log(log)
-
-        assert [sample.busy_ratio for sample in samples] == [0.1, 0.3]
-        assert facts.skipped_lines == 0
-
-    def test_prefers_the_column_that_says_utilisation(self) -> None:
-        assert ratios(rows("time,gpu0,gpu0_util,gpu1_util", "1,61,10,20")) == [0.1, 0.2]
-
-    def test_may_be_settled_by_the_users_column(self) -> None:
-        log = rows("time,gpu0_util,gpu1_util", "1,10,20")
-
-        assert ratios(log, LogOptions(columns={"utilization.gpu": 2})) == [0.2]
-        assert ratios(log, LogOptions(columns={"utilization.gpu": "gpu0_util"})) == [0.1]
-
-    def test_without_the_users_column_is_refused(self) -> None:
-        options = LogOptions(columns={"utilization.gpu": "gpu7_util"})
-
-        with pytest.raises(UsageError, match=r"utilization\.gpu=gpu7_util: gpu.csv has no such"):
-            read_log(rows("time,gpu0_util,gpu1_util", "1,10,20"), options)
 
     def test_whose_header_comes_in_pieces_is_read(self) -> None:
         header = ",".join(["time", *(f"gpu{n}_util" for n in range(900))]) + "\n"
@@ -190,145 +178,7 @@ class TestACsv:
 
         assert [sample.busy_ratio for sample in reader.samples()] == [0.5] * 900
 
-    def test_is_not_what_names_a_gpu_in_each_row(self) -> None:
-        samples, facts = read_log(rows("time,device,util", "1,gpu0,10", "1,gpu1,20", "2,gpu0,30"))
-
-        assert len(facts.gpus) == 2
-        assert [sample.busy_ratio for sample in samples] == [0.1, 0.2, 0.3]
-
-    def test_may_have_decimal_commas(self) -> None:
-        samples, facts = read_log(rows("time;gpu0 [%];gpu1 [%]", "1;45,5;30", "2;45,5 %;30"))
-
-        assert [sample.busy_ratio for sample in samples] == [0.455, 0.3, 0.455, 0.3]
-        assert facts.skipped_lines == 0
-
-    @pytest.mark.parametrize("used", ["1024,5", "1,024.5", "1024.5 MiB", "1.0245e3"])
-    def test_may_have_memory_in_any_form_that_a_long_table_may_have(self, used: str) -> None:
-        samples, _ = read_log(rows("time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", f"1;45;{used};30"))
-
-        assert [sample.memory_used_bytes for sample in samples] == [2049 << 19, None]
-
-    @pytest.mark.parametrize("cell", ["[N/A]", "[Not Supported]", "-", "N/A", "ERR!", "None"])
-    def test_says_of_a_cell_without_an_answer_that_it_has_none(self, cell: str) -> None:
-        samples, facts = read_log(rows("time,gpu0 [%],gpu1 [%]", f"1,{cell},20"))
-
-        assert [sample.busy_ratio for sample in samples] == [None, 0.2]
-        assert any("without an answer of the GPU" in note for note in facts.notes)
-
-    def test_with_a_mean_rounded_over_100_is_full(self) -> None:
-        assert ratios(rows("time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101")) == [1.0, None]
-
-    def test_without_any_value_is_refused(self) -> None:
-        with pytest.raises(UnreadableLogError, match="no line with a utilisation"):
-            read_log(rows("time,gpu0,gpu1", "1,N/A,N/A"))
-
-
-class TestJsonObjects:
-    def test_may_gain_and_lose_gpus(self) -> None:
-        log = events(
-            {"system.gpu.0.gpu": 10.0},
-            {"system.gpu.0.gpu": 20.0, "system.gpu.1.gpu": 30.0},
-            {"system.gpu.1.gpu": 40.0},
-        )
-
-        samples, facts = read_log(log)
-
-        assert [(one.gpu, one.busy_ratio) for one in samples] == [(0, 0.1), (0, 0.2), (1, 0.3), (1, 0.4)]  # noqa: E501  # fmt: skip
-        assert facts.skipped_lines == 0
-
-    def test_say_how_much_memory_there_is(self) -> None:
-        gpu = "metrics-daemon/gpu:0/"
-        log = json.dumps(
-            {gpu + "gpu_utilization (%)/mean": 5.0, gpu + "memory_total (MiB)/mean": 9}
-        )
-
-        (known,) = read_log(rows(log))[1].gpus
-
-        assert known.memory_bytes == 9 << 20
-
-    def test_under_the_users_key_are_shares_where_none_of_them_exceeds_one(self) -> None:
-        options = LogOptions(columns={"utilization.gpu": "mine"})
-        told: list[dict[str, object]] = [{RUN: 5, "mine": share} for share in (0, 1, 0.5)]
-
-        assert ratios(events(*told), options) == [0.0, 1.0, 0.5]
-
-    def test_of_more_gpus_than_there_are_say_so(self) -> None:
-        many: dict[str, object] = {f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}
-
-        samples, facts = read_log(events(many))
-
-        assert len(samples) == len(facts.gpus) == 1_024
-        assert any("More than 1,024 GPUs" in note for note in facts.notes)
-
-    def test_of_a_process_are_not_of_the_gpu(self) -> None:
-        log = events({"system.gpu.process.0.gpu": 5.0, "system.gpu.0.gpu": 50.0})
-
-        assert ratios(log) == [0.5]
-
-    def test_with_not_a_number_have_no_answer(self) -> None:
-        log = events({"system.gpu.0.gpu": 10.0}, {"system.gpu.0.gpu": float("nan")})
-
-        samples, facts = read_log(log)
-
-        assert [sample.busy_ratio for sample in samples] == [0.1, None]
-        assert facts.skipped_lines == 1
-
-    def test_of_the_outer_collection_of_nvitop_are_read_where_one_runs_inside_another(self) -> None:
-        metrics = {
-            "train/epoch/gpu:0/gpu_utilization (%)/mean": 20.0,
-            "train/gpu:0/gpu_utilization (%)/mean": 10.0,
-            "train/epoch/timestamp": 5.0,
-            "train/timestamp": 1_700_000_000.0,
-        }
-
-        samples, facts = read_log(rows(json.dumps(metrics)))
-
-        assert [sample.busy_ratio for sample in samples] == [0.1]
-        assert facts.clock.is_wall
-
-
-class TestALongFileOfJsonObjects:
-    """More of them than the first 512, from which the unit is told."""
-
-    def test_is_read_in_the_order_of_its_lines(self) -> None:
-        rows_of: list[dict[str, object]] = [{"system.gpu.0.gpu": at % 101} for at in range(600)]
-
-        samples, _ = read_log(events(*rows_of))
-
-        assert seconds_of([sample.stamp_ns for sample in samples]) == [2 * at for at in range(600)]
-        assert [sample.busy_ratio for sample in samples] == [at % 101 / 100 for at in range(600)]
-
-    def test_names_the_line_beyond_them_that_cannot_be_used(self) -> None:
-        rows_of: list[dict[str, object]] = [{"system.gpu.0.gpu": 50.0} for _ in range(600)]
-        rows_of[549] = {"system.gpu.0.gpu": 5_000.0}
-
-        _, facts = read_log(events(*rows_of))
-
-        assert facts.skipped_lines == 1
-        assert any("first at line 550." in note for note in facts.notes)
-
-
-class TestTimesOfATableOfAnybody:
-    @pytest.mark.parametrize(
-        ("heading", "stamps", "clock"),
-        [
-            ("time", ["23.05.2026 14:02:03", "23.05.2026 14:02:04"], True),
-            ("time", ["06/13/2025 11:59:59 PM", "06/14/2025 12:00:00 AM"], True),
-            ("elapsed", ["23:59:59", "24:00:00"], False),
-            ("time", ["23:59:59", "00:00:00"], False),
-        ],
-    )
-    def test_may_have_any_shape_that_those_of_a_long_table_may_have(
-        self, heading: str, stamps: list[str], clock: bool
-    ) -> None:
-        log = rows(f"{heading};gpu 0 [%];gpu 1 [%]", *(f"{stamp};97;98" for stamp in stamps))
-
-        samples, facts = read_log(log)
-
-        assert samples[2].stamp_ns - samples[0].stamp_ns == 10**9
-        assert facts.clock.is_wall is clock
-
-    def test_tell_days_from_months_by_later_rows_or_say_what_was_assumed(self) -> None:
+    def test_tells_days_from_months_by_later_rows_or_says_what_was_assumed(self) -> None:
         stamps = [f"{day:02d}/06/2025 10:00:00" for day in (11, 12, 13)]
 
         sure = read_log(rows("time,gpu0,gpu1", *(f"{stamp},97,98" for stamp in stamps)))[1]
@@ -336,3 +186,63 @@ class TestTimesOfATableOfAnybody:
 
         assert not any("begin with day or month" in note for note in sure.notes)
         assert any("begin with day or month" in note for note in unsure.notes)
+
+
+def events(*told: dict[str, object]) -> tuple[str, ...]:
+    """A W&B run's events file, a row each 2 s."""
+    stamps = (1_700_000_000.5 + 2 * at for at in range(len(told)))
+    return tuple(
+        json.dumps({**one, "_timestamp": stamp, "_wandb": True})
+        for one, stamp in zip(told, stamps, strict=True)
+    )
+
+
+ON_GPU_0 = "metrics-daemon/gpu:0"
+ONE_COLLECTION_IN_ANOTHER = {
+    "train/epoch/gpu:0/gpu_utilization (%)/mean": 20.0,
+    "train/gpu:0/gpu_utilization (%)/mean": 10.0,
+    "train/epoch/timestamp": 5.0,
+    "train/timestamp": 1_700_000_000.0,
+}
+
+OBJECTS = {
+    "may gain and lose GPUs": corner(
+        *events({GPU_0: 10.0}, {GPU_0: 20.0, GPU_1: 30.0}, {GPU_1: 40.0}),
+        of=[0, 0, 1, 1], busy=[10, 20, 30, 40],
+    ),
+    "say how much memory there is": corner(
+        f'{{"{ON_GPU_0}/gpu_utilization (%)/mean": 5.0, "{ON_GPU_0}/memory_total (MiB)/mean": 9}}',
+        gpus=(LoggedGpu(index=0, memory_bytes=9 << 20),),
+    ),
+    "under the user's key are shares where none of them exceeds one": corner(
+        *events(*({RUN: 5, "mine": share} for share in (0, 1, 0.5))),
+        options=told("mine"), busy=[0, 100, 50],
+    ),
+    "of more GPUs than there are say so": corner(
+        *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),
+        busy=[5] * 1_024, gpu_count=1_024, noted="More than 1,024 GPUs",
+    ),
+    "of a process are not of the GPU": corner(
+        *events({"system.gpu.process.0.gpu": 5.0, GPU_0: 50.0}), busy=[50]
+    ),
+    "with not a number have no answer": corner(
+        *events({GPU_0: 10.0}, {GPU_0: float("nan")}), busy=[10, None], skipped=1
+    ),
+    "of nvitop's outer collection are read where one runs inside another": corner(
+        json.dumps(ONE_COLLECTION_IN_ANOTHER), busy=[10], is_wall=True
+    ),
+    "are read in the order of their lines beyond the 512 from which the unit is told": corner(
+        *events(*({GPU_0: at % 101} for at in range(600))),
+        at_s=[2 * at for at in range(600)], busy=[at % 101 for at in range(600)],
+    ),
+    "that cannot be used are named beyond the 512 from which the unit is told": corner(
+        *events(*({GPU_0: 5_000 if at == 549 else 50} for at in range(600))),
+        skipped=1, noted="first at line 550.",
+    ),
+}  # fmt: skip
+
+
+class TestJsonObjects:
+    @each(OBJECTS)
+    def test_are_heard_so_that_they(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
