@@ -31,6 +31,8 @@ export function drawLegend(target, allPoints) {
   target.replaceChildren(...items);
 }
 
+const LEAST_SHOWN = 0.0005; // of the time observed: less says nothing
+
 // Rows of one GPU: what was lost first, largest first; then the rest, and the sum.
 function causeRows(gpu) {
   const { suspected_ns: suspected } = gpu;
@@ -66,6 +68,7 @@ function wordOf(gpu) {
 function causeTable(gpu) {
   const rows = causeRows(gpu);
   const sum = rows.reduce((total, [, ns]) => total + ns, 0);
+  const shown = rows.filter(([key, ns]) => key === "busy" || ns >= LEAST_SHOWN * gpu.observed_ns);
   const lost = rows.find(([key, ns]) => !KEPT.has(key) && ns >= WORTH_A_MARK * gpu.in_use_ns);
   const head = make(
     "tr",
@@ -87,7 +90,7 @@ function causeTable(gpu) {
     { className: "causes" },
     make("caption", { text: `${gpuTitle(gpu)}: ${wordOf(gpu)}` }),
     make("thead", {}, head),
-    make("tbody", {}, ...rows.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
+    make("tbody", {}, ...shown.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
     make("tfoot", {}, foot),
   );
 }
