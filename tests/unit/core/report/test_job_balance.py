@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.report.job_balance import JobBalance, balance_of_job, balances
+from gpumon.core.report.report import RunReport
 from tests.builders_report import rank_of, shared_run
 
 speeds_of_gpus = st.lists(st.floats(1.0, 50.0), min_size=2, max_size=5)
@@ -78,14 +79,20 @@ class TestTheLevelledRatios:
             assert seen.gain_part == pytest.approx((max(takes_s) - levelled_s) / waited_s)
 
 
+def job(*runs: RunReport) -> JobBalance:
+    """The balance of a job of these runs."""
+    one = balance_of_job(runs, "j1")
+    assert one is not None
+    return one
+
+
 class TestAJob:
     def test_of_one_gpu_has_no_balance(self) -> None:
         assert balances([shared_run([1.0])]) == {}
 
     def test_whose_shares_are_told_has_those(self) -> None:
-        one = balance_of_job([shared_run([0.5, 1.0], shares=[0.7, 0.3])], "j1")
+        one = job(shared_run([0.5, 1.0], shares=[0.7, 0.3]))
 
-        assert one is not None
         assert (one.shares, one.is_told) == ({"GPU-0": 0.7, "GPU-1": 0.3}, True)
 
     @pytest.mark.parametrize(
@@ -100,32 +107,24 @@ class TestAJob:
     def test_of_one_process_is_even_only_where_its_framework_is(
         self, framework: str, is_even: bool
     ) -> None:
-        one = balance_of_job([shared_run([0.5, 1.0], framework=framework)], "j1")
+        one = job(shared_run([0.5, 1.0], framework=framework))
 
-        assert one is not None
-        assert one.is_told is False
-        assert (one.shares is not None) is is_even
+        assert (one.is_told, one.shares is not None) == (False, is_even)
 
     @pytest.mark.parametrize(("framework", "is_even"), [("lightning", True), ("loop", False)])
     def test_of_ranks_is_put_together_by_rank(self, framework: str, is_even: bool) -> None:
-        runs = [rank_of(1, 0.5, framework=framework), rank_of(0, 1.0, framework=framework)]
-        one = balance_of_job(runs, "j1")
+        one = job(rank_of(1, 0.5, framework=framework), rank_of(0, 1.0, framework=framework))
 
-        assert one is not None
         assert list(one.busy_ratios.items()) == [("GPU-0", 1.0), ("GPU-1", 0.5)]
         assert (one.shares is not None) is is_even
 
     def test_of_which_some_gpus_tell_no_share_is_not_taken_to_be_even(self) -> None:
-        runs = [rank_of(0, 1.0, framework="lightning", share=0.8), rank_of(1, 0.5)]
-        one = balance_of_job(runs, "j1")
+        one = job(rank_of(0, 1.0, framework="lightning", share=0.8), rank_of(1, 0.5))
 
-        assert one is not None
         assert one.shares is None
 
     def test_keeps_the_order_in_which_its_training_names_the_gpus(self) -> None:
         run = shared_run([0.5, 1.0], shares=[0.5, 0.5])
         run.shares["GPU-0"] = run.shares.pop("GPU-0")  # now behind the other
-        one = balance_of_job([run], "j1")
 
-        assert one is not None
-        assert list(one.busy_ratios) == ["GPU-1", "GPU-0"]
+        assert list(job(run).busy_ratios) == ["GPU-1", "GPU-0"]
