@@ -32,9 +32,6 @@ LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GP
 NOW_NS = s(100_000)
 DAY_S = 24 * 3600
 
-Xids = list[tuple[int, int]]
-"""Of each XID how often it came."""
-
 
 def reported(*xid_errors: tuple[int, int], ago_s: float = 5.0) -> tuple[Trouble, ...]:
     """The troubles of a GPU with these errors, each last so long ago."""
@@ -169,34 +166,31 @@ class TestAThrottledGpu:
 
 
 class TestTheTimeBetweenTwoReports:
-    def since(self, before: GpuReport, after: GpuReport) -> GpuReport:
-        (one,) = report_since(report(before), report(after)).gpus
-        return one
+    def test_has_the_errors_that_came_in_it(self) -> None:
+        before = report(broken(told_troubles=reported((31, 2), (43, 1))))
+        after = report(broken(told_troubles=reported((31, 5), (43, 1), (79, 1))))
 
-    @pytest.mark.parametrize(
-        ("before", "after", "told"),
-        [
-            ([(31, 2), (43, 1)], [(31, 5), (43, 1), (79, 1)], [(79, 1), (31, 3)]),
-            ([(31, 5)], [(31, 2)], [(31, 2)]),
-        ],
-        ids=["came in it", "were counted anew"],
-    )
-    def test_has_the_errors_that(self, before: Xids, after: Xids, told: Xids) -> None:
-        one = self.since(*(broken(told_troubles=reported(*xids)) for xids in (before, after)))
+        (one,) = report_since(before, after).gpus
 
-        assert [(trouble.code, trouble.times) for trouble in one.troubles] == told
+        assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
+
+    def test_has_those_that_were_counted_anew(self) -> None:
+        before = report(broken(told_troubles=reported((31, 5))))
+        after = report(broken(told_troubles=reported((31, 2))))
+
+        assert report_since(before, after).gpus[0].troubles[0].times == 2
 
     def test_has_a_gpu_that_was_lost_before_it_too(self) -> None:
-        one = broken(error=LOST, told_troubles=(lost(LOST), *reported((79, 1))))
+        one = report(broken(error=LOST, told_troubles=(lost(LOST), *reported((79, 1)))))
 
-        assert kinds(self.since(one, one)) == [("lost", None)]
+        assert kinds(report_since(one, one).gpus[0]) == [("lost", None)]
 
     def test_has_what_slowed_it_down_in_it(self) -> None:
-        before = broken(fill=gpm_fill(0.9, seconds=3600))
-        after = broken(fill=gpm_fill(0.9, seconds=3720, held=60 / 3720))
+        before = report(broken(fill=gpm_fill(0.9, seconds=3600)))
+        after = report(broken(fill=gpm_fill(0.9, seconds=3720, held=60 / 3720)))
 
-        assert after.troubles == ()
-        (trouble,) = self.since(before, after).troubles
+        assert after.gpus[0].troubles == ()
+        (trouble,) = report_since(before, after).gpus[0].troubles
         assert trouble.duration_ns == s(60)
 
 
