@@ -8,19 +8,21 @@ from typing import Any
 import torch
 import transformers
 
-from tests.loops.builders_loops import Sleeps, Waits
+from tests.loops.builders_loops import Sleeps, Waits, raise_error
+from trainer_hooks.huggingface import PhaseTagger
 
 BATCH = 4
+tagger, Callback = PhaseTagger, transformers.TrainerCallback
 _WORDS, _LENGTH = 50, 8
 
 
 class SlowSentences(torch.utils.data.Dataset):  # type: ignore[misc]
     """Sentences of which the first of each batch takes a while to come."""
 
-    def __init__(self, batches: int, waits: Sleeps | None = None) -> None:
+    def __init__(self, batches: int, waits: Sleeps) -> None:
         generator = torch.Generator().manual_seed(5)
         self._words = torch.randint(0, _WORDS, (batches * BATCH, _LENGTH), generator=generator)
-        self._waits = waits or Sleeps()
+        self._waits = waits
         self._asked = 0
 
     def __len__(self) -> int:
@@ -66,23 +68,24 @@ class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
 
     def _fail(self, where: str) -> None:
         if self.fails_in == where and self.state.global_step == self.fails_at:
-            raise OSError("out of memory, say")
+            raise_error()
 
 
-class SleepingCallback(transformers.TrainerCallback):  # type: ignore[misc]
-    """Takes its time after each step."""
-
-    def __init__(self, waits: Waits) -> None:
-        self._waits = waits
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._waits.callback()
+def callback(**methods: Any) -> Any:
+    """One with these methods."""
+    return type("Acting", (Callback,), methods)()
 
 
 def trainer(
-    folder: Path, waits: Waits, *callbacks: Any, batches: int = 10, evaluated: int = 4, **said: Any
+    folder: Path,
+    *callbacks: Any,
+    waits: Waits | None = None,
+    batches: int = 10,
+    evaluated: int = 4,
+    **said: Any,
 ) -> Any:
-    """A quiet one on the CPU."""
+    """A quiet one on the CPU; of its own callbacks, one takes its time after each step."""
+    waits = waits or Waits()
     torch.manual_seed(2)
     model = transformers.BertForSequenceClassification(
         transformers.BertConfig(
@@ -101,12 +104,13 @@ def trainer(
         "save_strategy": "no",
         "seed": 11,
     }
+    sleeping = callback(on_step_end=lambda *_, **__: waits.callback())
     made = SleepingTrainer(
         model,
         transformers.TrainingArguments(str(folder), **{**quiet, **said}),
         train_dataset=SlowSentences(batches, waits.fetch),
         eval_dataset=SlowSentences(evaluated, waits.validation_fetch),
-        callbacks=[SleepingCallback(waits), *callbacks],
+        callbacks=[sleeping, *callbacks],
     )
     made.waits = waits
     return made
@@ -126,6 +130,16 @@ def time_optimizer(trainer: Any) -> None:
     optimizer = trainer.create_optimizer()
     optimizer.register_step_pre_hook(begins)
     optimizer.register_step_post_hook(ends)
+
+
+def shadowed(trainer: Any) -> set[str]:
+    """What is in front of methods of its class, or of its handler's, or is a tagger's."""
+    return {
+        name
+        for owner in (trainer, trainer.callback_handler)
+        for name, value in vars(owner).items()
+        if callable(getattr(type(owner), name, None)) or "HuggingFaceTagging" in repr(value)
+    }
 
 
 def outcome(trained: Any) -> tuple[Any, ...]:

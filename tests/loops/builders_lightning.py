@@ -7,12 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 
-from tests.loops.builders_loops import Sleeps, Waits
+from tests.loops.builders_loops import Sleeps, Waits, raise_error
+from trainer_hooks.lightning import PhaseTagger
 
 FEATURES = 8
 BATCH = 4
+tagger, Callback = PhaseTagger, pl.Callback
 
 
 class SlowLoader(torch.utils.data.DataLoader):  # type: ignore[misc]
@@ -36,8 +39,11 @@ def loader(batches: int, waits: Sleeps | None = None) -> Any:
     return SlowLoader(data, waits or Sleeps(), batch_size=BATCH)
 
 
-def model(package: ModuleType, waits: Waits, *, fails_at: int | None = None) -> Any:
+def model(
+    sleeps: Waits | None = None, *, fails_at: int | None = None, package: ModuleType = pl
+) -> Any:
     """A linear model of either package that sleeps where it computes."""
+    waits = sleeps or Waits()
 
     class Model(package.LightningModule):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -51,7 +57,8 @@ def model(package: ModuleType, waits: Waits, *, fails_at: int | None = None) -> 
 
         def training_step(self, batch: Any, number: int) -> Any:
             with waits.step.around():
-                _fail(number == fails_at)
+                if number == fails_at:
+                    raise_error()
                 loss = (self.linear(batch[0])[:, 0] - batch[1]).square().mean()
                 self.losses.append(float(loss.detach()))
                 return loss
@@ -77,17 +84,10 @@ def model(package: ModuleType, waits: Waits, *, fails_at: int | None = None) -> 
     return Model()
 
 
-def _fail(is_due: bool) -> None:
-    if is_due:
-        raise OSError("out of memory, say")
-
-
-def model_that_optimizes_by_hand(
-    package: ModuleType, waits: Waits, *, fails_at: int | None = None
-) -> Any:
+def model_that_optimizes_by_hand(*, fails_at: int | None = None) -> Any:
     """One with two optimizers, as a GAN has."""
 
-    class ByHand(type(model(package, waits, fails_at=fails_at))):  # type: ignore[misc]
+    class ByHand(type(model(fails_at=fails_at))):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.automatic_optimization = False
@@ -106,10 +106,10 @@ def model_that_optimizes_by_hand(
     return ByHand()
 
 
-def model_that_fetches(package: ModuleType, waits: Waits) -> Any:
+def model_that_fetches(waits: Waits) -> Any:
     """One that asks for its batches itself."""
 
-    class Fetching(type(model(package, waits))):  # type: ignore[misc]
+    class Fetching(type(model(waits))):  # type: ignore[misc]
         def training_step(self, dataloader_iter: Iterator[Any]) -> Any:
             batch, number, _ = next(dataloader_iter)
             return super().training_step(batch, number)
@@ -117,7 +117,7 @@ def model_that_fetches(package: ModuleType, waits: Waits) -> Any:
     return Fetching()
 
 
-def slow_checkpoints(package: ModuleType, waits: Waits, folder: Path) -> Any:
+def slow_checkpoints(waits: Waits, folder: Path, package: ModuleType = pl) -> Any:
     """A ``ModelCheckpoint`` of either package that writes slowly."""
 
     class SlowCheckpoint(package.callbacks.ModelCheckpoint):  # type: ignore[misc,name-defined]
@@ -128,17 +128,12 @@ def slow_checkpoints(package: ModuleType, waits: Waits, folder: Path) -> Any:
     return SlowCheckpoint(dirpath=folder)
 
 
-def slow_callback(package: ModuleType, waits: Waits) -> Any:
-    """A callback that takes its time after each batch."""
-
-    class SlowCallback(package.Callback):  # type: ignore[misc,name-defined]
-        def on_train_batch_end(self, *_: object) -> None:
-            waits.callback()
-
-    return SlowCallback()
+def callback(package: ModuleType = pl, **methods: Any) -> Any:
+    """One with these methods."""
+    return type("Acting", (package.Callback,), methods)()
 
 
-def trainer(package: ModuleType, folder: Path, *callbacks: Any, **said: Any) -> Any:
+def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **said: Any) -> Any:
     """A quiet one on the CPU."""
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
@@ -153,3 +148,7 @@ def trainer(package: ModuleType, folder: Path, *callbacks: Any, **said: Any) -> 
         ),
     }
     return package.Trainer(callbacks=list(callbacks), **{**quiet, **said})
+
+
+def weights(model: Any) -> Any:
+    return [weight.tolist() for weight in model.parameters()]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gpumon.core.phase import PHASES
 from gpumon.core.ring.events import RingKind, RunFacts
@@ -188,6 +189,17 @@ def stretch() -> Iterator[list[Stretch]]:
         yield found
     finally:
         found.append(Stretch(before, RingSays()))
+
+
+def present() -> tuple[str, int]:
+    """The phase under way, and its mode."""
+    says = RingSays()
+    return says.present, says.mode
+
+
+def raise_error(*_: object, **__: object) -> Any:
+    """What goes wrong in the middle of something."""
+    raise OSError("out of memory, say")
 
 
 def writer() -> RingWriter:

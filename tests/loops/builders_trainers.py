@@ -42,24 +42,21 @@ class Adapter(ABC):
 
     Attributes:
         name: Of the module with its tagger, in ``trainer_hooks``.
+        other: The name of the other one.
         events: Its names for the events of a training.
+        folder: What is written goes there.
+        b: What its trainings are built with.
+        tagger: Makes its tagger.
     """
 
     name: ClassVar[str]
+    other: ClassVar[str]
     events: ClassVar[dict[str, str]]
-    _package: ClassVar[str]
-    _callback: ClassVar[str]
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.b: Any = import_module(f"tests.loops.builders_{self.name}")
-        self.package: Any = import_module(self._package)
-
-    @property
-    def tagger_class(self) -> Any:
-        return import_module(f"trainer_hooks.{self.name}").PhaseTagger
-
-    def tagger(self) -> Any:
-        return self.tagger_class()
+        self.tagger = self.b.tagger
 
     def callback(self, name: str, does: Callable[[], object], *events: str) -> Any:
         """One of a class of that name, which does something at these events."""
@@ -67,31 +64,26 @@ class Adapter(ABC):
         def method(*_: object, **__: object) -> None:
             does()
 
-        methods = {self.events[event]: method for event in events}
-        return type(name, (getattr(self.package, self._callback),), methods)()
+        made = self.b.callback(**{self.events[event]: method for event in events})
+        type(made).__name__ = name
+        return made
 
-    def train(self, folder: Path, *callbacks: Any, **asked: Any) -> None:
-        """Train a small model.
-
-        Args:
-            folder: What is written goes there.
-            callbacks: Of the trainer.
-            asked: The fields of ``Asked``.
-        """
-        self._train(folder, callbacks, Asked(**asked))
+    def train(self, *callbacks: Any, **asked: Any) -> Any:
+        """Train a small model, asked for by the fields of ``Asked``; what came of it."""
+        return self._train(callbacks, Asked(**asked))
 
     @abstractmethod
-    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None: ...
+    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any: ...
 
     @abstractmethod
-    def evaluate(self, folder: Path, *callbacks: Any) -> None:
+    def evaluate(self, *callbacks: Any) -> None:
         """Evaluate a small model that nobody trains."""
 
 
 class OnLightning(Adapter):
     """Trains with Lightning."""
 
-    name, _package, _callback = "lightning", "lightning.pytorch", "Callback"
+    name, other = "lightning", "huggingface"
     events: ClassVar[dict[str, str]] = {
         "epoch_begin": "on_train_epoch_start",
         "batch_begin": "on_train_batch_start",
@@ -100,23 +92,24 @@ class OnLightning(Adapter):
         "validation_end": "on_validation_end",
     }
 
-    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None:
-        model = self.b.model(self.package, asked.waits or Waits())
+    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any:
+        model = self.b.model(asked.waits)
         if asked.changed is not None:
             model.linear = asked.changed(model.linear)
-        trainer = self.b.trainer(self.package, folder, *callbacks, max_epochs=asked.epochs)
+        trainer = self.b.trainer(self.folder, *callbacks, max_epochs=asked.epochs)
         validated = self.b.loader(asked.validated) if asked.validated else None
         trainer.fit(model, self.b.loader(asked.batches), validated)
+        return model.losses, self.b.weights(model)
 
-    def evaluate(self, folder: Path, *callbacks: Any) -> None:
-        trainer = self.b.trainer(self.package, folder, *callbacks)
-        trainer.validate(self.b.model(self.package, Waits()), self.b.loader(2), verbose=False)
+    def evaluate(self, *callbacks: Any) -> None:
+        trainer = self.b.trainer(self.folder, *callbacks)
+        trainer.validate(self.b.model(), self.b.loader(2), verbose=False)
 
 
 class OnHuggingFace(Adapter):
     """Trains with the Hugging Face Trainer."""
 
-    name, _package, _callback = "huggingface", "transformers", "TrainerCallback"
+    name, other = "huggingface", "lightning"
     events: ClassVar[dict[str, str]] = {
         "epoch_begin": "on_epoch_begin",
         "batch_begin": "on_step_begin",
@@ -125,11 +118,11 @@ class OnHuggingFace(Adapter):
         "validation_end": "on_evaluate",
     }
 
-    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None:
+    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any:
         trainer = self.b.trainer(
-            folder,
-            asked.waits or Waits(),
+            self.folder,
             *callbacks,
+            waits=asked.waits,
             batches=asked.batches,
             evaluated=max(1, asked.validated),
             num_train_epochs=asked.epochs,
@@ -138,9 +131,10 @@ class OnHuggingFace(Adapter):
         if asked.changed is not None:
             trainer.model.classifier = asked.changed(trainer.model.classifier)
         trainer.train()
+        return self.b.outcome(trainer)
 
-    def evaluate(self, folder: Path, *callbacks: Any) -> None:
-        self.b.trainer(folder, Waits(), *callbacks, evaluated=2).evaluate()
+    def evaluate(self, *callbacks: Any) -> None:
+        self.b.trainer(self.folder, *callbacks, evaluated=2).evaluate()
 
 
 ADAPTERS: dict[str, type[Adapter]] = {one.name: one for one in (OnLightning, OnHuggingFace)}

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import own_ring
+from tests.loops.builders_trainers import ADAPTERS, Adapter, OnHuggingFace, OnLightning
 
-pytest.register_assert_rewrite("tests.loops.phases_of_a_trainer")
+pytest.register_assert_rewrite("tests.loops.in_the_middle", "tests.loops.phases_of_a_trainer")
 
 _NEEDED = {
     "test_lightning": ("torch", "lightning", "pytorch_lightning"),
@@ -57,6 +58,22 @@ def b(request: pytest.FixtureRequest) -> Any:
     return import_module(f"tests.loops.builders_{framework}")
 
 
+@pytest.fixture(params=ADAPTERS)
+def on(request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
+    """One trainer after the other."""
+    return ADAPTERS[request.param](tmp_path)
+
+
+@pytest.fixture
+def on_lightning(tmp_path: Path) -> OnLightning:
+    return OnLightning(tmp_path)
+
+
+@pytest.fixture
+def on_huggingface(tmp_path: Path) -> OnHuggingFace:
+    return OnHuggingFace(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def frozen_heap(b: Any) -> Iterator[None]:
     """What was imported so far is not looked through by each collection that a trainer asks for."""
@@ -64,12 +81,6 @@ def frozen_heap(b: Any) -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-@pytest.fixture(scope="module")
-def pl() -> Any:
-    """Lightning, by the name of its newer package."""
-    return import_module("lightning.pytorch")
 
 
 @pytest.fixture(autouse=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from gpumon.core.ring.events import RingKind
-from tests.loops.builders_loops import RingSays, own_ring
+from tests.loops.builders_loops import RingSays, own_ring, present
 
 Place = tuple[str, int]
 """A phase and its mode."""
@@ -46,6 +48,7 @@ class Told(NamedTuple):
         samples: Samples.
         present: Where the process is afterwards.
         inside: Where it was while the act lasted.
+        after: Where it was when that was over.
         outside: Where it was otherwise, in order; without what lasted over the end of an act.
     """
 
@@ -53,10 +56,11 @@ class Told(NamedTuple):
     samples: int
     present: Place
     inside: set[Place]
+    after: set[Place]
     outside: list[Place]
 
 
-def told(act: Act) -> Told:
+def told(act: Act, after: set[Place]) -> Told:
     """What the ring of this process says of the training in which that was done."""
     says = RingSays()
     inside: set[Place] = set()
@@ -69,7 +73,7 @@ def told(act: Act) -> Told:
         if not any(began <= event.at_ns < ended for began, ended in act.spans_ns):
             outside.append(place)
     outside = [place for place, _ in groupby(outside)]
-    return Told(says.steps, says.samples, (says.present, says.mode), inside, outside)
+    return Told(says.steps, says.samples, (says.present, says.mode), inside, after, outside)
 
 
 @contextmanager
@@ -88,3 +92,81 @@ def before_each(does: Callable[[], object], method: Callable[..., Any]) -> Calla
         return method(*args, **named)
 
     return both
+
+
+class Seen(NamedTuple):
+    """What came of a training, of what was done aside, and how many steps the trainer made."""
+
+    results: tuple[Any, ...]
+    told: Told | None
+    steps: int
+
+
+class Outer(ABC):
+    """The training in whose middle something is done.
+
+    Attributes:
+        at: Where something is done, and at which calls.
+        hook: Its tagger; ``None``: it is not tagged.
+        trainer: Its trainer.
+        others: What was computed aside.
+    """
+
+    at: ClassVar[dict[str, tuple[int, ...]]]
+    _builders: ClassVar[str]
+
+    def __init__(self, folder: Path, hook: Any) -> None:
+        self.b: Any = import_module(self._builders)
+        self.folder, self.hook = folder, hook
+        self.trainer: Any = None
+        self.others: list[Any] = []
+
+    def taggers(self, whose: str) -> list[Any]:
+        """Of another trainer: that of this training, one of its own, or none."""
+        if self.hook is None or whose == "no":
+            return []
+        return [self.hook if whose == "the same" else self.b.tagger()]
+
+    @abstractmethod
+    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
+        """Train, with that act there, and more callbacks; what came of it, and its steps."""
+
+
+Does = Callable[[Any], object]
+"""What is done to the outer training."""
+
+
+def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *more: Any) -> Seen:
+    """Train, and do something in the middle of it."""
+    with alone(folder):
+        outer, after = kind(folder, hook), set()
+
+        def acts() -> None:
+            does(outer)
+            after.update([present()] if hook is not None else [])
+
+        act = Act(acts, *kind.at[where])
+        results, steps = outer.run(where, act, *more)
+        assert len(act.spans_ns) == len(kind.at[where])
+        seen = None if hook is None else told(act, after)
+        return Seen((*results, outer.others, steps), seen, steps)
+
+
+def train_bare_and_tagged(
+    kind: type[Outer], folder: Path, does: Does, where: str
+) -> tuple[Seen, Told]:
+    """The same without and with a tagger: the results are the same, and this is what was seen."""
+    tagger = import_module(kind._builders).tagger
+    bare = train(kind, folder / "bare", does, where, None)
+    tagged = train(kind, folder / "tagged", does, where, tagger())
+    assert tagged.results == bare.results
+    assert tagged.told is not None
+    return tagged, tagged.told
+
+
+def undisturbed(kind: type[Outer], folder: Path, where: str) -> Told:
+    """What a ring says where nothing is done in the middle."""
+    tagger = import_module(kind._builders).tagger
+    found = train(kind, folder / "undisturbed", lambda outer: None, where, tagger()).told
+    assert found is not None
+    return found

@@ -30,6 +30,8 @@ class Training:
 class PhasesOfATrainer:
     """To be inherited beside a fixture ``training``, and ``b``, what it was built with."""
 
+    framework: str
+
     def test_the_wait_for_input_is_found(self, training: Training) -> None:
         waits = training.waits
 
@@ -60,6 +62,16 @@ class PhasesOfATrainer:
         assert after.steps == training.global_step == EPOCHS * BATCHES
         assert after.samples == EPOCHS * BATCHES * b.BATCH
         assert after.epoch == EPOCHS - 1
+
+    def test_the_facts_say_what_trains_and_how_it_loads(self, training: Training, b: Any) -> None:
+        facts = training.seen.after.facts
+        loads = {"kind": "DataLoader", "workers": 0, "batch_size": b.BATCH, "batches": BATCHES}
+
+        assert facts.framework == self.framework
+        assert {name: facts.loader[name] for name in loads} == loads
+
+    def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
+        assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)
 
     def test_a_wait_inside_validation_is_told_from_one_in_training(
         self, training: Training

@@ -9,12 +9,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Waits
-from tests.loops.in_the_middle import Act, Told, alone, before_each, told
+from tests.loops.builders_loops import RingSays, raise_error
+from tests.loops.in_the_middle import (
+    Act,
+    Does,
+    Outer,
+    Place,
+    Told,
+    alone,
+    before_each,
+    train,
+    train_bare_and_tagged,
+    undisturbed,
+)
 
 pytestmark = [pytest.mark.keras_torch, pytest.mark.usefixtures("frozen_heap")]
 
@@ -33,41 +44,28 @@ SAVED = {("checkpoint", 0)}
 in_a_step_and_a_callback = pytest.mark.parametrize("where", ["compute_loss", "on_step_end"])
 
 
-def tagger() -> Any:
-    from trainer_hooks.huggingface import PhaseTagger
+class OnHuggingFace(Outer):
+    """The training of a trainer, which has its model and its data."""
 
-    return PhaseTagger()
+    at = {name: (call,) for name, call in AT.items()}  # noqa: RUF012
+    _builders = "tests.loops.builders_huggingface"
 
+    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
+        hooks = [*self.taggers("the same"), *more]
+        if where.startswith("on_"):
+            hooks.append(self.b.callback(**{where: act}))
+        self.trainer = self.b.trainer(self.folder, *hooks, **SHORT)
+        if not where.startswith("on_"):
+            setattr(self.trainer, where, before_each(act, getattr(self.trainer, where)))
+        before = self.b.shadowed(self.trainer)
+        self.trainer.train()
+        assert self.b.shadowed(self.trainer) == before
+        return self.b.outcome(self.trainer), self.trainer.state.global_step
 
-def callback(**methods: Any) -> Any:
-    import transformers
-
-    return type("Acting", (transformers.TrainerCallback,), methods)()
-
-
-def fail(*_: object, **__: object) -> Any:
-    raise OSError("out of memory, say")
-
-
-class Outer:
-    """The training in whose middle something is done.
-
-    Attributes:
-        hook: Its tagger; ``None``: it is not tagged.
-        others: What was computed aside.
-    """
-
-    def __init__(self, b: Any, folder: Path, hook: Any) -> None:
-        self.b, self.folder, self.hook = b, folder, hook
-        self.trainer: Any = None
-        self.others: list[Any] = []
-
-    def another(self, whose: str, **said: Any) -> Any:
+    def another(self, whose: str) -> Any:
         """Another trainer, whose tagger is that of this training, its own, or nobody's."""
-        hooks = {"no": [], "its own": [tagger()] if self.hook else [], "the same": [self.hook]}
-        taggers = [hook for hook in hooks[whose] if hook is not None]
-        short = {**SHORT, "batches": 2, "num_train_epochs": 1, **said}
-        return self.b.trainer(self.folder / "aside", Waits(), *taggers, **short)
+        short = {**SHORT, "batches": 2, "num_train_epochs": 1}
+        return self.b.trainer(self.folder / "aside", *self.taggers(whose), **short)
 
     def train(self, whose: str, *, is_of_this_model: bool = False) -> None:
         other = self.another(whose)
@@ -96,71 +94,24 @@ class Outer:
 
     def fail(self, method: str, *args: Any, of: Any, within: str) -> None:
         """Have a trainer's method raise, and catch that."""
-        setattr(of, within, fail)
+        setattr(of, within, raise_error)
         with pytest.raises(OSError, match="out of memory"):
             getattr(of, method)(*args)
         delattr(of, within)
 
 
-class Seen(NamedTuple):
-    """What came out of it."""
-
-    results: tuple[Any, ...]
-    told: Told | None
-    trainer: Any
-
-
-def train(
-    b: Any, folder: Path, what: Callable[[Outer], object], where: str, hook: Any, *more: Any
-) -> Seen:
-    """Train, and do something in the middle of it."""
-    with alone(folder):
-        outer = Outer(b, folder, hook)
-        act = Act(lambda: what(outer), AT[where])
-        does = callback(**{where: act} if where.startswith("on_") else {})
-        hooks = [] if hook is None else [hook]
-        outer.trainer = b.trainer(folder, Waits(), *hooks, does, *more, **SHORT)
-        if not where.startswith("on_"):
-            setattr(outer.trainer, where, before_each(act, getattr(outer.trainer, where)))
-        before = shadowed(outer.trainer)
-        outer.trainer.train()
-        assert act.spans_ns
-        assert shadowed(outer.trainer) == before
-        results = b.outcome(outer.trainer), outer.others, outer.trainer.state.global_step
-        return Seen(results, None if hook is None else told(act), outer.trainer)
-
-
-def shadowed(trainer: Any) -> set[str]:
-    """Methods that are in front of those of its class, and of its handler's."""
-    return {
-        name
-        for owner in (trainer, trainer.callback_handler)
-        for name in vars(owner)
-        if callable(getattr(type(owner), name, None))
-    }
-
-
-@pytest.fixture(scope="module")
-def undisturbed(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """What a ring says where nothing is done in the middle."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "it"
-    seen = train(b, folder, lambda outer: None, "on_step_end", tagger())
-    assert seen.told is not None
-    return seen.told
-
-
-DONE: dict[str, tuple[Callable[[Outer], object], set[tuple[str, int]]]] = {
+DONE: dict[str, tuple[Does, set[Place]]] = {
     "evaluate": (lambda outer: outer.evaluate(outer.trainer), VALIDATED),
-    "predict": (Outer.predict, PREDICTED),
+    "predict": (OnHuggingFace.predict, PREDICTED),
     "evaluate that raises": (
         lambda outer: outer.fail("evaluate", of=outer.trainer, within="prediction_step"),
         VALIDATED,
     ),
     "evaluate, of the same tagger": (lambda o: o.evaluate(o.another("the same")), set()),
     "evaluate, of its own tagger": (lambda o: o.evaluate(o.another("its own")), VALIDATED),
-    "evaluate on a thread, of the same tagger": (Outer.evaluate_on_a_thread, set()),
-    "save_model": (Outer.save, SAVED),
-    "_save_checkpoint": (Outer.save_checkpoint, SAVED),
+    "evaluate on a thread, of the same tagger": (OnHuggingFace.evaluate_on_a_thread, set()),
+    "save_model": (OnHuggingFace.save, SAVED),
+    "_save_checkpoint": (OnHuggingFace.save_checkpoint, SAVED),
     "save_model that raises": (
         lambda outer: outer.fail("save_model", "x", of=outer.trainer, within="_save"),
         SAVED,
@@ -191,61 +142,59 @@ CASES = (
 )
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return undisturbed(OnHuggingFace, tmp_path_factory.mktemp("calm"), "on_step_end")
+
+
 class TestInTheMiddleOfATraining:
     @pytest.mark.parametrize(("what", "where"), CASES, ids=lambda one: one)
     def test_changes_no_result_no_step_and_no_other_phase(
-        self, b: Any, tmp_path: Path, undisturbed: Told, what: str, where: str
+        self, b: Any, tmp_path: Path, calm: Told, what: str, where: str
     ) -> None:
         does, phases = DONE[what]
-        bare = train(b, tmp_path / "bare", does, where, None)
-        tagged = train(b, tmp_path / "tagged", does, where, tagger())
+        seen, told = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
 
-        assert tagged.results == bare.results
-        assert tagged.told == undisturbed._replace(inside={AROUND[where], *phases})
-        assert tagged.told.steps == tagged.trainer.state.global_step == STEPS
-        assert tagged.told.samples == STEPS * b.BATCH
+        assert told == calm._replace(inside={AROUND[where], *phases}, after={AROUND[where]})
+        assert told.steps == seen.steps == STEPS
+        assert told.samples == STEPS * b.BATCH
 
     @in_a_step_and_a_callback
     def test_a_training_with_a_tagger_of_its_own_is_told_beside_it(
-        self, b: Any, tmp_path: Path, undisturbed: Told, where: str
+        self, tmp_path: Path, calm: Told, where: str
     ) -> None:
-        def does(outer: Outer) -> None:
+        def does(outer: OnHuggingFace) -> None:
             outer.train("its own")
 
-        bare = train(b, tmp_path / "bare", does, where, None)
-        tagged = train(b, tmp_path / "tagged", does, where, tagger())
+        _, told = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
 
-        assert tagged.results == bare.results
-        assert tagged.told is not None
-        assert tagged.told.steps == STEPS + 2  # a process is one run
-        assert {("train_step", 0), ("input_wait", 0)} <= tagged.told.inside
-        assert tagged.told.outside == undisturbed.outside
-        assert tagged.told.present == ("other", 0)
-
-
-class TestTheTrainerItself:
-    """Its ``train`` inside its ``train`` takes its state along: the outer one then ends soon."""
+        assert told.steps == STEPS + 2  # a process is one run
+        assert {("train_step", 0), ("input_wait", 0)} <= told.inside
+        assert told.outside == calm.outside
+        assert told.present == ("other", 0)
 
     @pytest.mark.parametrize("raises", [False, True], ids=["", "and raises"])
     @in_a_step_and_a_callback
-    def test_trains_no_step_of_the_outer_training(
+    def test_the_trainer_itself_trains_no_step_of_the_outer_training(
         self, b: Any, tmp_path: Path, where: str, raises: bool
     ) -> None:
+        """Its ``train`` inside its ``train`` takes its state along: the outer one ends soon."""
         stepped: list[int] = []
 
-        def again(outer: Outer) -> None:
+        def again(outer: OnHuggingFace) -> None:
             before = len(stepped)
             if raises:
-                outer.fail("train", of=outer.trainer, within="_get_learning_rate")
+                outer.fail("train", of=outer.trainer, within=BETWEEN)
             else:
                 outer.trainer.train()
             del stepped[before:]  # they are not its own
 
         seen = []
-        for hook in (None, tagger()):
+        for hook in (None, b.tagger()):
             stepped.clear()
-            noting = callback(on_step_end=lambda *_, **__: stepped.append(1))
-            seen.append(train(b, tmp_path / f"{hook is None}", again, where, hook, noting))
+            noting = b.callback(on_step_end=lambda *_, **__: stepped.append(1))
+            folder = tmp_path / f"{hook is None}"
+            seen.append(train(OnHuggingFace, folder, again, where, hook, noting))
 
         assert seen[1].results == seen[0].results
         assert seen[1].told is not None
@@ -257,9 +206,8 @@ class TestAnEvaluationOutsideOfTraining:
     def test_goes_on_after_a_training_with_the_same_tagger_in_it(
         self, b: Any, tmp_path: Path
     ) -> None:
-        hook, seen = tagger(), []
-        outer = Outer(b, tmp_path, hook)
-        trainer = b.trainer(tmp_path, Waits(), hook, **SHORT)
+        outer, seen = OnHuggingFace(tmp_path, b.tagger()), []
+        trainer = b.trainer(tmp_path, outer.hook, **SHORT)
 
         def computed(_: Any) -> dict[str, float]:
             outer.train("the same")
@@ -291,10 +239,9 @@ class TestAnErrorThatTheTrainerSurvives:
 
         kind = type("Catching", (b.SleepingTrainer,), {catches_in: catching})
         outcomes = []
-        for hook in (None, tagger()):
-            hooks = [] if hook is None else [hook]
-            trainer = b.trainer(tmp_path, Waits(), *hooks, **SHORT, **said)
-            trainer.__class__, trainer.prediction_step = kind, fail
+        for hooks in ([], [b.tagger()]):
+            trainer = b.trainer(tmp_path, *hooks, **SHORT, **said)
+            trainer.__class__, trainer.prediction_step = kind, raise_error
             trainer.train()
             outcomes.append(b.outcome(trainer))
 
@@ -307,16 +254,14 @@ class TestAnErrorThatTheTrainerSurvives:
     def test_of_memory_has_it_begin_again_with_smaller_batches(
         self, b: Any, tmp_path: Path
     ) -> None:
+        def out_of_memory() -> None:
+            raise RuntimeError("CUDA out of memory.")
+
         outcomes = []
-        for hook in (None, tagger()):
-
-            def out_of_memory() -> None:
-                raise RuntimeError("CUDA out of memory.")
-
-            failing = Act(out_of_memory, 2)
-            hooks = [callback(on_step_begin=failing), *([] if hook is None else [hook])]
+        for hooks in ([], [b.tagger()]):
+            failing = b.callback(on_step_begin=Act(out_of_memory, 2))
             said = {**SHORT, "auto_find_batch_size": True, "num_train_epochs": 1}
-            trainer = b.trainer(tmp_path, Waits(), *hooks, **said)
+            trainer = b.trainer(tmp_path, failing, *hooks, **said)
             trainer.train()
             outcomes.append((b.outcome(trainer), trainer.state.global_step))
 
@@ -329,24 +274,25 @@ class TestATrainingThatRaisedAndWasCaught:
     FAILS_IN = ("a step", "a callback", "the loader", "an evaluation", "the optimizer")
 
     def made(self, b: Any, folder: Path, *hooks: Any) -> Any:
-        return b.trainer(folder, Waits(), *hooks, **SHORT, eval_strategy="epoch")
+        return b.trainer(folder, *hooks, **SHORT, eval_strategy="epoch")
 
-    def failing(self, trainer: Any, fails_in: str) -> Callable[[], object]:
+    def failing(self, b: Any, trainer: Any, fails_in: str) -> Callable[[], object]:
         """Have it fail; what is returned mends it."""
-        failing = Act(fail, 2)
-        if fails_in in ("a callback", "the optimizer"):  # whose step is between the trainer's own
-            one = callback(on_step_end=failing)
-            if fails_in == "a callback":
-                trainer.add_callback(one)
-                return lambda: trainer.remove_callback(one)
-            trainer._get_learning_rate = failing
-            return lambda: delattr(trainer, "_get_learning_rate")
+        failing = Act(raise_error, 2)
+        if fails_in == "a callback":
+            one = b.callback(on_step_end=failing)
+            trainer.add_callback(one)
+            return lambda: trainer.remove_callback(one)
         if fails_in == "the loader":
             collate = trainer.data_collator
             trainer.data_collator = before_each(failing, collate)
             return lambda: setattr(trainer, "data_collator", collate)
-        name = {"a step": "compute_loss", "an evaluation": "prediction_step"}[fails_in]
-        setattr(trainer, name, fail)
+        name, does = {
+            "a step": ("compute_loss", raise_error),
+            "an evaluation": ("prediction_step", raise_error),
+            "the optimizer": (BETWEEN, failing),  # whose step is between the trainer's own
+        }[fails_in]
+        setattr(trainer, name, does)
         return lambda: delattr(trainer, name)
 
     @pytest.mark.parametrize("fails_in", FAILS_IN)
@@ -355,11 +301,10 @@ class TestATrainingThatRaisedAndWasCaught:
         self, b: Any, tmp_path: Path, fails_in: str, again: str
     ) -> None:
         outcomes = []
-        for hook in (None, tagger()):
-            with alone(tmp_path / f"{hook is None}"):
-                hooks = [] if hook is None else [hook]
+        for hooks in ([], [b.tagger()]):
+            with alone(tmp_path / f"{len(hooks)}"):
                 trainer = self.made(b, tmp_path, *hooks)
-                before, mend = shadowed(trainer), self.failing(trainer, fails_in)
+                before, mend = b.shadowed(trainer), self.failing(b, trainer, fails_in)
                 with pytest.raises(OSError, match="out of memory") as kept:
                     trainer.train()
                 mend()
@@ -369,7 +314,7 @@ class TestATrainingThatRaisedAndWasCaught:
                 outcomes.append(b.outcome(second))
                 says = RingSays()
                 assert kept.tb is not None
-                assert shadowed(trainer) == shadowed(second) == before
+                assert b.shadowed(trainer) == b.shadowed(second) == before
         phases = says.phases()[len(before_it.phases()) :]
 
         assert outcomes[0] == outcomes[1]
@@ -378,16 +323,17 @@ class TestATrainingThatRaisedAndWasCaught:
 
     @pytest.mark.parametrize("fails_in", FAILS_IN)
     def test_leaves_nothing_behind(self, b: Any, tmp_path: Path, fails_in: str) -> None:
-        hook, threads = tagger(), set(threading.enumerate())
+        hook, threads = b.tagger(), set(threading.enumerate())
         trainer = self.made(b, tmp_path, hook)
-        before, mend = shadowed(trainer), self.failing(trainer, fails_in)
+        before, mend = b.shadowed(trainer), self.failing(b, trainer, fails_in)
         with pytest.raises(OSError, match="out of memory"):
             trainer.train()
         mend()
         gc.collect()
 
         assert RingSays().phases()[-1] == ("other", 0)
-        assert shadowed(trainer) == before
+        assert RingSays().steps == trainer.state.global_step
+        assert b.shadowed(trainer) == before
         assert set(threading.enumerate()) == threads
         gone = weakref.ref(trainer)
         del trainer, mend

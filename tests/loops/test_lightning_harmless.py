@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import Waits
-from trainer_hooks.ring import process_ring
-
 pytestmark = pytest.mark.keras_torch
 
 
-def tagger(**said: Any) -> Any:
-    from trainer_hooks.lightning import PhaseTagger
-
-    return PhaseTagger(**said)
-
-
-def outcome(b: Any, pl: Any, folder: Path, *hooks: Any, **said: Any) -> tuple[Any, ...]:
-    """Losses, weights and what a checkpoint holds after a short training."""
-    import torch
-
-    model = b.model(pl, Waits())
-    saved = pl.callbacks.ModelCheckpoint(dirpath=folder, save_last=True)
-    trainer = b.trainer(pl, folder, *hooks, saved, **said)
+def outcome(b: Any, folder: Path, *hooks: Any, **said: Any) -> tuple[Any, ...]:
+    """Losses, weights, a validation, and the kinds of callbacks that a checkpoint holds."""
+    model = b.model()
+    saved = b.pl.callbacks.ModelCheckpoint(dirpath=folder, save_last=True)
+    trainer = b.trainer(folder, *hooks, saved, **said)
     trainer.fit(model, b.loader(9), b.loader(2))
-    checkpoint = torch.load(folder / "last.ckpt", weights_only=False)
-    weights = [weight.tolist() for weight in model.parameters()]
-    return (
-        model.losses,
-        weights,
-        float(trainer.callback_metrics["validated"]),
-        set(checkpoint["callbacks"]),
-    )
+    validated = float(trainer.callback_metrics["validated"])
+    checkpoint = b.torch.load(folder / "last.ckpt", weights_only=False)
+    held = {key.partition("{")[0] for key in checkpoint["callbacks"]}
+    return model.losses, b.weights(model), validated, held
 
 
 class TestResults:
@@ -46,25 +29,27 @@ class TestResults:
         ids=str,
     )
     def test_are_the_same_with_and_without(
-        self, b: Any, pl: Any, tmp_path: Path, said: dict[str, Any]
+        self, b: Any, tmp_path: Path, said: dict[str, Any]
     ) -> None:
-        bare = outcome(b, pl, tmp_path / "bare", **said)
-        tagged = outcome(b, pl, tmp_path / "tagged", tagger(), **said)
+        bare = outcome(b, tmp_path / "bare", **said)
 
-        assert tagged[:3] == bare[:3]
-        assert {key.partition("{")[0] for key in tagged[3]} == {"ModelCheckpoint"}
+        assert outcome(b, tmp_path / "tagged", b.tagger(), **said) == bare
+        assert bare[3] == {"ModelCheckpoint"}
 
-    def test_are_the_same_where_no_ring_can_be_made(
-        self, b: Any, pl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_are_the_same_where_we_make_a_mistake_of_which_one_warning_tells(
+        self, b: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bare = outcome(b, pl, tmp_path / "bare")
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "file"))
-        monkeypatch.setattr(process_ring._Slot, "ring", None)
+        from trainer_hooks.trainers.lightning_phases import LightningPhases
 
-        with pytest.warns(RuntimeWarning, match="records no phases"):
-            hook = tagger()
-        assert outcome(b, pl, tmp_path / "tagged", hook)[:3] == bare[:3]
+        def fail(*_: object) -> None:
+            raise RuntimeError("a mistake")
+
+        bare = outcome(b, tmp_path / "bare")
+        monkeypatch.setattr(LightningPhases, "end", fail)
+
+        with pytest.warns(RuntimeWarning, match="no more phases") as caught:
+            assert outcome(b, tmp_path / "tagged", b.tagger()) == bare
+        assert len([w for w in caught if "gpumon" in str(w.message)]) == 1
 
 
 class TestAProfilerOfTheUser:
@@ -82,79 +67,50 @@ class TestAProfilerOfTheUser:
 
         return Listening()
 
-    def test_hears_of_the_same_actions_in_the_same_order(
-        self, b: Any, pl: Any, tmp_path: Path
-    ) -> None:
+    def test_hears_of_the_same_actions_in_the_same_order(self, b: Any, tmp_path: Path) -> None:
         heard = []
-        for hooks in ([], [tagger()]):
-            profiler = self.listening(pl)
-            trainer = b.trainer(pl, tmp_path, *hooks, profiler=profiler)
-            trainer.fit(b.model(pl, Waits()), b.loader(3), b.loader(2))
+        for hooks in ([], [b.tagger()]):
+            profiler = self.listening(b.pl)
+            trainer = b.trainer(tmp_path, *hooks, profiler=profiler)
+            trainer.fit(b.model(), b.loader(3), b.loader(2))
             heard.append([line for line in profiler.heard if "PhaseTagger" not in line])
 
         assert heard[0] == heard[1]
         assert any("run_training_batch" in line for line in heard[0])
 
-    def test_is_what_the_trainer_seems_to_have(self, b: Any, pl: Any, tmp_path: Path) -> None:
+    def test_is_what_the_trainer_seems_to_have(self, b: Any, tmp_path: Path) -> None:
         seen = []
 
-        class Asking(pl.Callback):  # type: ignore[misc]
-            def on_train_batch_end(self, trainer: Any, *_: object) -> None:
-                profiler = trainer.profiler
-                profiler.note = "mine"
-                seen.append((isinstance(profiler, pl.profilers.SimpleProfiler), profiler.note))
+        def ask(_: Any, trainer: Any, *__: object) -> None:
+            trainer.profiler.note = "mine"
+            is_simple = isinstance(trainer.profiler, b.pl.profilers.SimpleProfiler)
+            seen.append((is_simple, trainer.profiler.note))
 
-        profiler = pl.profilers.SimpleProfiler(dirpath=tmp_path, filename="report")
-        trainer = b.trainer(pl, tmp_path, tagger(), Asking(), profiler=profiler, max_epochs=1)
-        trainer.fit(b.model(pl, Waits()), b.loader(2))
+        profiler = b.pl.profilers.SimpleProfiler(dirpath=tmp_path, filename="report")
+        asking = b.callback(on_train_batch_end=ask)
+        trainer = b.trainer(tmp_path, b.tagger(), asking, profiler=profiler, max_epochs=1)
+        trainer.fit(b.model(), b.loader(2))
 
         assert seen == [(True, "mine"), (True, "mine")]
         assert profiler.note == "mine"
         assert "run_training_batch" in (tmp_path / "fit-report.txt").read_text()
 
-    def test_that_was_put_in_during_the_training_stays(
-        self, b: Any, pl: Any, tmp_path: Path
-    ) -> None:
-        other = self.listening(pl)
+    def test_that_was_put_in_during_the_training_stays(self, b: Any, tmp_path: Path) -> None:
+        other = self.listening(b.pl)
 
-        class Replacing(pl.Callback):  # type: ignore[misc]
-            def on_train_epoch_start(self, trainer: Any, *_: object) -> None:
-                trainer.profiler = other
+        def replace(_: Any, trainer: Any, *__: object) -> None:
+            trainer.profiler = other
 
-        trainer = b.trainer(pl, tmp_path, tagger(), Replacing(), max_epochs=1)
-        trainer.fit(b.model(pl, Waits()), b.loader(2))
+        replacing = b.callback(on_train_epoch_start=replace)
+        trainer = b.trainer(tmp_path, b.tagger(), replacing, max_epochs=1)
+        trainer.fit(b.model(), b.loader(2))
 
         assert trainer.profiler is other
 
 
-class TestTroubleOfOurOwn:
-    def test_ends_the_tagging_with_one_warning_and_not_the_training(
-        self, b: Any, pl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from trainer_hooks.trainers.lightning_phases import LightningPhases
+def test_the_tagger_is_a_callback_of_the_package_that_is_in_use(b: Any) -> None:
+    hook = b.tagger()
 
-        bare = outcome(b, pl, tmp_path / "bare")
-
-        def fail(*_: object) -> None:
-            raise RuntimeError("a mistake")
-
-        monkeypatch.setattr(LightningPhases, "end", fail)
-        with pytest.warns(RuntimeWarning, match="no more phases") as caught:
-            assert outcome(b, pl, tmp_path / "tagged", tagger())[:3] == bare[:3]
-        assert len([w for w in caught if "gpumon" in str(w.message)]) == 1
-
-
-class TestTheCallback:
-    def test_is_one_of_the_package_that_is_in_use(self, pl: Any) -> None:
-        hook = tagger()
-
-        assert isinstance(hook, pl.Callback)
-        assert type(hook).__name__ == "PhaseTagger"
-        assert hook.state_dict() == {}
-
-    @pytest.mark.parametrize("copied", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
-    def test_can_be_copied(self, pl: Any, copied: Any) -> None:
-        hook = copied(tagger(run="resnet", gpus=[1]))
-
-        assert isinstance(hook, pl.Callback)
-        assert hook._run == "resnet"
+    assert isinstance(hook, b.pl.Callback)
+    assert type(hook).__name__ == "PhaseTagger"
+    assert hook.state_dict() == {}

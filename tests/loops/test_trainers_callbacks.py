@@ -9,73 +9,50 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.loops.builders_loops import Sleeps, Waits, own_ring, stretch
-from tests.loops.builders_trainers import (
-    ADAPTERS,
-    Adapter,
-    OnHuggingFace,
-    OnLightning,
-    callback_ns,
-)
+from tests.loops.builders_trainers import Adapter, OnHuggingFace, OnLightning, callback_ns
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.keras_torch
-MS = 1_000_000
 
 
-@pytest.fixture(params=ADAPTERS)
-def on(request: pytest.FixtureRequest) -> Adapter:
-    return ADAPTERS[request.param]()
-
-
-@pytest.fixture
-def on_lightning() -> OnLightning:
-    return OnLightning()
-
-
-@pytest.fixture
-def on_huggingface() -> OnHuggingFace:
-    return OnHuggingFace()
-
-
-def is_told(name: str, truth: Sleeps) -> bool:
+def about(truth: Sleeps) -> Any:
     """Within 10 %, of sleeps that timed themselves, or what the machine itself took."""
-    about = pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
-    return bool(callback_ns().get(name) == about)
+    return pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
 
 
 class TestTheTimeOfACallback:
     @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
-    def test_is_told_by_its_class(self, on: Adapter, tmp_path: Path, first: bool) -> None:
+    def test_is_told_by_its_class(self, on: Adapter, first: bool) -> None:
         uploads, notifies = Sleeps(0.02), Sleeps(0.03)
         others = [
             on.callback("Upload", uploads, "batch_end", "epoch_end"),
             on.callback("Notify", notifies, "epoch_begin", "batch_begin"),
         ]
 
-        on.train(tmp_path, *([on.tagger(), *others] if first else [*others, on.tagger()]))
+        on.train(*([on.tagger(), *others] if first else [*others, on.tagger()]))
 
         assert (uploads.times, notifies.times) == (14, 14)
-        assert is_told("Upload", uploads)
-        assert is_told("Notify", notifies)
+        assert callback_ns()["Upload"] == about(uploads)
+        assert callback_ns()["Notify"] == about(notifies)
 
-    def test_is_told_after_validations_too(self, on: Adapter, tmp_path: Path) -> None:
+    def test_is_told_after_validations_too(self, on: Adapter) -> None:
         plots = Sleeps(0.04)
 
-        on.train(tmp_path, on.tagger(), on.callback("Plot", plots, "validation_end"), validated=2)
+        on.train(on.tagger(), on.callback("Plot", plots, "validation_end"), validated=2)
 
         assert plots.times == 2
-        assert is_told("Plot", plots)
+        assert callback_ns()["Plot"] == about(plots)
 
-    def test_adds_up_over_the_trainings_of_a_process(self, on: Adapter, tmp_path: Path) -> None:
+    def test_adds_up_over_the_trainings_of_a_process(self, on: Adapter) -> None:
         uploads = Sleeps(0.03)
 
         for _ in range(2):
-            on.train(tmp_path, on.tagger(), on.callback("Upload", uploads, "epoch_end"), epochs=1)
+            on.train(on.tagger(), on.callback("Upload", uploads, "epoch_end"), epochs=1)
 
         assert uploads.times == 2
-        assert is_told("Upload", uploads)
+        assert callback_ns()["Upload"] == about(uploads)
 
-    def test_is_told_of_one_that_raised(self, on: Adapter, tmp_path: Path) -> None:
+    def test_is_told_of_one_that_raised(self, on: Adapter) -> None:
         asks = Sleeps(0.05)
 
         def fail() -> None:
@@ -83,62 +60,52 @@ class TestTheTimeOfACallback:
             raise OSError("no network")
 
         with pytest.raises(OSError, match="no network"):
-            on.train(tmp_path, on.tagger(), on.callback("Remote", fail, "batch_end"))
+            on.train(on.tagger(), on.callback("Remote", fail, "batch_end"))
 
-        assert is_told("Remote", asks)
+        assert callback_ns()["Remote"] == about(asks)
 
     @pytest.mark.measured
-    def test_is_none_where_a_callback_does_nothing(self, on: Adapter, tmp_path: Path) -> None:
-        on.train(tmp_path, on.tagger(), on.callback("Idle", Sleeps()))
+    def test_is_none_where_a_callback_does_nothing(self, on: Adapter) -> None:
+        on.train(on.tagger(), on.callback("Idle", Sleeps()))
 
         assert "Idle" not in callback_ns()
         assert not any("Flow" in name or "Tagger" in name for name in callback_ns())
 
     @pytest.mark.measured
-    def test_of_checkpoints_stays_checkpoint(
-        self, on_lightning: OnLightning, tmp_path: Path
-    ) -> None:
-        waits = Waits(checkpoint=0.2)
-        saves = on_lightning.b.slow_checkpoints(on_lightning.package, waits, tmp_path)
+    def test_of_checkpoints_stays_checkpoint(self, on_lightning: OnLightning) -> None:
+        on, waits = on_lightning, Waits(checkpoint=0.2)
         with stretch() as found:
-            on_lightning.train(tmp_path, on_lightning.tagger(), saves)
+            on.train(on.tagger(), on.b.slow_checkpoints(waits, on.folder))
 
-        assert is_told("SlowCheckpoint", waits.checkpoint)
-        truth = waits.checkpoint
-        about = pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
-        assert found[0].phase_ns["checkpoint"] == about
+        assert callback_ns()["SlowCheckpoint"] == about(waits.checkpoint)
+        assert found[0].phase_ns["checkpoint"] == about(waits.checkpoint)
         assert found[0].phase_ns["callbacks"] < waits.checkpoint.spent_ns / 4
 
     @pytest.mark.measured
-    def test_does_not_hold_what_it_evaluates(
-        self, on_huggingface: OnHuggingFace, tmp_path: Path
-    ) -> None:
+    def test_does_not_hold_what_it_evaluates(self, on_huggingface: OnHuggingFace) -> None:
         on, thinks, waits = on_huggingface, Sleeps(0.05), Waits(validation_step=0.05)
-        trainers: list[Any] = []
 
         def evaluate() -> None:
             thinks()
-            trainers[0].evaluate()
+            trainer.evaluate()
             thinks()
 
         probe = on.callback("Probe", evaluate, "epoch_end")
-        trainers.append(on.b.trainer(tmp_path, waits, on.tagger(), probe, batches=2))
+        trainer = on.b.trainer(on.folder, on.tagger(), probe, waits=waits, batches=2)
         with stretch() as found:
-            trainers[0].train()
+            trainer.train()
 
-        assert is_told("Probe", thinks)
+        assert callback_ns()["Probe"] == about(thinks)
         assert found[0].phase_ns["validation"] >= waits.validation_step.spent_ns
 
 
 class TestTheCallbacksOfATrainer:
-    def test_are_the_list_that_they_were(
-        self, on_huggingface: OnHuggingFace, tmp_path: Path
-    ) -> None:
+    def test_are_the_list_that_they_were(self, on_huggingface: OnHuggingFace) -> None:
         on, seen = on_huggingface, []
         looking = on.callback(
             "Looking", lambda: seen.append(list(trainer.callback_handler.callbacks)), "epoch_end"
         )
-        trainer = on.b.trainer(tmp_path, Waits(), on.tagger(), looking, batches=2)
+        trainer = on.b.trainer(on.folder, on.tagger(), looking, batches=2)
         before = trainer.callback_handler.callbacks
         kept = list(before)
         trainer.train()
@@ -146,18 +113,16 @@ class TestTheCallbacksOfATrainer:
         assert trainer.callback_handler.callbacks is before
         assert seen == [kept, kept]
 
-    def test_may_be_added_in_the_middle(
-        self, on_huggingface: OnHuggingFace, tmp_path: Path
-    ) -> None:
+    def test_may_be_added_in_the_middle(self, on_huggingface: OnHuggingFace) -> None:
         on, late = on_huggingface, Sleeps(0.02)
         added = on.callback("Late", late, "batch_end")
         adding = on.callback("Adding", lambda: trainer.add_callback(added), "epoch_end")
-        trainer = on.b.trainer(tmp_path, Waits(), on.tagger(), adding, batches=5)
+        trainer = on.b.trainer(on.folder, on.tagger(), adding, batches=5)
         trainer.train()
 
         assert late.times >= 5
         assert trainer.callback_handler.callbacks.count(added) == 2
-        assert is_told("Late", late)
+        assert callback_ns()["Late"] == about(late)
 
 
 def callbacks_reported(daemon: RunningDaemon) -> dict[str, int]:
@@ -175,10 +140,9 @@ class TestTheReport:
             RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
             own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
         ):
-            on.train(tmp_path, on.tagger(), on.callback("Upload", uploads, "batch_end"))
+            on.train(on.tagger(), on.callback("Upload", uploads, "batch_end"))
             wait_until(lambda: callbacks_reported(daemon) == callback_ns())
             reported_ns = callbacks_reported(daemon)
 
         assert uploads.times == 12
-        about = pytest.approx(uploads.spent_ns, rel=0.1, abs=uploads.held_up_ns)
-        assert reported_ns["Upload"] == about
+        assert reported_ns["Upload"] == about(uploads)

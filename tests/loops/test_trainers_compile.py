@@ -5,25 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.loops.builders_loops import RingSays, Sleeps, Waits, stretch
-from tests.loops.builders_trainers import ADAPTERS, Adapter
+from tests.loops.builders_trainers import Adapter
 
 pytestmark = pytest.mark.keras_torch
 COMPILE_S = 0.4
 
 
-@pytest.fixture(params=ADAPTERS)
-def on(request: pytest.FixtureRequest) -> Iterator[Adapter]:
-    import torch
-
-    torch._dynamo.reset()
-    yield ADAPTERS[request.param]()
-    torch._dynamo.reset()
+@pytest.fixture
+def on(on: Adapter) -> Iterator[Adapter]:
+    on.b.torch._dynamo.reset()
+    yield on
+    on.b.torch._dynamo.reset()
 
 
 def compiled_by(sleeps: Sleeps) -> Any:
@@ -61,13 +58,11 @@ class CompilingElsewhere(Sleeps):
 
 class TestAModelThatIsCompiledInItsFirstStep:
     @pytest.mark.measured
-    def test_takes_that_time_for_compile_and_none_of_it_for_the_step(
-        self, on: Adapter, tmp_path: Path
-    ) -> None:
+    def test_takes_that_time_for_compile_and_none_of_it_for_the_step(self, on: Adapter) -> None:
         compiles, waits = Sleeps(COMPILE_S), Waits(step=0.005)
-        on.train(tmp_path, changed=compiled_by(Sleeps()))  # what torch does but once
+        on.train(changed=compiled_by(Sleeps()))  # what torch does but once
         with stretch() as found:
-            on.train(tmp_path, on.tagger(), waits=waits, changed=compiled_by(compiles))
+            on.train(on.tagger(), waits=waits, changed=compiled_by(compiles))
 
         told_ns, first = found[0].phase_ns, waits.step.spans_ns[0]
         first_step_ns = first[1] - first[0]
@@ -77,39 +72,37 @@ class TestAModelThatIsCompiledInItsFirstStep:
         assert told_ns["compile"] + told_ns["train_step"] == pytest.approx(in_steps_ns, rel=0.2)
         assert told_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
 
-    def test_counts_its_steps_as_ever(self, on: Adapter, tmp_path: Path) -> None:
-        on.train(tmp_path, on.tagger(), changed=compiled_by(Sleeps()), batches=5)
+    def test_counts_its_steps_as_ever(self, on: Adapter) -> None:
+        on.train(on.tagger(), changed=compiled_by(Sleeps()), batches=5)
 
         assert RingSays().steps == 10
         assert (RingSays().present, RingSays().mode) == ("other", 0)
 
-    def test_that_fails_to_compile_ends_the_training_as_any_error_does(
-        self, on: Adapter, tmp_path: Path
-    ) -> None:
+    def test_that_fails_to_compile_ends_the_training_as_any_error_does(self, on: Adapter) -> None:
         import torch
 
         def backend(graph: Any, _: Any) -> Any:
             raise OSError("no compiler")
 
         with pytest.raises(Exception, match="no compiler"):
-            on.train(tmp_path, on.tagger(), changed=lambda it: torch.compile(it, backend=backend))
+            on.train(on.tagger(), changed=lambda it: torch.compile(it, backend=backend))
 
         assert RingSays().present == "other"
 
-    def test_leaves_no_callback_with_torch(self, on: Adapter, tmp_path: Path) -> None:
+    def test_leaves_no_callback_with_torch(self, on: Adapter) -> None:
         from torch._dynamo.callback import callback_handler
 
-        on.train(tmp_path, on.tagger(), changed=compiled_by(Sleeps()))
+        on.train(on.tagger(), changed=compiled_by(Sleeps()))
 
         assert (callback_handler.start_callbacks, callback_handler.end_callbacks) == ([], [])
 
 
 class TestWhatIsCompiledElsewhere:
     @pytest.mark.measured
-    def test_in_a_validation_is_validation(self, on: Adapter, tmp_path: Path) -> None:
+    def test_in_a_validation_is_validation(self, on: Adapter) -> None:
         compiles = Sleeps(COMPILE_S)
         with stretch() as found:
-            on.train(tmp_path, on.tagger(), changed=compiled_by(compiles), validated=2, epochs=1)
+            on.train(on.tagger(), changed=compiled_by(compiles), validated=2, epochs=1)
 
         in_training, in_validation = (end - start for start, end in compiles.spans_ns)
         told_ns = found[0].phase_ns
@@ -117,11 +110,11 @@ class TestWhatIsCompiledElsewhere:
         assert told_ns["validation"] >= in_validation
 
     @pytest.mark.measured
-    def test_on_another_thread_in_a_step_is_compile(self, on: Adapter, tmp_path: Path) -> None:
+    def test_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:
         waits = Waits()
         waits.step = elsewhere = CompilingElsewhere(0.03)
         with stretch() as found:
-            on.train(tmp_path, on.tagger(), waits=waits, batches=4, epochs=1)
+            on.train(on.tagger(), waits=waits, batches=4, epochs=1)
 
         assert elsewhere.compiles.times == 4
         compiles = elsewhere.compiles
@@ -129,10 +122,8 @@ class TestWhatIsCompiledElsewhere:
         assert found[0].phase_ns["compile"] == about
 
     @pytest.mark.measured
-    def test_where_torch_compiles_nothing_there_is_no_compile(
-        self, on: Adapter, tmp_path: Path
-    ) -> None:
+    def test_where_torch_compiles_nothing_there_is_no_compile(self, on: Adapter) -> None:
         with stretch() as found:
-            on.train(tmp_path, on.tagger(), waits=Waits(step=0.002))
+            on.train(on.tagger(), waits=Waits(step=0.002))
 
         assert found[0].phase_ns["compile"] == 0

@@ -1,4 +1,4 @@
-"""A tagger that is given to another trainer than its own."""
+"""A tagger that is given to another trainer than its own, or not as it should be."""
 
 from __future__ import annotations
 
@@ -12,120 +12,98 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.keras.fake_daemon import FakeDaemon
 from tests.loops.builders_loops import RingSays, own_ring
-from tests.loops.builders_trainers import ADAPTERS
-from tests.patience import PATIENCE_S, until, wait_until
+from tests.loops.builders_trainers import ADAPTERS, Adapter
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.keras_torch
 
-MEANT = {"lightning": "trainer_hooks.lightning", "huggingface": "trainer_hooks.huggingface"}
-OTHER = {"lightning": "huggingface", "huggingface": "lightning"}
+
+def rings(folder: Path) -> int:
+    return len(list(folder.rglob("*.ring")))
 
 
-def rings(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.ring"))
+def of_the_other(on: Adapter) -> Any:
+    """A tagger of the other trainer."""
+    return ADAPTERS[on.other](on.folder).tagger()
+
+
+def is_refused(on: Adapter, mistaken: Any) -> None:
+    """With the line that is meant."""
+    meant = rf"gpumon has another tagger.*from trainer_hooks\.{on.name} import PhaseTagger"
+    with pytest.raises(AttributeError, match=meant):
+        on.train(mistaken)
 
 
 class TestATaggerOfAnotherTrainer:
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_is_refused_with_the_line_that_is_meant(self, tmp_path: Path, name: str) -> None:
-        mistaken = ADAPTERS[OTHER[name]]().tagger()
+    def test_is_refused_and_leaves_no_run(self, on: Adapter) -> None:
+        mistaken = of_the_other(on)
+        assert rings(on.folder) == 1
+        is_refused(on, mistaken)
 
-        with pytest.raises(AttributeError, match=f"from {MEANT[name]} import PhaseTagger"):
-            ADAPTERS[name]().train(tmp_path, mistaken)
+        assert rings(on.folder) == 0
 
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_leaves_no_run_when_it_is_refused(self, tmp_path: Path, name: str) -> None:
-        mistaken = ADAPTERS[OTHER[name]]().tagger()
-        assert len(rings(tmp_path)) == 1
-        with pytest.raises(AttributeError, match="gpumon has another tagger"):
-            ADAPTERS[name]().train(tmp_path, mistaken)
+    def test_and_was_refused_is_in_nobodys_way(self, on: Adapter) -> None:
+        mistaken, meant = of_the_other(on), on.tagger(run="bert")
+        is_refused(on, mistaken)
+        on.train(meant, epochs=1)
 
-        assert rings(tmp_path) == []
-
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_and_was_refused_is_in_nobodys_way(self, tmp_path: Path, name: str) -> None:
-        mistaken, meant = (
-            ADAPTERS[OTHER[name]]().tagger(),
-            ADAPTERS[name]().tagger_class(run="bert"),
-        )
-        with pytest.raises(AttributeError, match="gpumon has another tagger"):
-            ADAPTERS[name]().train(tmp_path, mistaken)
-        ADAPTERS[name]().train(tmp_path, meant, epochs=1)
-
-        assert len(rings(tmp_path)) == 1
+        assert rings(on.folder) == 1
         assert (RingSays().steps, RingSays().facts.run) == (6, "bert")
-        assert RingSays().facts.framework == name
+        assert RingSays().facts.framework == on.name
 
-    @pytest.mark.parametrize("name", ADAPTERS)
     def test_is_refused_when_it_is_that_of_keras(
-        self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+        self, on: Adapter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("KERAS_BACKEND", "torch")
         from trainer_hooks import PhaseTagger
 
-        with pytest.raises(AttributeError, match=f"from {MEANT[name]} import PhaseTagger"):
-            ADAPTERS[name]().train(tmp_path, PhaseTagger())
+        is_refused(on, PhaseTagger())
 
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_lacks_other_attributes_as_anything_does(self, name: str) -> None:
-        hook: Any = ADAPTERS[name]().tagger()
+    def test_lacks_other_attributes_as_anything_does(self, on: Adapter) -> None:
+        hook = on.tagger()
 
         assert not hasattr(hook, "no_such_thing")
         assert type(copy.copy(hook)).__name__ == "PhaseTagger"
         with pytest.raises(AttributeError, match="'PhaseTagger' object has no attribute 'nothing'"):
             _ = hook.nothing
 
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_is_refused_by_keras_too(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_refused_by_keras_too(self, on: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KERAS_BACKEND", "torch")
         import keras
 
         with pytest.raises(AttributeError, match="from trainer_hooks import PhaseTagger"):
-            keras.callbacks.CallbackList([ADAPTERS[name]().tagger()])
+            keras.callbacks.CallbackList([on.tagger()])
 
 
 class TestATaggerThatIsGivenAsItsClass:
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_tags_as_an_instance_does(
-        self, tmp_path: Path, name: str, recwarn: pytest.WarningsRecorder
-    ) -> None:
-        adapter = ADAPTERS[name]()
+    def test_tags_as_an_instance_does(self, on: Adapter, recwarn: pytest.WarningsRecorder) -> None:
+        on.train(on.tagger, epochs=1)
 
-        adapter.train(tmp_path, adapter.tagger_class, epochs=1)
-
-        assert (RingSays().steps, RingSays().facts.framework) == (6, name)
+        assert (RingSays().steps, RingSays().facts.framework) == (6, on.name)
         said = [str(one.message) for one in recwarn if "with brackets" in str(one.message)]
         # The Trainer of Hugging Face takes classes, and makes them itself.
-        assert len(said) == (1 if name == "lightning" else 0)
+        assert len(said) == (1 if on.name == "lightning" else 0)
 
-    def test_keeps_no_model_of_lightning(self, tmp_path: Path) -> None:
-        adapter = ADAPTERS["lightning"]()
-
+    def test_keeps_no_model_of_lightning(self, on_lightning: Adapter) -> None:
         with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
-            adapter.train(tmp_path, adapter.tagger_class, epochs=1)
+            on_lightning.train(on_lightning.tagger, epochs=1)
 
-        assert {"log", "log_dict"} & vars(adapter.tagger_class).keys() == set()
+        assert {"log", "log_dict"} & vars(on_lightning.tagger).keys() == set()
 
 
 class TestATaggerWhoseGpuIsNotThere:
-    @pytest.mark.parametrize("name", ADAPTERS)
     @pytest.mark.parametrize(
         ("gpus", "expected"),
         [([99], "names GPU 99, and there is GPU 0 alone"), (None, "set GPUMON_GPUS=0"), (0, None)],
     )
     def test_is_told_once_as_the_training_begins(
-        self,
-        tmp_path: Path,
-        recwarn: pytest.WarningsRecorder,
-        name: str,
-        gpus: Any,
-        expected: str | None,
+        self, on: Adapter, recwarn: pytest.WarningsRecorder, gpus: Any, expected: str | None
     ) -> None:
         daemon = FakeDaemon(Path(os.environ["GPUMON_RUNTIME_DIR"]))
         daemon.document["simulated"] = True
         daemon.counts()
 
-        ADAPTERS[name]().train(tmp_path, ADAPTERS[name]().tagger_class(gpus=gpus), epochs=1)
+        on.train(on.tagger(gpus=gpus), epochs=1)
 
         said = [str(one.message) for one in recwarn if "to gpumon" in str(one.message)]
         assert len(said) == (0 if expected is None else 1)
@@ -133,27 +111,25 @@ class TestATaggerWhoseGpuIsNotThere:
 
 
 class TestATaggerThatWasNotSetUp:
-    @pytest.mark.parametrize("name", ADAPTERS)
-    def test_tags_all_the_same(self, tmp_path: Path, name: str) -> None:
-        adapter = ADAPTERS[name]()
-
-        class Forgetful(adapter.tagger_class):  # type: ignore[misc, name-defined]
+    def test_tags_all_the_same(self, on: Adapter) -> None:
+        class Forgetful(on.tagger):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 """It calls no other, as callbacks of these trainers need not."""
 
-        adapter.train(tmp_path, Forgetful(), epochs=1)
+        on.train(Forgetful(), epochs=1)
 
         assert RingSays().steps == 6
 
 
 class TestTheReport:
-    def test_forgets_the_run_of_a_tagger_that_is_refused(self, tmp_path: Path) -> None:
+    def test_forgets_the_run_of_a_tagger_that_is_refused(
+        self, on_huggingface: Adapter, tmp_path: Path
+    ) -> None:
         with (
             RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
             own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
         ):
-            mistaken = ADAPTERS["lightning"]().tagger()
+            mistaken = of_the_other(on_huggingface)
             wait_until(lambda: len(daemon.report()["runs"]) == 1)
-            with pytest.raises(AttributeError, match="gpumon has another tagger"):
-                ADAPTERS["huggingface"]().train(tmp_path, mistaken)
-            assert until(lambda: daemon.report()["runs"] == [], PATIENCE_S)
+            is_refused(on_huggingface, mistaken)
+            wait_until(lambda: daemon.report()["runs"] == [])
