@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -188,7 +189,7 @@ class TestATable:
         assert any("begin with day or month" in note for note in unsure.notes)
 
 
-def events(*told: dict[str, object]) -> tuple[str, ...]:
+def events(*told: Mapping[str, object]) -> tuple[str, ...]:
     """A W&B run's events file, a row each 2 s."""
     stamps = (1_700_000_000.5 + 2 * at for at in range(len(told)))
     return tuple(
