@@ -52,19 +52,23 @@ class Corner:
         return part if part in notes else notes
 
 
-def corner(*lines: str, options: LogOptions = NO_OPTIONS, **told: object) -> Corner:
+def corner(
+    *lines: str, options: LogOptions = NO_OPTIONS, is_cut: bool = False, **told: object
+) -> Corner:
     """A corner of these lines, of which every one is of use unless ``skipped`` tells others.
 
     Args:
         lines: Of the log.
         options: What its user says of it.
+        is_cut: Whether the last line has no end.
         told: What is asked, and what has to be heard: ``busy`` percent of each sample, ``of`` which
             GPU it is, ``at_s`` seconds from the first one, ``began`` the moment of that,
             ``used_mib`` memory in use; ``noted`` a part of the notes; ``refused`` a pattern of the
             sentence that it is refused with; and so on, in the words of ``Corner.heard``.
     """
     asked = told if "refused" in told else {"skipped": 0, **told}
-    return Corner(rows(*(line.removesuffix("\n") for line in lines)), options, asked)
+    log = rows(*(line.removesuffix("\n") for line in lines))
+    return Corner(log.removesuffix("\n") if is_cut else log, options, asked)
 
 
 def each(corners: Mapping[str, Corner]) -> pytest.MarkDecorator:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats import formats
-from tests.builders_logs import ratios, read_log, rows
+from tests.builders_log_corners import Corner, corner, each
+from tests.builders_logs import read_log, rows
 
 DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
 CSV = (
@@ -14,19 +14,78 @@ CSV = (
     "2026/01/24 21:52:14.120, 0, 94 %",
     "2026/01/24 21:52:15.120, 0, 0 %",
 )
+TROUBLE = (
+    "No devices were found",
+    "Failed to initialize NVML: Driver/library version mismatch",
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that "
+    "the latest NVIDIA driver is installed and running.",
+)
+
+CORNERS = {
+    "everything else is CSV": corner("45", "46", busy=[45, 46]),
+    "two formats in one file are read as the first, CSV": corner(
+        *CSV, *DMON, busy=[94, 0], at_s=[0, 1], skipped=len(DMON)
+    ),
+    "two formats in one file are read as the first, a table": corner(
+        *DMON, *CSV, busy=[94, 0], is_wall=False, skipped=len(CSV)
+    ),
+    "the XML of nvidia-smi is named with what to log instead": corner(
+        '<?xml version="1.0" ?>', "<nvidia_smi_log>",
+        refused="line 2: this is the XML.*--format=csv",
+    ),
+    "trouble under dates is refused with what to do": corner(
+        *["Mon May 11 14:02:04 UTC 2026", "No devices were found"] * 3,
+        refused="line 2: nvidia-smi could not .*; once `nvi",
+    ),
+    "a page of HTML is not looked for below the beginning": corner(
+        *CSV, "<html>", busy=[94, 0], skipped=1
+    ),
+    "a sentence about a time has its line": corner(
+        "", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9,
+        refused="line 3: the time '57 %' has no form",
+    ),
+    "a sentence about time that stands still says what to log": corner(
+        "time,gpu_util", *["2026-05-11 14:02:04,97"] * 9,
+        refused="time stands still: .*; log the time of",
+    ),
+    **{
+        f"trouble alone is refused: {said[:20]}": corner(
+            said, "", said, refused="nvidia-smi could not ask the GPU"
+        )
+        for said in TROUBLE
+    },
+    **{
+        f"what is no log is said to be {said}: {lines[0]}": corner(
+            *lines, refused=rf"line \d: this is .*{said}.*; .* `nvidia-smi --query-gpu"
+        )
+        for said, *lines in (
+            ("a page of HTML", "<!DOCTYPE html>", "<html><body>a, b, 5 %</body></html>"),
+            ("a page of HTML", "", "<html>"),
+            ("an exporter", "# HELP DCGM_FI_DEV_GPU_UTIL in %", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97'),
+            ("an exporter", 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 97'),
+        )
+    },
+    **{
+        # A pattern whose dots match no line end: the sentence is one line.
+        f"JSON of another tool is refused with what is needed: {json}": corner(
+            *json.split("\n"), refused=rf"\A.*{found}.*gpustat --json.*\Z"
+        )
+        for json, found in (
+            ('{"loss": 0.3, "lr": 1}', "tells loss, lr, and no utilisation"),
+            ('{\n    "gpus": []\n}', "has `gpus` and no `query_time`"),
+            ('[{"step": 1}]', "tells step, and"),
+            ("[1, 2, 3]", "holds no complete object"),
+            ('{"loss": ', "holds no complete object"),
+            ('\n\n{"a": {"b": [1, 2]}}', "tells a, and"),
+        )
+    },
+}  # fmt: skip
 
 
-class TestAFormatThatIsNotRead:
-    def test_is_named_with_what_to_log_instead(self) -> None:
-        log = rows('<?xml version="1.0" ?>', "<nvidia_smi_log>")
-
-        with pytest.raises(UnreadableLogError, match=r"line 2: this is the XML.*--format=csv"):
-            read_log(log)
-
-
-class TestEverythingElse:
-    def test_is_read_as_csv(self) -> None:
-        assert ratios("45\n46\n") == [0.45, 0.46]
+class TestACorner:
+    @each(CORNERS)
+    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
 
 class TestTheFormats:
@@ -53,68 +112,3 @@ class TestWhatStandsAboveALog:
 
         assert samples == read_log(rows(*log))[0]
         assert facts.skipped_lines <= len(above)
-
-
-class TestTwoFormatsInOneFile:
-    def test_are_read_as_the_one_that_comes_first_and_the_other_is_skipped(self) -> None:
-        csv_first, facts = read_log(rows(*CSV, *DMON))
-        dmon_first, dmon_facts = read_log(rows(*DMON, *CSV))
-
-        assert csv_first == read_log(rows(*CSV))[0]
-        assert dmon_first == read_log(rows(*DMON))[0]
-        assert (facts.skipped_lines, dmon_facts.skipped_lines) == (len(DMON), len(CSV))
-
-
-class TestALogOfTroubleAlone:
-    @pytest.mark.parametrize(
-        "trouble",
-        [
-            "No devices were found",
-            "Failed to initialize NVML: Driver/library version mismatch",
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
-            "sure that the latest NVIDIA driver is installed and running.",
-        ],
-    )
-    def test_is_refused_with_what_nvidia_smi_said(self, trouble: str) -> None:
-        with pytest.raises(UnreadableLogError, match="nvidia-smi could not ask the GPU"):
-            read_log(rows(trouble, "", trouble))
-
-    def test_is_refused_under_dates_too_with_what_to_do(self) -> None:
-        log = rows("Mon May 11 14:02:04 UTC 2026", "No devices were found") * 3
-
-        with pytest.raises(UnreadableLogError, match=r"line 2: nvidia-smi could not .*; once `nvi"):
-            read_log(log)
-
-
-class TestWhatIsNoLogAtAll:
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("<!DOCTYPE html>\n<html><body>a, b, 5 %</body></html>\n", "a page of HTML"),
-            ("\n<html>\n", "a page of HTML"),
-            ('# HELP DCGM_FI_DEV_GPU_UTIL in %\nDCGM_FI_DEV_GPU_UTIL{gpu="0"} 97\n', "an exporter"),
-            ('DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 97\n', "an exporter"),
-        ],
-    )
-    def test_is_said_to_be_what_it_is_with_what_to_log(self, text: str, said: str) -> None:
-        with pytest.raises(
-            UnreadableLogError, match=rf"line \d: this is .*{said}.*; .* `nvidia-smi --query-gpu"
-        ):
-            read_log(text)
-
-    def test_is_not_looked_for_below_the_beginning(self) -> None:
-        assert len(read_log(rows(*CSV, "<html>"))[0]) == len(read_log(rows(*CSV))[0])
-
-
-class TestASentence:
-    def test_about_a_time_has_its_line(self) -> None:
-        log = rows("", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9)
-
-        with pytest.raises(UnreadableLogError, match="line 3: the time '57 %' has no form"):
-            read_log(log)
-
-    def test_about_time_that_stands_still_says_what_to_log(self) -> None:
-        log = rows("time,gpu_util", *["2026-05-11 14:02:04,97"] * 9)
-
-        with pytest.raises(UnreadableLogError, match=r"time stands still: .*; log the time of"):
-            read_log(log)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.line_prefixes import prefixes_of
+from tests.builders_log_corners import Corner, corner, each
 from tests.builders_logs import read_log, rows
 
 CSV = (
@@ -37,15 +37,47 @@ PREFIXES = (
 )
 
 
-def prefixed(prefix: str, lines: tuple[str, ...]) -> str:
-    return rows(*(prefix + line for line in lines))
+def prefixed(prefix: str, *lines: str) -> list[str]:
+    return [prefix + line for line in lines]
+
+
+EVENTS = [f'{{"_timestamp": {1_700_000_000 + at}, "system.gpu.0.gpu": 96}}' for at in range(9)]
+
+CORNERS = {
+    "a prefix is shown as it stands there": corner(
+        *prefixed("[worker-0] ", *CSV), busy=[94, 0, 97], noted='such as "[worker-0]".'
+    ),
+    "prefixes may begin below a warning, and keep the numbers of lines": corner(
+        "Defaulted container gpu-logger", *prefixed("[worker-0] ", *CSV, "garbage"),
+        busy=[94, 0, 97], skipped=2, noted="first at line 1.",
+    ),
+    "a prefix may stand before nothing where a log of JSON ends": corner(
+        *prefixed("2026-01-24 21:52:14 INFO ", *EVENTS, ""), is_cut=True, busy=[96] * 9
+    ),
+    "the lines of other writers are skipped": corner(
+        *prefixed("gpu-logger-1  | ", *CSV), *["trainer-1     | step 0, loss 0.3"] * 3,
+        busy=[94, 0, 97], skipped=3,
+    ),
+    "the logs of several writers that are mixed are refused": corner(
+        *(f"[{who}] {line}" for line in CSV for who in ("worker-0", "worker-1")),
+        refused="worker-0 and worker-1.*grep -F 'worker-0'",
+    ),
+}  # fmt: skip
+NO_PREFIX = {
+    "times before values": ("2026-01-24T21:52:14Z 94", "2026-01-24T21:52:15Z 0"),
+    "times under a header": ("time util", "2026-01-24T21:52:14Z 94", "2026-01-24T21:52:15Z 0"),
+    "times set apart by strokes": (
+        "time | util", "2026-01-24 21:52:14 | 94", "2026-01-24 21:52:15 | 0"
+    ),
+    "the index that gpustat writes": ("[0] NVIDIA A40 | 61'C,  94 % | 12000 / 46068 MB |",) * 2,
+}  # fmt: skip
 
 
 class TestWhatStandsBeforeEveryLine:
     @pytest.mark.parametrize("prefix", PREFIXES)
     @pytest.mark.parametrize("lines", [CSV, CSV[1:], DMON], ids=["csv", "no header", "dmon"])
     def test_changes_nothing_but_a_note(self, prefix: str, lines: tuple[str, ...]) -> None:
-        samples, facts = read_log(prefixed(prefix, lines))
+        samples, facts = read_log(rows(*prefixed(prefix, *lines)))
 
         bare, bare_facts = read_log(rows(*lines))
         assert samples == bare
@@ -53,62 +85,15 @@ class TestWhatStandsBeforeEveryLine:
         assert facts.notes[-len(bare_facts.notes) or len(facts.notes) :] == bare_facts.notes
         assert "Passed over what stands before each line" in facts.notes[0]
 
-    def test_is_shown_as_it_stands_there(self) -> None:
-        _, facts = read_log(prefixed("[worker-0] ", CSV))
-
-        assert 'such as "[worker-0]".' in facts.notes[0]
-
-    def test_may_begin_below_a_warning_and_keeps_the_numbers_of_lines(self) -> None:
-        log = "Defaulted container gpu-logger\n" + prefixed("[worker-0] ", (*CSV, "garbage"))
-
-        samples, facts = read_log(log)
-
-        assert len(samples) == 3
-        assert facts.notes[-1].endswith("first at line 1.")
-        assert facts.skipped_lines == 2
-
-    def test_may_stand_before_nothing_where_a_log_of_json_ends(self) -> None:
-        events = [
-            f'{{"_timestamp": {1_700_000_000 + at}, "system.gpu.0.gpu": 96}}' for at in range(9)
-        ]
-        log = prefixed("2026-01-24 21:52:14 INFO ", (*events, "")).removesuffix("\n")
-
-        assert [sample.busy_ratio for sample in read_log(log)[0]] == [0.96] * 9
-
-    def test_lets_the_lines_of_other_writers_be_skipped(self) -> None:
-        steps = [f"trainer-1     | step {step}, loss 0.3" for step in range(3)]
-        log = rows(*(f"gpu-logger-1  | {line}" for line in CSV), *steps)
-
-        samples, facts = read_log(log)
-
-        assert (len(samples), facts.skipped_lines) == (3, 3)
-
-    def test_says_so_where_the_logs_of_several_writers_are_mixed(self) -> None:
-        both = [f"[{who}] {line}" for line in CSV for who in ("worker-0", "worker-1")]
-
-        with pytest.raises(UnreadableLogError, match=r"worker-0 and worker-1.*grep -F 'worker-0'"):
-            read_log(rows(*both))
+    @each(CORNERS)
+    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
 
 
 class TestWhatIsNoPrefix:
-    @pytest.mark.parametrize(
-        "log",
-        [
-            rows("2026-01-24T21:52:14Z 94", "2026-01-24T21:52:15Z 0", "2026-01-24T21:52:16Z 97"),
-            rows("time util", "2026-01-24T21:52:14Z 94", "2026-01-24T21:52:15Z 0"),
-            rows("time | util", "2026-01-24 21:52:14 | 94", "2026-01-24 21:52:15 | 0"),
-        ],
-        ids=["times and values", "under a header", "set apart by strokes"],
-    )
-    def test_is_left_where_it_is(self, log: str) -> None:
-        _, facts = read_log(log)
-
-        assert not any("Passed over" in note for note in facts.notes)
-
-    def test_is_the_index_that_gpustat_writes(self) -> None:
-        line = "[0] NVIDIA A40 | 61'C,  94 % | 12000 / 46068 MB |"
-
-        samples, facts = read_log(rows(line, line))
+    @pytest.mark.parametrize("log", NO_PREFIX.values(), ids=NO_PREFIX)
+    def test_is_left_where_it_is(self, log: tuple[str, ...]) -> None:
+        samples, facts = read_log(rows(*log))
 
         assert len(samples) == 2
         assert not any("Passed over" in note for note in facts.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tracemalloc
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,36 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.detect import reader_for
+from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE, LogText
+from tests.logs.test_samples import FOLDER
 
 TEXT = "timestamp, utilization.gpu [%]\n2025/06/13 00:00:01.000, 45 %\n"
 LINES = TEXT.splitlines(keepends=True)
+READ_BY_LINES = (
+    "dcgmi_dmon--utilisation_and_memory.txt",
+    "gpustat_json--one_a_line.jsonl",
+    "gpustat_text--interval.txt",
+    "nvidia_smi_dmon--pucm_date_and_time.txt",
+    "nvidia_smi_q--utilization_old.txt",
+    "nvidia_smi_table--driver_580_without_dates.log",
+    "nvitop_table--loop.txt",
+    "wide_json--wandb_events.jsonl",
+)
+
+
+SAME = {
+    "utf-8": TEXT.encode(),
+    "bom": TEXT.encode("utf-8-sig"),
+    "utf-16 bom": TEXT.encode("utf-16"),
+    "utf-16-le": TEXT.encode("utf-16-le"),
+    "utf-16-be": TEXT.encode("utf-16-be"),
+    "crlf": TEXT.replace("\n", "\r\n").encode(),
+    "powershell": TEXT.replace("\n", "\r\n").encode("utf-16"),
+    "gzip": gzip.compress(TEXT.encode()),
+    "gzip utf-16": gzip.compress(TEXT.encode("utf-16")),
+}
 
 
 def lines_of(path: Path) -> list[str]:
@@ -30,22 +57,7 @@ def file_with(folder: Path, data: bytes) -> Path:
 
 
 class TestTheSameLinesCome:
-    @pytest.mark.parametrize(
-        "data",
-        [
-            TEXT.encode(),
-            TEXT.encode("utf-8-sig"),
-            TEXT.encode("utf-16"),
-            TEXT.encode("utf-16-le"),
-            TEXT.encode("utf-16-be"),
-            TEXT.replace("\n", "\r\n").encode(),
-            TEXT.replace("\n", "\r\n").encode("utf-16"),
-            gzip.compress(TEXT.encode()),
-            gzip.compress(TEXT.encode("utf-16")),
-        ],
-        ids=["utf-8", "bom", "utf-16 bom", "utf-16-le", "utf-16-be", "crlf", "powershell",
-             "gzip", "gzip utf-16"],
-    )  # fmt: skip
+    @pytest.mark.parametrize("data", SAME.values(), ids=SAME)
     def test_from_any_encoding_and_packing(self, tmp_path: Path, data: bytes) -> None:
         assert lines_of(file_with(tmp_path, data)) == LINES
 
@@ -99,43 +111,46 @@ class TestALineWithoutAnEnd:
         assert read == size_bytes
         assert peak_bytes < 1 << 20
 
+    @pytest.mark.parametrize("sample", READ_BY_LINES)
+    def test_is_one_line_that_cannot_be_used(self, sample: str) -> None:
+        lines = lines_of(FOLDER / sample)
+        endless = ("9" * MAX_PIECE, "9" * MAX_PIECE, "9\n")
+
+        reader = reader_for(chain(lines, endless, lines), name="a log", options=LogOptions())
+        rows = list(reader.samples())
+
+        assert len(rows) >= 120
+        assert any(f"first at line {len(lines) + 1}." in note for note in reader.facts().notes)
+        assert not any("Skipped 3 lines" in note for note in reader.facts().notes)
+
+
+PACKED = gzip.compress("".join(f"{n * 7919 % 1000003}\n" for n in range(50_000)).encode())
+BINARY = "is binary, not text; .*tables, CSV and JSON"
+
 
 class TestOneSentenceComes:
-    def test_for_a_file_that_is_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableLogError, match="no such file"):
-            LogText(str(tmp_path / "gpu.csv"))
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [("gpu.csv", "no such file"), (".", "is a directory"), ("gpu\0.csv", "cannot be opened")],
+    )
+    def test_for_what_is_no_file(self, tmp_path: Path, name: str, said: str) -> None:
+        with pytest.raises(UnreadableLogError, match=said):
+            LogText(f"{tmp_path}/{name}")
 
-    def test_for_a_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableLogError, match="is a directory"):
-            LogText(str(tmp_path))
-
-    def test_for_a_name_no_file_can_have(self) -> None:
-        with pytest.raises(UnreadableLogError, match="cannot be opened"):
-            LogText("gpu\0.csv")
-
-    def test_for_an_empty_file(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableLogError, match="is empty"):
-            LogText(str(file_with(tmp_path, b"")))
-
-    @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(256)) * 8])
-    def test_for_a_binary(self, tmp_path: Path, data: bytes) -> None:
-        with pytest.raises(
-            UnreadableLogError, match=r"is binary, not text; .*tables, CSV and JSON"
-        ):
-            LogText(str(file_with(tmp_path, data)))
-
-    def test_for_gzip_that_is_cut_short_with_the_line_reached(self, tmp_path: Path) -> None:
-        packed = gzip.compress("".join(f"{n * 7919 % 1000003}\n" for n in range(50_000)).encode())
-        path = file_with(tmp_path, packed[: len(packed) // 2])
-
-        with pytest.raises(UnreadableLogError, match=r"cut short or damaged after line \d{3,}"):
-            lines_of(path)
-
-    def test_for_gzip_of_which_only_the_beginning_is_there(self, tmp_path: Path) -> None:
-        path = file_with(tmp_path, gzip.compress(TEXT.encode())[:12])
-
-        with pytest.raises(UnreadableLogError, match="damaged within line 1"):
-            lines_of(path)
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (b"", "is empty"),
+            (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", BINARY),
+            (bytes(range(256)) * 8, BINARY),
+            (PACKED[: len(PACKED) // 2], r"cut short or damaged after line \d{3,}"),
+            (PACKED[:12], "damaged within line 1"),
+        ],
+        ids=["empty", "a picture", "all bytes", "half of gzip", "the beginning of gzip"],
+    )
+    def test_for_what_is_no_text(self, tmp_path: Path, data: bytes, said: str) -> None:
+        with pytest.raises(UnreadableLogError, match=said):
+            lines_of(file_with(tmp_path, data))
 
 
 class TestAnyBytes:

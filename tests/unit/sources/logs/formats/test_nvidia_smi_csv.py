@@ -82,6 +82,9 @@ CORNERS = {
     "a line whose time cannot be read belongs to no moment": corner(
         smi_log([45]), "noon, 0, NVIDIA A40, 50 %, 1 MiB", busy=[45], skipped=1
     ),
+    "a line that was cut off is not half a value": corner(
+        f"timestamp, {UTIL}", f"{ONE}, 19 %", f"{TWO}, 1", is_cut=True, busy=[19, None], skipped=1
+    ),
     "a repeated header is no row": corner(
         HEADER, HEADER, smi_log([1, 2, 3]), HEADER, busy=[1, 2, 3], at_s=[0, 1, 2]
     ),
@@ -125,9 +128,6 @@ class TestACorner:
     @pytest.mark.parametrize("separator", [", ", ",", ";", "\t"])
     def test_may_have_its_columns_separated_otherwise(self, separator: str) -> None:
         assert ratios(smi_log([45, 0]).replace(", ", separator)) == [0.45, 0.0]
-
-    def test_that_was_cut_off_ends_in_no_half_value(self) -> None:
-        assert ratios(f"timestamp, {UTIL}\n{ONE}, 19 %\n{TWO}, 1") == [0.19, None]
 
 
 class TestAColumnNamedByTheUserAgainstTheHeader:
