@@ -1,10 +1,14 @@
-"""Specification of headers: which column says what, in any order and under many names."""
+"""Specification of columns: which says what, by headers of many names or by the user's word."""
 
 from __future__ import annotations
+
+import json
+import re
 
 import pytest
 
 from gpumon.errors import UsageError
+from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     contradicted_headings,
@@ -12,6 +16,7 @@ from gpumon.sources.logs.table.column_layout import (
     looks_like_header,
 )
 from gpumon.sources.logs.table.headings import Column
+from tests.builders_logs import ratios, rows
 
 
 def layout(header: str, **chosen: int) -> ColumnLayout:
@@ -45,9 +50,8 @@ class TestAHeader:
         assert layout_of_header(["timestamp", " utilization.memory [%]"], {}) is None
 
     def test_goes_by_what_the_user_says(self) -> None:
-        found = layout_of_header(["time", "alpha", "beta"], {"utilization.gpu": 2})
+        found = layout("time,alpha,beta", **{"utilization.gpu": 2})
 
-        assert found is not None
         assert found.positions[Column.UTILIZATION] == 2
 
     @pytest.mark.parametrize(
@@ -80,13 +84,16 @@ class TestARowOfValues:
 
 
 class TestAColumnTheUserNames:
-    def test_must_be_one_that_is_used(self) -> None:
-        with pytest.raises(UsageError, match=r"--column fan\.speed: not a column gpumon uses"):
-            layout("time,util", **{"fan.speed": 1})
-
-    def test_must_be_there(self) -> None:
-        with pytest.raises(UsageError, match=r"utilization\.gpu=9: the log has 2 columns"):
-            layout("time,util", **{"utilization.gpu": 8})
+    @pytest.mark.parametrize(
+        ("chosen", "said"),
+        [
+            ({"fan.speed": 1}, r"--column fan\.speed: not a column gpumon uses"),
+            ({"utilization.gpu": 8}, r"utilization\.gpu=9: the log has 2 columns"),
+        ],
+    )
+    def test_must_be_used_and_there(self, chosen: dict[str, int], said: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            layout("time,util", **chosen)
 
     def test_against_the_header_is_said(self) -> None:
         assert contradicted_headings(
@@ -96,8 +103,49 @@ class TestAColumnTheUserNames:
             'The header calls column 3 "utilization.memory [%]"; taken as utilization.gpu as told.',
         ]
 
-    def test_as_the_header_does_needs_no_word(self) -> None:
-        assert contradicted_headings(["time", "GPU_Util"], {"utilization.gpu": 1}) == []
+    @pytest.mark.parametrize("heading", ["GPU_Util", " "])
+    def test_as_the_header_does_or_where_it_is_blank_needs_no_word(self, heading: str) -> None:
+        assert contradicted_headings(["time", heading], {"utilization.gpu": 1}) == []
 
-    def test_needs_no_word_where_the_header_is_blank(self) -> None:
-        assert contradicted_headings(["time", " "], {"utilization.gpu": 1}) == []
+
+GPUSTAT = json.dumps(
+    {"query_time": "2026-05-11T14:00:00", "gpus": [{"index": 0, "utilization.gpu": 9}]}
+)
+ANSWER = json.dumps({"resultType": "matrix", "result": []})
+OF_ALL_GPUS = rows("time,gpu0,gpu1", *(f"{at},5,97" for at in range(9)))
+NAMING_NONE = (
+    GPUSTAT,
+    rows("# gpu    sm   mem", "# Idx     %     %", "    0    95    40"),
+    rows("# gpu   pid  type    sm", "# Idx     #   C/G     %", "    0  4711     C    95"),
+    rows("#Entity   GPUTL  MCUTL", "ID", "GPU 0     97     40"),
+    rows("==============NVSMI LOG==============", "GPU 00000000:01:00.0"),
+    rows("[0] NVIDIA A40 | 50\N{DEGREE SIGN}C,  97 % |  1000 / 46068 MB |"),
+    rows("| NVIDIA-SMI 550.54    Driver Version: 550.54 |"),
+    rows("| NVITOP 1.3.2    Driver Version: 550.54 |"),
+)
+
+
+class TestAColumnOfALogThatNamesNone:
+    @pytest.mark.parametrize("log", NAMING_NONE)
+    @pytest.mark.parametrize("name", ["utilization.gpu", "index"])
+    def test_is_a_wrong_command_line(self, log: str, name: str) -> None:
+        with pytest.raises(UsageError, match=rf"--column {re.escape(name)}: .* are known; leave"):
+            ratios(log, LogOptions(columns={name: 1}))
+
+    def test_that_only_some_can_be_named_of_says_which(self) -> None:
+        with pytest.raises(UsageError, match=r"where only utilization\.gpu can be named; leave"):
+            ratios(ANSWER, LogOptions(columns={"timestamp": 1}))
+
+    @pytest.mark.parametrize("log", [GPUSTAT, ANSWER, OF_ALL_GPUS])
+    def test_that_means_nothing_is_named(self, log: str) -> None:
+        with pytest.raises(UsageError, match="--column mood: not a column gpumon uses"):
+            ratios(log, LogOptions(columns={"mood": 1}))
+
+
+class TestAColumnOfATableOfAllGpus:
+    def test_may_have_any_name_of_the_utilisation(self) -> None:
+        assert ratios(OF_ALL_GPUS, LogOptions(columns={"util": "gpu1"})) == [0.97] * 9
+
+    def test_is_counted_from_1_where_it_is_missing(self) -> None:
+        with pytest.raises(UsageError, match=r"--column utilization\.gpu=9: "):
+            ratios(OF_ALL_GPUS, LogOptions(columns={"utilization.gpu": 8}))

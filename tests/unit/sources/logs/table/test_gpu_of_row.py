@@ -17,19 +17,17 @@ class TestRowsOfATick:
 
         assert rows_per_tick(list(stamps)) == (count, 1_000)
 
-    def test_are_counted_where_they_lie_close(self) -> None:
-        stamps = [tick * 1_000 + row * 7 for tick in range(8) for row in range(3)]
-
-        assert rows_per_tick(stamps)[0] == 3
-
-    def test_are_one_each_where_the_rows_lie_evenly(self) -> None:
-        assert rows_per_tick([1_000 * tick for tick in range(64)])[0] == 1
-
-    def test_are_one_each_where_one_stamp_came_twice(self) -> None:
-        assert rows_per_tick([0, 1_000, 2_000, 2_000, 3_000, 4_000, 5_000])[0] == 1
-
-    def test_are_one_each_in_a_log_too_short_to_tell(self) -> None:
-        assert rows_per_tick([0, 0, 1_000, 1_000])[0] == 1
+    @pytest.mark.parametrize(
+        ("count", "stamps"),
+        [
+            pytest.param(3, [at // 3 * 1_000 + at % 3 * 7 for at in range(24)], id="lie close"),
+            pytest.param(1, [1_000 * tick for tick in range(64)], id="lie evenly"),
+            pytest.param(1, [0, 1_000, 2_000, 2_000, 3_000, 4_000, 5_000], id="one came twice"),
+            pytest.param(1, [0, 0, 1_000, 1_000], id="are too few to tell"),
+        ],
+    )
+    def test_are_counted_where_they(self, count: int, stamps: list[int]) -> None:
+        assert rows_per_tick(stamps)[0] == count
 
 
 class TestAGpu:
