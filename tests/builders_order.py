@@ -41,6 +41,15 @@ def in_order(
     return list(log.samples()), log.facts()
 
 
+def settled(
+    written: Sequence[LogSample], clock: LogClock = LOCAL
+) -> tuple[list[LogSample], tuple[str, ...]]:
+    """What becomes of these rows, and what is said of it; whatever is dropped has been counted."""
+    samples, facts = in_order(written, clock)
+    assert len(samples) + facts.skipped_lines == len(written)
+    return samples, facts.notes
+
+
 def log_in_order(samples: Sequence[LogSample], clock: LogClock = LOCAL) -> LogInOrder:
     return LogInOrder(_Rows(samples, clock), name="gpu.csv")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,19 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogSample
 from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS
 from tests.builders_logs import analysed, only_gpu, rows, smi_log
-from tests.builders_order import HOUR, TEN, S, every_second, in_order, log_in_order, row, seconds
+from tests.builders_order import (
+    HOUR,
+    TEN,
+    S,
+    every_second,
+    in_order,
+    log_in_order,
+    row,
+    seconds,
+    settled,
+)
+
+PUT_BACK = "Put 1 row that came late back in order."
 
 
 class TestRowsThatRise:
@@ -18,39 +32,33 @@ class TestRowsThatRise:
     def test_are_handed_on_as_they_are(self, gpus: int) -> None:
         log = [row(at, gpu=gpu) for at in range(10_000 // gpus) for gpu in range(gpus)]
 
-        samples, facts = in_order(log)
+        assert settled(log) == (log, ())
 
-        assert samples == log
-        assert facts.notes == ()
+    def test_may_have_a_hole_after_which_they_go_on(self) -> None:
+        log = [*every_second(TEN, 100), *every_second(TEN + 48 * HOUR, 100)]
+
+        assert settled(log) == (log, ())
 
 
 class TestALateRow:
-    def test_is_put_back_and_that_is_said(self) -> None:
-        samples, facts = in_order([row(1), row(2), row(4), row(3), row(5)])
-
-        assert seconds(samples) == [1, 2, 3, 4, 5]
-        assert facts.notes == ("Put 1 row that came late back in order.",)
-        assert facts.skipped_lines == 0
+    @pytest.mark.parametrize("written", [(1, 2, 4, 3, 5), (1, 2, 3, 5, 4)])
+    def test_is_put_back_and_that_is_said(self, written: tuple[int, ...]) -> None:
+        assert settled([row(at) for at in written]) == (every_second(1, 5), (PUT_BACK,))
 
     def test_may_be_in_a_block_of_late_rows(self) -> None:
         log = every_second(0, 300)
         late = [*log[:100], *log[150:200], *log[100:150], *log[200:]]
 
-        assert in_order(late)[0] == log
-
-    def test_may_be_the_last(self) -> None:
-        assert seconds(in_order([row(1), row(2), row(4), row(3)])[0]) == [1, 2, 3, 4]
+        assert settled(late)[0] == log
 
     def test_that_comes_after_more_rows_than_are_held_is_dropped_and_counted(self) -> None:
         log = every_second(0, 20_000)
-        early = log.pop(500)
-        log.insert(9_000, early)
+        others = [*log[:500], *log[501:]]
 
-        samples, facts = in_order(log)
+        kept, notes = settled([*others[:9_000], log[500], *others[9_000:]])
 
-        assert len(samples) == 19_999
-        assert facts.skipped_lines == 1
-        assert facts.notes == ("Dropped 1 row that came more than 64 rows late.",)
+        assert kept == others
+        assert notes == ("Dropped 1 row that came more than 64 rows late.",)
 
     @pytest.mark.parametrize("at", [1_930, 1_950, 1_970, 1_990, 2_010])
     def test_leaves_no_row_behind_it_unlooked_at(self, at: int) -> None:
@@ -58,23 +66,14 @@ class TestALateRow:
         log = every_second(0, 2_300)
         written = [*log[:1_600], log[1_601], log[1_600], *log[1_602:at], log[at], *log[at:]]
 
-        samples, facts = in_order(written)
-
-        assert samples == log
-        assert facts.notes == (
-            "Put 1 row that came late back in order.",
-            "Dropped 1 row there twice.",
-        )
+        assert settled(written) == (log, (PUT_BACK, "Dropped 1 row there twice."))
 
     @given(st.data())
     @settings(max_examples=30)
     def test_within_the_window_changes_nothing(self, data: st.DataObject) -> None:
         log = [row(at * 0.25, busy=at % 7 / 7, gpu=at % 2) for at in range(150)]
-        delay = st.integers(0, WINDOW_ROWS - 1)
-        places = [at + data.draw(delay) for at in range(len(log))]
-        shuffled = [log[at] for at in sorted(range(len(log)), key=lambda at: places[at])]
 
-        samples, facts = in_order(shuffled)
+        samples, facts = in_order(shuffled(log, data))
 
         assert facts.skipped_lines == 0
         for gpu in (0, 1):
@@ -83,89 +82,73 @@ class TestALateRow:
     @given(st.data())
     @settings(max_examples=15)
     def test_within_the_window_leaves_the_report_as_it_is(self, data: st.DataObject) -> None:
-        lines = smi_log([0 if at % 7 > 3 else 96 for at in range(120)]).splitlines()
-        delay = st.integers(0, WINDOW_ROWS - 1)
-        places = [at + data.draw(delay) for at in range(len(lines) - 1)]
-        shuffled = [lines[1 + at] for at in sorted(range(len(places)), key=lambda at: places[at])]
+        header, *lines = smi_log([0 if at % 7 > 3 else 96 for at in range(120)]).splitlines()
 
-        gpu = only_gpu(analysed(rows(lines[0], *shuffled)))
+        gpu = only_gpu(analysed(rows(header, *shuffled(lines, data))))
 
-        assert gpu == only_gpu(analysed(rows(*lines)))
+        assert gpu == only_gpu(analysed(rows(header, *lines)))
+
+
+def shuffled(log: list[Any], data: st.DataObject) -> list[Any]:
+    """The same rows, none of them further from its place than rows are held."""
+    places = [at + data.draw(st.integers(0, WINDOW_ROWS - 1)) for at in range(len(log))]
+    return [log[at] for at in sorted(range(len(log)), key=lambda at: places[at])]
 
 
 class TestARowThatIsThereTwice:
     def test_counts_once_and_is_counted(self) -> None:
-        log = [row(at + 0.5) for at in range(10)]
+        log = every_second(0.5, 10)
 
-        samples, facts = in_order([*log[:5], *log[2:]])
+        kept, notes = settled([*log[:5], *log[2:]])
 
-        assert samples == log
-        assert facts.skipped_lines == 3
-        assert "Dropped 3 rows there twice." in facts.notes
+        assert kept == log
+        assert "Dropped 3 rows there twice." in notes
 
     def test_with_another_value_is_dropped_where_the_clock_is_fine_enough(self) -> None:
-        samples, facts = in_order([row(1.5), row(2.5, 1.0), row(2.5, 0.0), row(3.5)])
+        kept, notes = settled([row(1.5), row(2.5), row(2.5, 0.0), row(3.5)])
 
-        assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 1.0]
-        assert "Dropped 1 row of a moment that another row has." in facts.notes
+        assert kept == every_second(1.5, 3)
+        assert "Dropped 1 row of a moment that another row has." in notes
 
     def test_with_its_whole_log_counts_once(self) -> None:
         log = every_second(TEN + 0.1, 10_000)
 
-        samples, facts = in_order([*log, *log])
-
-        assert samples == log
-        assert facts.skipped_lines == 10_000
+        assert settled([*log, *log])[0] == log
 
 
 class TestAStampOfWholeSeconds:
     def test_on_rows_that_are_faster_is_spread_over_its_second(self) -> None:
-        log = [row(at // 5) for at in range(50)]
+        kept, notes = settled([row(at // 5) for at in range(50)])
 
-        samples, facts = in_order(log)
+        assert seconds(kept) == pytest.approx([at / 5 for at in range(50)])
+        assert any("one every 0.2 s" in note for note in notes)
 
-        assert seconds(samples) == pytest.approx([at / 5 for at in range(50)])
-        assert facts.skipped_lines == 0
-        assert any("one every 0.2 s" in note for note in facts.notes)
+    @pytest.mark.parametrize(
+        ("first", "end"), [(3, 47), (0, 20_000)], ids=["within a second", "where blocks meet"]
+    )
+    def test_begins_and_ends_anywhere(self, first: int, end: int) -> None:
+        kept, _ = settled([row(at // 5) for at in range(first, end)])
 
-    def test_begins_and_ends_anywhere_within_a_second(self) -> None:
-        log = [row(at // 5) for at in range(3, 47)]
-
-        assert seconds(in_order(log)[0]) == pytest.approx([at / 5 for at in range(3, 47)])
+        assert seconds(kept) == pytest.approx([at / 5 for at in range(first, end)])
 
     def test_may_have_rows_that_do_not_divide_it(self) -> None:
-        log = [row(int(at * 0.4)) for at in range(1_000)]
+        kept, _ = settled([row(int(at * 0.4)) for at in range(1_000)])
 
-        samples, _ = in_order(log)
+        assert len(kept) == 1_000
+        assert all(abs(s - at * 0.4) < 0.41 for at, s in enumerate(seconds(kept)))
 
-        assert len(samples) == 1_000
-        assert all(abs(s - at * 0.4) < 0.41 for at, s in enumerate(seconds(samples)))
+    @pytest.mark.parametrize("a_minute", [6, 60, 120, 420, 900])
+    def test_may_be_one_of_whole_minutes(self, a_minute: int) -> None:
+        kept, _ = settled([row(TEN + at // a_minute * 60) for at in range(10 * a_minute)])
 
-    def test_goes_on_where_blocks_meet(self) -> None:
-        log = [row(at // 5) for at in range(20_000)]
-
-        assert seconds(in_order(log)[0]) == pytest.approx([at / 5 for at in range(20_000)])
-
-    def test_may_be_one_of_whole_minutes(self) -> None:
-        log = [row(TEN + at // 6 * 60) for at in range(60)]
-
-        assert seconds(in_order(log)[0]) == pytest.approx([TEN + at * 10 for at in range(60)])
+        assert seconds(kept) == pytest.approx(
+            [TEN + at * 60 / a_minute for at in range(10 * a_minute)]
+        )
 
     def test_is_not_taken_for_one_of_minutes_by_two_moments(self) -> None:
         log = [row(TEN + at // 4 * 60) for at in range(8)]
 
         assert seconds(in_order(log)[0])[3] < TEN + 1
-
-    @pytest.mark.parametrize("a_second", [1, 2, 7, 15])
-    def test_may_be_one_of_minutes_with_rows_every_second(self, a_second: int) -> None:
-        a_minute = 60 * a_second
-        log = [row(TEN + at // a_minute * 60) for at in range(10 * a_minute)]
-
-        samples, _ = in_order(log)
-
-        assert seconds(samples) == pytest.approx(
-            [TEN + at / a_second for at in range(10 * a_minute)]
-        )
 
     @pytest.mark.parametrize("more", [0, 1, 143])
     def test_is_told_with_the_pace_of_most_rows_whatever_the_last_ones_have(
@@ -173,16 +156,10 @@ class TestAStampOfWholeSeconds:
     ) -> None:
         log = [row(TEN + at // 428 * 60) for at in range(428 * 7 + more)]
 
-        samples, facts = in_order(log)
+        kept, notes = settled(log)
 
-        assert [note for note in facts.notes if "one every 0.140187 s" in note]
-        assert seconds(samples)[-1] == pytest.approx(TEN + (len(log) - 1) * 60 / 428)
-
-
-class TestALogWithoutARow:
-    def test_is_a_sentence(self) -> None:
-        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
-            in_order([])
+        assert [note for note in notes if "one every 0.140187 s" in note]
+        assert seconds(kept)[-1] == pytest.approx(TEN + (len(log) - 1) * 60 / 428)
 
 
 class TestTimeThatStandsStill:
@@ -193,21 +170,19 @@ class TestTimeThatStandsStill:
             in_order([row(stamp)] * count)
 
     def test_is_not_known_from_two_rows(self) -> None:
-        assert seconds(in_order([row(TEN)] * 2)[0]) == [TEN, TEN + 0.5]
+        assert settled([row(TEN)] * 2)[0] == every_second(TEN, 2, 0.5)
 
     def test_of_rows_that_contradict_each_other_keeps_the_first(self) -> None:
-        samples, facts = in_order([row(TEN + 0.25, busy=1.0), row(TEN + 0.25, busy=0.5)])
-
-        assert samples == [row(TEN + 0.25, busy=1.0)]
-        assert facts.skipped_lines == 1
+        assert settled([row(TEN + 0.25), row(TEN + 0.25, busy=0.5)])[0] == [row(TEN + 0.25)]
 
     def test_and_goes_on_again_is_read_on(self) -> None:
-        log = [*every_second(TEN, 100), *[row(TEN + 99)] * 8_000, *every_second(TEN + 100, 100)]
+        log = every_second(TEN, 200)
 
-        samples, facts = in_order(log)
+        assert settled([*log[:100], *[log[99]] * 8_000, *log[100:]])[0] == log
 
-        assert seconds(samples) == [TEN + at for at in range(200)]
-        assert facts.skipped_lines == 8_000
+    def test_is_no_lack_of_rows_which_is_a_sentence_too(self) -> None:
+        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
+            in_order([])
 
 
 class TestARowAloneThatIsFarOffInTime:
@@ -215,33 +190,19 @@ class TestARowAloneThatIsFarOffInTime:
     @pytest.mark.parametrize("at", [1, 300, 598])
     def test_is_dropped_and_counted(self, years: int, at: int) -> None:
         log = every_second(TEN, 600)
-        log[at] = row(TEN + at + years * 365 * 24 * HOUR)
+        stray = row(TEN + at + years * 365 * 24 * HOUR)
 
-        samples, facts = in_order(log)
+        kept, notes = settled([*log[:at], stray, *log[at + 1 :]])
 
-        assert seconds(samples) == [TEN + second for second in range(600) if second != at]
-        assert facts.skipped_lines == 1
-        assert facts.notes == ("Dropped 1 row whose time is far from those of the rows around.",)
+        assert kept == [*log[:at], *log[at + 1 :]]
+        assert notes == ("Dropped 1 row whose time is far from those of the rows around.",)
 
     def test_is_dropped_beside_another_one_and_in_every_block(self) -> None:
         log = every_second(TEN, 20_000)
         strays = (700, 703, 1_023, 1_024 + 64, 9_000)
-        for at in strays:
-            log[at] = row(TEN + at + 90 * 24 * HOUR)
+        written = [row(TEN + at + 90 * 24 * HOUR * (at in strays)) for at in range(len(log))]
 
-        samples, facts = in_order(log)
-
-        assert len(samples) == 20_000 - len(strays) == len(set(seconds(samples)))
-        assert max(seconds(samples)) == TEN + 19_999
-        assert facts.skipped_lines == len(strays)
-
-    def test_is_told_from_a_hole_after_which_the_log_goes_on(self) -> None:
-        log = [*every_second(TEN, 100), *every_second(TEN + 48 * HOUR, 100)]
-
-        samples, facts = in_order(log)
-
-        assert len(samples) == 200
-        assert facts.notes == ()
+        assert settled(written)[0] == [one for at, one in enumerate(log) if at not in strays]
 
 
 class TestLaws:
