@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sources.logs.stamps.date_lines import date_in, looks_like_date
+from gpumon.sources.logs.stamps.date_lines import date_in, find_ctime, looks_like_date
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2099, 12, 31)).map(
     lambda moment: moment.replace(microsecond=0)
@@ -58,10 +58,47 @@ class TestADate:
 
         assert told is None or told.clock.iso(told.stamp_ns) is not None
 
-    def test_in_another_language_is_known_by_its_time(self) -> None:
-        assert looks_like_date("Sa 24. Jan 21:52:14 CET 2026")
-        assert not looks_like_date("epoch 3: loss 0.21")
+    @pytest.mark.parametrize(
+        ("text", "is_one"),
+        [
+            ("Sa 24. Jan 21:52:14 CET 2026", True),
+            (" 10:00:00".rjust(80, "x"), True),
+            (" 10:00:00".rjust(81, "x"), False),
+            ("epoch 3: loss 0.21", False),
+        ],
+    )
+    def test_in_another_language_is_known_by_its_time_among_80_letters(
+        self, text: str, is_one: bool
+    ) -> None:
+        assert looks_like_date(text) is is_one
 
-    def test_in_another_language_has_no_more_than_80_letters(self) -> None:
-        assert looks_like_date(" 10:00:00".rjust(80, "x"))
-        assert not looks_like_date(" 10:00:00".rjust(81, "x"))
+
+class TestAMomentAsToolsForPeoplePrintIt:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "Sat Jan 24 21:05:14 2026",
+            "node-7      Sat Jan 24 21:05:14 2026  580.95.05",
+            "Sat Jan 24 21:05:14 UTC 2026",
+            "Sat 24 Jan 2026 09:05:14 PM UTC",
+            "Sat 24 Jan 2026 09:05:14 PM",
+            "Sat 24 Jan 2026 21:05:14 CET",
+            "Saturday, January 24 21:05:14 2026",
+        ],
+    )
+    def test_is_found_in_its_line(self, line: str) -> None:
+        evening = datetime(2026, 1, 24, 21, 5, 14, tzinfo=timezone.utc)
+
+        assert find_ctime(line) == evening.timestamp() * 1e9
+
+    def test_may_have_a_day_of_one_digit(self) -> None:
+        first = datetime(2026, 2, 1, tzinfo=timezone.utc)
+
+        assert find_ctime("Sun Feb  1 00:00:00 2026") == first.timestamp() * 1e9
+
+    @pytest.mark.parametrize(
+        "line",
+        ["", "Sat Feb 30 21:05:14 2026", "Sat Jan 24 25:05:14 2026", "Sat Jan 24 21:05 2026"],
+    )
+    def test_that_does_not_exist_is_none(self, line: str) -> None:
+        assert find_ctime(line) is None

@@ -1,8 +1,9 @@
-"""Specification of time stamps: what people's logs write, and nothing that only looks like it."""
+"""Specification of time stamps: however a moment is written, and nothing that only looks so."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, parser_for
+from tests.builders_log_corners import Corner, corner, each
 
 
 def ns(text: str, unit_ns: int = 1_000_000_000) -> int | None:
@@ -26,19 +28,18 @@ def iso(text: str) -> str | None:
 
 
 class TestAStampWithADate:
-    def test_of_nvidia_smi_is_local_time_without_a_zone(self) -> None:
-        assert iso("2025/06/13 00:27:52.195") == "2025-06-13T00:27:52.195"
-
     @pytest.mark.parametrize(
         ("written", "meant"),
         [
+            ("2025/06/13 00:27:52.195", "2025-06-13T00:27:52.195"),
             ("2025-06-13T00:27:52Z", "2025-06-13T00:27:52.000+00:00"),
             ("2025-06-13 00:27:52.5+02:00", "2025-06-13T00:27:52.500+02:00"),
             ("2025-06-13T00:27:52,123456-0330", "2025-06-13T00:27:52.123-03:30"),
             ("2025/6/3 1:02:03", "2025-06-03T01:02:03.000"),
+            ("13/06/2025 00:27:52 +02:00", "2025-06-13T00:27:52.000+02:00"),
         ],
     )
-    def test_may_be_iso_8601(self, written: str, meant: str) -> None:
+    def test_is_that_moment(self, written: str, meant: str) -> None:
         assert iso(written) == meant
 
     def test_with_a_zone_counts_from_utc(self) -> None:
@@ -47,7 +48,9 @@ class TestAStampWithADate:
     @pytest.mark.parametrize(
         "written",
         ["2025/13/01 00:00:00", "2025/02/30 00:00:00", "2025/01/01 24:00:00",
-         "2025/01/01 00:60:00", "2025/01/01 00:00:61", "2025/01-01 00:00:00", "yesterday", ""],
+         "2025/01/01 00:60:00", "2025/01/01 00:00:61", "2025/01-01 00:00:00", "yesterday", "",
+         "13/13/2025 00:00:00", "Jun 31 00:00:00", "13/06/2025 24:00:00", "20251313-000000",
+         "13:00 PM", "00:61:00"],
     )  # fmt: skip
     def test_that_no_calendar_knows_is_refused(self, written: str) -> None:
         assert parser_for(written) is None
@@ -68,6 +71,15 @@ class TestAStampWithADate:
         whole_s = round(moment.replace(microsecond=0, tzinfo=timezone.utc).timestamp())
 
         assert ns(written) == whole_s * 10**9 + moment.microsecond * 1_000
+
+    @given(
+        st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)),
+        st.sampled_from(["%d.%m.%Y %H:%M:%S", "%b %d, %Y %I:%M:%S %p", "%a %b %d %H:%M:%S %Y"]),
+    )
+    def test_of_another_shape_agrees_too(self, moment: datetime, shape: str) -> None:
+        moment = moment.replace(microsecond=0)
+
+        assert iso(moment.strftime(shape)) == moment.isoformat(timespec="milliseconds")
 
 
 class TestABareNumber:
@@ -100,8 +112,6 @@ class TestAClock:
     def test_says_nothing_of_a_date_beyond_the_calendar(self) -> None:
         assert LogClock(is_wall=True).iso(10**25) is None
 
-
-class TestATimeOfDay:
     @pytest.mark.parametrize(("later", "hours"), [("08:30:00", 32.5), ("09:00:00", 9.0)])
     def test_is_of_the_next_day_where_it_is_more_than_twelve_hours_less(
         self, later: str, hours: float
@@ -110,3 +120,93 @@ class TestATimeOfDay:
         stamps.parse("20:45:00")
 
         assert stamps.parse(later) == hours * 3600 * 1_000_000_000
+
+
+def stamps(*texts: str, heading: str = "time", **told: Any) -> Corner:
+    """A table of such moments, and what has to be heard of them."""
+    lines = (f"{text};{at}" for at, text in enumerate(texts, start=5))
+    return corner(f"{heading};util", *lines, **told)
+
+
+DATES = (
+    "13/06/2025 00:27:52", "06/13/2025 00:27:52", "6/13/25 12:27:52 AM", "13.06.2025 00:27:52",
+    "13-06-2025, 00:27:52", "Fri Jun 13 00:27:52 2025", "Fri Jun 13 00:27:52 CEST 2025",
+    "Fri Jun 13 12:27:52 AM CEST 2025", "Jun 13, 2025 12:27:52 a.m.", "Fri 13 Jun 2025 00:27:52",
+    "13-Jun-2025 00:27:52", "20250613-002752", "20250613T002752", "20250613002752",
+    "20250613 00:27:52", "2025.06.13 00:27:52", "2025-06-13 12:27:52 AM", "2025-06-13 00:27:52,000",
+)  # fmt: skip
+"""The same moment in any usual shape."""
+COLUMNS = {
+    **{
+        date: stamps(date, date.replace("52", "53"), at_s=[0, 1], began="2025-06-13T00:27:52.000")
+        for date in DATES
+    },
+    "dates that a spreadsheet cut to minutes are spread over them": corner(
+        "time;gpu;util", *(f"13.06.2025 00:{at // 6:02d};0;5" for at in range(18)),
+        at_s=[10 * at for at in range(18)], began="2025-06-13T00:00:00.000", noted="one every 10 s",
+    ),
+    "dates without a year name no beginning and pass New Year": stamps(
+        "Dec 31 23:59:59", "Jan  1 00:00:00", at_s=[0, 1], began=None, noted="no year"
+    ),
+    "days and months are told by a later row": stamps(
+        "06/12/2025 23:59:59", "06/13/2025 00:00:00",
+        at_s=[0, 1], began="2025-06-12T23:59:59.000", notes=(),
+    ),
+    "days and months are settled by the first midnight": stamps(
+        "06/05/2025 23:59:58", "06/05/2025 23:59:59", "06/06/2025 00:00:00",
+        at_s=[0, 1, 2], notes=(),
+    ),
+    **{
+        f"days and months that nothing tells are said: {date}": stamps(
+            f"{date} 10:00:00", f"{date} 10:00:01", began=f"{day}T10:00:00.000",
+            noted="could begin with day or month: read as day/month",
+        )
+        for date, day in (
+            ("06/05/2025", "2025-05-06"),
+            ("06/12/2025", "2025-12-06"),  # there is a twelfth month
+            ("12/05/2025", "2025-05-12"),
+        )
+    },
+    "times of day begin anew at midnight": stamps(
+        "23:59:58", "23:59:59.5", "00:00:01", "00:00:02",
+        at_s=[0, 1.5, 3, 4], began=None, noted="no date",
+    ),
+    "times of day may have twelve hours": stamps(
+        "11:59:59 AM", "12:00:00 PM", "12:00:01 PM", "1:00:01 PM", at_s=[0, 1, 2, 3602]
+    ),
+    "times of day begin anew at midnight on a clock of twelve hours": stamps(
+        "11:59:59 PM", "12:00:00 AM", at_s=[0, 1]
+    ),
+    "times from the start go on beyond a day": stamps(
+        "23:59:59", "24:00:00", "24:00:01", heading="elapsed", at_s=[0, 1, 2], notes=()
+    ),
+    "times from the start may count days": stamps(
+        "23:59:59", "1 day, 0:00:00", "1 day, 0:00:01", heading="elapsed", at_s=[0, 1, 2]
+    ),
+    "numbers since the epoch are dates in the unit of their heading": stamps(
+        "1718238472000", heading="time_ms", began="2024-06-13T00:27:52.000+00:00"
+    ),
+    **{
+        f"numbers count what the heading says: {heading}": stamps(
+            *(str(step * at) for at in (7, 8, 9)),
+            heading=heading, at_s=[0, step_s, 2 * step_s], began=None,
+        )
+        for heading, step, step_s in (
+            ("time_ms", 500, 0.5), ("elapsed [us]", 500_000, 0.5), ("time_ns", 10**8, 0.1),
+            ("elapsed (min)", 1, 60.0), ("hours", 1, 3_600.0), ("Relative_Time_s", 2, 2.0),
+            ("time_milliseconds", 20, 0.02),
+        )
+    },
+    **{
+        f"numbers may name their unit: {unit}": stamps(
+            f"0 {unit}", f"1 {unit}", f"2 {unit}", at_s=[0, unit_s, 2 * unit_s]
+        )
+        for unit, unit_s in (("s", 1.0), ("ms", 0.001), ("min", 60.0))
+    },
+}  # fmt: skip
+
+
+class TestAColumnOfStamps:
+    @each(COLUMNS)
+    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
+        assert corner.heard() == corner.told
