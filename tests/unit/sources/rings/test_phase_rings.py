@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +24,12 @@ from tests.builders_ring import (
     held_by_a_process,
     kinds,
     now,
-    only,
     phases_folder,
     run_facts,
 )
+from tests.builders_watched_ring import WatchedRing
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
-TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
 
 
@@ -44,17 +44,16 @@ def descriptors_of(path: Path) -> int:
 
 class TestADaemonThatStoodStill:
     def test_between_its_tick_and_the_look_at_the_rings_believes_them_all_the_same(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WatchedRing, tmp_path: Path
     ) -> None:
-        ring = WrittenRing(tmp_path)
-        with held_by_a_process(ring.path):
-            first = only(reader.read(now()))
+        with ring.held():
+            first = ring.look()
             tick_ns = now()
             time.sleep(1.2)
             ring.writer.enter(INPUT_WAIT)
             ring.writer.step()
             late = WrittenRing(tmp_path, replace(run_facts(), run="another"))
-            reading = reader.read(tick_ns)
+            reading = ring.reader.read(tick_ns)
 
         assert first.alive
         assert {run.facts.run for run in reading.rings} == {first.facts.run, late.facts.run}
@@ -62,96 +61,73 @@ class TestADaemonThatStoodStill:
 
 
 class TestARunThatEnded:
-    def test_stays_listed_with_its_totals_but_not_alive(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_stays_listed_with_its_totals_but_not_alive(self, ring: WatchedRing) -> None:
         ring.writer.step()
-        with held_by_a_process(ring.path) as pid:
-            reader.read(now())
+        with ring.held() as pid:
+            ring.look()
             held_ns = now()
-            reader.read(held_ns)
-        ended = only(reader.read(now()))
+            ring.reader.read(held_ns)
+        ended = ring.look()
 
         assert (ended.alive, ended.ended_ns, ended.host_pid) == (False, held_ns, pid)
-        assert only(reader.read(now())).steps == 1
+        assert ring.look().steps == 1
 
-    def test_before_anybody_looked_ended_with_its_last_record(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_before_anybody_looked_ended_with_its_last_record(self, ring: WatchedRing) -> None:
         ring.writer.enter(INPUT_WAIT)
         written_ns = now()
 
-        run = only(reader.read(now()))
+        run = ring.look()
 
         assert run.ended_ns is not None
         assert ring.facts.started_ns < run.ended_ns <= written_ns
         assert run.host_pid == ring.facts.pid
 
-    def test_tells_its_events_once(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        WrittenRing(tmp_path)
-
-        assert only(reader.read(now())).events
-        assert not only(reader.read(now())).events
+    def test_tells_its_events_once(self, ring: WatchedRing) -> None:
+        assert ring.look().events
+        assert not ring.look().events
 
     def test_is_removed_a_quarter_of_an_hour_after_its_lock_was_freed(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WatchedRing
     ) -> None:
-        ring = WrittenRing(tmp_path)
         freed_ns = now()
-        reader.read(freed_ns)
+        ring.reader.read(freed_ns)
 
-        before = reader.read(freed_ns + MINUTES_15 - 1)
+        before = ring.reader.read(freed_ns + MINUTES_15 - 1)
         assert ring.path.exists()
-        after = reader.read(freed_ns + MINUTES_15)
+        after = ring.reader.read(freed_ns + MINUTES_15)
 
         assert len(before.rings) == 1
         assert (after.rings, after.rejected) == ((), 0)
         assert not ring.path.exists()
 
-    def test_gives_its_descriptors_back_when_it_is_no_longer_read(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_gives_its_descriptors_back_when_it_is_no_longer_read(self, ring: WatchedRing) -> None:
         of_the_writer = descriptors_of(ring.path)
-        freed_ns = now()
-        reader.read(freed_ns)
+        ring.look()
         while_read = descriptors_of(ring.path)
-        reader.read(freed_ns + MINUTES_15)
+        ring.look_at_all(MINUTES_15)
 
         assert while_read > of_the_writer
         assert descriptors_of(ring.path) == of_the_writer
 
     def test_is_no_longer_listed_but_left_alone_where_it_is_somebody_elses(
-        self, tmp_path: Path, reader: PhaseRingReader, monkeypatch: pytest.MonkeyPatch
+        self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ring = WrittenRing(tmp_path)
-        reader.read(now())
+        ring.look()
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-        later_ns = now() + MINUTES_15
-
-        assert reader.read(later_ns).rings == ()
-        assert reader.read(later_ns + MINUTES_15).rings == ()
+        assert ring.look_at_all(MINUTES_15).rings == ()
+        assert ring.look_at_all(2 * MINUTES_15).rings == ()
         assert ring.path.exists()
 
-    def test_whose_file_vanished_is_forgotten(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
-        reader.read(now())
+    def test_whose_file_vanished_is_forgotten(self, ring: WatchedRing) -> None:
+        ring.look()
         ring.path.unlink()
 
-        assert reader.read(now()) == RingsReading()
+        assert ring.look_at_all() == RingsReading()
 
 
 class TestAHostileRing:
-    @pytest.mark.parametrize(
-        "make",
-        HOSTILE_RINGS,
-        ids=lambda make: make.__name__,
-    )
+    @pytest.mark.parametrize("make", HOSTILE_RINGS, ids=lambda make: make.__name__)
     def test_is_counted_once_and_keeps_no_other_from_being_read(
         self, tmp_path: Path, reader: PhaseRingReader, make: object
     ) -> None:
@@ -165,46 +141,38 @@ class TestAHostileRing:
         assert readings[-1].rejected == 1
         assert readings[-1].message
 
-    def test_that_runs_backwards_is_dropped(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_that_runs_backwards_is_dropped(self, ring: WatchedRing) -> None:
         for _ in range(100):
             ring.writer.step()
-        with held_by_a_process(ring.path):
-            reader.read(now())
+        with ring.held():
+            ring.look()
             ring.memory.words[4] = 3
-            reading = reader.read(now())
+            reading = ring.look_at_all()
 
         assert (reading.rings, reading.rejected) == ((), 1)
 
-    def test_that_shrinks_is_dropped(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        ring = WrittenRing(tmp_path)
-        with held_by_a_process(ring.path):
-            reader.read(now())
+    def test_that_shrinks_is_dropped(self, ring: WatchedRing) -> None:
+        with ring.held():
+            ring.look()
             ring.writer.step()
             os.truncate(ring.path, PAGE_BYTES + RECORD_BYTES)
-            reading = reader.read(now())
+            reading = ring.look_at_all()
             os.truncate(ring.path, RING_BYTES)
 
         assert (reading.rings, reading.rejected) == ((), 1)
 
-    def test_has_no_say_over_records_of_impossible_times(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_has_no_say_over_records_of_impossible_times(self, ring: WatchedRing) -> None:
         ring.writer.device_done(1, now() + 3600 * NS_PER_S)
         ring.writer.device_done(2, 5)
 
-        run = only(reader.read(now()))
+        run = ring.look()
 
         assert (kinds(run.events), run.lost_events) == (["ENTER"], 2)
 
-    def test_cannot_be_listed_twice_under_two_names(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_cannot_be_listed_twice_under_two_names(self, ring: WatchedRing) -> None:
         (ring.path.parent / "9-9.ring").hardlink_to(ring.path)
 
-        reading = reader.read(now())
+        reading = ring.look_at_all()
 
         assert (len(reading.rings), reading.rejected) == (1, 1)
 
@@ -218,30 +186,35 @@ class TestAHostileRing:
 
 
 class TestARingThatIsBeingMade:
-    def test_is_neither_listed_nor_counted_until_it_is_done(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_is_neither_listed_nor_counted_until_it_is_done(self, ring: WatchedRing) -> None:
         magic, ring.memory.words[0] = ring.memory.words[0], 0
 
-        unready = reader.read(now())
+        unready = ring.look_at_all()
         ring.memory.words[0] = magic
-        ready = reader.read(now())
 
         assert unready == RingsReading()
-        assert len(ready.rings) == 1
+        assert ring.look()
+
+
+@pytest.fixture
+def reader_of_three(tmp_path: Path) -> Iterator[PhaseRingReader]:
+    reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
+    yield reader
+    reader.close()
+
+
+def rings_in(folder: Path, count: int) -> list[WrittenRing]:
+    return [WrittenRing(folder, run_facts(pid=2_000_000 + n)) for n in range(count)]
 
 
 class TestManyRings:
-    def test_are_followed_up_to_a_limit(self, tmp_path: Path) -> None:
-        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
-        rings = [WrittenRing(tmp_path, run_facts(pid=2_000_000 + n)) for n in range(5)]
-        holders = [held_by_a_process(ring.path) for ring in rings]
-        for holder in holders:
-            holder.__enter__()
-        reading = reader.read(now())
-        for holder in holders:
-            holder.__exit__(None, None, None)
+    def test_are_followed_up_to_a_limit(
+        self, tmp_path: Path, reader_of_three: PhaseRingReader
+    ) -> None:
+        with contextlib.ExitStack() as held:
+            for ring in rings_in(tmp_path, 5):
+                held.enter_context(held_by_a_process(ring.path))
+            reading = reader_of_three.read(now())
 
         assert (len(reading.rings), reading.rejected) == (3, 0)
         assert reading.left_out == ((os.getuid(), 2),)
@@ -249,36 +222,35 @@ class TestManyRings:
             f"2 phase rings are not read, for there are more than 3: 2 of uid {os.getuid()}"
         )
 
-    def test_of_runs_that_ended_make_room_for_one_that_lives(self, tmp_path: Path) -> None:
-        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
-        for n in range(3):
-            WrittenRing(tmp_path, run_facts(pid=2_000_000 + n))
-        reader.read(now())
+    def test_of_runs_that_ended_make_room_for_one_that_lives(
+        self, tmp_path: Path, reader_of_three: PhaseRingReader
+    ) -> None:
+        rings_in(tmp_path, 3)
+        reader_of_three.read(now())
         living = WrittenRing(tmp_path)
         with held_by_a_process(living.path):
-            reading = reader.read(now())
+            reading = reader_of_three.read(now())
 
         assert any(f"/{living.path.name}#" in run.key for run in reading.rings)
         assert reading.rejected == 0
         assert len(list(living.path.parent.iterdir())) == 3
 
-    def test_may_be_three_hundred(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        template = WrittenRing(tmp_path).path.read_bytes()
+    def test_may_be_three_hundred(self, ring: WatchedRing) -> None:
         for n in range(299):
-            (tmp_path / "phases" / f"{n}-1.ring").write_bytes(template)
+            ring.path.with_name(f"{n}-1.ring").write_bytes(ring.path.read_bytes())
 
         for _ in range(3):
-            reading = reader.read(now())
+            reading = ring.look_at_all()
 
         assert 0 < len(reading.rings) <= 256
         assert reading.rejected == 0  # all of them ended: the oldest made room
 
 
 class TestADaemonThatIsShortOfFiles:
-    def test_says_that_it_reads_less_than_it_should_until_it_is_not(self, tmp_path: Path) -> None:
-        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-        WrittenRing(tmp_path)
-        reader.read(now())  # what is loaded late is loaded
+    def test_says_that_it_reads_less_than_it_should_until_it_is_not(
+        self, ring: WatchedRing, tmp_path: Path
+    ) -> None:
+        ring.look()  # what is loaded late is loaded
         WrittenRing(tmp_path, run_facts(pid=2_000_000))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
@@ -288,13 +260,12 @@ class TestADaemonThatIsShortOfFiles:
             with contextlib.suppress(OSError):
                 while True:
                     blockers.append(os.dup(0))
-            short = reader.read(now())
+            short = ring.look_at_all()
         finally:
             for blocker in blockers:
                 os.close(blocker)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        again = reader.read(now())
-        reader.close()
+        again = ring.look_at_all()
 
         assert (len(short.rings), short.is_whole) == (1, False)
         assert (len(again.rings), again.is_whole) == (2, True)
@@ -308,13 +279,9 @@ class TestARingOfThisVeryProcess:
 
         assert reader.read(now()) == RingsReading()
 
-    def test_is_told_from_one_of_the_same_pid_in_a_container(
-        self, tmp_path: Path, reader: PhaseRingReader
-    ) -> None:
-        ring = WrittenRing(tmp_path)
-        ring.path.rename(ring.path.with_name(f"{os.getpid()}-7.ring"))
+    def test_is_told_from_one_of_the_same_pid_in_a_container(self, ring: WatchedRing) -> None:
         copy = ring.path.with_name(f"{os.getpid()}-8.ring")
-        copy.write_bytes(ring.path.with_name(f"{os.getpid()}-7.ring").read_bytes())
+        copy.write_bytes(ring.path.read_bytes())
+        ring.path.rename(ring.path.with_name(f"{os.getpid()}-7.ring"))
 
-        (key,) = [run.key for run in reader.read(now()).rings]
-        assert f"/{copy.name}#" in key
+        assert f"/{copy.name}#" in ring.look().key

@@ -1,0 +1,17 @@
+"""A ring in the test's own folder, whose reader is closed when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders_watched_ring import WatchedRing
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[WatchedRing]:
+    watched = WatchedRing(tmp_path)
+    yield watched
+    watched.reader.close()
