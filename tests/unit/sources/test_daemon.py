@@ -51,7 +51,7 @@ def serving(body: bytes, status: int = 200) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status if self.path == "/api/v1/report" else 404)
+            self.send_response(status if self.path.startswith("/api/v1/report") else 404)
             self.end_headers()
             self.wfile.write(body)
 
@@ -85,15 +85,13 @@ def sentence_of(path: Path) -> str | None:
 
 
 class TestADaemonThatRuns:
-    def test_is_found_by_its_fresh_state(self, tmp_path: Path) -> None:
-        state = read_state(state_file(tmp_path), HandClock(1002.9), BOOT)
+    @pytest.mark.parametrize(("period_s", "late_s"), [(1, 2.9), (10, 29)])
+    def test_is_found_by_a_state_up_to_three_of_its_periods_old(
+        self, tmp_path: Path, period_s: int, late_s: float
+    ) -> None:
+        path = state_file(tmp_path, period_ns=s(period_s))
 
-        assert state["address"] == "x:1"
-
-    def test_may_be_three_of_its_own_periods_late(self, tmp_path: Path) -> None:
-        path = state_file(tmp_path, period_ns=s(10))
-
-        assert read_state(path, HandClock(1029.0), BOOT)["period_ns"] == s(10)
+        assert read_state(path, HandClock(1000 + late_s), BOOT)["address"] == "x:1"
 
     @pytest.mark.parametrize("scheme", ["", "http://"])
     def test_tells_its_report(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,98 +109,74 @@ class TestOneSentenceComes:
 
         assert raised.value.exit_code == 4
 
-    def test_after_the_daemon_has_stopped(self, tmp_path: Path) -> None:
-        with pytest.raises(NoDaemonError, match=r"last spoke 60 s ago; start one"):
-            read_state(state_file(tmp_path), HandClock(1060.0), BOOT)
+    @pytest.mark.parametrize(
+        ("now_s", "boot", "said"),
+        [
+            (1060.0, BOOT, "last spoke 60 s ago; start one"),
+            (1000.5, "another", "before this machine was rebooted"),
+        ],
+    )
+    def test_after_it_has_stopped(self, tmp_path: Path, now_s: float, boot: str, said: str) -> None:
+        with pytest.raises(NoDaemonError, match=said):
+            read_state(state_file(tmp_path), HandClock(now_s), boot)
 
-    def test_after_a_reboot(self, tmp_path: Path) -> None:
-        with pytest.raises(NoDaemonError, match="before this machine was rebooted"):
-            read_state(state_file(tmp_path), HandClock(1000.5), "another")
-
-    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"monotonic_ns": "x"}'])
-    def test_for_a_state_that_is_damaged(self, tmp_path: Path, text: str) -> None:
-        path = tmp_path / "state.json"
-        path.write_text(text)
-
-        with pytest.raises(NoDaemonError, match="cannot be read"):
-            read_state(path, HandClock(), BOOT)
-
-    def test_for_a_state_nested_beyond_all_measure(self, tmp_path: Path) -> None:
-        path = tmp_path / "state.json"
-        path.write_text("[" * 200_000)
-
-        with pytest.raises(NoDaemonError, match="cannot be read"):
-            read_state(path, HandClock(), BOOT)
-
-    @pytest.mark.parametrize("is_held_open", [False, True])
-    def test_at_once_for_a_fifo_put_in_its_place(self, tmp_path: Path, is_held_open: bool) -> None:
-        path = tmp_path / "state.json"
-        os.mkfifo(path)
-        held = os.open(path, os.O_RDWR) if is_held_open else None
-        try:
-            assert sentence_of(path) is not None
-        finally:
-            if held is not None:
-                os.close(held)
-
-    def test_for_a_link_put_in_its_place(self, tmp_path: Path) -> None:
-        (tmp_path / "elsewhere").mkdir()
-        path = tmp_path / "state.json"
-        path.symlink_to(state_file(tmp_path / "elsewhere"))
-
-        with pytest.raises(NoDaemonError, match="cannot be read"):
-            read_state(path, HandClock(1002.9), BOOT)
-
-    def test_for_a_daemon_without_a_page(self) -> None:
-        with pytest.raises(NoDaemonError, match="serves no report"):
-            fetch_report({"address": None})
-
-    @pytest.mark.parametrize("address", ["127.0.0.1:9", "ftp://127.0.0.1:9", "no such host:x"])
-    def test_for_an_address_where_nobody_answers(self, address: str) -> None:
-        with pytest.raises(NoDaemonError, match="does not answer at"):
+    @pytest.mark.parametrize(
+        ("address", "said"),
+        [
+            (None, "serves no report"),
+            ("127.0.0.1:9", "does not answer at"),
+            ("ftp://127.0.0.1:9", "does not answer at"),
+            ("no such host:x", "does not answer at"),
+        ],
+    )
+    def test_where_nobody_answers(self, address: str | None, said: str) -> None:
+        with pytest.raises(NoDaemonError, match=said):
             fetch_report({"address": address})
 
     @pytest.mark.parametrize(
-        ("body", "status"), [(b"", 503), (b"<html>", 200), (b'{"schema": "other/1"}', 200)]
+        ("body", "status", "said"),
+        [
+            (b"", 503, "does not answer at .*status 503"),
+            (b"<html>", 200, "does not answer at"),
+            (b'{"schema": "other/1"}', 200, "is no gpumon daemon"),
+            (b"not found\n", 404, "does not answer at .*status 404"),
+            (b"no\n", 401, r"--listen 127\.0\.0\.1:19835 as well"),
+            (b"no\n", 403, r"--listen 127\.0\.0\.1:19835 as well"),
+        ],
     )
-    def test_for_an_answer_that_is_no_report(self, body: bytes, status: int) -> None:
-        with serving(body, status) as address, pytest.raises(NoDaemonError):
-            fetch_report({"address": address})
-
-    @pytest.mark.parametrize("status", [401, 403])
-    def test_for_an_address_beyond_loopback_which_says_what_to_start(self, status: int) -> None:
-        with (
-            serving(b"no\n", status) as address,
-            pytest.raises(NoDaemonError, match=r"--listen 127\.0\.0\.1:19835 as well"),
-        ):
-            fetch_report({"address": address})
-
-    def test_for_a_stranger_who_knows_no_report(self) -> None:
-        with serving(b"not found\n", 404) as address, pytest.raises(NoDaemonError):
+    def test_for_an_answer_that_is_no_report(self, body: bytes, status: int, said: str) -> None:
+        with serving(body, status) as address, pytest.raises(NoDaemonError, match=said):
             fetch_report({"address": address})
 
 
-class TestATimeThatIsNone:
-    def test_is_refused_in_the_daemons_own_words(self) -> None:
-        with (
-            serving(b"since=1e308 must be ...\n", 400) as address,
-            pytest.raises(UsageError, match="since=1e308 must be"),
-        ):
-            fetch_report({"address": address}, since_s=1e308)
+class TestATimeOrARunThatIsNone:
+    @pytest.mark.parametrize(
+        ("asked", "status", "said"),
+        [
+            ({"since_s": 1e308}, 400, "since=1e308 must be ..."),
+            ({"run": "x y/z"}, 404, "no run is called 'x' here; the runs here: train and eval"),
+            ({"run": "\udcff"}, 404, "no run is called that"),
+        ],
+    )
+    def test_is_refused_in_the_daemons_own_words(
+        self, asked: dict[str, Any], status: int, said: str
+    ) -> None:
+        with serving(f"{said}\n".encode(), status) as address, pytest.raises(UsageError) as raised:
+            fetch_report({"address": address}, **asked)
+
+        assert str(raised.value) == said
 
 
-class TestARunThatIsNone:
-    def test_is_refused_in_the_daemons_own_words(self) -> None:
-        body = b"no run is called 'x' here; the runs here: train and eval\n"
+def said(folder: Path) -> dict[str, str]:
+    return {"GPUMON_RUNTIME_DIR": str(folder)}
 
-        with serving(body) as address, pytest.raises(UsageError) as raised:
-            fetch_report({"address": address}, run="x y/z")
 
-        assert str(raised.value) == "no run is called 'x' here; the runs here: train and eval"
-
-    def test_may_have_a_name_that_is_no_text(self) -> None:
-        with serving(b"no run is called that\n", 404) as address, pytest.raises(UsageError):
-            fetch_report({"address": address}, run="\udcff")
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that a daemon holds."""
+    held = HeldFolder(said(tmp_path / "held"))
+    yield tmp_path / "held"
+    held.close()
 
 
 class TestADaemonThatIsSilent:
@@ -240,86 +214,73 @@ class TestADaemonThatIsSilent:
         assert told.stdout == f"SilentDaemon(pid={os.getpid()}, silent_ns={s(5)})\n", told.stderr
 
     @pytest.mark.parametrize(
-        ("more_s", "pid"),
-        [(1, 0), (5, 1), (-500, 0)],
-        ids=["that speaks", "that took the folder of a dead one", "from before a reboot"],
+        ("now_s", "state"),
+        [
+            pytest.param(1001, {"pid": os.getpid()}, id="that speaks"),
+            pytest.param(1005, {"pid": os.getpid(), "period_ns": s(10)}, id="that speaks seldom"),
+            pytest.param(1005, {"pid": os.getpid() + 1}, id="that took a dead one's folder"),
+            pytest.param(500, {"pid": os.getpid()}, id="from before a reboot"),
+            pytest.param(1005, {"pid": None}, id="that names none"),
+        ],
     )
-    def test_is_none(self, tmp_path: Path, more_s: int, pid: int) -> None:
-        held = HeldFolder(said(tmp_path))
-        state_file(tmp_path, pid=os.getpid() + pid)
+    def test_is_none(self, folder: Path, now_s: int, state: dict[str, object]) -> None:
+        state_file(folder, **state)
 
-        silent = find_silent_daemon(said(tmp_path), now_ns=s(1000 + more_s))
-
-        held.close()
-        assert silent is None
-
-    def test_is_none_that_speaks_every_ten_seconds(self, tmp_path: Path) -> None:
-        held = HeldFolder(said(tmp_path))
-        state_file(tmp_path, pid=os.getpid(), period_ns=s(10))
-
-        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
-
-        held.close()
-        assert silent is None
+        assert find_silent_daemon(said(folder), now_ns=s(now_s)) is None
 
     def test_is_none_that_died_though_another_process_has_its_pid(self, tmp_path: Path) -> None:
         state_file(tmp_path, pid=os.getpid())
 
         assert find_silent_daemon(said(tmp_path), now_ns=s(1005)) is None
 
-    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": null, "monotonic_ns": "x"}'])
-    def test_is_none_where_the_state_is_damaged(self, tmp_path: Path, text: str) -> None:
-        held = HeldFolder(said(tmp_path))
-        (tmp_path / "state.json").write_text(text)
-
-        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
-
-        held.close()
-        assert silent is None
-
-
-def said(folder: Path) -> dict[str, str]:
-    return {"GPUMON_RUNTIME_DIR": str(folder)}
-
 
 class TestAStateFile:
-    def write(self, folder: Path, taken_ns: object, period_ns: object = NS_PER_S) -> Path:
-        path = folder / "state.json"
-        path.write_text(json.dumps({"monotonic_ns": taken_ns, "period_ns": period_ns}))
-        return path
+    @pytest.mark.parametrize("period_s", [1, 10])
+    def test_is_found_while_it_is_fresh_for_three_periods(
+        self, tmp_path: Path, period_s: int
+    ) -> None:
+        path = state_file(tmp_path, period_ns=s(period_s))
+        late_ns = s(1000 + 3 * period_s)
 
-    def test_is_found_while_it_is_fresh(self, tmp_path: Path) -> None:
-        path = self.write(tmp_path, 100 * NS_PER_S)
-
-        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S) == path
-        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S + 1) is None
-
-    def test_stays_fresh_for_three_periods(self, tmp_path: Path) -> None:
-        path = self.write(tmp_path, 100 * NS_PER_S, 10 * NS_PER_S)
-
-        assert find_state_file(said(tmp_path), now_ns=130 * NS_PER_S) == path
+        assert find_state_file(said(tmp_path), now_ns=late_ns) == path
+        assert find_state_file(said(tmp_path), now_ns=late_ns + 1) is None
 
     def test_of_an_earlier_boot_is_not_fresh(self, tmp_path: Path) -> None:
-        self.write(tmp_path, 10_000 * NS_PER_S)
+        state_file(tmp_path)
 
-        assert find_state_file(said(tmp_path), now_ns=5 * NS_PER_S) is None
+        assert find_state_file(said(tmp_path), now_ns=s(5)) is None
 
-    @pytest.mark.parametrize("body", ["", "[]", "{", "[" * 100_000, '{"monotonic_ns": "x"}'])
-    def test_that_is_nonsense_is_none(self, tmp_path: Path, body: str) -> None:
-        (tmp_path / "state.json").write_text(body)
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "{}", '{"monotonic_ns": "x"}', "[" * 200_000], ids=range(6)
+    )
+    def test_that_is_nonsense_is_none_and_says_so(self, folder: Path, text: str) -> None:
+        (folder / "state.json").write_text(text)
 
-        assert find_state_file(said(tmp_path), now_ns=NS_PER_S) is None
+        assert find_state_file(said(folder), now_ns=s(1)) is None
+        assert find_silent_daemon(said(folder), now_ns=s(1005)) is None
+        with pytest.raises(NoDaemonError, match="cannot be read"):
+            read_state(folder / "state.json", HandClock(), BOOT)
 
-    def test_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
-        real = self.write(tmp_path, 1)
-        link, pipe = tmp_path / "link", tmp_path / "pipe"
-        link.mkdir()
-        pipe.mkdir()
-        (link / "state.json").symlink_to(real)
-        os.mkfifo(pipe / "state.json")
+    def test_that_is_a_link_is_none_and_says_so(self, folder: Path, tmp_path: Path) -> None:
+        (folder / "state.json").symlink_to(state_file(tmp_path))
 
-        assert find_state_file(said(link), now_ns=1) is None
-        assert find_state_file(said(pipe), now_ns=1) is None
+        assert find_state_file(said(folder), now_ns=s(1000)) is None
+        with pytest.raises(NoDaemonError, match="cannot be read"):
+            read_state(folder / "state.json", HandClock(1002.9), BOOT)
+
+    @pytest.mark.parametrize("is_held_open", [False, True])
+    def test_that_is_a_pipe_is_none_and_says_so_at_once(
+        self, folder: Path, is_held_open: bool
+    ) -> None:
+        path = folder / "state.json"
+        os.mkfifo(path)
+        held = os.open(path, os.O_RDWR) if is_held_open else None
+        try:
+            assert find_state_file(said(folder), now_ns=s(1000)) is None
+            assert sentence_of(path) is not None
+        finally:
+            if held is not None:
+                os.close(held)
 
     def test_need_not_exist(self, tmp_path: Path) -> None:
         assert find_state_file(said(tmp_path / "nowhere")) is None
