@@ -29,11 +29,27 @@ def process(proc: Path, pid: int, name: str, uids: str = "7\t1000\t8\t9") -> Non
     (proc / str(pid) / "status").write_text(status)
 
 
-class TestTheOwnerOfAProcess:
-    def test_is_whom_it_makes_files_as(self, proc: Path) -> None:
-        process(proc, 4000, "python")
+with_pids_of_the_host = pytest.mark.skipif(
+    str(Path("/proc/self/ns/pid").readlink()) != HOST_PIDS, reason="pids here are not the host's"
+)
 
-        assert ProcessOwners(proc).uid(4000) == 1000
+
+class TestTheOwnerOfAProcess:
+    @pytest.mark.parametrize(
+        ("name", "uids", "owner"),
+        [
+            pytest.param("python", "7\t1000\t8\t9", 1000, id="whom it makes files as"),
+            # It computes for its clients.
+            pytest.param("nvidia-cuda-mps", "0\t0\t0\t0", None, id="nobody certain of a server"),
+            pytest.param("python", "", None, id="unknown where the kernel says nothing"),
+            pytest.param("python", "7", None, id="unknown where the kernel says too little"),
+            pytest.param("python", "7\tx", None, id="unknown where the kernel says no number"),
+        ],
+    )
+    def test_is(self, proc: Path, name: str, uids: str, owner: int | None) -> None:
+        process(proc, 4000, name, uids)
+
+        assert ProcessOwners(proc).uid(4000) == owner
 
     def test_is_unknown_of_one_that_is_gone_or_hidden(self, proc: Path) -> None:
         assert ProcessOwners(proc).uid(4000) is None
@@ -45,29 +61,12 @@ class TestTheOwnerOfAProcess:
 
         assert ProcessOwners(proc).uid(4000) is None
 
-    def test_is_nobody_certain_of_a_server_that_computes_for_its_clients(self, proc: Path) -> None:
-        process(proc, 4000, "nvidia-cuda-mps", "0\t0\t0\t0")
-
-        assert ProcessOwners(proc).uid(4000) is None
-
-    @pytest.mark.parametrize("uids", ["", "7", "7\tx"])
-    def test_is_unknown_where_the_kernel_says_something_else(self, proc: Path, uids: str) -> None:
-        process(proc, 4000, "python", uids)
-
-        assert ProcessOwners(proc).uid(4000) is None
-
-    @pytest.mark.skipif(
-        str(Path("/proc/self/ns/pid").readlink()) != HOST_PIDS,
-        reason="pids here are not the host's",
-    )
+    @with_pids_of_the_host
     def test_is_known_of_this_process(self) -> None:
         assert ProcessOwners().uid(os.getpid()) == os.geteuid()
 
     @as_root
-    @pytest.mark.skipif(
-        str(Path("/proc/self/ns/pid").readlink()) != HOST_PIDS,
-        reason="pids here are not the host's",
-    )
+    @with_pids_of_the_host
     def test_is_known_of_one_that_became_somebody_else(self) -> None:
         program = f"{become()}print('ready', flush=True); input()"
         with subprocess.Popen(

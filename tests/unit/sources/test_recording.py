@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,11 +20,6 @@ from tests.patience import PATIENCE_S
 
 MOMENTS = plain_moments(26)
 """The first one in a block of its own, then five blocks of five seconds each."""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return record(tmp_path / "night.gpumon", MOMENTS)
 
 
 def read(path: Path) -> tuple[list[Moment], tuple[str, ...]]:
@@ -41,6 +37,30 @@ def blocks_of(raw: bytes) -> list[bytes]:
         blocks.append(raw[:length])
         raw = raw[length:]
     return blocks
+
+
+class Night:
+    """A recording of these moments in its blocks, of which anything may become."""
+
+    def __init__(self, path: Path, moments: Sequence[Moment]) -> None:
+        self.path = record(path, moments)
+        self.raw = path.read_bytes()
+        self.blocks = blocks_of(self.raw)
+
+    def read_of(self, *parts: bytes | bytearray) -> tuple[list[Moment], tuple[str, ...]]:
+        """What is read where the file has become these bytes."""
+        self.path.write_bytes(b"".join(parts))
+        return read(self.path)
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    return Night(tmp_path / "night.gpumon", MOMENTS)
+
+
+@pytest.fixture
+def path(night: Night) -> Path:
+    return night.path
 
 
 class TestAWholeRecording:
@@ -99,49 +119,41 @@ class TestAWholeRecording:
 
 
 class TestOneThatWasCutOff:
-    def test_loses_the_block_that_it_was_cut_in_and_no_other(self, path: Path) -> None:
-        raw, blocks = path.read_bytes(), blocks_of(path.read_bytes())
-        ends = [sum(map(len, blocks[: n + 1])) for n in range(len(blocks))]
+    def test_loses_the_block_that_it_was_cut_in_and_no_other(self, night: Night) -> None:
+        ends = [sum(map(len, night.blocks[: n + 1])) for n in range(len(night.blocks))]
         whole = [1, 6, 11, 16, 21, 26]
-        assert len(blocks) == len(whole)
+        assert len(night.blocks) == len(whole)
 
-        for size in range(ends[0], len(raw)):
-            path.write_bytes(raw[:size])
+        for size in range(ends[0], len(night.raw)):
             kept = max(count for end, count in zip(ends, whole, strict=True) if end <= size)
-            moments, (trouble,) = read(path)
+            moments, (trouble,) = night.read_of(night.raw[:size])
             assert moments == MOMENTS[:kept]
             assert f"of {kept - 1} s could be read" in trouble
 
     def test_tells_how_much_is_torn_though_it_has_grown_since_it_was_opened(
-        self, path: Path
+        self, night: Night
     ) -> None:
-        blocks = blocks_of(path.read_bytes())
-        path.write_bytes(blocks[0])
+        night.path.write_bytes(night.blocks[0])
 
-        with RecordingFile(path) as recording:
-            path.write_bytes(b"".join(blocks[:3]) + blocks[3][:100])
+        with RecordingFile(night.path) as recording:
+            night.path.write_bytes(b"".join(night.blocks[:3]) + night.blocks[3][:100])
             moments = list(recording.moments())
 
             assert moments == MOMENTS[:11]
             assert "in the middle of a block of 100 bytes" in recording.troubles()[0]
 
-    def test_before_its_first_block_was_whole_is_refused_in_a_sentence(self, path: Path) -> None:
-        raw = path.read_bytes()
-        for size in range(1, len(blocks_of(raw)[0])):
-            path.write_bytes(raw[:size])
+    def test_before_its_first_block_was_whole_is_refused_in_a_sentence(self, night: Night) -> None:
+        for size in range(1, len(night.blocks[0])):
             with pytest.raises(UnreadableLogError, match=r"cut off or damaged|is no recording"):
-                RecordingFile(path)
+                night.read_of(night.blocks[0][:size])
 
     def test_says_so_also_where_only_its_last_line_is_missing(self, tmp_path: Path) -> None:
         _, (trouble,) = read(record(tmp_path / "killed", MOMENTS[:6], why=None))
 
         assert "was cut off, or is still being written: 1 reading of 0 s" in trouble
 
-    def test_may_end_in_zeros_as_a_machine_without_power_leaves_them(self, path: Path) -> None:
-        raw = b"".join(blocks_of(path.read_bytes())[:-1])
-        path.write_bytes(raw + bytes(100_000))
-
-        moments, (trouble,) = read(path)
+    def test_may_end_in_zeros_as_a_machine_without_power_leaves_them(self, night: Night) -> None:
+        moments, (trouble,) = night.read_of(*night.blocks[:-1], bytes(100_000))
 
         assert moments == MOMENTS[:21]
         assert "in the middle of a block of 100,000 bytes" in trouble
@@ -149,62 +161,48 @@ class TestOneThatWasCutOff:
 
 class TestOneThatIsDamaged:
     @pytest.mark.parametrize("offset", [0, 5, 17, 18, HEAD_BYTES + 3, -3])
-    def test_loses_the_block_that_is_damaged_and_no_other(self, path: Path, offset: int) -> None:
-        blocks = blocks_of(path.read_bytes())
-        hurt = bytearray(blocks[2])
+    def test_loses_the_block_that_is_damaged_and_no_other(self, night: Night, offset: int) -> None:
+        hurt = bytearray(night.blocks[2])
         hurt[offset] ^= 0xFF
-        path.write_bytes(b"".join([*blocks[:2], bytes(hurt), *blocks[3:]]))
 
-        moments, troubles = read(path)
-
-        assert moments == MOMENTS[:6] + MOMENTS[11:]
-        assert troubles == (
-            f"1 block is damaged or missing in {path}: that time counts as not observed.",
+        assert night.read_of(*night.blocks[:2], hurt, *night.blocks[3:]) == (
+            MOMENTS[:6] + MOMENTS[11:],
+            (f"1 block is damaged or missing in {night.path}: that time counts as not observed.",),
         )
 
-    def test_counts_what_was_cut_out_of_it(self, path: Path) -> None:
-        blocks = blocks_of(path.read_bytes())
-        path.write_bytes(b"".join([*blocks[:1], *blocks[3:]]))
-
-        moments, (trouble,) = read(path)
+    def test_counts_what_was_cut_out_of_it(self, night: Night) -> None:
+        moments, (trouble,) = night.read_of(night.blocks[0], *night.blocks[3:])
 
         assert moments == MOMENTS[:1] + MOMENTS[11:]
         assert trouble.startswith("2 blocks are damaged or missing")
 
-    def test_may_have_anything_between_two_blocks(self, path: Path) -> None:
-        blocks = blocks_of(path.read_bytes())
-        path.write_bytes(b"".join([*blocks[:3], os.urandom(3_000_000), MAGIC, *blocks[3:]]))
+    def test_may_have_anything_between_two_blocks(self, night: Night) -> None:
+        anything = os.urandom(3_000_000)
 
-        assert read(path) == (MOMENTS, ())
+        assert night.read_of(*night.blocks[:3], anything, MAGIC, *night.blocks[3:]) == (MOMENTS, ())
 
-    def test_at_its_beginning_is_refused(self, path: Path) -> None:
-        raw = bytearray(path.read_bytes())
+    def test_at_its_beginning_is_refused(self, night: Night) -> None:
+        raw = bytearray(night.raw)
         raw[HEAD_BYTES + 10] ^= 0xFF
-        path.write_bytes(raw)
 
         with pytest.raises(UnreadableLogError, match="its beginning is cut off or damaged"):
-            RecordingFile(path)
+            night.read_of(raw)
 
-    def test_by_a_second_one_behind_it_is_read_to_its_own_end(self, path: Path) -> None:
-        path.write_bytes(path.read_bytes() * 2)
+    def test_by_a_second_one_behind_it_is_read_to_its_own_end(self, night: Night) -> None:
+        assert night.read_of(night.raw, night.raw) == (MOMENTS, ())
 
-        assert read(path) == (MOMENTS, ())
-
-    def test_by_nothing_but_false_beginnings_is_given_up(self, path: Path) -> None:
+    def test_by_nothing_but_false_beginnings_is_given_up(self, night: Night) -> None:
         false = MAGIC + (1 << 20).to_bytes(4, "little")
-        path.write_bytes(blocks_of(path.read_bytes())[0] + false * 50_000)
 
-        moments, (trouble,) = read(path)
+        moments, (trouble,) = night.read_of(night.blocks[0], false * 50_000)
 
         assert moments == MOMENTS[:1]
         assert "was cut off" in trouble
 
-    def test_by_a_block_of_a_liar_is_read_beside_it(self, path: Path) -> None:
-        blocks = blocks_of(path.read_bytes())
+    def test_by_a_block_of_a_liar_is_read_beside_it(self, night: Night) -> None:
         lie = pack_block(b'{"block":2}\n{"at_ns":"soon"}\n')
-        path.write_bytes(b"".join([*blocks[:2], lie, *blocks[3:]]))
 
-        moments, (trouble,) = read(path)
+        moments, (trouble,) = night.read_of(*night.blocks[:2], lie, *night.blocks[3:])
 
         assert moments == MOMENTS[:6] + MOMENTS[11:]
         assert "1 block is damaged" in trouble
@@ -250,11 +248,9 @@ class TestWhatIsNoRecording:
 
     def test_has_no_training_that_a_gap_does_not_keep(self, tmp_path: Path) -> None:
         told = list(training_moments(seed=5, seconds=30))
-        path = record(tmp_path / "training", told)
-        blocks = blocks_of(path.read_bytes())
-        path.write_bytes(b"".join([*blocks[:2], *blocks[3:]]))
+        night = Night(tmp_path / "training", told)
 
-        moments, _ = read(path)
+        moments, _ = night.read_of(*night.blocks[:2], *night.blocks[3:])
 
         assert {ring.key for one in moments for ring in one.rings.rings} == {
             ring.key for one in told for ring in one.rings.rings

@@ -7,22 +7,35 @@ from itertools import pairwise
 import pytest
 
 from gpumon.cli.open_source import SOURCE_HELP
-from gpumon.core.sample import BusySample
+from gpumon.core.sample import BusySample, GpuSample
 from gpumon.errors import UsageError
 from gpumon.sources.simulated import SCRIPTS, SimulatedSource
 from tests.builders_clock import HandClock
 from tests.builders_time import s
 
 
-def heard(script: str, seconds: float, gpu: int = 0) -> list[BusySample]:
-    """All samples of one GPU, read once a second."""
+def read_each_second(script: str, seconds: int, gpu: int = 0) -> list[GpuSample]:
+    """What is told of one GPU, second by second."""
     clock = HandClock()
     source = SimulatedSource(script, clock)
-    samples: list[BusySample] = []
-    for _ in range(round(seconds)):
+    told = []
+    for _ in range(seconds):
         clock.pass_seconds(1.0)
-        samples.extend(source.read().gpus[gpu].busy)
-    return samples
+        told.append(source.read().gpus[gpu])
+    return told
+
+
+def read_once(script: str, after_s: float) -> tuple[GpuSample, ...]:
+    """What is told of all its GPUs at once."""
+    clock = HandClock()
+    source = SimulatedSource(script, clock)
+    clock.pass_seconds(after_s)
+    return source.read().gpus
+
+
+def heard(script: str, seconds: int, gpu: int = 0) -> list[BusySample]:
+    """All samples of how busy one GPU was."""
+    return [sample for one in read_each_second(script, seconds, gpu) for sample in one.busy]
 
 
 def busy_ratio(samples: list[BusySample]) -> float:
@@ -63,11 +76,7 @@ class TestInputBound:
 
 class TestFallsOff:
     def test_one_gpu_is_lost_and_the_other_goes_on(self) -> None:
-        clock = HandClock()
-        source = SimulatedSource("falls-off", clock)
-        clock.pass_seconds(12.0)
-
-        healthy, lost = source.read().gpus
+        healthy, lost = read_once("falls-off", 12.0)
 
         assert healthy.error is None
         assert healthy.busy
@@ -77,10 +86,7 @@ class TestFallsOff:
 
 class TestUnderFilled:
     def test_has_two_gpus_that_are_equally_busy_and_only_one_of_which_is_full(self) -> None:
-        clock = HandClock()
-        source = SimulatedSource("under-filled", clock)
-        clock.pass_seconds(10.0)
-        quarter, full = source.read().gpus
+        quarter, full = read_once("under-filled", 10.0)
 
         assert quarter.busy == full.busy
         assert quarter.activity is not None
@@ -91,12 +97,7 @@ class TestUnderFilled:
         assert (quarter.power_watts or 0) < 0.5 * (full.power_watts or 0)
 
     def test_tells_activity_every_five_seconds_without_a_gap(self) -> None:
-        clock = HandClock()
-        source = SimulatedSource("under-filled", clock)
-        told = []
-        for _ in range(20):
-            clock.pass_seconds(1.0)
-            told.append(source.read().gpus[0].activity)
+        told = [one.activity for one in read_each_second("under-filled", 20)]
         stretches = list(dict.fromkeys(activity for activity in told if activity))
 
         assert len(stretches) == 4
@@ -105,10 +106,7 @@ class TestUnderFilled:
 
 class TestMig:
     def test_has_a_gpu_without_utilisation_and_its_two_instances(self) -> None:
-        clock = HandClock()
-        source = SimulatedSource("mig", clock)
-        clock.pass_seconds(10.0)
-        parent, *parts = source.read().gpus
+        parent, *parts = read_once("mig", 10.0)
 
         assert parent.device.mig_enabled
         assert parent.busy == ()
