@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Frame, GpuSample, Moment, Tick
+from gpumon.core.sample import BusySample, Frame, GpuDetails, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -24,9 +26,33 @@ from tests.patience import PATIENCE_S
 
 EVERY_FIELD = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
 
+Device = str | int
+
 _BEGAN_NS = 5_000 * NS_PER_S
 _REALTIME_AHEAD_NS = 1_700_000_000 * NS_PER_S
 _NO_RINGS = RingsReading()
+
+
+class Tell(Protocol):
+    """Begins a story: with which opt-in fields on and which others off, read how often."""
+
+    def __call__(
+        self, *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
+    ) -> DriverStory: ...
+
+
+def holes_ns(samples: Sequence[BusySample]) -> list[int]:
+    """How long nothing was known between one sample and the next, where that was so."""
+    holes = [late.start_ns - early.end_ns for early, late in pairwise(samples)]
+    return [hole for hole in holes if hole]
+
+
+def busy_ns(samples: Sequence[BusySample]) -> float:
+    return sum((end - start) * ratio for start, end, ratio in samples)
+
+
+def total_ns(samples: Sequence[BusySample]) -> int:
+    return sum(end - start for start, end, _ in samples)
 
 
 class FakeClock:
@@ -59,11 +85,13 @@ class FakeClock:
 class DriverStory:
     """One source and one monitor, from tick to tick, on a driver that may do anything.
 
+    Devices are named by their UUID, or whole GPUs by their slot in the fake.
+
     Attributes:
         fake: The driver.
         source: Reads it.
-        frame: What the newest tick brought; ``None``: nothing.
-        trouble: Why it brought nothing; ``None``: it brought a frame.
+        frames: What each tick brought that brought anything.
+        trouble: Why the newest tick brought nothing; ``None``: it brought a frame.
         state: What the monitor made of it.
     """
 
@@ -98,9 +126,10 @@ class DriverStory:
                 started_wall_time_s=0.0,
             )
         )
-        self.frame: Frame | None = None
+        self.frames: list[Frame] = []
         self.trouble: SourceUnavailableError | None = None
         self._energy: dict[str, float] = {}
+        self._busy_until_ns: dict[str, int] = {}
         self.state = self._read()
 
     def close(self) -> None:
@@ -115,32 +144,73 @@ class DriverStory:
             self._obeys_the_laws(before)
         return self.state
 
-    def ticks_until_read(self, uuids: Sequence[str], *, most: int) -> int | None:
+    def pass_s(self, seconds: float) -> MonitorState:
+        """So many seconds pass, with a reading at the end of each period."""
+        return self.tick(round(seconds / self._period_s))
+
+    def ticks_until_read(self, devices: Sequence[Device], *, most: int) -> int | None:
         """How many ticks pass until all of these are observed again; ``None``: more than that."""
         for number in range(1, most + 1):
-            before_ns = [self.observed_ns(uuid) for uuid in uuids]
-            self.tick()
-            after_ns = [self.observed_ns(uuid) for uuid in uuids]
-            if all(after > before for before, after in zip(before_ns, after_ns, strict=True)):
+            if all(gained_s > 0 for gained_s in self.gained_s(*devices, ticks=1)):
                 return number
         return None
 
-    def gpu(self, uuid: str) -> GpuState:
-        """What is known of this GPU."""
-        return next(gpu for gpu in self.state.gpus if gpu.device.uuid == uuid)
+    def gained_s(self, *devices: Device, ticks: int) -> list[float]:
+        """For how many seconds each of these is observed in the next ticks."""
+        before_s = [self.observed_s(device) for device in devices]
+        self.tick(ticks)
+        pairs = zip(devices, before_s, strict=True)
+        return [self.observed_s(device) - before for device, before in pairs]
 
-    def sample(self, uuid: str) -> GpuSample:
-        """What this GPU said in the newest tick, which has to have brought a frame."""
-        assert self.frame is not None, self.trouble
-        return next(gpu for gpu in self.frame.gpus if gpu.device.uuid == uuid)
+    @property
+    def frame(self) -> Frame:
+        """What the newest tick brought; it has to have brought something."""
+        assert self.trouble is None, self.trouble
+        return self.frames[-1]
 
-    def observed_ns(self, uuid: str) -> int:
+    @property
+    def uuids(self) -> list[str]:
+        """Every device of the newest frame, in its order."""
+        return [gpu.device.uuid for gpu in self.frame.gpus]
+
+    @property
+    def labels(self) -> list[str]:
+        """... as people call them."""
+        return [gpu.device.label for gpu in self.frame.gpus]
+
+    def uuid(self, device: Device) -> str:
+        """The UUID of a device that is named in either way."""
+        return device if isinstance(device, str) else self.fake.uuid(device)
+
+    def gpu(self, device: Device) -> GpuState:
+        """What is known of this device."""
+        return next(gpu for gpu in self.state.gpus if gpu.device.uuid == self.uuid(device))
+
+    def sample(self, device: Device) -> GpuSample:
+        """What it said in the newest tick."""
+        return next(gpu for gpu in self.frame.gpus if gpu.device.uuid == self.uuid(device))
+
+    def details(self, device: Device) -> GpuDetails:
+        """What it said then of what changes slowly."""
+        details = self.sample(device).details
+        assert details is not None
+        return details
+
+    def busy(self, device: Device, *, since_ns: int = 0) -> list[BusySample]:
+        """How busy it was in the time that began then, piece by piece."""
+        uuid = self.uuid(device)
+        said = [gpu.busy for frame in self.frames for gpu in frame.gpus if gpu.device.uuid == uuid]
+        return [sample for samples in said for sample in samples if sample.start_ns >= since_ns]
+
+    def observed_s(self, device: Device) -> float:
         """How much of its time is known; 0 also of a GPU of which nobody ever heard."""
-        return sum(gpu.totals.observed_ns for gpu in self.state.gpus if gpu.device.uuid == uuid)
+        uuid = self.uuid(device)
+        known_ns = [gpu.totals.observed_ns for gpu in self.state.gpus if gpu.device.uuid == uuid]
+        return sum(known_ns) / NS_PER_S
 
-    def idle_ns(self, uuid: str) -> int:
+    def idle_ns(self, device: Device) -> int:
         """Its idle time, decided or not."""
-        totals = self.gpu(uuid).totals
+        totals = self.gpu(device).totals
         return totals.observed_ns - totals.busy_ns
 
     @property
@@ -155,12 +225,13 @@ class DriverStory:
         return None if collector.success else collector.message
 
     def _read(self) -> MonitorState:
-        self.frame = self.trouble = None
+        self.trouble = None
+        frames: tuple[Frame, ...] = ()
         try:
-            self.frame = self.source.read()
+            frames = (self.source.read(),)
         except SourceUnavailableError as trouble:
             self.trouble = trouble
-        frames = () if self.frame is None else (self.frame,)
+        self.frames += frames
         tick = Tick(
             at_ns=self.fake.now_ns(),
             late_ns=0,
@@ -174,8 +245,6 @@ class DriverStory:
     # -- the laws ---------------------------------------------------------------
 
     def _obeys_the_laws(self, before: MonitorState) -> None:
-        # Which refuses what is no number, however deep it lies.
-        json.dumps(self.frame, allow_nan=False, default=repr)
         wall_ns = self.fake.now_ns() - _BEGAN_NS
         totals_before = {gpu.device.uuid: gpu.totals for gpu in before.gpus}
         for gpu in self.state.gpus:
@@ -190,11 +259,24 @@ class DriverStory:
                 assert totals.idle_ns[cause] >= idle_ns, (gpu.device.label, cause)
         assert self.state.samples_total >= before.samples_total
         if self.state.call_seconds is not before.call_seconds:
-            spent_s = dict(self.state.call_seconds)
-            assert all(spent_s[name] >= before_s for name, before_s in before.call_seconds)
-        for sample in self.frame.gpus if self.frame else ():
-            self._counts_energy_up(sample)
-            assert sample.error is None or (sample.busy == () and sample.utilization_ratio is None)
+            for counted in ("call_seconds", "call_counts"):
+                newer = dict(getattr(self.state, counted))
+                assert all(newer[name] >= older for name, older in getattr(before, counted))
+        for frame in self.frames[-1:] if self.trouble is None else ():
+            # Which refuses what is no number, however deep it lies.
+            json.dumps(frame, allow_nan=False, default=repr)
+            for sample in frame.gpus:
+                self._counts_energy_up(sample)
+                self._tells_no_time_twice(sample)
+                if sample.error is not None:
+                    device, error, xids = sample.device, sample.error, sample.xid_errors
+                    assert sample == GpuSample(device=device, error=error, xid_errors=xids)
+
+    def _tells_no_time_twice(self, sample: GpuSample) -> None:
+        for busy in sample.busy:
+            assert busy.start_ns >= self._busy_until_ns.get(sample.device.uuid, 0)
+            self._busy_until_ns[sample.device.uuid] = busy.end_ns
+            assert busy.start_ns < busy.end_ns
 
     def _counts_energy_up(self, sample: GpuSample) -> None:
         if sample.energy_joules is not None:

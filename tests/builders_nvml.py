@@ -1,9 +1,9 @@
-"""NVML sources on the fake library, and what their frames add up to."""
+"""NVML sources on the fake library, and what their frames bring."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 from gpumon.core.sample import BusySample, Frame
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
@@ -12,22 +12,10 @@ from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S
 
-DRAIN = "nvmlDeviceGetSamples"
-RATES = "nvmlDeviceGetUtilizationRates"
 MS = 1_000_000
-STEP_US = 100_000
 
-
-class Clock(SystemClock):
-    """The system's clock, which a test can put forward; the stamps of the fake stay behind."""
-
-    ahead_ns = 0
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns() + self.ahead_ns
-
-
-Open = Callable[[], NvmlSource]
+Open = Callable[..., NvmlSource]
+"""Opens a source that goes by the machine's clock: ``open_source(slow_period_s=...)``."""
 
 
 class Refusals:
@@ -39,42 +27,17 @@ class Refusals:
         self.count += 1
 
 
-def recent(fake: FakeNvml, *percents: float) -> list[tuple[int, float]]:
-    """Entries of an explicit ring, 100 ms apart, the last one just now."""
-    now_us = fake.stamp_us(time.monotonic_ns())
-    return [(now_us - STEP_US * k, p) for k, p in enumerate(reversed(percents))][::-1]
-
-
-def following(fake: FakeNvml, slot: int, *percents: float) -> list[tuple[int, float]]:
-    """Entries that come after the ring of that GPU, 1 ms apart, the last one just now.
-
-    However long the test was held up before it first read the source: what is
-    stamped earlier than that read is not observed.
-    """
-    gpu = fake.gpu(slot)
-    first_us = fake.stamp_us(time.monotonic_ns()) - 1000 * (len(percents) - 1)
-    assert first_us > gpu.ring[gpu.ring_count - 1].stamp_us
-    return [(first_us + number * 1000, percent) for number, percent in enumerate(percents)]
-
-
-def read_for(source: NvmlSource, duration_s: float, every_s: float) -> Iterator[Frame]:
-    """Frames at regular times."""
-    until_s = time.monotonic() + duration_s
+def read_for(source: NvmlSource, duration_s: float, every_s: float) -> list[Frame]:
+    """Frames at regular times, by the machine's clock."""
+    frames, until_s = [], time.monotonic() + duration_s
     while time.monotonic() < until_s:
         time.sleep(every_s)
-        yield source.read()
+        frames.append(source.read())
+    return frames
 
 
-def samples_of(frames: Iterator[Frame], index: int = 0) -> list[BusySample]:
+def samples_of(frames: Sequence[Frame], index: int = 0) -> list[BusySample]:
     return [sample for frame in frames for sample in frame.gpus[index].busy]
-
-
-def busy_ns(samples: list[BusySample]) -> float:
-    return sum((end - start) * ratio for start, end, ratio in samples)
-
-
-def total_ns(samples: list[BusySample]) -> int:
-    return sum(end - start for start, end, _ in samples)
 
 
 class DriverClock(SystemClock):

@@ -48,13 +48,13 @@ class Signals(ControlAccess):
         gpu.window_ns = round(window_s * 1e9)
         gpu.dry_when_idle = dry_when_idle
 
-    def busy_ns(self, slot: int, start_ns: int, end_ns: int) -> int:
-        """The truth: nanoseconds of that stretch in which the wave was busy."""
-        gpu = self.gpu(slot)
+    def busy_ns(self, slot: int, start_ns: int, end_ns: int, *, part: int | None = None) -> int:
+        """The truth: nanoseconds of that stretch in which the GPU, or a part of it, was busy."""
+        wave = self.gpu(slot) if part is None else self.gpu(slot).parts[part]
 
         def until(at_ns: int) -> int:
-            rounds, within = divmod(at_ns - self.control.origin_ns + gpu.phase_ns, gpu.period_ns)
-            return int(rounds * gpu.busy_ns + min(within, gpu.busy_ns))
+            rounds, within = divmod(at_ns - self.control.origin_ns + wave.phase_ns, wave.period_ns)
+            return int(rounds * wave.busy_ns + min(within, wave.busy_ns))
 
         return until(end_ns) - until(start_ns)
 

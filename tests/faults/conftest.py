@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.builders_driver import DriverStory
+from tests.builders_faults import BOTH
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DriverGeneration
 from tests.faults.faulty_machine import Machine
-from tests.faults.two_busy_gpus import FIRST, SECOND
 
 
 @pytest.fixture
@@ -36,17 +36,31 @@ def machine(tmp_path: Path, fake_library: Path) -> Iterator[Machine]:
 @pytest.fixture
 def two_busy(fake_nvml_of_both_generations: FakeNvml) -> FakeNvml:
     """Two GPUs that are busy all the time, on either driver."""
-    for slot in (FIRST, SECOND):
+    for slot in BOTH:
         fake_nvml_of_both_generations.wave(slot, period_s=1.0, busy_ratio=1.0)
     return fake_nvml_of_both_generations
 
 
 @pytest.fixture
-def story(two_busy: FakeNvml) -> Iterator[DriverStory]:
-    """Ten seconds of them; at the end of the test neither may ever have been idle."""
-    told = DriverStory(two_busy)
+def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
+    """Begins stories of busy GPUs; at the end of the test none may ever have been idle."""
+    told: list[DriverStory] = []
+
+    def begun(fake: FakeNvml) -> DriverStory:
+        told.append(DriverStory(fake))
+        return told[-1]
+
+    yield begun
+    for story in told:
+        story.close()
+        for gpu in story.state.gpus:
+            idle_ns = story.idle_ns(gpu.device.uuid)
+            assert idle_ns == 0, "busy all the time, and said to be idle"
+
+
+@pytest.fixture
+def story(two_busy: FakeNvml, begin: Callable[[FakeNvml], DriverStory]) -> DriverStory:
+    """Ten seconds of two GPUs that are busy all the time."""
+    told = begin(two_busy)
     told.tick(10)
-    yield told
-    for slot in (FIRST, SECOND):
-        assert told.idle_ns(two_busy.uuid(slot)) == 0, "busy all the time, and said to be idle"
-    told.close()
+    return told

@@ -49,7 +49,6 @@ class DriverInTrouble(RuleBasedStateMachine):
     def starts_well(self) -> None:
         self.story, self.end = self.open_story()
         self.fake = self.story.fake
-        self.listed = list(range(GPUS))
         self.was_cut = [False] * GPUS
 
     @rule(data=st.data(), code=CODES, gpu=st.none() | SLOTS)
@@ -85,8 +84,7 @@ class DriverInTrouble(RuleBasedStateMachine):
 
     @rule(order=st.permutations(range(GPUS)), plugged=st.integers(0, GPUS))
     def gpus_change_places(self, order: list[int], plugged: int) -> None:
-        self.listed = order[:plugged]
-        self.fake.reorder(self.listed)
+        self.fake.reorder(order[:plugged])
 
     @rule(slot=SLOTS, parts=st.integers(1, 3))
     def a_gpu_is_cut(self, slot: int, parts: int) -> None:
@@ -161,21 +159,14 @@ class DriverInTrouble(RuleBasedStateMachine):
         self.fake.fail_everything(0)
         for slot in range(GPUS):
             self.fake.find(slot)
-        self.listed = list(range(GPUS))
-        self.fake.reorder(self.listed)
+        self.fake.reorder(range(GPUS))
         self.story.tick(20)
-        before_ns = {slot: self._observed_ns(slot) for slot in range(GPUS)}
-        self.story.tick(20)
-        for slot in range(GPUS):
-            gained_s = (self._observed_ns(slot) - before_ns[slot]) / 1e9
+        for slot, gained_s in enumerate(self.story.gained_s(*range(GPUS), ticks=20)):
             if not self.was_cut[slot]:
                 assert gained_s == pytest.approx(20, abs=1), (slot, self.story.message)
         assert self.story.message is None
         assert not any(gpu.is_lost for gpu in report_of(self.story.state).gpus)
         self.nobody_was_idle()
-
-    def _observed_ns(self, slot: int) -> int:
-        return self.story.observed_ns(self.fake.uuid(slot))
 
 
 @pytest.fixture

@@ -109,7 +109,6 @@ def healthy(fake: FakeNvml, codes: Sequence[int]) -> Healthy:
     ticks = []
     for _ in range(len(codes) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
         story.tick()
-        assert story.frame is not None
         ticks.append({sample.device.uuid: sample for sample in story.frame.gpus})
     watched = tuple(uuid for uuid, sample in ticks[-1].items() if sample.busy)
     story.close()

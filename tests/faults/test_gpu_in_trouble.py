@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,20 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
 from tests.builders_driver import DriverStory
+from tests.builders_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import UNKNOWN, FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
-from tests.faults.two_busy_gpus import FIRST, SECOND
 from tests.patience import wait_until
 from tests.processes import ending
 from tests.serving import nothing_said
 
+Begin = Callable[[FakeNvml], DriverStory]
+Told = list[list[tuple[str, str]]]
+"""Kind and severity of each trouble of each GPU."""
 BROKEN = 5
+LOST, THROTTLED, ECC = ("lost", "high"), ("throttled", "moderate"), ("ecc", "high")
+HELD_DOWN = "GPU in trouble: GPU 1 had the clocks held down 65 % of the busy time"
 SW_POWER_CAP, HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x40, 0x80
 
 
@@ -48,8 +53,8 @@ def told(story: DriverStory) -> str:
     return first_lines(render_report(report_of(story.state), TextStyle()))
 
 
-def troubles(story: DriverStory) -> list[list[tuple[str, str]]]:
-    """Kind and severity of each trouble of each GPU, as ``/api/v1/state`` has them."""
+def troubles(story: DriverStory) -> Told:
+    """As ``/api/v1/state`` has them."""
     live = LiveState(story.clock, nothing_said)
     live.publish(story.state)
     gpus = (live.document() or {})["gpus"]
@@ -108,8 +113,62 @@ class TestXid79OnGpu5OfEight:
         assert of_api[1]["troubles"] == []
 
 
-class TestALostGpu:
-    def test_that_vanished_is_told_and_found_again(self, story: DriverStory) -> None:
+class TestAGpuInTrouble:
+    @pytest.mark.parametrize(
+        ("trouble", "verdict", "what_to_do", "told_of"),
+        [
+            (lambda fake: fake.lose(FIRST),
+             "GPU lost: GPU 0 cannot be read. GPU 1 works well.",
+             "GPU 0: look for Xid 79 in `dmesg`, then reset the GPU or reboot.", [[LOST], []]),
+            (lambda fake: fake.throttle(SECOND, HW_THERMAL | HW_SLOWDOWN),
+             f"{HELD_DOWN} by heat (hw_thermal_slowdown). GPU 0 works well.",
+             "GPU 1: look at", [[], [THROTTLED]]),
+            (lambda fake: fake.throttle(SECOND, POWER_BRAKE),
+             f"{HELD_DOWN} by the machine's power supply (hw_power_brake_slowdown). GPU 0 works",
+             "GPU 1: look at", [[], [THROTTLED]]),
+            (lambda fake: fake.report_ecc(FIRST, uncorrected=True),
+             "GPU in trouble: GPU 0 met an error of its memory that",
+             "GPU 0: trust no result of that time; end what uses the GPU", [[ECC], []]),
+        ],
+    )  # fmt: skip
+    def test_is_what_a_report_begins_with(
+        self, story: DriverStory, trouble: Change, verdict: str, what_to_do: str, told_of: Told
+    ) -> None:
+        trouble(story.fake)
+        story.tick(30)
+
+        said = told(story)
+
+        assert said.startswith(f"Verdict: {verdict}")
+        assert f"Next: {what_to_do}" in said
+        assert troubles(story) == told_of
+
+    @pytest.mark.parametrize(
+        "everyday",
+        [
+            lambda fake: fake.throttle(SECOND, SW_POWER_CAP | 0x01),
+            lambda fake: fake.report_ecc(FIRST, uncorrected=False),
+        ],
+        ids=["its power limit", "an error that was corrected"],
+    )
+    def test_is_none_with(self, story: DriverStory, everyday: Change) -> None:
+        everyday(story.fake)
+        story.tick(30)
+
+        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
+        assert troubles(story) == [[], []]
+
+    def test_has_a_row_also_where_it_was_lost_before_the_daemon_began(
+        self, two_busy: FakeNvml, begin: Begin
+    ) -> None:
+        two_busy.lose(FIRST)
+        story = begin(two_busy)
+        story.tick(20)
+
+        assert told(story).startswith("Verdict: GPU lost: GPU 0 cannot be read. GPU 1 works well.")
+        assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
+
+    def test_may_have_vanished_and_is_found_again(self, story: DriverStory) -> None:
         story.fake.reorder([SECOND])
         story.tick(20)
 
@@ -120,18 +179,6 @@ class TestALostGpu:
         story.fake.reorder([FIRST, SECOND])
         story.tick(6)
         assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
-
-    def test_that_was_lost_before_the_daemon_began_has_a_row(self, two_busy: FakeNvml) -> None:
-        two_busy.lose(FIRST)
-        story = DriverStory(two_busy)
-        story.tick(20)
-
-        said = told(story)
-
-        assert said.startswith("Verdict: GPU lost: GPU 0 cannot be read. GPU 1 works well.")
-        assert "Next: GPU 0: look for Xid 79 in `dmesg`, then reset the GPU or reboot." in said
-        assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
-        story.close()
 
     def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
         story.tick(20)
@@ -145,65 +192,21 @@ class TestALostGpu:
         assert "Until then healthy: GPU 0 and GPU 1 lost little of their time in use." in said
         assert "Why: GPU 0 and GPU 1: NVML answers with an unknown error, last read at" in said
         assert "Next: GPU 0 and GPU 1: read `dmesg`, and in a container create it anew" in said
-        assert troubles(story) == [[("lost", "high")], [("lost", "high")]]
+        assert troubles(story) == [[LOST], [LOST]]
 
-
-class TestAThrottledGpu:
-    @pytest.mark.parametrize(
-        ("bits", "by"),
-        [
-            (HW_THERMAL | HW_SLOWDOWN, "heat (hw_thermal_slowdown)"),
-            (POWER_BRAKE, "the machine's power supply (hw_power_brake_slowdown)"),
-        ],
-    )
-    def test_is_told_where_the_verdict_on_time_is_healthy(
-        self, story: DriverStory, bits: int, by: str
+    def test_is_held_down_also_where_it_is_never_wholly_busy(
+        self, fake_nvml_of_both_generations: FakeNvml
     ) -> None:
-        story.fake.throttle(SECOND, bits)
-        story.tick(30)
-
-        said = told(story)
-
-        assert said.startswith("Verdict: GPU in trouble: GPU 1 had the clocks held down")
-        assert f"of the busy time by {by}. GPU 0 works well." in said
-        assert "Next: GPU 1: look at" in said
-        assert troubles(story) == [[], [("throttled", "moderate")]]
-
-    def test_is_told_too_where_it_is_never_wholly_busy(self, two_busy: FakeNvml) -> None:
-        two_busy.wave(FIRST, period_s=0.02, busy_ratio=0.0)
-        two_busy.wave(SECOND, period_s=0.02, busy_ratio=0.7)
-        two_busy.throttle(FIRST, POWER_BRAKE)
-        two_busy.throttle(SECOND, HW_THERMAL)
-        story = DriverStory(two_busy)
+        fake = fake_nvml_of_both_generations
+        for slot, (busy_ratio, why) in enumerate(((0.0, POWER_BRAKE), (0.7, HW_THERMAL))):
+            fake.wave(slot, period_s=0.02, busy_ratio=busy_ratio)
+            fake.throttle(slot, why)
+        story = DriverStory(fake)
         story.tick(30)
 
         assert "GPU 1 had the clocks held down when it was asked last, by heat" in told(story)
-        assert troubles(story) == [[("throttled", "moderate")]] * 2
-        two_busy.throttle(SECOND, 0)
+        assert troubles(story) == [[THROTTLED], [THROTTLED]]
+        fake.throttle(SECOND, 0)
         story.tick(10)
         assert troubles(story)[SECOND] == []
         story.close()
-
-    def test_is_in_no_trouble_at_its_power_limit(self, story: DriverStory) -> None:
-        story.fake.throttle(SECOND, SW_POWER_CAP | 0x01)
-        story.tick(30)
-
-        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
-
-
-class TestAMemoryError:
-    def test_that_could_not_be_corrected_is_told(self, story: DriverStory) -> None:
-        story.fake.report_ecc(FIRST, uncorrected=True)
-        story.tick(10)
-
-        said = told(story)
-
-        assert said.startswith("Verdict: GPU in trouble: GPU 0 met an error of its memory that")
-        assert "Next: GPU 0: trust no result of that time; end what uses the GPU" in said
-        assert troubles(story) == [[("ecc", "high")], []]
-
-    def test_that_was_corrected_is_everyday_life(self, story: DriverStory) -> None:
-        story.fake.report_ecc(FIRST, uncorrected=False)
-        story.tick(10)
-
-        assert troubles(story) == [[], []]

@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.fields.table import NvmlOptions, nvml_options
+from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.rings.phase_rings import PhaseRingReader
-from tests.builders_driver import DriverStory
-from tests.builders_mig import Tell
-from tests.builders_nvml import Clock, Open
+from gpumon.sources.system_clock import SystemClock
+from tests.builders_driver import DriverStory, Tell
+from tests.builders_nvml import Open, Refusals
 from tests.builders_ring import BOOT_ID
 from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def fake(fake_nvml: FakeNvml) -> FakeNvml:
+    """Two fake GPUs, idle, that NVML shows to this very process."""
+    return fake_nvml
 
 
 @pytest.fixture
-def open_source(fake_nvml: FakeNvml, clock: Clock) -> Iterator[Open]:
-    opened: list[NvmlSource] = []
-
-    def open_one() -> NvmlSource:
-        opened.append(NvmlSource(clock, slow_patience_s=PATIENCE_S))
-        return opened[-1]
-
-    yield open_one
-    for source in opened:
-        source.close()
-
-
-@pytest.fixture
-def tell(fake_nvml: FakeNvml) -> Iterator[Tell]:
-    """Begins a story on the present driver, with the default fields unless told otherwise."""
+def tell(fake: FakeNvml) -> Iterator[Tell]:
+    """Begins a story on them, with the default fields unless told otherwise."""
     told: list[DriverStory] = []
 
-    def begin(options: NvmlOptions | None = None, *, period_s: float = 1.0) -> DriverStory:
-        told.append(DriverStory(fake_nvml, options=options or nvml_options(), period_s=period_s))
+    def begin(
+        *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
+    ) -> DriverStory:
+        options = nvml_options(on=on, off=off)
+        told.append(DriverStory(fake, options=options, period_s=period_s))
         return told[-1]
 
     yield begin
     for story in told:
         story.close()
+
+
+@pytest.fixture
+def open_source(fake: FakeNvml) -> Iterator[Open]:
+    """Opens sources that go by the machine's clock, for what takes the driver time."""
+    opened: list[NvmlSource] = []
+
+    def open_one(*, slow_period_s: float = SLOW_PERIOD_S) -> NvmlSource:
+        source = NvmlSource(SystemClock(), slow_period_s=slow_period_s, slow_patience_s=PATIENCE_S)
+        opened.append(source)
+        return source
+
+    yield open_one
+    for source in opened:
+        source.close()
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def reader(tmp_path: Path) -> Iterator[PhaseRingReader]:
 
 
 @pytest.fixture
-def library(fake_nvml: FakeNvml) -> NvmlLibrary:
+def library(fake: FakeNvml) -> NvmlLibrary:
     """NVML, opened on the fake."""
     return NvmlLibrary()
 
@@ -71,3 +77,9 @@ def handle(library: NvmlLibrary) -> int:
     handle = library.handle_by_index(0)
     assert handle is not None
     return handle
+
+
+@pytest.fixture
+def refused() -> Refusals:
+    """Counts what is refused."""
+    return Refusals()

@@ -1,22 +1,38 @@
-"""Specification of the NVML binding: opening the library, and what is said when it cannot be."""
+"""Specification of the NVML binding: the library and its text, and the errors it counts.
+
+What is said where the library cannot be opened: ``faults/test_driver_faults.py``.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
-from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, SUCCESS, code_name
+from gpumon.sources.nvml.codes import SUCCESS, code_name
+from tests.builders_driver import DriverStory, Tell
+from tests.builders_faults import DRAIN, INIT, POWER
 from tests.fakenvml.build import build_fake, fake_env
-from tests.fakenvml.control import DRIVER_NOT_LOADED, UNKNOWN, VERSION_MISMATCH, FakeNvml
+from tests.fakenvml.control import (
+    FUNCTION_NOT_FOUND,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    FakeNvml,
+)
 from tests.needs import without_driver
 
 OPEN = "from gpumon.sources.nvml.binding import NvmlLibrary; NvmlLibrary()"
+TEMPERATURE = "nvmlDeviceGetTemperatureV"
+NO_DATA = 21
 
 
 def last_line_of(words: str, environ: dict[str, str]) -> str:
@@ -33,45 +49,14 @@ class TestALibraryThatCannotBeOpened:
 
         assert "SourceUnavailableError: libnvidia-ml.so.1 was not found: install" in said
 
-    @pytest.mark.parametrize(
-        ("code", "advice"),
-        [
-            (VERSION_MISMATCH, "reboot or reload the driver"),
-            (DRIVER_NOT_LOADED, "modprobe nvidia"),
-            (UNKNOWN, "dmesg"),
-            (17, "/dev/nvidia"),
-            (4, "/dev/nvidiactl"),
-        ],
-    )
-    def test_says_what_to_do(self, fake_nvml: FakeNvml, code: int, advice: str) -> None:
-        fake_nvml.fail("nvmlInitWithFlags", code)
-
-        with pytest.raises(SourceUnavailableError, match=advice):
-            NvmlLibrary()
-
-    def test_gives_the_code_where_there_is_no_advice(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.fail("nvmlInitWithFlags", 20)
-
-        with pytest.raises(SourceUnavailableError, match=r"\(20\)"):
-            NvmlLibrary()
-
-    def test_counts_as_an_error_of_that_call(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.fail("nvmlInitWithFlags", UNKNOWN)
+    def test_counts_as_an_error_of_that_call(self, fake: FakeNvml) -> None:
+        fake.fail(INIT, UNKNOWN)
         accounts = CallAccounts()
 
         with pytest.raises(SourceUnavailableError):
             NvmlLibrary(accounts)
 
-        assert accounts.so_far()["call_errors"] == (("nvmlInitWithFlags", UNKNOWN, 1),)
-
-    def test_can_be_opened_once_the_reason_is_gone(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.fail("nvmlInitWithFlags", VERSION_MISMATCH)
-        with pytest.raises(SourceUnavailableError):
-            NvmlLibrary()
-
-        fake_nvml.fail("nvmlInitWithFlags", 0)
-
-        assert NvmlLibrary().device_count() == 2
+        assert accounts.so_far()["call_errors"] == ((INIT, UNKNOWN, 1),)
 
 
 class TestAnOpenLibrary:
@@ -89,35 +74,25 @@ class TestAnOpenLibrary:
 
         assert library.device_count() == asked
 
-    def test_is_closed_once_however_often_it_is_asked(self, fake_nvml: FakeNvml) -> None:
-        library = NvmlLibrary()
+    @pytest.mark.parametrize("driver_goes", [False, True])
+    def test_is_closed_once_however_often_it_is_asked(
+        self, fake: FakeNvml, library: NvmlLibrary, driver_goes: bool
+    ) -> None:
+        if driver_goes:
+            fake.reload_driver()
 
         library.close()
         library.close()
 
-        assert fake_nvml.calls("nvmlShutdown") == 1
+        assert fake.calls("nvmlShutdown") == 1
 
-    def test_can_be_closed_when_the_driver_is_gone(self, fake_nvml: FakeNvml) -> None:
-        library = NvmlLibrary()
-        fake_nvml.reload_driver()
+    def test_leaves_the_functions_of_pynvml_as_they_are(self, fake: FakeNvml, handle: int) -> None:
+        other = pynvml.nvmlDeviceGetHandleByIndex(1)
 
-        library.close()
+        assert pynvml.nvmlDeviceGetUUID(other) == fake.uuid(1)
 
-        assert fake_nvml.calls("nvmlShutdown") == 1
-
-    def test_leaves_the_functions_of_pynvml_as_they_are(self, fake_nvml: FakeNvml) -> None:
-        import pynvml
-
-        library = NvmlLibrary()
-        library.handle_by_index(0)
-
-        handle = pynvml.nvmlDeviceGetHandleByIndex(1)
-        assert pynvml.nvmlDeviceGetUUID(handle) == fake_nvml.uuid(1)
-
-    def test_finds_a_gpu_by_its_uuid(self, fake_nvml: FakeNvml) -> None:
-        library = NvmlLibrary()
-
-        assert library.handle_by_uuid(fake_nvml.uuid(1)) == library.handle_by_index(1)
+    def test_finds_a_gpu_by_its_uuid(self, fake: FakeNvml, library: NvmlLibrary) -> None:
+        assert library.handle_by_uuid(fake.uuid(1)) == library.handle_by_index(1)
         assert library.handle_by_uuid("GPU-of-somebody-else") is None
 
     def test_says_that_a_function_is_missing_by_a_code(self, tmp_path: Path) -> None:
@@ -132,44 +107,127 @@ class TestAnOpenLibrary:
 
 
 class TestTextFromTheDriver:
-    def test_is_given_as_it_is(self, fake_nvml: FakeNvml) -> None:
-        assert NvmlLibrary().driver_version == "580.95.05"
+    def test_is_given_as_it_is_but_what_is_not_utf_8(
+        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake.gpu(0).name = b"Tesla \xff\xfe"
+        fake.gpu(0).bus_id = b"0000\xff:3B:00.0"
 
-    def test_that_is_not_utf_8_is_replaced(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.gpu(0).name = b"Tesla \xff\xfe"
-        fake_nvml.gpu(0).bus_id = b"0000\xff:3B:00.0"
-        library = NvmlLibrary()
-        handle = library.handle_by_index(0)
-        assert handle is not None
-
+        assert library.driver_version == "580.95.05"
         assert library.text("nvmlDeviceGetName", handle) == "Tesla \ufffd\ufffd"
         assert library.pci_bus_id(handle) == "0000\ufffd:3B:00.0"
-
-
-class TestAProcessName:
-    def test_is_given_as_it_is(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.run(0, 4000, name=b"/usr/bin/python3")
-
-        assert NvmlLibrary().process_name(4000) == "/usr/bin/python3"
 
     @pytest.mark.parametrize(
         ("raw", "shown"),
         [
+            (b"/usr/bin/python3", "/usr/bin/python3"),
             (b"tr\xe4in", "tr\ufffdin"),
             (b"two\nlines", "two\ufffdlines"),
             ("\u202eevil".encode(), "\ufffdevil"),
             (b"x" * 1000, "x" * 128),
         ],
     )
-    def test_is_made_printable_and_short(self, fake_nvml: FakeNvml, raw: bytes, shown: str) -> None:
-        fake_nvml.run(0, 4000, name=raw)
+    def test_of_a_process_is_made_printable_and_short(
+        self, fake: FakeNvml, library: NvmlLibrary, raw: bytes, shown: str
+    ) -> None:
+        fake.run(0, 4000, name=raw)
 
-        assert NvmlLibrary().process_name(4000) == shown
+        assert library.process_name(4000) == shown
 
-    def test_of_a_process_that_nobody_knows_is_no_answer(self, fake_nvml: FakeNvml) -> None:
-        assert NvmlLibrary().process_name(1) is None
+    def test_of_a_process_that_nobody_knows_is_no_answer(self, library: NvmlLibrary) -> None:
+        assert library.process_name(1) is None
+
+    def test_names_a_code_in_words(self) -> None:
+        assert code_name(15) == "GPU is lost (15)"
+        assert code_name(4711).endswith("(4711)")
 
 
-def test_a_code_is_named_in_words() -> None:
-    assert code_name(15) == "GPU is lost (15)"
-    assert code_name(4711).endswith("(4711)")
+def errors(story: DriverStory) -> dict[tuple[str, int], int]:
+    return {(name, code): count for name, code, count in story.state.call_errors}
+
+
+class TestAnErrorOfTheDriver:
+    @pytest.mark.parametrize("ring", [NOT_SUPPORTED, NOT_FOUND], ids=["no-ring", "a-dry-ring"])
+    @pytest.mark.parametrize(
+        ("function", "field"),
+        [
+            (POWER, "power"),
+            (TEMPERATURE, "temperature"),
+            ("nvmlDeviceGetMemoryInfo_v2", "memory"),
+            ("nvmlDeviceGetTotalEccErrors", "ecc"),
+            ("nvmlDeviceGetClockInfo", "clocks"),
+            ("nvmlDeviceGetComputeRunningProcesses_v3", "processes"),
+            ("nvmlGpmSampleGet", "activity"),
+        ],
+    )
+    def test_is_counted_and_makes_its_field_a_fault_until_it_is_over(
+        self, fake: FakeNvml, tell: Tell, function: str, field: str, ring: int
+    ) -> None:
+        fake.wave(0, period_s=1.0, busy_ratio=1.0)
+        story = tell()
+        story.tick(2)
+        assert errors(story) == {}
+        fake.fail(DRAIN, ring)
+        fake.fail(function, UNKNOWN, gpu=0)
+        began_ns = fake.now_ns()
+
+        story.tick(20)
+
+        counted = errors(story)
+        assert set(counted) == {(function, UNKNOWN)}
+        assert counted[function, UNKNOWN] >= 3
+        assert story.state.collectors[0].errors_total == sum(counted.values())
+        (fault,) = story.sample(0).faults
+        assert fault.field == field
+        assert fault.since_ns - began_ns <= 6e9
+        assert story.sample(1).faults == ()
+        said = story.message
+        assert said == f"GPU 0: reading its {field} fails: {fault.reason}"
+
+        fake.fail(function, 0, gpu=0)
+        story.tick(8)
+
+        assert story.sample(0).faults == ()
+        assert story.message is None
+        assert errors(story) == counted
+
+    @pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA, 25])
+    def test_is_not_that_a_board_or_a_driver_has_nothing_to_tell(
+        self, fake: FakeNvml, tell: Tell, code: int
+    ) -> None:
+        fake.run(0, 4000)
+        story = tell()
+        for function in ("TemperatureV", "ProcessesUtilizationInfo", "ProcessUtilization"):
+            fake.fail(f"nvmlDeviceGet{function}", code)
+
+        story.tick(20)
+
+        assert errors(story) == {}
+        assert story.message is None
+
+    def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(
+        self, fake: FakeNvml, tell: Tell
+    ) -> None:
+        fake.fail(TEMPERATURE, NO_PERMISSION, gpu=0)
+        story = tell()
+
+        story.tick(20)
+
+        assert errors(story) == {(TEMPERATURE, NO_PERMISSION): 1}
+        assert story.message is None
+
+    def test_on_two_threads_at_once_is_never_lost(self) -> None:
+        accounts = CallAccounts()
+
+        def add() -> None:
+            for _ in range(20_000):
+                accounts.took("f", 1, 999)
+
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert dict(accounts.so_far()["call_counts"]) == {"f": 40_000}
+        assert accounts.so_far()["call_errors"] == (("f", 999, 40_000),)

@@ -14,11 +14,12 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.busy import BusyTrack
 from gpumon.sources.nvml.clock import Entry
-from tests.builders_nvml import Refusals
+from tests.builders_driver import busy_ns, holes_ns, total_ns
+from tests.builders_nvml import MS, Refusals
 
 STEP_US = 166_667
+STEP_NS = STEP_US * 1000
 START_US = 100_000_000_000
-MS = 1_000_000
 NOW_NS = START_US * 1000
 
 
@@ -42,14 +43,6 @@ def take(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[Bus
     """What the source does with a drain that ended just after the newest entry."""
     now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
     return track.take(entries, offset_ns, now_ns)
-
-
-def total_ns(samples: list[BusySample]) -> int:
-    return sum(sample.end_ns - sample.start_ns for sample in samples)
-
-
-def busy_ns(samples: list[BusySample]) -> float:
-    return sum((sample.end_ns - sample.start_ns) * sample.busy_ratio for sample in samples)
 
 
 class TestTheFirstLook:
@@ -86,29 +79,24 @@ class TestASample:
         samples = take(started(), stamped(100, 30, 0))
 
         assert [sample.busy_ratio for sample in samples] == [1.0, 0.3, 0.0]
-        assert all(early.end_ns == late.start_ns for early, late in pairwise(samples))
-        assert total_ns(samples) == 3 * STEP_US * 1000
+        assert holes_ns(samples) == []
+        assert total_ns(samples) == 3 * STEP_NS
 
-    def test_begins_where_the_one_before_ended_in_the_last_drain_too(self) -> None:
-        track = started()
-        first = take(track, stamped(10))
+    @pytest.mark.parametrize(
+        ("after_us", "speaks_for_ns"),
+        [
+            pytest.param(2 * STEP_US, 2 * STEP_NS, id="late: the time since the last"),
+            pytest.param(60_000_000, STEP_NS, id="after a stop: its own window"),
+        ],
+    )
+    def test_that_does_not_come_at_its_time_speaks_for(
+        self, after_us: int, speaks_for_ns: int
+    ) -> None:
+        (sample,) = take(started(), [(START_US + after_us, 40)])
 
-        second = take(track, stamped(20, after_us=START_US + STEP_US))
+        assert total_ns([sample]) == speaks_for_ns
 
-        assert first[-1].end_ns == second[0].start_ns
-
-    def test_that_comes_late_speaks_for_the_time_since_the_last(self) -> None:
-        (sample,) = take(started(), [(START_US + 2 * STEP_US, 40)])
-
-        assert total_ns([sample]) == 2 * STEP_US * 1000
-
-    def test_after_a_stop_speaks_only_for_its_own_window(self) -> None:
-        (sample,) = take(started(), [(START_US + 60_000_000, 40)])
-
-        assert total_ns([sample]) == STEP_US * 1000
-
-    def test_that_was_seen_before_is_no_news(self) -> None:
-        refused = Refusals()
+    def test_that_was_seen_before_is_no_news(self, refused: Refusals) -> None:
         track = started(refused)
         seen = take(track, stamped(10, 20))
 
@@ -121,27 +109,23 @@ class TestASample:
 
 class TestAValueThatNoDeviceCanMean:
     @pytest.mark.parametrize("value", [101, 255, -1, float("nan"), float("inf")])
-    def test_is_counted_and_its_window_stays_unobserved(self, value: float) -> None:
-        refused = Refusals()
+    def test_is_counted_and_its_window_stays_unobserved(
+        self, refused: Refusals, value: float
+    ) -> None:
         track = started(refused)
 
         samples = take(track, stamped(100, value, 50))
 
         assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 0.5]
-        assert total_ns(samples) == 2 * STEP_US * 1000
-        assert samples[0].end_ns + STEP_US * 1000 == samples[1].start_ns
-
-    def test_is_not_the_latest_value(self) -> None:
-        track = started()
-        take(track, stamped(70, 255))
-
+        assert total_ns(samples) == 2 * STEP_NS
+        assert holes_ns(samples) == [STEP_NS]
+        take(track, stamped(70, value, after_us=START_US + 3 * STEP_US))
         assert track.percent == 70
 
 
 class TestAStamp:
-    def test_that_runs_back_is_counted_and_ignored(self) -> None:
-        refused = Refusals()
+    def test_that_runs_back_is_counted_and_ignored(self, refused: Refusals) -> None:
         track = started(refused)
         entries = [
             *stamped(100, 100),
@@ -154,13 +138,12 @@ class TestAStamp:
         assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 0.5]
 
-    def test_from_the_future_is_counted_and_does_not_move_the_position(self) -> None:
-        refused = Refusals()
+    def test_from_the_future_is_counted_and_does_not_move_the_position(
+        self, refused: Refusals
+    ) -> None:
         track = started(refused)
 
-        samples = track.take([(START_US + 3_600_000_000, 100)], 0, NOW_NS)
-
-        assert samples == []
+        assert track.take([(START_US + 3_600_000_000, 100)], 0, NOW_NS) == []
         assert refused.count == 1
         assert track.position_us == START_US
 
@@ -179,9 +162,7 @@ class TestTheCadence:
     def test_of_one_second_is_taken_from_the_ring(self) -> None:
         track = started(step_us=1_000_000)
 
-        (sample,) = take(track, [(START_US + 1_000_000, 30)])
-
-        assert total_ns([sample]) == NS_PER_S
+        assert total_ns(take(track, [(START_US + 1_000_000, 30)])) == NS_PER_S
 
     def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
         track = BusyTrack(Refusals())
@@ -193,12 +174,16 @@ class TestTheCadence:
         assert total_ns(samples) == 2 * NS_PER_S
 
     def test_of_a_board_that_slows_down_while_idle_is_followed(self) -> None:
-        track = started()
-
-        samples = take(track, stamped(*[0] * 10, step_us=1_000_000))
+        samples = take(started(), stamped(*[0] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == 0
         assert total_ns(samples) >= 9 * NS_PER_S
+
+    def test_of_a_ring_that_leaves_idle_windows_out_is_not_stretched(self) -> None:
+        # 1/6 s of work in every second, and no entry for the other five sixths.
+        samples = take(started(), stamped(*[100] * 10, step_us=1_000_000))
+
+        assert busy_ns(samples) == pytest.approx(10 * STEP_NS, rel=0.01)
 
     def test_is_fast_again_when_the_work_goes_on(self) -> None:
         track = started()
@@ -207,16 +192,8 @@ class TestTheCadence:
 
         (after_a_stop,) = take(track, [(START_US + 60_000_000, 100)])
 
-        assert total_ns(samples) == 12 * STEP_US * 1000
+        assert total_ns(samples) == 12 * STEP_NS
         assert total_ns([after_a_stop]) < 200 * MS
-
-    def test_of_a_ring_that_leaves_idle_windows_out_is_not_stretched(self) -> None:
-        # 1/6 s of work in every second, and no entry for the other five sixths.
-        track = started()
-
-        samples = take(track, stamped(*[100] * 10, step_us=1_000_000))
-
-        assert busy_ns(samples) == pytest.approx(10 * STEP_US * 1000, rel=0.01)
 
     def test_is_not_spoilt_by_two_stamps_that_nearly_touch(self) -> None:
         track = started()
@@ -224,7 +201,7 @@ class TestTheCadence:
 
         samples = take(track, stamped(50, 50, after_us=START_US + STEP_US + 1))
 
-        assert total_ns(samples) == 2 * STEP_US * 1000
+        assert total_ns(samples) == 2 * STEP_NS
 
 
 def reach_ns(track: BusyTrack, newest_us: int) -> int:
@@ -259,12 +236,12 @@ class TestADistanceOfTwoStamps:
 
         second = take(track, [(START_US + 2_000_000, 0)])
 
-        assert (total_ns(first), total_ns(second)) == (STEP_US * 1000, NS_PER_S)
+        assert (total_ns(first), total_ns(second)) == (STEP_NS, NS_PER_S)
 
     def test_is_not_that_of_before_the_position_was_set_anew(self) -> None:
         track = started()
         take(track, [(START_US + 50_000, 50)])
-        track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_US * 1000)
+        track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_NS)
 
         take(track, [(START_US + 20 * STEP_US + 50_000, 50)])
 
@@ -295,10 +272,9 @@ class TestAReadingWithoutAStamp:
         late = take(track, stamped(*[100] * 7))
 
         assert late[0].start_ns >= covered[-1].end_ns
-        assert total_ns(covered + late) == 7 * STEP_US * 1000
+        assert total_ns(covered + late) == 7 * STEP_NS
 
-    def test_over_a_hundred_is_counted_and_covers_nothing(self) -> None:
-        refused = Refusals()
+    def test_over_a_hundred_is_counted_and_covers_nothing(self, refused: Refusals) -> None:
         track = started(refused)
 
         assert track.cover(200, 0, NOW_NS + 1000 * MS) == []
@@ -321,7 +297,7 @@ class TestStampsWhoseClockWasSet:
             track, stamped(50, after_us=START_US + by_s * 1_000_000), offset_ns=by_s * NS_PER_S
         )
 
-        assert samples == [BusySample(NOW_NS, NOW_NS + STEP_US * 1000, 0.5)]
+        assert samples == [BusySample(NOW_NS, NOW_NS + STEP_NS, 0.5)]
 
 
 entries_of_any_kind = st.lists(

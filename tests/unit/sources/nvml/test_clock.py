@@ -39,10 +39,21 @@ class Host:
         self.stamps.tick()
         self.stamps.learn([self.stamp_us(ahead_ns, age_ns)], self.hand.now_ns)
 
+    def set_wall_clock(self, by_ns: int) -> int:
+        """Somebody sets it, within a second; gives by how much that is noticed."""
+        self.ahead_ns[time.CLOCK_REALTIME] += by_ns
+        self.hand.pass_seconds(1)
+        return self.stamps.tick()
+
     def error_ns(self, ahead_ns: int) -> int:
         """How far off a stamp of this instant is placed."""
         assert self.stamps.offset_ns is not None
         return self.stamp_us(ahead_ns, 0) * 1000 - self.stamps.offset_ns - self.hand.now_ns
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
 
 
 class TestTheClockOfTheStamps:
@@ -55,24 +66,20 @@ class TestTheClockOfTheStamps:
         ],
     )
     def test_is_the_one_that_is_near_the_newest_stamp(
-        self, clock_id: int, domain: StampDomain
+        self, host: Host, clock_id: int, domain: StampDomain
     ) -> None:
-        host = Host()
-
         host.hear(host.ahead_ns[clock_id])
 
         assert host.stamps.domain is domain
         assert abs(host.error_ns(host.ahead_ns[clock_id])) < 1000
 
-    def test_is_unknown_before_the_first_stamp(self) -> None:
-        host = Host()
+    def test_is_unknown_before_the_first_stamp(self, host: Host) -> None:
         host.stamps.tick()
         host.stamps.learn([], host.hand.now_ns)
 
         assert host.stamps.offset_ns is None
 
-    def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self) -> None:
-        host = Host()
+    def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self, host: Host) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
 
         host.hear(realtime_ns, age_ns=90 * NS_PER_S)
@@ -81,8 +88,7 @@ class TestTheClockOfTheStamps:
 
         assert host.stamps.domain is StampDomain.REALTIME
 
-    def test_is_found_although_one_of_the_gpus_sends_nonsense(self) -> None:
-        host = Host()
+    def test_is_found_although_one_of_the_gpus_sends_nonsense(self, host: Host) -> None:
         host.stamps.tick()
         good_us = host.stamp_us(host.ahead_ns[time.CLOCK_BOOTTIME])
 
@@ -90,16 +96,14 @@ class TestTheClockOfTheStamps:
 
         assert host.stamps.domain is StampDomain.BOOTTIME
 
-    def test_stays_when_a_single_stamp_is_nonsense(self) -> None:
-        host = Host()
+    def test_stays_when_a_single_stamp_is_nonsense(self, host: Host) -> None:
         host.hear(0)
 
         host.hear(HOUR_NS)
 
         assert host.stamps.domain is StampDomain.MONOTONIC
 
-    def test_is_found_anew_when_a_suspend_shows_it_was_another(self) -> None:
-        host = Host()
+    def test_is_found_anew_when_a_suspend_shows_it_was_another(self, host: Host) -> None:
         host.ahead_ns[time.CLOCK_BOOTTIME] = 0
         domains = []
         for ahead_ns in (0, HOUR_NS):
@@ -114,16 +118,14 @@ class TestTheClockOfTheStamps:
 class TestStampsOfNoClockOfThisHost:
     AHEAD_NS = 123_456 * NS_PER_S
 
-    def test_are_placed_by_the_soonest_arrival(self) -> None:
-        host = Host()
+    def test_are_placed_by_the_soonest_arrival(self, host: Host) -> None:
         for age_ms in (160, 90, 20, 130):
             host.hear(self.AHEAD_NS, age_ns=age_ms * MS)
 
         assert host.stamps.domain is StampDomain.ESTIMATED
         assert host.error_ns(self.AHEAD_NS) == pytest.approx(20 * MS, abs=1000)
 
-    def test_forget_an_arrival_after_sixty_ticks(self) -> None:
-        host = Host()
+    def test_forget_an_arrival_after_sixty_ticks(self, host: Host) -> None:
         host.hear(self.AHEAD_NS, age_ns=5 * MS)
         host.hear(self.AHEAD_NS, age_ns=5 * MS)
         for _ in range(60):
@@ -131,8 +133,7 @@ class TestStampsOfNoClockOfThisHost:
 
         assert host.error_ns(self.AHEAD_NS) == pytest.approx(80 * MS, abs=1000)
 
-    def test_are_followed_when_they_jump(self) -> None:
-        host = Host()
+    def test_are_followed_when_they_jump(self, host: Host) -> None:
         for _ in range(3):
             host.hear(self.AHEAD_NS)
         for _ in range(3):
@@ -140,8 +141,7 @@ class TestStampsOfNoClockOfThisHost:
 
         assert abs(host.error_ns(self.AHEAD_NS + HOUR_NS)) < 200 * MS
 
-    def test_are_given_up_for_a_clock_that_fits_later(self) -> None:
-        host = Host()
+    def test_are_given_up_for_a_clock_that_fits_later(self, host: Host) -> None:
         for _ in range(3):
             host.hear(self.AHEAD_NS)
 
@@ -152,62 +152,44 @@ class TestStampsOfNoClockOfThisHost:
 
 class TestAWallClockThatIsSet:
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS, 200 * MS])
-    def test_is_noticed_by_how_much(self, by_ns: int) -> None:
-        host = Host()
+    def test_is_noticed_by_how_much(self, host: Host, by_ns: int) -> None:
         host.hear(host.ahead_ns[time.CLOCK_REALTIME])
 
-        host.ahead_ns[time.CLOCK_REALTIME] += by_ns
-        host.hand.pass_seconds(1)
-
-        assert host.stamps.tick() == by_ns
+        assert host.set_wall_clock(by_ns) == by_ns
         assert host.stamps.was_set
         assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
 
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS])
-    def test_leaves_stamps_of_before_at_their_instant(self, by_ns: int) -> None:
-        host = Host()
+    def test_leaves_stamps_of_before_at_their_instant(self, host: Host, by_ns: int) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
         host.hear(realtime_ns)
         old_us = host.stamp_us(realtime_ns, age_ns=-300 * MS)
-        host.ahead_ns[time.CLOCK_REALTIME] += by_ns
-        host.hand.pass_seconds(1)
+        host.set_wall_clock(by_ns)
         new_us = host.stamp_us(realtime_ns + by_ns)
 
-        host.stamps.tick()
         straight = host.stamps.straightened([(old_us, 1), (new_us, 2)], host.hand.now_ns)
 
         assert straight == [(old_us + by_ns // 1000, 1), (new_us, 2)]
 
-    def test_is_not_confused_with_one_that_is_slewed(self) -> None:
-        host = Host()
+    def test_is_not_confused_with_one_that_is_slewed(self, host: Host) -> None:
         host.hear(host.ahead_ns[time.CLOCK_REALTIME])
 
-        host.ahead_ns[time.CLOCK_REALTIME] += 500_000
-        host.hand.pass_seconds(1)
-
-        assert host.stamps.tick() == 0
+        assert host.set_wall_clock(500_000) == 0
         assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
 
-    def test_is_forgotten_when_no_ring_can_hold_such_stamps_any_more(self) -> None:
-        host = Host()
+    def test_is_forgotten_when_no_ring_can_hold_such_stamps_any_more(self, host: Host) -> None:
         host.hear(host.ahead_ns[time.CLOCK_REALTIME])
-        host.ahead_ns[time.CLOCK_REALTIME] += HOUR_NS
-        host.hand.pass_seconds(1)
-        host.stamps.tick()
+        host.set_wall_clock(HOUR_NS)
 
         host.hand.pass_seconds(301)
         host.stamps.tick()
 
         assert not host.stamps.was_set
 
-    def test_does_not_concern_stamps_that_count_since_boot(self) -> None:
-        host = Host()
+    def test_does_not_concern_stamps_that_count_since_boot(self, host: Host) -> None:
         host.hear(0)
 
-        host.ahead_ns[time.CLOCK_REALTIME] -= HOUR_NS
-        host.hand.pass_seconds(1)
-
-        assert host.stamps.tick() == 0
+        assert host.set_wall_clock(-HOUR_NS) == 0
 
 
 def test_a_look_that_was_interrupted_is_taken_again() -> None:

@@ -9,38 +9,32 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.gpu import PowerTrack
-from tests.builders_driver import DriverStory
+from tests.builders_driver import Tell
+from tests.builders_faults import DRAIN, POWER
 from tests.builders_nvml import Refusals
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml
 
-DRAIN, POWER = "nvmlDeviceGetSamples", "nvmlDeviceGetPowerUsage"
 TICK_NS = NS_PER_S
 PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
-
-
-@pytest.fixture
-def refused() -> Refusals:
-    return Refusals()
 
 
 @pytest.fixture
 def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
     """A track whose ring is known up to 1,000 us."""
     track = PowerTrack(library, handle, refused)
-    track.take([(1_000, 100_000)], 0)
+    assert track.take([(1_000, 100_000)], 0) == PRESENT_MW, "before anything is known of the ring"
     return track
 
 
 class TestTheMean:
-    def test_is_of_all_that_was_drawn_between_two_ticks(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
-        fake_nvml.draw(0, busy_watts=700, idle_watts=100)
-        story = DriverStory(fake_nvml)
-        story.tick(3)
+    def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
+        fake.draw(0, busy_watts=700, idle_watts=100)
+        story = tell()
+        story.tick(13)
 
-        for _ in range(10):
-            story.tick()
-            assert story.sample(fake_nvml.uuid(0)).power_watts == pytest.approx(220, rel=0.01)
+        watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
+        assert watts == pytest.approx([220] * 10, rel=0.01)
 
     def test_weighs_each_sample_by_the_time_it_speaks_for(self, track: PowerTrack) -> None:
         # A second of idling, then work: boards measure more often at work.
@@ -74,39 +68,33 @@ class TestThePresentDraw:
         ],
     )
     def test_is_asked_where_the_ring_tells_nothing_of_now(
-        self, fake_nvml: FakeNvml, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
+        self, fake: FakeNvml, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
     ) -> None:
-        asked = fake_nvml.calls(POWER)
+        asked = fake.calls(POWER)
 
         assert track.take(entries, after_s * NS_PER_S) == PRESENT_MW
-        assert fake_nvml.calls(POWER) == asked + 1
+        assert fake.calls(POWER) == asked + 1
 
-    def test_is_asked_before_anything_is_known_of_the_ring(
-        self, library: NvmlLibrary, handle: int
-    ) -> None:
-        assert PowerTrack(library, handle, Refusals()).take([(5_000, 1)], 0) == PRESENT_MW
-
-    def test_is_asked_where_the_driver_keeps_no_samples(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.fail(DRAIN, NOT_SUPPORTED)
-        story = DriverStory(fake_nvml)
+    def test_is_asked_where_the_driver_keeps_no_samples(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.fail(DRAIN, NOT_SUPPORTED)
+        story = tell()
         story.tick(5)
-        fake_nvml.forget_calls()
+        fake.forget_calls()
         story.tick(5)
 
-        assert story.sample(fake_nvml.uuid(0)).power_watts == 310.5
-        assert fake_nvml.calls(POWER) == 5 * len(story.state.gpus)
-        assert fake_nvml.calls(DRAIN) == 0
+        assert story.sample(0).power_watts == 310.5
+        assert fake.calls(POWER) == 5 * len(story.uuids)
+        assert fake.calls(DRAIN) == 0
 
 
 class TestARing:
     def test_whose_stamps_began_anew_is_found_again(self, track: PowerTrack) -> None:
         track.take([(9_000_000, 100_000)], TICK_NS)
-        passed = [TICK_NS * second for second in range(5, 17)]
 
         asked_from_us = []
-        for now_ns in passed:
+        for second in range(5, 17):
             asked_from_us.append(track.position_us)
-            track.take([], now_ns)
+            track.take([], TICK_NS * second)
         assert 0 in asked_from_us, "all of the ring is asked for now and then"
 
         track.forget_position()
@@ -115,15 +103,14 @@ class TestARing:
 
     @pytest.mark.parametrize("code", [UNKNOWN, GPU_IS_LOST])
     def test_that_fails_alone_leaves_the_gpu_where_it_is(
-        self, fake_nvml: FakeNvml, code: int
+        self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:
-        story = DriverStory(fake_nvml)
+        story = tell()
         story.tick(3)
-        fake_nvml.cut(0, 1)  # then only its power is asked
+        fake.cut(0, 1)  # then only its power is asked
         story.tick(7)
-        fake_nvml.fail(DRAIN, code, gpu=0)
+        fake.fail(DRAIN, code, gpu=0)
         story.tick(3)
 
-        sample = story.sample(fake_nvml.uuid(0))
-        assert sample.error is None
-        assert sample.power_watts == 310.5
+        assert story.sample(0).error is None
+        assert story.sample(0).power_watts == 310.5

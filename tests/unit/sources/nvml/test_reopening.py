@@ -105,30 +105,24 @@ class TestADriverThatWasReplaced:
 
 
 class TestALibrary:
-    def mapped(self, path: Path) -> str:
-        return "00-01 r--p 00000000 00:00 0\n" + MAPPED.format(path)
+    @pytest.mark.parametrize(
+        ("mapped", "named", "was_replaced"),
+        [
+            pytest.param("libnvidia-ml.so.580.95", "libnvidia-ml.so.580.95", False, id="there"),
+            pytest.param("libnvidia-ml.so.580.95", "libnvidia-ml.so.590.10", True, id="another"),
+            pytest.param("libnvidia-ml.so.1 (deleted)", None, True, id="removed"),
+            pytest.param("libc.so.6", None, False, id="never mapped"),
+        ],
+    )
+    def test_was_replaced_where_its_name_leads_to_another(
+        self, tmp_path: Path, mapped: str, named: str | None, *, was_replaced: bool
+    ) -> None:
+        if named is not None:
+            (tmp_path / named).touch()
+            (tmp_path / "libnvidia-ml.so.1").symlink_to(named)
+        maps = "00-01 r--p 00000000 00:00 0\n" + MAPPED.format(tmp_path / mapped)
 
-    def test_that_is_still_there_was_not_replaced(self, tmp_path: Path) -> None:
-        mapped = tmp_path / "libnvidia-ml.so.580.95"
-        mapped.touch()
-        (tmp_path / "libnvidia-ml.so.1").symlink_to(mapped.name)
-
-        assert not library_was_replaced(self.mapped(mapped))
-
-    def test_whose_name_leads_to_another_was(self, tmp_path: Path) -> None:
-        mapped, newer = tmp_path / "libnvidia-ml.so.580.95", tmp_path / "libnvidia-ml.so.590.10"
-        mapped.touch()
-        newer.touch()
-        (tmp_path / "libnvidia-ml.so.1").symlink_to(newer.name)
-
-        assert library_was_replaced(self.mapped(mapped))
-
-    def test_that_was_removed_was(self, tmp_path: Path) -> None:
-        assert library_was_replaced(self.mapped(tmp_path / "libnvidia-ml.so.1 (deleted)"))
-
-    def test_that_is_not_mapped_was_not(self) -> None:
-        assert not library_was_replaced("00-01 r--p 00000000 00:00 0 /usr/lib/libc.so.6\n\n")
-        assert not library_was_replaced("")
+        assert library_was_replaced(maps) is was_replaced
 
 
 class TestATickInWhichEveryGpuFailed:
@@ -170,21 +164,12 @@ class TestWhatIsSaid:
     def test_of_no_gpu_at_all_looks_at_the_container(self) -> None:
         assert "--gpus all" in str(no_gpu([]))
 
-    @pytest.mark.parametrize("code", [4, 9, 12, 13, 15, 16, 17, 18, 999])
-    def test_is_looked_up_on_the_page_for_it(self, code: int) -> None:
+    def test_is_looked_up_on_the_page_for_it(self) -> None:
         page = " ".join(PAGE.read_text(encoding="utf-8").split())
+        replaced = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
+        said = [str(unavailable(code)) for code in (4, 9, 12, 13, 15, 16, 17, 18, 999)]
+        said += [gpu_trouble(code).replace(" (NVML", ":") for code in (4, 15, 16, 17, 999)]
+        said.append(str(replaced.fails(MISMATCH)))
 
-        assert f'"{str(unavailable(code)).partition(":")[0]}"' in page
-
-    @pytest.mark.parametrize("code", [4, 15, 16, 17, 999])
-    def test_of_one_gpu_is_looked_up_there_too(self, code: int) -> None:
-        page = " ".join(PAGE.read_text(encoding="utf-8").split())
-
-        assert f'"{gpu_trouble(code).partition(" (NVML")[0]}"' in page
-
-    def test_of_a_replaced_driver_is_looked_up_there_too(self) -> None:
-        driver = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
-
-        sentence = str(driver.fails(MISMATCH)).partition(":")[0]
-
-        assert f'"{sentence}"' in PAGE.read_text(encoding="utf-8")
+        headings = [f'"{sentence.partition(":")[0]}"' for sentence in said]
+        assert [heading for heading in headings if heading not in page] == []

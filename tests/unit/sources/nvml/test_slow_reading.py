@@ -1,26 +1,115 @@
-"""Specification of what changes slowly, where the driver takes its time with it or hangs."""
+"""Specification of what changes slowly: read beside the sampling, one round at a time.
+
+The driver may take its time with it or hang: nobody waits for it.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpumon.core.sample import GpuDetails, GpuSample
-from tests.builders_driver import DriverStory
-from tests.builders_nvml import DRAIN, RATES
+from gpumon.core.sample import GpuDetails
+from gpumon.sources.nvml.slow_reading import SlowThread
+from tests.builders_driver import EVERY_FIELD, DriverStory, Tell
+from tests.builders_faults import BOTH, INIT, RATES
 from tests.fakenvml.control import UNKNOWN, FakeNvml
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 FOREVER_US = 60_000_000
 ALWAYS = {"device", "busy", "xid_errors", "faults", "utilization_ratio", "power_watts"}
 
 
-def answers(sample: GpuSample) -> set[str]:
+class Rounds:
+    """A thread for rounds of calls, one of which hangs until the test opens its gate.
+
+    Attributes:
+        done: The numbers of the calls that are done, in order.
+    """
+
+    def __init__(self) -> None:
+        self.thread, self.done = SlowThread(), list[int]()
+        self.gate = threading.Event()
+
+    def call(self, number: int) -> Callable[[], None]:
+        return lambda: self.done.append(number)
+
+    def run(self, *numbers: int, patience_s: float = PATIENCE_S) -> None:
+        self.thread.run([self.call(number) for number in numbers], patience_s)
+
+    def run_after_a_hang(self, *numbers: int) -> None:
+        def hang() -> None:
+            self.gate.wait(PATIENCE_S)
+
+        self.thread.run([hang, *(self.call(number) for number in numbers)], 0.01)
+
+
+@pytest.fixture
+def rounds() -> Iterator[Rounds]:
+    made = Rounds()
+    yield made
+    made.gate.set()
+    made.thread.close()
+
+
+class TestARound:
+    def test_is_done_in_order_before_it_is_waited_for_no_more(self, rounds: Rounds) -> None:
+        rounds.run(1, 2)
+
+        assert rounds.done == [1, 2]
+        assert rounds.thread.is_free
+
+    def test_that_takes_long_is_not_waited_for_and_has_nobody_beside_it(
+        self, rounds: Rounds
+    ) -> None:
+        rounds.run_after_a_hang(1)
+        threads = threading.active_count()
+
+        rounds.run(2, patience_s=0.01)
+
+        assert not rounds.thread.is_free
+        assert rounds.done == []
+        assert threading.active_count() <= threads
+        rounds.gate.set()
+        wait_until(lambda: rounds.thread.is_free)
+        assert rounds.done == [1]
+
+    def test_that_breaks_is_told_of_where_somebody_hears_it(self, rounds: Rounds) -> None:
+        def breaks() -> None:
+            raise MemoryError("no room")
+
+        with pytest.raises(MemoryError, match="no room"):
+            rounds.thread.run([breaks], PATIENCE_S)
+
+        rounds.run(1)
+        assert rounds.done == [1]
+
+
+class TestWhatIsDoneAfterwards:
+    def test_is_done_at_once_where_nothing_is_under_way(self, rounds: Rounds) -> None:
+        rounds.thread.afterwards(rounds.call(1))
+
+        assert rounds.done == [1]
+
+    def test_waits_for_the_end_of_the_round_also_where_all_is_closed(self, rounds: Rounds) -> None:
+        others = set(threading.enumerate())
+        rounds.run_after_a_hang(1)
+        rounds.thread.afterwards(rounds.call(2))
+        rounds.thread.close()
+        rounds.thread.close()
+        assert rounds.done == []
+
+        rounds.gate.set()
+        wait_until(lambda: rounds.done == [1, 2])
+        wait_until(lambda: others.issuperset(threading.enumerate()))
+
+
+def answers(story: DriverStory, slot: int) -> set[str]:
     """What a GPU answers of what is read every few seconds."""
+    sample = story.sample(slot)
     told = {name for name, value in sample._asdict().items() if value is not None} - ALWAYS
     if sample.details is not None:
         details = sample.details._asdict().items()
@@ -29,16 +118,15 @@ def answers(sample: GpuSample) -> set[str]:
 
 
 @pytest.fixture
-def story(fake_nvml: FakeNvml) -> Iterator[DriverStory]:
-    for slot in (0, 1):
-        fake_nvml.wave(slot, period_s=1.0, busy_ratio=1.0)
-        fake_nvml.run(slot, 4000 + slot)
+def story(fake: FakeNvml) -> Iterator[DriverStory]:
+    for slot in BOTH:
+        fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+        fake.run(slot, 4000 + slot)
     others = set(threading.enumerate())
-    told = DriverStory(fake_nvml, slow_patience_s=0.5)
+    told = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
     told.tick(10)
     yield told
-    fake_nvml.delay(LIST, 0)
-    fake_nvml.delay(LIST, 0, gpu=0)
+    come_back(told)
     told.close()
     wait_until(lambda: others.issuperset(threading.enumerate()))
 
@@ -49,136 +137,117 @@ def hang(story: DriverStory, gpu: int | None = None) -> None:
     wait_until(lambda: bool(story.tick()) and story.fake.waiting(LIST) == 1)
 
 
+def come_back(story: DriverStory) -> None:
+    story.fake.delay(LIST, 0)
+    story.fake.delay(LIST, 0, gpu=0)
+    wait_until(lambda: story.fake.waiting(LIST) == 0)
+
+
 class TestACallThatHangs:
     def test_holds_up_no_observation_and_no_second_call_follows_it(
-        self, story: DriverStory, fake_nvml: FakeNvml
+        self, story: DriverStory
     ) -> None:
         hang(story)
         threads = threading.active_count()
-        uuids = [fake_nvml.uuid(slot) for slot in (0, 1)]
-        before_ns = [story.observed_ns(uuid) for uuid in uuids]
 
-        story.tick(30)
-
-        gained_s = [(story.observed_ns(u) - b) / 1e9 for u, b in zip(uuids, before_ns, strict=True)]
-        assert gained_s == pytest.approx([30.0, 30.0], abs=0.2)
-        assert fake_nvml.waiting(LIST) == 1
+        assert story.gained_s(*BOTH, ticks=30) == pytest.approx([30.0, 30.0], abs=0.2)
+        assert story.fake.waiting(LIST) == 1
         assert threading.active_count() <= threads
 
-    def test_leaves_no_answer_that_is_older_than_three_periods(
-        self, story: DriverStory, fake_nvml: FakeNvml
-    ) -> None:
-        uuids = [fake_nvml.uuid(slot) for slot in (0, 1)]
-        well = [answers(story.sample(uuid)) for uuid in uuids]
+    def test_leaves_no_answer_that_is_older_than_three_periods(self, story: DriverStory) -> None:
+        well = [answers(story, slot) for slot in BOTH]
         assert all(set(GpuDetails._fields) - {"read_at_ns"} <= told for told in well)
         assert all({"memory_used_bytes", "processes", "activity"} <= told for told in well)
         hang(story)
 
         story.tick(4)
-        early = [answers(story.sample(uuid)) for uuid in uuids]
+        assert [answers(story, slot) for slot in BOTH] == well
         story.tick(14)
 
-        assert early == well
-        assert [answers(story.sample(uuid)) for uuid in uuids] == [set(), set()]
-        for uuid in uuids:
-            assert story.sample(uuid).utilization_ratio == 1.0
-            assert story.sample(uuid).power_watts is not None
-            assert story.gpu(uuid).present
+        for slot in BOTH:
+            assert answers(story, slot) == set()
+            assert story.sample(slot).utilization_ratio == 1.0
+            assert story.sample(slot).power_watts is not None
+            assert story.gpu(slot).present
 
-    def test_is_told_of_until_it_comes_back_with_all_answers(
-        self, story: DriverStory, fake_nvml: FakeNvml
-    ) -> None:
-        uuid = fake_nvml.uuid(0)
-        well = answers(story.sample(uuid))
+    def test_is_told_of_until_it_comes_back_with_all_answers(self, story: DriverStory) -> None:
+        well = answers(story, 0)
         hang(story, gpu=0)
         story.tick(20)
         said = "GPU 0: reading its processes fails: the call has not come back"
         assert story.message == said
 
-        fake_nvml.delay(LIST, 0, gpu=0)
-        wait_until(lambda: fake_nvml.waiting(LIST) == 0)
-        wait_until(lambda: bool(story.tick()) and answers(story.sample(uuid)) == well)
+        come_back(story)
+        wait_until(lambda: bool(story.tick()) and answers(story, 0) == well)
         story.tick(2)
 
         assert story.message is None
 
     @pytest.mark.measured
-    def test_keeps_nobody_who_closes_the_source(
-        self, story: DriverStory, fake_nvml: FakeNvml
-    ) -> None:
+    def test_keeps_nobody_who_closes_the_source(self, story: DriverStory) -> None:
         hang(story)
         began_s = time.monotonic()
 
         story.close()
 
         assert time.monotonic() - began_s < 1.0
-        assert fake_nvml.calls("nvmlShutdown") == 0, "a call is inside"
-        fake_nvml.delay(LIST, 0)
-        wait_until(lambda: fake_nvml.calls("nvmlShutdown") == 1)
+        assert story.fake.calls("nvmlShutdown") == 0, "a call is inside"
+        come_back(story)
+        wait_until(lambda: story.fake.calls("nvmlShutdown") == 1)
 
     def test_of_a_driver_that_is_gone_meanwhile_is_waited_for_before_it_is_opened_again(
-        self, story: DriverStory, fake_nvml: FakeNvml
+        self, story: DriverStory
     ) -> None:
         hang(story)
-        opened = fake_nvml.calls("nvmlInitWithFlags")
-        fake_nvml.reload_driver()
+        opened = story.fake.calls(INIT)
+        story.fake.reload_driver()
         story.tick(20)
-        assert fake_nvml.calls("nvmlInitWithFlags") == opened
+        assert story.fake.calls(INIT) == opened
         assert "has not come back" in (story.message or "")
 
-        fake_nvml.delay(LIST, 0)
-        uuids = [fake_nvml.uuid(slot) for slot in (0, 1)]
-        wait_until(lambda: fake_nvml.waiting(LIST) == 0)
+        come_back(story)
         time.sleep(0.05)
-        assert story.ticks_until_read(uuids, most=10)
+        assert story.ticks_until_read(BOTH, most=10)
 
     def test_of_a_gpu_that_is_lost_meanwhile_tells_nothing_when_it_comes_back(
-        self, story: DriverStory, fake_nvml: FakeNvml
+        self, story: DriverStory
     ) -> None:
         hang(story, gpu=0)
-        fake_nvml.lose(0)
+        story.fake.lose(0)
         story.tick(8)
-        fake_nvml.find(0)
+        story.fake.find(0)
         story.tick()
-        assert answers(story.sample(fake_nvml.uuid(0))) == set()
+        assert answers(story, 0) == set()
 
-        fake_nvml.delay(LIST, 0, gpu=0)
-        wait_until(lambda: fake_nvml.waiting(LIST) == 0)
-        wait_until(lambda: bool(story.tick()) and bool(answers(story.sample(fake_nvml.uuid(0)))))
+        come_back(story)
+        wait_until(lambda: bool(story.tick()) and bool(answers(story, 0)))
 
 
 class TestUtilizationThatNobodyCanRead:
     @pytest.mark.parametrize("what", ["beyond 100 %", "calls that fail"])
-    def test_is_no_answer_after_three_seconds(
-        self, story: DriverStory, fake_nvml: FakeNvml, what: str
-    ) -> None:
-        uuid = fake_nvml.uuid(0)
+    def test_is_no_answer_after_three_seconds(self, story: DriverStory, what: str) -> None:
+        fake = story.fake
         if what == "calls that fail":
-            fake_nvml.ring(0, [])
-            fake_nvml.fail(RATES, UNKNOWN, gpu=0)
+            fake.ring(0, [])
+            fake.fail(RATES, UNKNOWN, gpu=0)
         else:
-            start_us = fake_nvml.stamp_us(fake_nvml.now_ns())
-            fake_nvml.ring(0, [(start_us + 500_000 * k, 101) for k in range(1, 60)])
-        seen = []
-        for _ in range(12):
-            story.tick()
-            seen.append(story.sample(uuid).utilization_ratio)
+            start_us = fake.stamp_us(fake.now_ns())
+            fake.ring(0, [(start_us + 500_000 * k, 101) for k in range(1, 60)])
+        story.tick(12)
 
+        seen = [frame.gpus[0].utilization_ratio for frame in story.frames[-12:]]
         assert seen[3:] == [None] * 9
-        assert story.sample(fake_nvml.uuid(1)).utilization_ratio == 1.0
-        assert story.gpu(uuid).present
+        assert story.sample(1).utilization_ratio == 1.0
+        assert story.gpu(0).present
 
-    def test_holds_for_three_periods_of_a_slow_sampler(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
-        story = DriverStory(fake_nvml, period_s=4.0)
+    def test_holds_for_three_periods_of_a_slow_sampler(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=1.0, busy_ratio=1.0)
+        story = tell(period_s=4.0)
         story.tick(3)
-        fake_nvml.ring(0, [(fake_nvml.stamp_us(fake_nvml.now_ns()) + 9_000_000, 101)])
-        seen = []
-        for _ in range(4):
-            story.tick()
-            seen.append(story.sample(fake_nvml.uuid(0)).utilization_ratio)
-        story.close()
+        fake.ring(0, [(fake.stamp_us(fake.now_ns()) + 9_000_000, 101)])
+        story.tick(4)
 
-        assert DRAIN in dict(story.state.call_counts)
-        assert seen[2:] == [None, None]
-        assert seen[0] == 1.0
+        first, *_, last_but_one, last = (
+            frame.gpus[0].utilization_ratio for frame in story.frames[-4:]
+        )
+        assert (first, last_but_one, last) == (1.0, None, None)

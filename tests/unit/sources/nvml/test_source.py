@@ -1,4 +1,4 @@
-"""Specification of the NVML source: what it reads of GPUs that behave."""
+"""Specification of the NVML source: what it reads of GPUs, and what that costs."""
 
 from __future__ import annotations
 
@@ -7,297 +7,253 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ProcessSample
-from tests.builders_nvml import (
-    DRAIN,
-    MS,
-    RATES,
-    Clock,
-    Open,
-    busy_ns,
-    following,
-    read_for,
-    recent,
-    samples_of,
-    total_ns,
-)
-from tests.fakenvml.control import (
-    NOT_SUPPORTED,
-    FakeNvml,
-    clock_offset_us,
-)
+from tests.builders_driver import Tell, busy_ns, holes_ns, total_ns
+from tests.builders_faults import DRAIN, INIT, POWER, RATES
+from tests.builders_nvml import MS, Open, read_for, samples_of
+from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml, clock_offset_us
 from tests.patience import PATIENCE_S
 
 NOBODYS_PID = (1 << 22) + 1
 """No kernel gives it to a process, so of no user anything is known."""
-NOT_THE_SOURCES = ("nvmlInitWithFlags", "nvmlEventSetWait_v2")
+NOT_THE_SOURCES = (INIT, "nvmlEventSetWait_v2")
 AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQueryDeviceSupport")
+MEMORY, PROCESSES = "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 class TestAGpu:
-    def test_says_who_it_is(self, fake_nvml: FakeNvml, open_source: Open) -> None:
-        first, second = open_source().read().gpus
+    def test_says_who_it_is(self, fake: FakeNvml, tell: Tell) -> None:
+        first, second = tell().frame.gpus
 
-        assert (first.device.uuid, first.device.index) == (fake_nvml.uuid(0), 0)
-        assert (second.device.uuid, second.device.index) == (fake_nvml.uuid(1), 1)
+        assert (first.device.uuid, first.device.index) == (fake.uuid(0), 0)
+        assert (second.device.uuid, second.device.index) == (fake.uuid(1), 1)
         assert first.device.name == "NVIDIA H100 80GB HBM3"
         assert first.device.pci_bus_id == "00000000:18:00.0"
         assert first.device.driver_version == "580.95.05"
         assert first.device.memory_capacity_bytes == 85_520_809_984
 
-    @pytest.mark.measured
-    def test_gives_each_value_in_its_base_unit(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        fake_nvml.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
+    def test_gives_each_value_in_its_base_unit(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
-        frame = open_source().read()
-        gpu = frame.gpus[0]
+        gpu = tell().sample(0)
 
-        assert gpu.processes_at_ns is not None
-        assert 0 < gpu.processes_at_ns <= frame.taken_at_ns
+        assert gpu.processes_at_ns == fake.now_ns()
         assert gpu.memory_used_bytes == 20_480 << 20
         assert gpu.power_watts == 310.5
         assert gpu.temperature_celsius == 54
         assert gpu.sm_clock_hertz == 1.755e9
         assert gpu.processes == (ProcessSample(NOBODYS_PID, 3 << 30),)
-        assert gpu.energy_joules == pytest.approx(5_000 + 310.5 * 30, rel=0.1)
+        assert gpu.energy_joules == pytest.approx(5_000 + 310.5 * 30)
         assert gpu.error is None
 
-    def test_is_known_by_its_uuid_when_the_order_changes(
-        self, fake_nvml: FakeNvml, open_source: Open, clock: Clock
+    @pytest.mark.parametrize(
+        ("functions", "field", "calls_a_reading"),
+        [
+            ([POWER], "power_watts", 1),
+            (["nvmlDeviceGetClockInfo"], "sm_clock_hertz", 2),
+            (["nvmlDeviceGetTotalEnergyConsumption"], "energy_joules", 1),
+            ([PROCESSES, PROCESSES[:-1] + "2", PROCESSES[:-3]], "processes", 1),
+        ],
+    )
+    def test_is_asked_once_for_what_it_does_not_support_and_has_all_else(
+        self, fake: FakeNvml, tell: Tell, functions: list[str], field: str, calls_a_reading: int
     ) -> None:
-        fake_nvml.ring(0, recent(fake_nvml, 10))
-        source = open_source()
-        source.read()
+        for function in functions:
+            fake.fail(function, NOT_SUPPORTED, gpu=0)
+        story = tell(period_s=6.0)
+        story.tick(4)
 
-        fake_nvml.reorder([1, 0])
-        clock.ahead_ns += 6 * NS_PER_S
-        source.read()
-        gpus = source.read().gpus
-
-        assert [gpu.device.uuid for gpu in gpus] == [fake_nvml.uuid(1), fake_nvml.uuid(0)]
-        assert [gpu.device.index for gpu in gpus] == [0, 1]
-
-    def test_that_is_added_later_is_found(
-        self, fake_nvml: FakeNvml, open_source: Open, clock: Clock
-    ) -> None:
-        source = open_source()
-        source.read()
-
-        fake_nvml.reorder([0, 1, 2])
-        clock.ahead_ns += 6 * NS_PER_S
-        source.read()
-
-        assert [gpu.device.uuid for gpu in source.read().gpus][2:] == [fake_nvml.uuid(2)]
-
-    @pytest.mark.measured
-    def test_in_mig_parts_has_no_utilisation_which_is_not_idle(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        fake_nvml.gpu(0).mig_enabled = 1
-        source = open_source()
-
-        frames = list(read_for(source, 0.5, 0.1))
-
-        assert all(frame.gpus[0].busy == () for frame in frames)
-        assert frames[-1].gpus[0].utilization_ratio is None
-        assert frames[-1].gpus[0].memory_used_bytes is not None
-        assert frames[-1].gpus[0].error is None
+        assert getattr(story.sample(0), field) is None
+        assert getattr(story.sample(1), field) is not None
+        assert story.sample(0).error is None
+        assert story.sample(0).temperature_celsius == 54
+        assert fake.calls(functions[0]) == calls_a_reading * (1 + 5)
 
 
 class TestASquareWave:
     """At a tenth of its real length: a period of 100 ms, 30 % of it idle, windows of 1/60 s."""
+
+    @pytest.fixture(autouse=True)
+    def wave(self, fake: FakeNvml) -> None:
+        for slot in (0, 1):
+            fake.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
 
     @pytest.mark.measured
     @pytest.mark.parametrize(
         "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
     )
     def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
-        self, fake_nvml: FakeNvml, open_source: Open, clock_id: int | None
+        self, fake: FakeNvml, open_source: Open, clock_id: int | None
     ) -> None:
-        fake_nvml.wave(0, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
-        fake_nvml.stamps_count(777_777_777_777 if clock_id is None else clock_offset_us(clock_id))
+        fake.stamps_count(777_777_777_777 if clock_id is None else clock_offset_us(clock_id))
 
         samples = samples_of(read_for(open_source(), 2.2, 0.1))
 
         start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
-        assert total_ns(samples) == end_ns - start_ns
-        assert seconds(end_ns - start_ns) > 1.8
-        truth_ns = fake_nvml.busy_ns(0, start_ns, end_ns)
-        assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.01)
+        assert holes_ns(samples) == []
+        assert end_ns - start_ns > 1.8 * NS_PER_S
+        assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.01)
 
-    def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(
-        self, fake_nvml: FakeNvml, open_source: Open
+    @pytest.mark.parametrize("by_s", [3600, -3600])
+    def test_is_integrated_as_well_while_the_wall_clock_is_set(
+        self, fake: FakeNvml, tell: Tell, by_s: int
     ) -> None:
-        fake_nvml.wave(0, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
-        source = open_source()
-        source.read()
+        story = tell(period_s=0.1)
+        story.pass_s(0.6)
+        story.clock.set_wall_clock(by_s)
+        story.pass_s(1.0)
 
-        samples = samples_of(read_for(source, 2.45, 0.1))
+        samples = story.busy(0)
+        start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
+        assert end_ns - start_ns > 1.3 * NS_PER_S
+        assert total_ns(samples) == pytest.approx(end_ns - start_ns, rel=0.005)
+        assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.015)
+        assert sum(frame.rejected for frame in story.frames) == 0
 
-        gaps = sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairwise(samples))
-        assert gaps >= 23
+    def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, tell: Tell) -> None:
+        story = tell(period_s=0.1)
+        story.tick(24)
+
+        pairs = pairwise(story.busy(0))
+        assert sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairs) >= 23
 
     def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(
-        self, fake_nvml: FakeNvml, open_source: Open
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
-        for slot in (0, 1):
-            fake_nvml.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
-        source = open_source()
-        source.read()
-        fake_nvml.forget_calls()
+        # Events are waited for on a thread, at moments of its own.
+        story = tell(off=["events"], period_s=0.1)
+        fake.forget_calls()
 
-        for _ in read_for(source, 0.95, 0.1):
-            pass
+        story.tick(10)
 
-        ticks = fake_nvml.calls(DRAIN) // 4
-        assert ticks >= 8
-        asked = fake_nvml.all_calls()
-        del asked["nvmlEventSetWait_v2"]  # that is another thread, and holds nothing
-        assert asked == {DRAIN: 4 * ticks}
+        assert fake.all_calls() == {DRAIN: 2 * 2 * 10}
 
     @pytest.mark.parametrize("held_up_ns", [0, PATIENCE_S * NS_PER_S], ids=["late", "in time"])
     def test_says_how_often_it_asked_each_function(
-        self,
-        held_up_ns: int,
-        fake_nvml: FakeNvml,
-        open_source: Open,
-        monkeypatch: pytest.MonkeyPatch,
+        self, held_up_ns: int, fake: FakeNvml, tell: Tell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
-        fake_nvml.cut(0, 2)
-        fake_nvml.run(1, 4000)
-        told = dict(open_source().read().call_counts)
+        fake.cut(0, 2)
+        fake.run(1, 4000)
+        told = dict(tell().frame.call_counts)
 
-        asked = {
-            name: calls
-            for name, calls in fake_nvml.all_calls().items()
-            if name not in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK)
-        }
+        asked = fake.all_calls()
+        for name in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK):
+            asked.pop(name, None)
         assert {name: told.get(name) for name in asked} == asked
 
-    def test_costs_little_more_with_what_changes_slowly(
-        self, fake_nvml: FakeNvml, open_source: Open, clock: Clock
-    ) -> None:
-        source = open_source()
-        source.read()
-        fake_nvml.forget_calls()
+    def test_costs_little_more_with_what_changes_slowly(self, fake: FakeNvml, tell: Tell) -> None:
+        story = tell(period_s=0.5)
+        fake.forget_calls()
 
-        for _ in range(20):
-            clock.ahead_ns += NS_PER_S // 2
-            source.read()
+        story.tick(20)
 
-        for name in ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"):
-            assert 4 <= fake_nvml.calls(name) <= 6
+        for name in (MEMORY, PROCESSES):
+            assert 4 <= fake.calls(name) <= 6
 
 
 class TestARingThatIsDry:
-    @pytest.mark.measured
-    def test_while_idle_is_read_as_idle_and_nothing_twice(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        fake_nvml.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
-        source = open_source()
+    def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
+        story = tell(period_s=0.1)
+        story.pass_s(2.1)
 
-        samples = samples_of(read_for(source, 2.1, 0.1))
-
-        assert all(early.end_ns <= late.start_ns for early, late in pairwise(samples))
+        samples = story.busy(0)
         idle_ns = total_ns([sample for sample in samples if sample.busy_ratio == 0.0])
+        truth_ns = fake.busy_ns(0, samples[0].start_ns, samples[-1].end_ns)
         assert idle_ns > 0.7 * NS_PER_S
-        start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
-        truth_ns = fake_nvml.busy_ns(0, start_ns, end_ns)
         assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.15)
 
-    @pytest.mark.measured
+    @pytest.mark.parametrize("code", [0, NOT_SUPPORTED], ids=["dry", "not there"])
     def test_from_the_start_leaves_the_utilisation_to_the_other_call(
-        self, fake_nvml: FakeNvml, open_source: Open
+        self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:
-        fake_nvml.ring(0, [])
-        fake_nvml.gpu(0).rates_percent = 40
-        source = open_source()
+        fake.ring(0, [])
+        fake.fail(DRAIN, code, gpu=0)
+        fake.gpu(0).rates_percent = 40
+        story = tell(period_s=0.1)
+        fake.forget_calls()
 
-        frames = list(read_for(source, 0.5, 0.1))
+        story.pass_s(0.5)
 
-        samples = samples_of(iter(frames))
-        assert {sample.busy_ratio for sample in samples} == {0.4}
-        assert total_ns(samples) == pytest.approx(0.4 * NS_PER_S, rel=0.2)
-        assert frames[-1].gpus[0].utilization_ratio == 0.4
+        assert {sample.busy_ratio for sample in story.busy(0)} == {0.4}
+        assert total_ns(story.busy(0)) == pytest.approx(0.5 * NS_PER_S, rel=0.01)
+        assert story.sample(0).utilization_ratio == 0.4
+        assert fake.calls(RATES) == 5
+        # Of the other GPU in each tick, and of this one only where it has a ring.
+        assert fake.calls(DRAIN) == 2 * 5 * (1 if code else 2)
 
-    @pytest.mark.measured
-    def test_is_not_asked_for_on_boards_that_have_none(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        fake_nvml.fail(DRAIN, NOT_SUPPORTED, gpu=0)
-        fake_nvml.gpu(0).rates_percent = 40
-        source = open_source()
+    def test_is_asked_for_no_more_than_it_is_dry(self, fake: FakeNvml, tell: Tell) -> None:
+        for slot in (0, 1):
+            fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=0.1)
 
-        samples = samples_of(read_for(source, 0.5, 0.1))
+        tell(period_s=0.02).pass_s(0.5)
 
-        assert total_ns(samples) == pytest.approx(0.4 * NS_PER_S, rel=0.2)
-        # Of the other GPU in each tick, and of this one once: its utilisation, and its power.
-        assert fake_nvml.calls(DRAIN) == 2 * (fake_nvml.calls(RATES) + 1)
+        assert fake.calls(RATES) == 0
 
-    def test_is_asked_for_no_more_than_it_is_dry(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        fake_nvml.wave(0, period_s=1.0, busy_ratio=0.0, window_s=0.1)
-        fake_nvml.wave(1, period_s=1.0, busy_ratio=0.0, window_s=0.1)
-        source = open_source()
+    def test_over_a_stop_is_not_observed(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.ring(0, [])
+        story = tell(period_s=0.1)
+        story.tick(3)
 
-        for _ in read_for(source, 0.5, 0.02):
-            pass
+        fake.advance(60.0)
+        story.tick()
+        stopped = story.sample(0).busy
+        story.tick()
 
-        assert fake_nvml.calls(RATES) == 0
+        assert total_ns(stopped) < MS
+        assert total_ns(story.sample(0).busy) == pytest.approx(0.1 * NS_PER_S, rel=0.01)
 
-    @pytest.mark.measured
-    def test_over_a_stop_is_not_observed(
-        self, fake_nvml: FakeNvml, open_source: Open, clock: Clock
-    ) -> None:
-        fake_nvml.ring(0, [])
-        source = open_source()
-        for _ in read_for(source, 0.35, 0.1):
-            pass
+    def test_goes_on_although_its_stamps_began_anew(self, fake: FakeNvml, tell: Tell) -> None:
+        story = tell(period_s=0.5)
 
-        clock.ahead_ns += 60 * NS_PER_S
-        stopped = source.read()
-        time.sleep(0.1)
-        after = source.read()
+        def stamps_us(*ages_s: float) -> list[int]:
+            return [fake.stamp_us(fake.now_ns() - round(age_s * NS_PER_S)) for age_s in ages_s]
 
-        assert total_ns(list(stopped.gpus[0].busy)) < MS
-        assert 0 < total_ns(list(after.gpus[0].busy)) < NS_PER_S
+        fake.ring(0, [(stamp_us, 50) for stamp_us in stamps_us(-3.9, -4.0)])
+        story.tick()
+        fake.ring(0, [(stamp_us, 80) for stamp_us in stamps_us(0.1, 0.0)])
+        story.tick()
+        fake.push(0, *((stamp_us, 90) for stamp_us in stamps_us(0.001, 0.0)))
+        story.tick()
 
-    @pytest.mark.measured
-    def test_goes_on_although_its_stamps_began_anew(
-        self, fake_nvml: FakeNvml, open_source: Open
-    ) -> None:
-        later = [(stamp_us + 4_000_000, p) for stamp_us, p in recent(fake_nvml, 50, 50)]
-        fake_nvml.ring(0, later)
-        source = open_source()
-        source.read()
-        fake_nvml.ring(0, recent(fake_nvml, 80, 80))
-
-        time.sleep(0.5)
-        source.read()
-        fake_nvml.push(0, *following(fake_nvml, 0, 90, 90))
-
-        assert source.read().gpus[0].utilization_ratio == 0.9
+        assert story.sample(0).utilization_ratio == 0.9
 
 
 class TestAStop:
-    @pytest.mark.measured
-    def test_leaves_observed_what_the_ring_still_holds(
-        self, fake_nvml: FakeNvml, open_source: Open
+    def test_leaves_observed_what_the_ring_still_holds(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
+        fake.gpu(0).ring_depth = 20
+        story = tell(period_s=0.1)
+        story.tick(2)
+
+        fake.advance(1.0)
+        story.tick()
+
+        assert len(story.sample(0).busy) == 20
+        assert total_ns(story.sample(0).busy) == 20 * 20 * MS
+
+
+class TestACallThatIsSlow:
+    def test_of_one_gpu_costs_no_time_of_the_others(
+        self, fake: FakeNvml, open_source: Open
     ) -> None:
-        fake_nvml.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
-        fake_nvml.gpu(0).ring_depth = 20
+        for slot in (0, 1):
+            fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         source = open_source()
-        for _ in read_for(source, 0.25, 0.1):
-            pass
+        source.read()
+        fake.delay(DRAIN, 300_000, gpu=0)
 
-        time.sleep(1.0)
-        samples = samples_of(iter([source.read()]))
+        assert holes_ns(samples_of(read_for(source, 1.2, 0.05), index=1)) == []
 
-        assert len(samples) == 20
-        assert total_ns(samples) == pytest.approx(20 * 20 * MS, rel=0.01)
+    @pytest.mark.parametrize(("function", "other"), [(DRAIN, POWER), (POWER, DRAIN)])
+    def test_is_seen_in_the_seconds_of_its_function(
+        self, fake: FakeNvml, tell: Tell, function: str, other: str
+    ) -> None:
+        fake.delay(function, 50_000)
+        began_s = time.monotonic()
+        spent = dict(tell().frame.call_seconds)
+
+        assert 0.1 <= spent[function] <= time.monotonic() - began_s
+        assert spent[other] < 0.1

@@ -45,12 +45,12 @@ print(gpu.error, gpu.temperature_celsius, len(gpu.processes), refused)
 
 
 class TestAnOlderBinding:
-    def test_is_enough_for_every_field(self, fake_nvml: FakeNvml, fake_library: Path) -> None:
-        fake_nvml.run(0, 4711)
+    def test_is_enough_for_every_field(self, fake: FakeNvml, fake_library: Path) -> None:
+        fake.run(0, 4711)
 
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env=fake_env(fake_nvml.path, fake_library.parent),
+            env=fake_env(fake.path, fake_library.parent),
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 

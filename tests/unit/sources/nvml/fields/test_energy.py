@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,28 +25,24 @@ def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float
 
 
 class TestTheCounter:
-    def test_begins_with_what_the_board_used_since_the_driver_was_loaded(self) -> None:
-        assert joules_after(5_000_000) == [5_000.0]
+    @pytest.mark.parametrize(
+        ("millijoules", "joules"),
+        [
+            pytest.param([5_000_000, 5_002_500, 5_002_500], [5_000.0, 5_002.5, 5_002.5],
+                         id="begins with what the board used before, and follows the board's own"),
+            pytest.param([9_000_000, 9_500_000, 20, 1_020], [9_000.0, 9_500.0, 9_500.0, 9_501.0],
+                         id="goes on from where it was when the board's own begins anew"),
+            pytest.param([9_000_000, 8_999_990, 8_999_995], [9_000.0, 9_000.0, 9_000.005],
+                         id="adds nothing where the board's own went back a little"),
+            pytest.param([1_000, None, None, 900_000], [1.0, None, None, 900.0],
+                         id="counts all that was used while nobody could ask"),
+            pytest.param([None, None], [None, None], id="is no answer where the board gives none"),
+        ],
+    )  # fmt: skip
+    def test_tells(self, millijoules: list[int | None], joules: list[float | None]) -> None:
+        assert joules_after(*millijoules) == joules
 
-    def test_follows_the_boards_own(self) -> None:
-        assert joules_after(1_000, 2_500, 2_500) == [1.0, 2.5, 2.5]
-
-    def test_goes_on_from_where_it_was_when_the_boards_own_begins_anew(self) -> None:
-        assert joules_after(9_000_000, 9_500_000, 20, 1_020) == [9_000.0, 9_500.0, 9_500.0, 9_501.0]
-
-    def test_adds_nothing_where_the_boards_own_went_back_a_little(self) -> None:
-        assert joules_after(9_000_000, 8_999_990, 8_999_995) == [9_000.0, 9_000.0, 9_000.005]
-
-    def test_counts_all_that_was_used_while_nobody_could_ask(self) -> None:
-        assert joules_after(1_000, None, None, 900_000) == [1.0, None, None, 900.0]
-
-    def test_is_no_answer_where_the_board_gives_none(self) -> None:
-        assert joules_after(None, None) == [None, None]
-
-
-class TestAReadingThatNoBoardCanMean:
-    def test_of_more_than_can_have_been_used_since_adds_nothing(self) -> None:
-        refused = Refusals()
+    def test_adds_nothing_of_more_than_can_have_been_used_since(self, refused: Refusals) -> None:
         counter = EnergyCounter(refused)
         counter.take(0, 1 * NS_PER_S)
 

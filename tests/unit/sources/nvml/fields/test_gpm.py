@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS, Gpm, GpmTrack
-from gpumon.sources.nvml.fields.table import nvml_options
-from tests.builders_driver import DriverStory
-from tests.builders_mig import Tell
+from tests.builders_driver import DriverStory, Tell
 from tests.fakenvml.control import (
     INVALID_ARGUMENT,
     NO_PERMISSION,
@@ -26,110 +24,96 @@ from tests.fakenvml.control import (
 )
 
 SAMPLE_GET, METRICS_GET = "nvmlGpmSampleGet", "nvmlGpmMetricsGet"
-QUERY, ALLOCATE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc"
+QUERY, ALLOCATE, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree"
 
 
 @pytest.fixture
-def track(fake_nvml: FakeNvml) -> Iterator[GpmTrack]:
+def track(fake: FakeNvml, library: NvmlLibrary, handle: int) -> Iterator[GpmTrack]:
     """The first GPU's activity, to be read at any moment."""
-    library = NvmlLibrary()
-    fake_nvml.stop_clock()
-    gpm = Gpm(library, fake_nvml.now_ns)
-    handle = library.handle_by_index(0)
-    assert handle is not None
+    fake.stop_clock()
+    gpm = Gpm(library, fake.now_ns)
     yield gpm.track(handle)
     gpm.close()
-    library.close()
 
 
-def activities(story: DriverStory, ticks: int, slot: int = 0) -> list[ActivitySample]:
-    """Every activity that comes in so many ticks, each once."""
+def activities(story: DriverStory, ticks: int) -> list[ActivitySample]:
+    """Every activity of the first GPU that comes in so many ticks, each once."""
     found: list[ActivitySample] = []
     for _ in range(ticks):
         story.tick()
-        activity = story.sample(story.fake.uuid(slot)).activity
+        activity = story.sample(0).activity
         if activity is not None and not (found and activity is found[-1]):
             found.append(activity)
     return found
 
 
 class TestTheActivityOfAGpu:
-    def test_is_true_and_comes_every_few_seconds(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.wave(0, period_s=0.7, busy_ratio=0.6)
-        fake_nvml.gpm(0, sm=0.5, occupancy=0.25, tensor=0.2, dram=0.1)
+    def test_is_true_and_comes_every_few_seconds(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=0.7, busy_ratio=0.6)
+        fake.gpm(0, sm=0.5, occupancy=0.25, tensor=0.2, dram=0.1)
 
         found = activities(tell(), 31)
 
-        assert len(found) == 6
+        assert [one.end_ns - one.start_ns for one in found] == [
+            seconds * NS_PER_S for seconds in (3, 5, 5, 5, 5, 5)
+        ]
         for one in found:
-            length_ns = one.end_ns - one.start_ns
-            busy_ratio = fake_nvml.busy_ns(0, one.start_ns, one.end_ns) / length_ns
-            assert length_ns == (5 if one is not found[0] else 3) * NS_PER_S
+            busy_ratio = fake.busy_ns(0, *one[:2]) / (one.end_ns - one.start_ns)
             assert one[2:] == pytest.approx(
                 [busy_ratio * share for share in (1.0, 0.5, 0.25, 0.2, 0.1)]
             )
 
-    def test_covers_all_time_without_a_gap(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        found = activities(tell(period_s=0.3), 100)
+    def test_covers_all_time_without_a_gap_with_two_samples_a_gpu(
+        self, fake: FakeNvml, tell: Tell
+    ) -> None:
+        found = activities(tell(period_s=0.3), 200)
 
         assert all(late.start_ns == early.end_ns for early, late in pairwise(found))
-        assert found[-1].end_ns - found[0].start_ns >= 20 * NS_PER_S
+        assert found[-1].end_ns - found[0].start_ns >= 50 * NS_PER_S
+        assert fake.calls(ALLOCATE) == fake.gpm_samples_held == 2 * 2
+        assert fake.calls(SAMPLE_GET) <= 2 * 14
 
-    def test_takes_two_samples_a_gpu_however_long_it_is_read(
-        self, fake_nvml: FakeNvml, tell: Tell
-    ) -> None:
-        tell().tick(60)
-
-        assert fake_nvml.calls(ALLOCATE) == 2 * 2
-        assert fake_nvml.gpm_samples_held == 2 * 2
-        assert fake_nvml.calls(SAMPLE_GET) <= 2 * 14
-
-    def test_of_each_gpu_is_its_own(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+    def test_of_each_gpu_is_its_own(self, fake: FakeNvml, tell: Tell) -> None:
         for slot, busy_ratio in ((0, 1.0), (1, 0.25)):
-            fake_nvml.wave(slot, period_s=0.1, busy_ratio=busy_ratio)
+            fake.wave(slot, period_s=0.1, busy_ratio=busy_ratio)
         story = tell()
 
         story.tick(12)
 
-        ratios = [story.sample(fake_nvml.uuid(slot)).activity for slot in (0, 1)]
+        ratios = [story.sample(slot).activity for slot in (0, 1)]
         assert [one and one.graphics_ratio for one in ratios] == pytest.approx([1.0, 0.25])
 
-    def test_is_not_asked_for_where_it_is_switched_off(
-        self, fake_nvml: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell(nvml_options(off=["activity"]))
-
-        assert activities(story, 12) == []
-        assert not [name for name in fake_nvml.all_calls() if "Gpm" in name]
+    def test_is_not_asked_for_where_it_is_switched_off(self, fake: FakeNvml, tell: Tell) -> None:
+        assert activities(tell(off=["activity"]), 12) == []
+        assert not [name for name in fake.all_calls() if "Gpm" in name]
 
 
 class TestABoardThatHasNoGpm:
-    def test_is_asked_once_and_costs_nothing(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.gpm(0, supported=False)
+    def test_is_asked_once_and_costs_nothing(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.gpm(0, supported=False)
         story = tell()
 
         assert activities(story, 20) == []
 
-        assert fake_nvml.calls(QUERY) == 2
-        assert fake_nvml.calls(ALLOCATE) == 2
+        assert (fake.calls(QUERY), fake.calls(ALLOCATE)) == (2, 2)
         assert story.message is None
-        assert story.sample(fake_nvml.uuid(1)).activity is not None
+        assert story.sample(1).activity is not None
 
     @pytest.mark.parametrize("code", [NO_PERMISSION, NOT_SUPPORTED])
     @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
     def test_may_refuse_it_to_this_user(
-        self, fake_nvml: FakeNvml, tell: Tell, function: str, code: int
+        self, fake: FakeNvml, tell: Tell, function: str, code: int
     ) -> None:
-        fake_nvml.fail(function, code, gpu=0)
+        fake.fail(function, code, gpu=0)
         story = tell()
 
         assert activities(story, 20) == []
 
-        assert story.sample(fake_nvml.uuid(0)).error is None
+        assert story.sample(0).error is None
         assert story.message is None
-        assert fake_nvml.gpm_samples_held == 2
-        assert fake_nvml.calls(QUERY) == 2
-        assert fake_nvml.calls(function) <= 2 + 5
+        assert fake.gpm_samples_held == 2
+        assert fake.calls(QUERY) == 2
+        assert fake.calls(function) <= 2 + 5
 
     def test_shows_as_one_on_either_driver(self, fake_nvml_of_both_generations: FakeNvml) -> None:
         fake = fake_nvml_of_both_generations
@@ -144,33 +128,25 @@ class TestABoardThatHasNoGpm:
 
 
 class TestAValueOfGpm:
-    def test_a_little_above_the_whole_is_the_whole(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
-        fake_nvml.gpm(0, sm=1.004)
+    def test_a_little_above_the_whole_is_the_whole(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.wave(0, period_s=1.0, busy_ratio=1.0)
+        fake.gpm(0, sm=1.004)
 
-        found = activities(tell(), 12)
-
-        assert {one.sm_active_ratio for one in found} == {1.0}
+        assert {one.sm_active_ratio for one in activities(tell(), 12)} == {1.0}
 
     @pytest.mark.parametrize("share", [1.5, -0.5, math.nan, math.inf])
     def test_that_no_board_can_mean_is_refused_and_counted(
-        self, fake_nvml: FakeNvml, tell: Tell, share: float
+        self, fake: FakeNvml, tell: Tell, share: float
     ) -> None:
-        fake_nvml.wave(0, period_s=0.1, busy_ratio=0.8)
-        fake_nvml.gpm(0, sm=share)
+        fake.wave(0, period_s=0.1, busy_ratio=0.8)
+        fake.gpm(0, sm=share)
         story = tell()
 
-        rejected = 0
-        for _ in range(12):
-            story.tick()
-            assert story.frame is not None
-            rejected += story.frame.rejected
+        *_, last = activities(story, 12)
 
-        activity = story.sample(fake_nvml.uuid(0)).activity
-        assert activity is not None
-        assert activity.sm_active_ratio is None
-        assert activity.graphics_ratio == pytest.approx(0.8)
-        assert rejected == 2
+        assert last.sm_active_ratio is None
+        assert last.graphics_ratio == pytest.approx(0.8)
+        assert sum(frame.rejected for frame in story.frames) == 2
 
     def test_that_the_driver_does_not_answer_is_none_and_the_others_stand(self) -> None:
         answers = {1: (0, 80.0), 2: (3, 7.0), 3: (0, 0.0), 5: (999, 1.0), 10: (0, 5.0)}
@@ -192,39 +168,38 @@ class TestAValueOfGpm:
 
         assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
 
-    def test_is_none_where_all_of_them_fail(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.fail(METRICS_GET, UNKNOWN)
+    def test_is_none_where_all_of_them_fail(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.fail(METRICS_GET, UNKNOWN)
         story = tell()
 
         assert activities(story, 12) == []
 
-        assert story.message == (
-            "GPU 0: reading its activity fails: GPM answers Unknown Error (999)"
-        )
+        said = "GPU 0: reading its activity fails: GPM answers Unknown Error (999)"
+        assert story.message == said
 
 
 class TestTwoSamples:
-    def test_that_are_too_near_are_never_taken(self, fake_nvml: FakeNvml, track: GpmTrack) -> None:
+    def test_that_are_too_near_are_never_taken(self, fake: FakeNvml, track: GpmTrack) -> None:
         track.read()
-        first_ns = fake_nvml.now_ns()
-        fake_nvml.advance(0.05)
+        first_ns = fake.now_ns()
+        fake.advance(0.05)
 
         assert track.read() is None
-        assert fake_nvml.calls(SAMPLE_GET) == 1
+        assert fake.calls(SAMPLE_GET) == 1
 
-        fake_nvml.advance(0.05)
+        fake.advance(0.05)
         activity = track.read()
 
         assert activity is not None
-        assert (activity.start_ns, activity.end_ns) == (first_ns, first_ns + SHORTEST_NS)
+        assert activity[:2] == (first_ns, first_ns + SHORTEST_NS)
 
-    def test_span_no_stop_of_whoever_reads(self, fake_nvml: FakeNvml, track: GpmTrack) -> None:
+    def test_span_no_stop_of_whoever_reads(self, fake: FakeNvml, track: GpmTrack) -> None:
         track.read()
-        woken_ns = fake_nvml.advance(60.0)
+        woken_ns = fake.advance(60.0)
 
         assert track.read(since_ns=woken_ns) is None
 
-        fake_nvml.advance(0.5)
+        fake.advance(0.5)
         activity = track.read(since_ns=woken_ns)
         assert activity is not None
         assert activity.start_ns == woken_ns
@@ -232,117 +207,92 @@ class TestTwoSamples:
 
 class TestASampleThatFails:
     @pytest.mark.parametrize("code", [UNKNOWN, INVALID_ARGUMENT])
-    def test_lets_the_window_begin_anew(
-        self, fake_nvml: FakeNvml, track: GpmTrack, code: int
-    ) -> None:
+    def test_lets_the_window_begin_anew(self, fake: FakeNvml, track: GpmTrack, code: int) -> None:
         track.read()
-        fake_nvml.advance(1.0)
-        fake_nvml.fail(SAMPLE_GET, code)
-        failed = track.read()
-        fake_nvml.fail(SAMPLE_GET, 0)
-        again_ns = fake_nvml.advance(1.0)
-        first_again = track.read()
-        fake_nvml.advance(1.0)
-        activity = track.read()
+        told = []
+        for answers in (code, 0, 0):
+            fake.advance(1.0)
+            fake.fail(SAMPLE_GET, answers)
+            told.append(track.read())
 
+        failed, first_again, activity = told
         assert (failed, first_again) == (None, None)
         assert activity is not None
-        assert activity.start_ns == again_ns
+        assert activity.start_ns == fake.now_ns() - NS_PER_S
 
-    def test_is_not_the_only_thing_that_ends_a_window(
-        self, fake_nvml: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
-        story.tick(4)
-
-        fake_nvml.lose(0)
-        failed_at_ns = fake_nvml.now_ns()
-        story.tick()
-        fake_nvml.find(0)
-        found = activities(story, 20)
-
-        ended = [one for one in found if one.end_ns > failed_at_ns]
-        assert ended[0].start_ns > failed_at_ns
-        assert ended == found[-len(ended) :]
-
-    def test_leaves_no_old_activity_standing(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+    def test_leaves_no_old_activity_standing(self, fake: FakeNvml, tell: Tell) -> None:
         story = tell()
         assert activities(story, 12)
 
-        fake_nvml.fail(SAMPLE_GET, UNKNOWN)
+        fake.fail(SAMPLE_GET, UNKNOWN)
         story.tick(6)
 
-        assert story.sample(fake_nvml.uuid(0)).activity is None
-        assert story.sample(fake_nvml.uuid(0)).error is None
+        assert story.sample(0).activity is None
+        assert story.sample(0).error is None
 
-    def test_for_want_of_memory_is_tried_again(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.fail(ALLOCATE, 20)
+    def test_for_want_of_memory_is_tried_again(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.fail(ALLOCATE, 20)
         story = tell()
         assert activities(story, 12) == []
 
-        fake_nvml.fail(ALLOCATE, 0)
+        fake.fail(ALLOCATE, 0)
 
         assert activities(story, 12)
-        assert fake_nvml.gpm_samples_held == 4
+        assert fake.gpm_samples_held == 4
 
 
 class TestTheSamples:
-    def test_are_freed_when_the_source_is_closed(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+    def test_are_freed_when_the_source_is_closed(self, fake: FakeNvml, tell: Tell) -> None:
         story = tell()
         story.tick(6)
-        held = fake_nvml.gpm_samples_held
+        held = fake.gpm_samples_held
 
         story.close()
         story.close()
 
-        assert (held, fake_nvml.gpm_samples_held) == (4, 0)
-        assert fake_nvml.calls("nvmlGpmSampleFree") == 4
+        assert (held, fake.gpm_samples_held) == (4, 0)
+        assert fake.calls(FREE) == 4
 
-    def test_of_a_lost_gpu_are_freed_and_there_are_new_ones_when_it_is_back(
-        self, fake_nvml: FakeNvml, tell: Tell
+    @pytest.mark.parametrize(
+        ("begin", "lasts_s", "held"),
+        [
+            pytest.param(FakeNvml.lose, 1, 4, id="lost for a moment"),
+            pytest.param(FakeNvml.lose, 6, 2, id="lost, and then its samples are freed"),
+            pytest.param(FakeNvml.reset, 0, 4, id="reset"),
+        ],
+    )
+    def test_of_before_a_trouble_are_compared_with_none_of_after_it(
+        self, fake: FakeNvml, tell: Tell, begin: Callable[..., None], lasts_s: int, held: int
     ) -> None:
         story = tell()
-        story.tick(6)
+        assert activities(story, 11)
 
-        fake_nvml.lose(0)
-        story.tick(6)
-        held = fake_nvml.gpm_samples_held
-        fake_nvml.find(0)
-        back_ns = fake_nvml.now_ns()
-        found = activities(story, 12)
+        begin(fake, 0)
+        began_ns = fake.now_ns()
+        story.tick(lasts_s)
+        assert fake.gpm_samples_held == held
+        fake.find(0)
+        over_ns = fake.now_ns()
+        found = activities(story, 30)
 
-        assert held == 2
-        assert fake_nvml.gpm_samples_held == 4
-        assert found[0].start_ns >= back_ns
+        assert found[-1].start_ns >= over_ns
+        assert all(one.start_ns >= over_ns or one.end_ns <= began_ns for one in found)
+        assert fake.gpm_samples_held == 4
 
     def test_are_given_back_once_before_a_driver_is_opened_again(
-        self, fake_nvml: FakeNvml, tell: Tell
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
         story = tell()
         for _ in range(3):
             story.tick(6)
-            fake_nvml.fail_everything(UNKNOWN)
+            fake.fail_everything(UNKNOWN)
             story.tick()
-            fake_nvml.fail_everything(0)
-            fake_nvml.reload_driver()
+            fake.fail_everything(0)
+            fake.reload_driver()
             story.tick(12)
 
         # A driver that answers nothing takes nothing back either; what it has
         # done with its samples meanwhile nobody knows, so they are not touched again.
         assert story.message is None
-        assert fake_nvml.calls(ALLOCATE) == 4 * 4
-        assert fake_nvml.calls("nvmlGpmSampleFree") == 3 * 4
-
-    def test_of_before_a_reset_are_compared_with_none_of_after_it(
-        self, fake_nvml: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
-        assert activities(story, 12)
-
-        fake_nvml.reset(0)
-        reset_ns = fake_nvml.now_ns()
-        found = activities(story, 30)
-
-        assert found[-1].start_ns >= reset_ns
-        assert all(one.start_ns >= reset_ns or one.end_ns <= reset_ns for one in found)
-        assert fake_nvml.gpm_samples_held == 4
+        assert fake.calls(ALLOCATE) == 4 * 4
+        assert fake.calls(FREE) == 3 * 4

@@ -9,211 +9,190 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
-from gpumon.sources.nvml.fields.table import NvmlCounter, nvml_options
-from gpumon.sources.nvml.source import NvmlSource
-from tests.builders_nvml import Refusals, open_at_a_standstill
+from gpumon.sources.nvml.fields.table import NvmlCounter
+from tests.builders_driver import DriverStory, Tell
+from tests.builders_nvml import Refusals
 from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
 
-MEASURED = "nvmlDeviceGetPcieThroughput"
-COUNTED = "nvmlDeviceGetFieldValues"
+MEASURED, COUNTED = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"
 MIB = 1 << 20
 LAST_FIELD_WITHOUT_PCIE = 196
+Rates = tuple[float | None, float | None]
+PCIE_RATES: Rates = (1 * MIB, 2 * MIB)
+"""What goes over PCIe on each of the fake's GPUs, unless told otherwise."""
 
 
-def details_after(source: NvmlSource, fake: FakeNvml, *seconds: float) -> list[GpuDetails]:
-    """What GPU 0 tells at once, and then after each of those times."""
-    told = []
-    for wait_s in (0.0, *seconds):
-        fake.advance(wait_s)
-        details = source.read().gpus[0].details
-        assert details is not None
-        told.append(details)
-    source.close()
-    return told
-
-
-def pcie(details: GpuDetails) -> tuple[float | None, float | None]:
+def pcie(story: DriverStory, slot: int = 0) -> Rates:
+    details = story.details(slot)
     return details.pcie_transmitted_bytes_per_second, details.pcie_received_bytes_per_second
 
 
-def nvlink(details: GpuDetails) -> tuple[float | None, float | None]:
+def nvlink(story: DriverStory) -> Rates:
+    details = story.details(0)
     return details.nvlink_transmitted_bytes_per_second, details.nvlink_received_bytes_per_second
 
 
 class TestPcie:
-    def test_is_the_difference_of_the_drivers_counters(self, fake_nvml: FakeNvml) -> None:
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
+    def test_is_the_difference_of_the_drivers_counters(self, fake: FakeNvml, tell: Tell) -> None:
+        story = tell(on=["pcie"])
+        assert pcie(story) == (None, None)
 
-        first, second = details_after(source, fake_nvml, 6.0)
+        story.tick(6)
 
-        assert pcie(first) == (None, None)
-        assert pcie(second) == pytest.approx((1 * MIB, 2 * MIB))
-        assert nvlink(second) == (None, None)
-        assert fake_nvml.calls(MEASURED) == 0
+        assert pcie(story) == pytest.approx(PCIE_RATES)
+        assert nvlink(story) == (None, None)
+        assert fake.calls(MEASURED) == 0
 
-    @pytest.mark.parametrize("why", ["unknown field", "function missing", "one direction only"])
+    @pytest.mark.parametrize(
+        ("newest_field", "code"),
+        [
+            pytest.param(LAST_FIELD_WITHOUT_PCIE, 0, id="unknown fields"),
+            pytest.param(LAST_FIELD_WITHOUT_PCIE + 1, 0, id="one direction only"),
+            pytest.param(300, FUNCTION_NOT_FOUND, id="function missing"),
+        ],
+    )
     def test_is_measured_where_the_driver_does_not_count_it(
-        self, fake_nvml: FakeNvml, why: str
+        self, fake: FakeNvml, tell: Tell, newest_field: int, code: int
     ) -> None:
-        if why == "unknown field":
-            fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        elif why == "one direction only":
-            fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE + 1
-        else:
-            fake_nvml.fail(COUNTED, FUNCTION_NOT_FOUND)
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
+        fake.control.newest_field = newest_field
+        fake.fail(COUNTED, code)
+        story = tell(on=["pcie"])
 
-        *_, last = details_after(source, fake_nvml, 6.0, 6.0)
+        story.tick(12)
 
-        assert pcie(last) == (1 * MIB, 2 * MIB)
-        assert fake_nvml.calls(COUNTED) == 2
+        assert pcie(story) == PCIE_RATES
+        assert fake.calls(COUNTED) == 2
 
-    def test_is_measured_on_one_gpu_in_a_tick(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake_nvml.reorder(range(8))
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
+    def test_is_measured_on_one_gpu_in_a_tick(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
+        fake.reorder(range(8))
+        story = tell(on=["pcie"])
         calls = []
         for _ in range(40):
-            before = fake_nvml.calls(MEASURED)
-            gpus = source.read().gpus
-            calls.append(fake_nvml.calls(MEASURED) - before)
-            fake_nvml.advance(1.0)
-        source.close()
+            before = fake.calls(MEASURED)
+            story.tick()
+            calls.append(fake.calls(MEASURED) - before)
 
         assert set(calls) == {2}
-        assert [gpu.details and pcie(gpu.details) for gpu in gpus] == [(1 * MIB, 2 * MIB)] * 8
+        assert [pcie(story, slot) for slot in range(8)] == [PCIE_RATES] * 8
 
     def test_is_measured_again_after_the_usual_time_and_not_sooner(
-        self, fake_nvml: FakeNvml
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
-        fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake_nvml.reorder([0])
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
+        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
+        fake.reorder([0])
 
-        details_after(source, fake_nvml, *[0.5] * 40)
+        tell(on=["pcie"], period_s=0.5).tick(40)
 
-        assert fake_nvml.calls(MEASURED) == 2 * (1 + 4)
+        assert fake.calls(MEASURED) == 2 * (1 + 4)
 
-    def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake_nvml.fail(MEASURED, NOT_SUPPORTED)
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
+    def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
+        fake.fail(MEASURED, NOT_SUPPORTED)
+        story = tell(on=["pcie"])
 
-        told = details_after(source, fake_nvml, 6.0, 6.0, 6.0)
+        for _ in range(3):
+            story.tick(6)
+            assert pcie(story) == (None, None)
+        assert fake.calls(MEASURED) == 2 * 2
 
-        assert {pcie(details) for details in told} == {(None, None)}
-        assert fake_nvml.calls(MEASURED) == 2 * 2
+    def test_that_no_slot_can_carry_is_refused_and_counted(
+        self, fake: FakeNvml, tell: Tell
+    ) -> None:
+        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
+        fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
+        story = tell(on=["pcie"])
 
-    def test_that_no_slot_can_carry_is_refused_and_counted(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake_nvml.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
-        frame = source.read()
-        source.close()
-
-        assert frame.gpus[0].details is not None
-        assert pcie(frame.gpus[0].details) == (None, 2 * MIB)
-        assert frame.rejected == 1
+        assert pcie(story) == (None, 2 * MIB)
+        assert story.frame.rejected == 1
 
     def test_whose_counter_wrapped_is_not_told_and_is_measured_from_then_on(
-        self, fake_nvml: FakeNvml
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["pcie"]))
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
-        fake_nvml.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
+        fake.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
+        story = tell(on=["pcie"], period_s=5.0)
+        story.tick()
+        assert pcie(story) == pytest.approx(PCIE_RATES)
 
-        told = [pcie(details) for details in details_after(source, fake_nvml, *[5.0] * 5)]
+        for _ in range(4):
+            story.tick()
+            assert all(rate is None or rate >= 0 for rate in pcie(story))
 
-        assert told[1] == pytest.approx((1 * MIB, 2 * MIB))
-        assert all(rate is None or rate >= 0 for rates in told for rate in rates)
-        assert told[-1] == pytest.approx((1 * MIB, 2 * MIB))
-        assert fake_nvml.calls(MEASURED) > 0
+        assert pcie(story) == pytest.approx(PCIE_RATES)
+        assert fake.calls(MEASURED) > 0
 
 
 class TestNvlink:
-    def test_adds_up_all_links(self, fake_nvml: FakeNvml) -> None:
-        gpu = fake_nvml.gpu(0)
+    @pytest.mark.parametrize("touches_one_field_more", [0, 1])
+    def test_adds_up_all_links(
+        self, fake: FakeNvml, tell: Tell, touches_one_field_more: int
+    ) -> None:
+        """The call needs room for one entry more than it asks for: some drivers touch it."""
+        fake.control.touches_one_field_more = touches_one_field_more
+        gpu = fake.gpu(0)
         gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s = 3 * MIB, 5 * MIB
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink"]))
+        story = tell(on=["nvlink"])
+        assert nvlink(story) == (None, None)
 
-        first, second = details_after(source, fake_nvml, 6.0)
+        story.tick(6)
 
-        assert nvlink(first) == (None, None)
-        assert nvlink(second) == pytest.approx((18 * 3 * MIB, 18 * 5 * MIB), rel=1e-6)
-        assert pcie(second) == (None, None)
+        assert nvlink(story) == pytest.approx((18 * 3 * MIB, 18 * 5 * MIB), rel=1e-6)
+        assert pcie(story) == (None, None)
 
-    def test_is_not_asked_for_again_on_a_board_without_links(self, fake_nvml: FakeNvml) -> None:
+    @pytest.mark.parametrize(
+        ("on", "pcie_told"), [(["nvlink"], (None, None)), (["nvlink", "pcie"], PCIE_RATES)]
+    )
+    def test_is_not_asked_for_again_on_a_board_without_links(
+        self, fake: FakeNvml, tell: Tell, on: list[str], pcie_told: Rates
+    ) -> None:
         for slot in (0, 1):
-            fake_nvml.gpu(slot).nvlink_count = 0
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink"]))
+            fake.gpu(slot).nvlink_count = 0
+        story = tell(on=on)
 
-        told = details_after(source, fake_nvml, 6.0, 6.0)
+        for _ in range(2):
+            story.tick(6)
+            assert nvlink(story) == (None, None)
 
-        assert {nvlink(details) for details in told} == {(None, None)}
-        assert fake_nvml.calls(COUNTED) == 2
+        assert pcie(story) == pytest.approx(pcie_told)
+        assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
-    def test_leaves_a_board_without_links_the_rates_of_pcie(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.gpu(0).nvlink_count = 0
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink", "pcie"]))
+    def test_is_told_again_after_a_reading_that_failed(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.gpu(0).nvlink_tx_bytes_per_s = MIB
+        story = tell(on=["nvlink"], period_s=6.0)
+        for code in (UNKNOWN, 0, 0):
+            fake.fail(COUNTED, code)
+            story.tick()
 
-        *_, last = details_after(source, fake_nvml, 6.0, 6.0)
+        assert nvlink(story) == pytest.approx((18 * MIB, 0.0))
 
-        assert pcie(last) == pytest.approx((1 * MIB, 2 * MIB))
-        assert nvlink(last) == (None, None)
+    def test_has_no_rate_across_a_reset(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.gpu(0).nvlink_tx_bytes_per_s = 100 * MIB
+        story = tell(on=["nvlink"], period_s=6.0)
+        fake.control.origin_ns = fake.now_ns()
 
-    def test_is_told_again_after_a_reading_that_failed(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.gpu(0).nvlink_tx_bytes_per_s = MIB
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink"]))
-        source.read()
-        fake_nvml.fail(COUNTED, UNKNOWN)
-        fake_nvml.advance(6.0)
-        source.read()
-        fake_nvml.fail(COUNTED, 0)
+        story.tick()
+        assert nvlink(story)[0] is None
+        story.tick()
 
-        _, later = details_after(source, fake_nvml, 6.0)
-
-        assert nvlink(later) == pytest.approx((18 * MIB, 0.0))
-
-    def test_has_no_rate_across_a_reset(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.gpu(0).nvlink_tx_bytes_per_s = 100 * MIB
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink"]))
-        source.read()
-        fake_nvml.control.origin_ns = fake_nvml.now_ns()
-
-        _, after, later = details_after(source, fake_nvml, 6.0, 6.0)
-
-        assert after.nvlink_transmitted_bytes_per_second is None
-        assert later.nvlink_transmitted_bytes_per_second == pytest.approx(1800 * MIB)
+        assert nvlink(story)[0] == pytest.approx(1800 * MIB)
 
 
 class TestTheCallForCounters:
-    def test_has_room_for_one_entry_more_than_it_asks_for(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.control.touches_one_field_more = 1
-        source = open_at_a_standstill(fake_nvml, nvml_options(on=["nvlink", "pcie"]))
-
-        *_, last = details_after(source, fake_nvml, 6.0)
-
-        assert pcie(last) == pytest.approx((1 * MIB, 2 * MIB))
-
-    def test_is_one_for_all(self, fake_nvml: FakeNvml) -> None:
-        library = NvmlLibrary()
-        handle = library.handle_by_index(0) or 0
-        links = LinkRates(
-            {"nvlink", "pcie"}, FieldCalls(library), handle, time.monotonic_ns, Refusals()
-        )
+    def test_is_one_for_all(self, fake: FakeNvml, library: NvmlLibrary, handle: int) -> None:
+        rates = {"nvlink", "pcie"}
+        links = LinkRates(rates, FieldCalls(library), handle, time.monotonic_ns, Refusals())
 
         links.read_counters()
 
-        assert fake_nvml.calls(COUNTED) == 1
+        assert fake.calls(COUNTED) == 1
 
-    def test_is_not_made_where_no_rate_is_wanted(self, fake_nvml: FakeNvml) -> None:
-        source = open_at_a_standstill(fake_nvml)
-        details_after(source, fake_nvml, 6.0)
+    def test_is_not_made_where_no_rate_is_wanted(self, fake: FakeNvml, tell: Tell) -> None:
+        tell().tick(6)
 
-        assert fake_nvml.calls(COUNTED) == fake_nvml.calls(MEASURED) == 0
+        assert fake.calls(COUNTED) == fake.calls(MEASURED) == 0
 
 
 def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
@@ -232,8 +211,7 @@ class TestAByteCounter:
 
             assert rate is None or 0.0 <= rate <= 1e12
 
-    def test_that_is_refused_once_is_counted(self) -> None:
-        refused = Refusals()
+    def test_that_is_refused_once_is_counted(self, refused: Refusals) -> None:
         counter = a_counter(10, refused)
 
         rates = [counter.rate(count, at_s * NS_PER_S) for at_s, count in enumerate((0, 100, 105))]

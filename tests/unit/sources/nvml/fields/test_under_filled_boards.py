@@ -8,11 +8,9 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from gpumon.sources.nvml.fields.table import nvml_options
-from tests.builders_driver import DriverStory
-from tests.builders_mig import Tell
+from tests.builders_driver import DriverStory, Tell
 from tests.fakenvml.control import FakeNvml
 
-A_MINUTE_AND_MORE = 75
 HEAT = 0x20
 
 
@@ -26,7 +24,8 @@ def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -
 
 
 def watched(story: DriverStory) -> Report:
-    return report_of(story.tick(A_MINUTE_AND_MORE))
+    """A minute and more."""
+    return report_of(story.tick(75))
 
 
 def findings(report: Report) -> list[str]:
@@ -35,37 +34,29 @@ def findings(report: Report) -> list[str]:
 
 class TestABoardWithGpm:
     def test_is_told_apart_from_one_that_is_as_busy_and_full(
-        self, fake_nvml: FakeNvml, tell: Tell
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
-        works(fake_nvml, 0, watts=620.0, sm=0.96)
-        works(fake_nvml, 1, watts=180.0, sm=0.25)
+        works(fake, 0, watts=620.0, sm=0.96)
+        works(fake, 1, watts=180.0, sm=0.25)
 
         report = watched(tell())
 
         (evidence,) = findings(report)
-        assert evidence.startswith(
-            "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
-        )
+        said = "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
+        assert evidence.startswith(said)
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
-        assert [gpu.totals.idle_ns for gpu in report.gpus[:1]] == [report.gpus[1].totals.idle_ns]
+        assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
 
-    def test_is_not_at_the_limit_of_its_memory(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        works(fake_nvml, 0, watts=400.0, sm=0.25)
-        fake_nvml.gpm(0, dram=0.8)
-
-        assert findings(watched(tell())) == []
-
-    def test_tells_it_of_its_mig_instances_too(self, fake_nvml: FakeNvml, tell: Tell) -> None:
-        fake_nvml.cut(0, 2)
+    def test_tells_it_of_its_mig_instances_too(self, fake: FakeNvml, tell: Tell) -> None:
+        fake.cut(0, 2)
         for part, share in enumerate((0.95, 0.2)):
-            fake_nvml.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
-            fake_nvml.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
+            fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
+            fake.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
 
         (evidence,) = findings(watched(tell()))
 
-        assert evidence.startswith(
-            "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
-        )
+        said = "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
+        assert evidence.startswith(said)
 
 
 class TestABoardWithoutGpm:
@@ -86,32 +77,36 @@ class TestABoardWithoutGpm:
         assert "GPU 1" not in evidence
 
     def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(
-        self, fake_nvml: FakeNvml, tell: Tell
+        self, fake: FakeNvml, tell: Tell
     ) -> None:
-        works(fake_nvml, 0, watts=180.0)
-        fake_nvml.throttle(0, HEAT)
-        fake_nvml.gpu(0).sm_clock_mhz = 900
+        works(fake, 0, watts=180.0)
+        fake.throttle(0, HEAT)
+        fake.gpu(0).sm_clock_mhz = 900
 
-        report = watched(tell(nvml_options(off=["activity"])))
+        report = watched(tell(off=["activity"]))
 
-        assert findings(report) == []
         fill = report.gpus[0].fill
+        assert findings(report) == []
         assert fill is not None
         assert fill.held_ratio == 1.0
         assert [*fill.held_by_ns] == ["sw_thermal_slowdown"]
 
-    def test_is_not_where_its_clock_is_low_and_nobody_says_why(
-        self, fake_nvml: FakeNvml, tell: Tell
-    ) -> None:
-        works(fake_nvml, 0, watts=180.0)
-        fake_nvml.gpu(0).sm_clock_mhz = 900
 
-        assert findings(watched(tell(nvml_options(off=["activity", "throttle_reasons"])))) == []
+class TestNothingIsSaid:
+    def test_at_the_limit_of_the_memory(self, fake: FakeNvml, tell: Tell) -> None:
+        works(fake, 0, watts=400.0, sm=0.25)
+        fake.gpm(0, dram=0.8)
 
+        assert findings(watched(tell())) == []
 
-class TestAnIdleBoard:
+    def test_where_the_clock_is_low_and_nobody_says_why(self, fake: FakeNvml, tell: Tell) -> None:
+        works(fake, 0, watts=180.0)
+        fake.gpu(0).sm_clock_mhz = 900
+
+        assert findings(watched(tell(off=["activity", "throttle_reasons"]))) == []
+
     @pytest.mark.parametrize("off", [[], ["activity"]])
-    def test_is_never_under_filled(self, fake_nvml: FakeNvml, tell: Tell, off: list[str]) -> None:
-        fake_nvml.draw(0, busy_watts=70.0)
+    def test_of_an_idle_board(self, fake: FakeNvml, tell: Tell, off: list[str]) -> None:
+        fake.draw(0, busy_watts=70.0)
 
-        assert findings(watched(tell(nvml_options(off=off)))) == []
+        assert findings(watched(tell(off=off))) == []

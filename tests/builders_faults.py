@@ -1,0 +1,204 @@
+"""What a driver may do to its GPUs, one fault a row, and what gpumon makes of it.
+
+``faults/test_driver_faults.py`` tries all rows on sources and monitors; the doctor and daemons
+are told some of them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.fakenvml.control import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    OPERATING_SYSTEM,
+    RESET_REQUIRED,
+    SUCCESS,
+    TIMEOUT,
+    UNKNOWN,
+    VERSION_MISMATCH,
+    FakeNvml,
+)
+
+FIRST, SECOND = BOTH = 0, 1
+"""The GPUs of the machine on which faults happen."""
+
+INIT, DRAIN = "nvmlInitWithFlags", "nvmlDeviceGetSamples"
+RATES, POWER = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage"
+BY_INDEX, BY_UUID = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID"
+LIMIT, MIG_MODE = "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMigMode"
+
+Change = Callable[[FakeNvml], None]
+
+
+class DriverFault(NamedTuple):
+    """Something that happens to a driver or a GPU, and is over again.
+
+    Attributes:
+        name: For the id of a test.
+        begin: Lets it happen.
+        end: Ends it.
+        says: What is said of it once it has lasted, a pattern; "" where all is well.
+        blind: The GPUs whose time is not known meanwhile.
+        refuses: What whoever opens NVML meanwhile is told, a pattern; "" where that can be done.
+        opens_anew: Whether NVML is closed and opened again and again meanwhile, for it may help.
+    """
+
+    name: str
+    begin: Change
+    end: Change
+    says: str = ""
+    blind: tuple[int, ...] = (FIRST,)
+    refuses: str = ""
+    opens_anew: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def all_of(*changes: Change) -> Change:
+    """One after the other."""
+
+    def change(fake: FakeNvml) -> None:
+        for one in changes:
+            one(fake)
+
+    return change
+
+
+def failing(code: int, *functions: str, gpu: int | None = None) -> Change:
+    """These functions answer ``code``, for one GPU or for all."""
+    return all_of(*(lambda fake, name=name: fake.fail(name, code, gpu=gpu) for name in functions))
+
+
+def losing(code: int, *slots: int) -> Change:
+    """Every call on these GPUs answers ``code``."""
+    return all_of(*(lambda fake, slot=slot: fake.lose(slot, code) for slot in slots))
+
+
+def everything_failing(code: int) -> Change:
+    """Whatever is asked answers ``code``, and NVML cannot be opened."""
+    return all_of(lambda fake: fake.fail_everything(code), failing(code, INIT))
+
+
+def listing(*slots: int) -> Change:
+    """These GPUs are in the machine, in this order, and no others."""
+    return lambda fake: fake.reorder(slots)
+
+
+def reset_first(fake: FakeNvml) -> None:
+    fake.reset(FIRST)
+
+
+def cut_first(fake: FakeNvml) -> None:
+    fake.cut(FIRST, 1)
+    fake.part_wave(FIRST, 0, period_s=1.0, busy_ratio=1.0)
+
+
+def over(fake: FakeNvml) -> None:
+    """By itself."""
+
+
+reloaded = FakeNvml.reload_driver
+
+
+def shut(name: str, begin: Change, end: Change, refuses: str, says: str = "") -> DriverFault:
+    """No GPU can be read, and nobody new can open NVML."""
+    return DriverFault(
+        name, begin, end, says or refuses, blind=BOTH, refuses=refuses, opens_anew=True
+    )
+
+
+def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFault:
+    """A driver that was loaded anew, and answers whoever opens it with ``code``."""
+    begin = all_of(failing(code, INIT), reloaded)
+    return shut(f"a driver that {name}", begin, failing(SUCCESS, INIT), refuses, says)
+
+
+SHUT_DRIVERS = (
+    not_opened("is not loaded", DRIVER_NOT_LOADED, "modprobe nvidia"),
+    not_opened(
+        "was replaced", VERSION_MISMATCH, "reboot or reload the driver", says="start gpumon again"
+    ),
+    not_opened("this user may not open", NO_PERMISSION, "/dev/nvidiactl"),
+    not_opened("has too little memory", 20, r"\(20\)"),
+    shut(
+        "a container that has lost its GPUs",
+        everything_failing(UNKNOWN), everything_failing(SUCCESS),
+        refuses="dmesg", says="create it anew, since `systemctl daemon-reload`",
+    ),
+    shut(
+        "a container whose GPUs the system blocks",
+        everything_failing(OPERATING_SYSTEM), everything_failing(SUCCESS),
+        refuses="/dev/nvidia", says="anew, since `systemctl daemon-reload`",
+    ),
+    shut("a driver that lists no GPU", listing(), listing(*BOTH), "lists no GPU"),
+    shut(
+        "a driver that lets this user open no GPU",
+        all_of(failing(NO_PERMISSION, BY_INDEX), reloaded), failing(SUCCESS, BY_INDEX),
+        "read and write access",
+    ),
+    shut("all GPUs lost", losing(GPU_IS_LOST, *BOTH), losing(SUCCESS, *BOTH), "every GPU is lost"),
+    shut("all GPUs out of time", losing(TIMEOUT, *BOTH), losing(SUCCESS, *BOTH), r"\(10\)"),
+)  # fmt: skip
+
+
+def lost(name: str, code: int, says: str) -> DriverFault:
+    """The first GPU answers nothing but ``code``."""
+    return DriverFault(f"a GPU that {name}", losing(code, FIRST), losing(SUCCESS, FIRST), says)
+
+
+LOST_GPUS = (
+    lost("is lost", GPU_IS_LOST, r"GPU 0: the GPU is lost \(NVML 15\): look for Xid 79"),
+    lost("fails for no reason", UNKNOWN, r"GPU 0: .*an unknown error \(NVML 999\): look for Xid"),
+    lost("is out of time", TIMEOUT, r"GPU 0: .*\(10\)"),
+    DriverFault(
+        "a GPU that needs a reset",
+        losing(RESET_REQUIRED, FIRST), all_of(reset_first, losing(SUCCESS, FIRST)),
+        "GPU 0: .*--gpu-reset",
+    ),
+    DriverFault(
+        "a GPU that is lost while another call takes long",
+        all_of(losing(GPU_IS_LOST, FIRST), lambda fake: fake.delay(LIMIT, 30_000)),
+        all_of(losing(SUCCESS, FIRST), lambda fake: fake.delay(LIMIT, 0)),
+        "GPU 0: the GPU is lost",
+    ),
+    DriverFault(
+        "a GPU that this user may not read",
+        failing(NO_PERMISSION, DRAIN, RATES, POWER, gpu=FIRST),
+        failing(SUCCESS, DRAIN, RATES, POWER, gpu=FIRST),
+        "^GPU 0: this user may not read the GPU",
+    ),
+)  # fmt: skip
+"""They are listed and cannot be read; whoever opens NVML meanwhile has the others."""
+
+NO_TROUBLE = (
+    DriverFault("a GPU that is taken out", listing(SECOND), listing(*BOTH)),
+    DriverFault(
+        "a GPU that is reset outside the machine",
+        listing(SECOND), all_of(reset_first, listing(*BOTH)),
+    ),
+    DriverFault("a GPU that is cut by MIG", cut_first, lambda fake: fake.uncut(FIRST)),
+    DriverFault("two GPUs that change places", listing(SECOND, FIRST), listing(*BOTH), blind=()),
+    DriverFault("a driver that is loaded anew", reloaded, over, blind=(), opens_anew=True),
+)  # fmt: skip
+"""Nothing is said: it is as somebody wanted it, or over at once."""
+
+
+def refused(code: int, *functions: str, blind: tuple[int, ...] = ()) -> DriverFault:
+    """Calls on which every figure hangs, refused for a while."""
+    name = f"{' and '.join(functions)} that answer {code}"
+    return DriverFault(name, failing(code, *functions), failing(SUCCESS, *functions), blind=blind)
+
+
+CALLS_THAT_FAIL = (
+    *(refused(code, DRAIN) for code in (INVALID_ARGUMENT, NOT_SUPPORTED, TIMEOUT, UNKNOWN, 77)),
+    refused(NOT_SUPPORTED, DRAIN, RATES, blind=BOTH),
+    refused(NOT_SUPPORTED, DRAIN, RATES, POWER, blind=BOTH),
+)
+
+FAULTS = (*SHUT_DRIVERS, *LOST_GPUS, *NO_TROUBLE, *CALLS_THAT_FAIL)

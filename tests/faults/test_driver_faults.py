@@ -1,0 +1,250 @@
+"""What becomes of the figures while a driver or a GPU is in trouble, and once that is over.
+
+Each fault of ``builders_faults`` happens to the real source and the real monitor, on both
+generations of the driver, by a clock that the test moves; the laws that ``DriverStory`` looks at
+hold at each of its ticks: sums close, counters rise, no time is made up. Two busy GPUs: whatever
+happens, neither has ever been idle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from gpumon.errors import SourceUnavailableError
+from tests.builders_driver import DriverStory
+from tests.builders_faults import (
+    BOTH,
+    BY_INDEX,
+    BY_UUID,
+    CALLS_THAT_FAIL,
+    DRAIN,
+    FAULTS,
+    FIRST,
+    INIT,
+    POWER,
+    SECOND,
+    DriverFault,
+)
+from tests.fakenvml.control import (
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    RESET_REQUIRED,
+    SUCCESS,
+    UNINITIALIZED,
+    UNKNOWN,
+    VERSION_MISMATCH,
+    FakeNvml,
+)
+
+Begin = Callable[[FakeNvml], DriverStory]
+SHUT = [fault for fault in FAULTS if fault.refuses]
+OPEN = [fault for fault in FAULTS if not fault.refuses]
+ANY_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=str)
+
+
+def assert_back_within(story: DriverStory, seconds: int) -> None:
+    """Both GPUs are observed again, and then all the time, as if nothing had happened."""
+    assert story.ticks_until_read(BOTH, most=seconds), story.message
+    assert story.gained_s(*BOTH, ticks=10) == pytest.approx([10, 10], abs=0.5)
+    assert story.message is None
+    assert story.uuids == [story.uuid(slot) for slot in BOTH]
+    story.tick(60)
+    story.fake.forget_calls()
+    story.tick(5)
+    assert story.fake.calls(DRAIN) == 2 * 2 * 5  # utilisation and power
+    assert story.fake.calls(POWER) == 0
+    for slot in BOTH:
+        assert story.sample(slot).power_watts is not None
+        assert story.sample(slot).energy_joules is not None
+
+
+def assert_said(story: DriverStory, fault: DriverFault) -> None:
+    if fault.says:
+        assert re.search(fault.says, story.message or "")
+    else:
+        assert story.message is None
+
+
+class TestAFault:
+    @ANY_FAULT
+    def test_costs_whom_it_strikes_his_time_and_is_said_until_it_is_over(
+        self, story: DriverStory, fault: DriverFault
+    ) -> None:
+        fake = story.fake
+        before_joules = [story.sample(slot).energy_joules or 0.0 for slot in BOTH]
+        fake.forget_calls()
+        fault.begin(fake)
+        story.tick(12)
+
+        gained_s = story.gained_s(*BOTH, ticks=30)
+
+        for slot in BOTH:
+            if slot in fault.blind:
+                assert gained_s[slot] == 0
+            else:
+                costs_s = 2.5 if fault.opens_anew else 0.5
+                assert story.observed_s(slot) >= story.seconds_passed - costs_s
+        assert_said(story, fault)
+        assert bool(fake.calls(INIT)) is fault.opens_anew
+        assert fake.calls(INIT) <= (12 + 30) / 4 + 2  # soon at first, then every four seconds
+        fault.end(fake)
+        assert_back_within(story, 6)
+        for slot, joules in enumerate(before_joules):
+            assert (story.sample(slot).energy_joules or 0.0) > joules
+            if slot in fault.blind and fault.opens_anew:
+                # Not even of what its ring may still hold: that could be of any time.
+                assert story.observed_s(slot) <= story.seconds_passed - 30
+
+    @pytest.mark.parametrize("fault", SHUT, ids=str)
+    def test_that_shuts_the_driver_keeps_everybody_out_who_comes_meanwhile(
+        self, two_busy: FakeNvml, begin: Begin, fault: DriverFault
+    ) -> None:
+        fault.begin(two_busy)
+        with pytest.raises(SourceUnavailableError, match=fault.refuses):
+            begin(two_busy)
+
+        fault.end(two_busy)
+
+        assert_back_within(begin(two_busy), 1)
+
+    @pytest.mark.parametrize("fault", OPEN, ids=str)
+    def test_that_was_there_from_the_start_is_no_different(
+        self, two_busy: FakeNvml, begin: Begin, fault: DriverFault
+    ) -> None:
+        fault.begin(two_busy)
+        story = begin(two_busy)
+        story.tick(20)
+
+        assert [slot for slot in BOTH if story.observed_s(slot) == 0] == [*fault.blind]
+        assert_said(story, fault)
+        fault.end(two_busy)
+        assert_back_within(story, 8)
+
+
+class TestADriver:
+    @pytest.mark.parametrize("code", [UNINITIALIZED, UNKNOWN, VERSION_MISMATCH])
+    def test_that_is_gone_is_noticed_at_once(self, story: DriverStory, code: int) -> None:
+        story.fake.fail_everything(code)
+
+        story.tick()
+
+        assert isinstance(story.trouble, SourceUnavailableError)
+        story.fake.fail_everything(SUCCESS)
+
+    @pytest.mark.parametrize("code_by_uuid", [SUCCESS, GPU_IS_LOST])
+    def test_that_was_loaded_anew_is_asked_nothing_by_handles_of_before(
+        self, story: DriverStory, code_by_uuid: int
+    ) -> None:
+        fake = story.fake
+        fake.lose(SECOND)
+        fake.fail(BY_UUID, code_by_uuid)
+        fake.reload_driver()
+        story.tick(10)
+        fake.forget_calls()
+
+        gained_s = story.gained_s(*BOTH, ticks=10)
+
+        assert fake.calls(DRAIN) == 2 * 10  # utilisation and power of the other
+        assert "GPU 1: the GPU is lost" in (story.message or "")
+        assert gained_s[FIRST] > 5
+        assert gained_s[SECOND] == 0
+        fake.fail(BY_UUID, SUCCESS)
+        fake.find(SECOND)
+        assert_back_within(story, 8)
+
+    def test_may_lose_one_gpu_then_the_others_and_come_back_with_all(
+        self, story: DriverStory
+    ) -> None:
+        story.fake.lose(FIRST)
+        story.fake.reload_driver()
+        story.tick(2)
+        story.fake.reorder([])
+        story.tick(6)
+
+        story.fake.reload_driver()
+        story.fake.reorder(BOTH)
+        story.fake.find(FIRST)
+
+        assert_back_within(story, 20)
+
+
+class TestAGpu:
+    def test_that_is_lost_first_says_so_itself(self, story: DriverStory) -> None:
+        for slot in BOTH:
+            story.fake.lose(slot)
+        story.tick(5)
+
+        assert story.trouble is None
+        assert [gpu.device.uuid for gpu in story.frame.gpus if gpu.error] == story.uuids
+        assert "GPU 0: the GPU is lost" in (story.message or "")
+
+    def test_that_was_reset_may_begin_its_stamps_anew(self, story: DriverStory) -> None:
+        fake = story.fake
+        fake.lose(FIRST, RESET_REQUIRED)
+        story.tick(3)
+        fake.reset(FIRST)
+        fake.find(FIRST)
+        fake.ring(FIRST, [(1_000_000 + 166_667 * k, 100) for k in range(8)])
+        fake.gpu(FIRST).rates_percent = 100
+
+        assert story.gained_s(FIRST, ticks=30)[0] > 20
+
+    def test_whose_ring_is_dry_is_not_observed_back_to_the_time_when_it_was_lost(
+        self, story: DriverStory
+    ) -> None:
+        fake = story.fake
+        fake.ring(FIRST, [])
+        fake.gpu(FIRST).rates_percent = 100
+        story.tick(3)
+        fake.lose(FIRST)
+        story.tick(3)
+        lost_ns = fake.now_ns()
+
+        fake.find(FIRST)
+        gained_s = story.gained_s(FIRST, ticks=3)
+
+        assert gained_s == pytest.approx([3.0], abs=0.2)
+        assert story.busy(FIRST, since_ns=lost_ns)[0].start_ns == lost_ns
+
+    def test_of_another_container_is_nobodys_trouble(
+        self, two_busy: FakeNvml, begin: Begin
+    ) -> None:
+        two_busy.fail(BY_INDEX, NO_PERMISSION, gpu=FIRST)
+        story = begin(two_busy)
+        story.tick(20)
+
+        assert story.message is None
+        assert story.uuids == [two_busy.uuid(SECOND)]
+        assert story.observed_s(SECOND) == pytest.approx(20, abs=0.5)
+
+
+class TestACallThatFails:
+    @pytest.mark.parametrize("fault", CALLS_THAT_FAIL, ids=str)
+    def test_is_made_at_each_look_at_the_slow_fields_and_not_at_each_tick(
+        self, story: DriverStory, fault: DriverFault
+    ) -> None:
+        fault.begin(story.fake)
+        story.tick()
+        story.fake.forget_calls()
+
+        story.tick(30)
+
+        assert story.fake.calls(DRAIN) < 4 * 12
+
+    def test_leaves_it_to_others_to_notice_a_gpu_that_is_lost(self, story: DriverStory) -> None:
+        for function in (DRAIN, POWER):
+            story.fake.fail(function, NOT_SUPPORTED)
+        story.tick(5)
+        story.fake.lose(FIRST)
+        story.tick(2)
+
+        assert story.sample(FIRST).error is not None
+        assert story.sample(SECOND).error is None
+        for slot in BOTH:
+            story.fake.lose(slot, UNKNOWN)
+        story.tick(2)
+        assert isinstance(story.trouble, SourceUnavailableError)
