@@ -105,13 +105,13 @@ class TestTheWheel:
         assert metadata["Requires-Python"] == ">=3.10"
         assert "gpumon = gpumon.cli.main:main" in scripts
 
-    def test_demands_four_small_libraries_and_no_framework(self, wheel: Path) -> None:
+    def test_demands_five_small_libraries_and_no_framework(self, wheel: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             metadata = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
 
         demanded = metadata.get_all("Requires-Dist") or []
         always = {line.split(">")[0] for line in demanded if "extra ==" not in line}
-        assert always == {"nvidia-ml-py", "psutil", "prometheus-client", "rich"}
+        assert always == {"nvidia-ml-py", "psutil", "prometheus-client", "rich", "ijson"}
 
 
 class TestTheSourceDistribution:
@@ -157,7 +157,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
     libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
-    for lent in libraries_of("rich", "psutil", "prometheus-client", "nvidia-ml-py"):
+    for lent in libraries_of("rich", "psutil", "prometheus-client", "nvidia-ml-py", "ijson"):
         beside = Path(libraries.strip()) / lent.name
         if not beside.exists():
             beside.symlink_to(lent)

@@ -20,9 +20,24 @@ except SystemExit:
     pass
 print(json.dumps([*sys.modules]), file=sys.stderr)
 """
-HEAVY = {"rich", "prometheus_client", "pynvml", "psutil", "ssl", "email", "multiprocessing"}
+HEAVY = {
+    "rich", "prometheus_client", "pynvml", "psutil", "ijson", "ssl", "email", "multiprocessing",
+}  # fmt: skip
 FLOORS = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets")
 NEITHER_PIPELINE_NOR_LOGS = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.sources.logs")
+
+
+def loaded_by(words: str, folder: Path) -> set[str]:
+    """Which modules a command has imported when it is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words.split()],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
@@ -39,15 +54,14 @@ NEITHER_PIPELINE_NOR_LOGS = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.s
 def test_neither_screen_nor_driver_nor_web_are_loaded_by(
     words: str, left_out: tuple[str, ...], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words.split()],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    loaded = loaded_by(words, tmp_path)
 
-    loaded = set(json.loads(done.stderr.splitlines()[-1]))
     assert loaded & HEAVY == set()
     assert [name for name in loaded if name.startswith(left_out)] == []
+
+
+def test_a_daemon_brings_no_parser_of_logs_along(tmp_path: Path) -> None:
+    loaded = loaded_by("serve --help", tmp_path)
+
+    assert "gpumon.cli.serve" in loaded
+    assert "ijson" not in loaded
