@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,11 +13,23 @@ from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs import json_documents
-from gpumon.sources.logs.json_documents import JsonDocuments
+from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 ONE: dict[str, Any] = {"a": 1, "of": [{"x": "}{"}, None]}
 TWO: dict[str, Any] = {"b": "}", "c": {"d": "{"}}
+PAIRS: list[object] = [[at, "x"] for at in range(60_000)]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(-1e9, 1e9)
+    | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 def pieces_of(text: str, size: int) -> Iterator[str]:
@@ -25,10 +38,13 @@ def pieces_of(text: str, size: int) -> Iterator[str]:
         yield from (line[at : at + size] for at in range(0, len(line), size))
 
 
-def objects_in(text: str, size: int = 1 << 16) -> tuple[list[tuple[int, Any]], int]:
+def objects_in(
+    text: str, size: int = 1 << 16, endless: str | None = None
+) -> tuple[list[tuple[int, Document]], int]:
     """The objects with their lines, and how much was skipped."""
     skipped = SkippedLines()
-    return list(JsonDocuments(pieces_of(text, size), name="x", skipped=skipped)), skipped.count
+    documents = JsonDocuments(pieces_of(text, size), name="x", skipped=skipped, endless=endless)
+    return list(documents), skipped.count
 
 
 class TestObjects:
@@ -37,12 +53,23 @@ class TestObjects:
         [
             f"{json.dumps(ONE)}\n{json.dumps(TWO)}\n",
             f"{json.dumps(ONE, indent=4)}\n{json.dumps(TWO, indent=4)}\n",
+            f"{json.dumps(ONE, indent=0)}\n{json.dumps(TWO, indent=0)}\n",
             json.dumps([ONE, TWO]),
             json.dumps([ONE, TWO], indent=2),
+            json.dumps([ONE, TWO], indent=0),
             json.dumps(ONE) + json.dumps(TWO),
             f"\ufeff{json.dumps(ONE)}\r\n\r\n{json.dumps(TWO)}",
         ],
-        ids=["one a line", "pretty", "list", "pretty list", "end to end", "with blanks"],
+        ids=[
+            "one a line",
+            "pretty",
+            "not indented",
+            "list",
+            "pretty list",
+            "list, not indented",
+            "end to end",
+            "with blanks",
+        ],
     )
     @pytest.mark.parametrize("size", [7, 1 << 16])
     def test_are_found_in_any_layout(self, text: str, size: int) -> None:
@@ -64,12 +91,42 @@ class TestObjects:
         assert [value for _, value in found] == [TWO]
         assert skipped == 2
 
+    @pytest.mark.parametrize("indent", [None, 0, 2])
+    def test_that_are_damaged_are_counted_and_the_next_one_is_read(
+        self, indent: int | None
+    ) -> None:
+        damaged = json.dumps(ONE, indent=indent).replace('"a": ', '"a" ')
+
+        found, skipped = objects_in(f"{damaged}\n{json.dumps(TWO)}")
+
+        assert found[-1] == (damaged.count("\n") + 2, TWO)
+        assert skipped >= 1
+
     def test_are_found_between_lines_that_are_none(self) -> None:
-        found, skipped = objects_in(f"Error: no driver\n{json.dumps(ONE)}\nbye\n")
+        found, skipped = objects_in(f"Error: no driver\nagain\n{json.dumps(ONE)}\nbye\n")
 
-        assert ([value for _, value in found], skipped) == ([ONE], 2)
+        assert ([value for _, value in found], skipped) == ([ONE], 3)
 
-    @pytest.mark.parametrize("text", ['{"a":' * 100_000, "{" * 100_000, '{"a": ' + "9" * 5_000])
+    def test_may_have_what_python_writes_for_numbers_that_are_none(self) -> None:
+        odd = {"a": float("nan"), "b": [-float("inf"), float("inf")], "c": "NaN or Infinity"}
+
+        found, skipped = objects_in(json.dumps(odd))
+
+        read = {"a": "NaN", "b": ["-Infinity", "Infinity"], "c": "NaN or Infinity"}
+        assert (found, skipped) == ([(1, read)], 0)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"a":' * 100_000,
+            '{"a": ' + "[" * 1_000 + "]" * 1_000 + "}",
+            "{" * 100_000,
+            '{"a": ' + "9" * 5_000,
+            '{"a": ' + "9" * 5_000 + "}",
+            '{"a": 1e999}',
+        ],
+        ids=["objects", "lists", "no keys", "an endless number", "a large number", "a power"],
+    )
     def test_that_no_parser_can_hold_are_counted(self, text: str) -> None:
         assert objects_in(text) == ([], 1)
 
@@ -82,15 +139,56 @@ class TestObjects:
             objects_in('{"a": [' + "1," * (1 << 20), 1 << 16)
 
     @given(
-        st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=6), max_size=3), max_size=5),
+        st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), max_size=5),
         st.sampled_from([None, 0, 2]),
         st.integers(1, 40),
     )
     def test_come_out_as_they_went_in(
-        self, documents: list[dict[str, str]], indent: int | None, size: int
+        self, documents: list[Document], indent: int | None, size: int
     ) -> None:
         text = "".join(json.dumps(one, indent=indent) + "\n" for one in documents)
 
         found, skipped = objects_in(text, size)
 
         assert ([value for _, value in found], skipped) == (documents, 0)
+
+
+class TestEndlessLists:
+    """Those under a key that was named: handed out in parts, with what stands before them."""
+
+    @pytest.mark.parametrize("indent", [None, 0, 2])
+    def test_come_in_parts_and_are_never_held_whole(self, indent: int | None) -> None:
+        one = {"of": "a", "values": PAIRS}
+        text = json.dumps({"all": [one, {**one, "of": "b"}]}, indent=indent)
+
+        found, skipped = objects_in(text, endless="values")
+
+        parts = [value for _, value in found if value.get("values")]
+        for of in "ab":
+            told = [part["values"] for part in parts if part["of"] == of]
+            assert list(chain(*told)) == PAIRS
+            assert max(map(len, told)) < len(PAIRS) / 5
+        assert found[-1] == (1, {"all": []})
+        assert skipped == 0
+
+    def test_may_be_longer_than_a_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 18)
+
+        found, _ = objects_in(json.dumps({"values": PAIRS}), endless="values")
+
+        assert sum(len(value["values"]) for _, value in found) == len(PAIRS)
+
+    def test_have_all_before_the_place_where_they_break_off(self) -> None:
+        text = json.dumps({"values": [[1, "x"], [2, "y"], [3, "z"]]})
+
+        found, skipped = objects_in(text[: text.index('"z"')], endless="values")
+
+        assert (found, skipped) == ([(1, {"values": [[1, "x"], [2, "y"]]})], 1)
+
+    def test_do_not_keep_a_text_without_an_end_from_being_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 20)
+
+        with pytest.raises(UnreadableLogError, match=r"line 1: a JSON object .* has no end"):
+            objects_in('{"values": ["' + "x" * (2 << 20), endless="values")

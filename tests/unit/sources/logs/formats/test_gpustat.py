@@ -46,9 +46,15 @@ class TestReadingsInJson:
     def test_are_heard_so_that_they(self, corner: Corner) -> None:
         assert corner.heard() == corner.told
 
-    @pytest.mark.parametrize("answer", [None, "[N/A]", 101, -1, "busy", True, 10**400])
+    @pytest.mark.parametrize("answer", [None, "[N/A]", 101, -1, "busy", True, 10**18])
     def test_without_an_answer_are_not_observed(self, answer: object) -> None:
         log = corner(reading(1, gpu(96)), reading(2, gpu(answer)), busy=[96, None], skipped=1)
+
+        assert log.heard() == log.told
+
+    def test_with_a_number_that_no_parser_holds_are_left_out_and_counted(self) -> None:
+        readings = reading(1, gpu(96)), reading(2, gpu(10**400)), reading(3, gpu(3))
+        log = corner(*readings, at_s=[0, 2], skipped=1)
 
         assert log.heard() == log.told
 
