@@ -242,12 +242,3 @@ def _without_odd_numbers(text: str) -> str:
     """
     is_odd = "NaN" in text or "Infinity" in text
     return _NO_NUMBER.sub(r'"\g<0>"', text) if is_odd else text
-
-
-def broken_off_at(line_number: int) -> str:
-    """How to say that a log ends within what begins at a line.
-
-    >>> broken_off_at(7)
-    'the JSON is cut short: what begins at line 7 has no end'
-    """
-    return f"the JSON is cut short: what begins at line {line_number} has no end"

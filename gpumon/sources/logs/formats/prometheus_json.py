@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
 from gpumon.sources.logs.prometheus_memory import MemorySeries, MemoryTrack, is_finite, stamp_of
 from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
-from gpumon.sources.logs.prometheus_series import MatrixScan, SeriesPart
+from gpumon.sources.logs.prometheus_series import VALUES, SeriesPart, series_parts
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
 from gpumon.sources.logs.table.cell_values import ratio_of
 from gpumon.sources.logs.table.guessed_unit import OVER_FULL, GuessedUnit
@@ -65,7 +66,7 @@ class PrometheusLog(GpuLog):
         self._metric_name: str | None = None
         self._full: float | None = None
         self._rank: int | None = None  # of the metric that is read, once there is one
-        self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
+        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped, endless=VALUES)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
         self._told_series: dict[int, _Told] = {}  # by the hash of their labels
         self._memory_series = MemorySeries()
@@ -74,7 +75,7 @@ class PrometheusLog(GpuLog):
         self._clipped = 0
 
     def _broken_off(self) -> str | None:
-        return self._scan.broken_off
+        return self._documents.broken_off
 
     def _read(self) -> Rows:
         parts = self._busy_parts()
@@ -105,7 +106,7 @@ class PrometheusLog(GpuLog):
     def _busy_parts(self) -> Iterator[tuple[_Series, SeriesPart]]:
         """The parts of the series to read; what others tell is kept, or noted."""
         series: _Series | None = None
-        for part in self._scan.parts():
+        for part in series_parts(self._documents, name=self._name, skipped=self._skipped):
             if series is None or series.labels is not part.labels:
                 name = part.labels.get("__name__")
                 series = _Series(part.labels, metric_of(name, self._told_metric),

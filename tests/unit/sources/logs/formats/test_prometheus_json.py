@@ -74,25 +74,33 @@ class TestASeries:
         assert [sample.busy_ratio for sample in samples] == [0.1, 0.2]
         assert any("cut short" in note for note in facts.notes)
 
-    def test_with_something_damaged_in_it_is_read_around_it(self) -> None:
-        text = answer(series([10, 20, 30], gpu="0")).replace('"20"', '"2')
+    @pytest.mark.parametrize("layout", [{}, {"indent": 4}, {"indent": 0}])
+    @pytest.mark.parametrize(
+        ("whole", "damaged", "read"),
+        [
+            ('"20"', '"2', [0.1, 0.4]),  # what comes behind it in its series is lost
+            ('"gpu": "0"', '"gpu": "0', [0.4]),
+            ('"gpu": "0"', '"gpu "0"', [0.4]),
+        ],
+    )
+    def test_that_is_damaged_is_read_up_to_there_and_the_next_one_whole(
+        self, whole: str, damaged: str, read: list[float], layout: dict[str, Any]
+    ) -> None:
+        text = answer(series([10, 20, 30], gpu="0"), series([40], gpu="1"), **layout)
 
-        samples, facts = read_log(text)
+        samples, facts = read_log(text.replace(whole, damaged))
 
-        assert [sample.busy_ratio for sample in samples] == [0.1, 0.3]
-        assert facts.skipped_lines == 1
-
-    def test_whose_labels_are_damaged_is_counted_and_the_others_are_read(self) -> None:
-        damaged = json.dumps(series([50], gpu="1")).replace('"gpu"', '"gpu')
-
-        samples, facts = read_log(
-            answer(series([10, 20], gpu="0"), series([70])).replace(
-                json.dumps(series([70])), damaged
-            )
-        )
-
-        assert [sample.busy_ratio for sample in samples] == [0.1, 0.2]
+        assert [sample.busy_ratio for sample in samples] == read
         assert facts.skipped_lines > 0
+
+    def test_is_read_behind_an_answer_that_was_cut_in_the_same_line(self) -> None:
+        text = answer(series([10, 20, 30], gpu="0"))
+        cut = text[: text.index('"30"') - 5]
+
+        samples, facts = read_log(cut + text)
+
+        assert [sample.busy_ratio for sample in samples] == [0.1, 0.2, 0.3]
+        assert facts.broken_off is None
 
     @pytest.mark.parametrize("moment", ["1e999", "-5", "null", "1e11"])
     def test_with_an_impossible_moment_is_counted(self, moment: str) -> None:
