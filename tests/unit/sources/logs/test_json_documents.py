@@ -91,16 +91,24 @@ class TestObjects:
         assert [value for _, value in found] == [TWO]
         assert skipped == 2
 
-    @pytest.mark.parametrize("indent", [None, 0, 2])
-    def test_that_are_damaged_are_counted_and_the_next_one_is_read(
+    @pytest.mark.parametrize("indent", [None, 2])
+    def test_that_are_damaged_are_counted_with_all_in_them_and_the_next_one_is_read(
         self, indent: int | None
     ) -> None:
         damaged = json.dumps(ONE, indent=indent).replace('"a": ', '"a" ')
 
         found, skipped = objects_in(f"{damaged}\n{json.dumps(TWO)}")
 
+        assert found == [(damaged.count("\n") + 2, TWO)]
+        assert skipped > 0
+
+    def test_that_are_damaged_and_not_indented_do_not_hide_the_next_one(self) -> None:
+        damaged = json.dumps(ONE, indent=0).replace('"a": ', '"a" ')
+
+        found, skipped = objects_in(f"{damaged}\n{json.dumps(TWO)}")
+
         assert found[-1] == (damaged.count("\n") + 2, TWO)
-        assert skipped >= 1
+        assert skipped > 0
 
     def test_are_found_between_lines_that_are_none(self) -> None:
         found, skipped = objects_in(f"Error: no driver\nagain\n{json.dumps(ONE)}\nbye\n")
