@@ -37,7 +37,7 @@ LONGEST_FILES = (
     "test_packaging",
     "test_run_gpu_tests",
     "test_gpu_source",
-    "test_missing_stays_missing",
+    "test_driver_that_answers_wrong",
     "test_driver_and_time",
     "test_hours_on_a_fake_clock",
     "test_headings_work_of_a_refusal",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ from tests.daemon import RunningDaemon
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
+from tests.patience import wait_until
 
-DRAIN = "nvmlDeviceGetSamples"
-"""What the sampler asks of each GPU at each tick."""
+COLLECTOR_SUCCESS = 'gpumon_collector_success{collector="nvml"}'
 
 
 class Machine:
@@ -38,6 +40,20 @@ class Machine:
         period = () if "--period" in words else ("--period", "0.5")
         return RunningDaemon(self.folder, *period, *words, environ=self.environ, ready=ready)
 
+    @contextmanager
+    def serve_well(self, *words: str) -> Iterator[RunningDaemon]:
+        """... once it has observed every GPU for a second."""
+        with self.serve(*words) as daemon:
+            daemon.wait_for(
+                lambda state: state["gpus"] and min(g["observed_ns"] for g in state["gpus"]) > 1e9
+            )
+            yield daemon
+
+    def hang(self, function: str) -> None:
+        """Let a function hang, and wait until a call is inside it."""
+        self.fake.delay(function, 60_000_000)
+        wait_until(lambda: self.fake.waiting(function) > 0)
+
     def gpumon(self, *words: str) -> subprocess.CompletedProcess[str]:
         """One command, to its end."""
         return subprocess.run(
@@ -50,6 +66,15 @@ class Machine:
 def gpu(state: dict[str, Any], index: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = state["gpus"][index] if state["gpus"] else {"observed_ns": 0}
     return found
+
+
+def observed_ns(first: dict[str, Any], last: dict[str, Any], index: int = 0) -> int:
+    """How much longer a GPU was observed from one state to another."""
+    return int(gpu(last, index)["observed_ns"] - gpu(first, index)["observed_ns"])
+
+
+def elapsed_ns(first: dict[str, Any], last: dict[str, Any]) -> int:
+    return int(last["monotonic_ns"] - first["monotonic_ns"])
 
 
 def closes(state: dict[str, Any]) -> bool:

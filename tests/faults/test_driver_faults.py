@@ -210,6 +210,14 @@ class TestAGpu:
         assert gained_s == pytest.approx([3.0], abs=0.2)
         assert story.busy(FIRST, since_ns=lost_ns)[0].start_ns == lost_ns
 
+    @pytest.mark.parametrize("by_s", [3600, -3600])
+    def test_whose_stamps_jump_while_no_clock_was_set_is_observed_on(
+        self, story: DriverStory, by_s: int
+    ) -> None:
+        story.fake.stamps_jump(by_s * 1_000_000)
+
+        assert min(story.gained_s(*BOTH, ticks=8)) >= 6
+
     def test_of_another_container_is_nobodys_trouble(
         self, two_busy: FakeNvml, begin: Begin
     ) -> None:

@@ -1,91 +1,127 @@
-"""What a daemon does with answers that are missing, impossible or no text."""
+"""What a daemon says of answers that are missing, impossible, no text, or that cease to come.
+
+On its port, in its state file and in its log: what ceased is no answer, is counted and told once.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import time
 
-import pytest
-
-from tests.fakenvml.control import NOT_SUPPORTED
-from tests.faults.faulty_machine import DRAIN, Machine, closes, gpu
+from tests.builders_faults import DRAIN, POWER
+from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN
+from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, closes, gpu, observed_ns
 from tests.patience import wait_until
 
-
-class TestFault03OneFieldIsNotSupported:
-    def test_costs_that_series_and_no_other_and_is_asked_once(self, machine: Machine) -> None:
-        machine.fake.fail("nvmlDeviceGetPowerUsage", NOT_SUPPORTED, gpu=0)
-        with machine.serve("--period", "0.2") as daemon:
-            daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 1_500_000_000)
-            metrics = daemon.metrics()
-
-        first, second = machine.fake.uuid(0), machine.fake.uuid(1)
-        assert f'gpumon_gpu_power_watts{{uuid="{first}"}}' not in metrics
-        assert f'gpumon_gpu_power_watts{{uuid="{second}"}}' in metrics
-        assert f'gpumon_gpu_memory_used_bytes{{uuid="{first}"}}' in metrics
-        powers = machine.fake.calls("nvmlDeviceGetPowerUsage")
-        assert powers <= machine.fake.calls(DRAIN) // 2 + 1
+TEMPERATURE, ENERGY = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTotalEnergyConsumption"
+ERRORS = 'gpumon_nvml_errors_total{{code="{1}",function="{0}"}}'
+ALL_ERRORS = 'gpumon_collector_errors_total{collector="nvml"}'
 
 
-class TestFault04AGpuIsLost:
-    def test_its_gauges_go_within_two_periods_and_the_other_goes_on(self, machine: Machine) -> None:
-        with machine.serve() as daemon:
-            daemon.wait_for(lambda state: gpu(state, 1)["observed_ns"] > 0)
-            machine.fake.lose(1)
+class TestAField:
+    def test_that_fails_is_no_answer_and_counted_and_told_when_it_begins_and_when_it_ends(
+        self, machine: Machine
+    ) -> None:
+        fake = machine.fake
+        fake.fail(ENERGY, NOT_SUPPORTED, gpu=0)  # which is no failure
+        with machine.serve_well() as daemon:
+            assert daemon.metrics()[COLLECTOR_SUCCESS] == 1.0
+            fake.fail(TEMPERATURE, UNKNOWN, gpu=0)
+            fake.fail(POWER, UNKNOWN, gpu=1)
+            fake.fail(DRAIN, NOT_SUPPORTED)
+            wait_until(lambda: daemon.metrics().get(ERRORS.format(TEMPERATURE, UNKNOWN), 0) >= 1)
+            wait_until(lambda: daemon.metrics().get(ERRORS.format(POWER, UNKNOWN), 0) >= 4)
+            wait_until(lambda: daemon.metrics()[COLLECTOR_SUCCESS] == 0.0)
+            state, metrics = daemon.state(), daemon.metrics()
+            fake.fail(TEMPERATURE, 0, gpu=0)
+            fake.fail(POWER, 0, gpu=1)
+            wait_until(lambda: daemon.metrics()[COLLECTOR_SUCCESS] == 1.0)
+            wait_until(lambda: "GPU 0: reading its temperature works again" in daemon.log())
+            log = daemon.log()
+
+        assert gpu(state)["temperature_celsius"] is None
+        assert gpu(state, 1)["power_watts"] is None
+        assert gpu(state, 1)["temperature_celsius"] == 54.0
+        assert f'gpumon_gpu_temperature_celsius{{uuid="{fake.uuid(0)}"}}' not in metrics
+        assert not any("nvml_errors" in name and f'"{NOT_SUPPORTED}"' in name for name in metrics)
+        assert metrics[ALL_ERRORS] >= 5
+        assert log.count("GPU 0: reading its temperature fails: ") == 1
+        assert log.count("GPU 1: reading its power fails: ") == 1
+        assert log.count("GPU 1: reading its power works again, after ") == 1
+        assert log.count(" fails: ") == 2
+        joules = [name for name in metrics if name.startswith("gpumon_gpu_energy_joules_total{")]
+        assert joules == [f'gpumon_gpu_energy_joules_total{{uuid="{fake.uuid(1)}"}}']
+
+
+class TestAGpuThatIsLost:
+    def test_has_no_gauges_within_two_periods_and_is_the_same_when_it_is_back(
+        self, machine_of_both_generations: Machine
+    ) -> None:
+        fake = machine_of_both_generations.fake
+        uuid = fake.uuid(1)
+        with machine_of_both_generations.serve_well() as daemon:
+            for slot, xid in ((0, 31), (0, 31), (1, 79)):
+                fake.report_xid(slot, xid)
+            xids = {
+                f'gpumon_gpu_xid_errors_total{{uuid="{fake.uuid(0)}",xid="31"}}': 2.0,
+                f'gpumon_gpu_xid_errors_total{{uuid="{uuid}",xid="79"}}': 1.0,
+            }
+            wait_until(lambda: xids.items() <= daemon.metrics().items())
+            fake.lose(1)
             lost_ns = daemon.state()["monotonic_ns"]
             gone = daemon.wait_for(lambda state: not gpu(state, 1)["present"])
-            series = f'gpumon_gpu_utilization_ratio{{uuid="{machine.fake.uuid(1)}"}}'
+            wait_until(lambda: daemon.metrics().get(ERRORS.format(DRAIN, GPU_IS_LOST), 0) >= 1)
             metrics = daemon.metrics()
-            before = gpu(gone, 0)["observed_ns"]
-            later = daemon.wait_for(lambda state: gpu(state, 0)["observed_ns"] > before)
+            later = daemon.wait_for(lambda state: observed_ns(gone, state) > 0)
+            fake.find(1)
+            back = daemon.wait_for(lambda state: observed_ns(gone, state, 1) > 0)
+            log = daemon.log()
 
-            assert gone["monotonic_ns"] - lost_ns < 4 * 500_000_000
-            assert series not in metrics
-            assert gpu(later, 1)["observed_ns"] == gpu(gone, 1)["observed_ns"]
-            assert closes(later)
-
-    def test_it_is_the_same_gpu_when_it_is_back(self, machine: Machine) -> None:
-        with machine.serve() as daemon:
-            daemon.wait_for(lambda state: gpu(state, 1)["observed_ns"] > 0)
-            machine.fake.lose(1)
-            gone = daemon.wait_for(lambda state: not gpu(state, 1)["present"])
-            machine.fake.find(1)
-
-            back = daemon.wait_for(
-                lambda state: gpu(state, 1)["observed_ns"] > gpu(gone, 1)["observed_ns"]
-            )
-
-            assert gpu(back, 1)["uuid"] == machine.fake.uuid(1)
-            assert closes(back)
+        assert gone["monotonic_ns"] - lost_ns < 4 * 500_000_000
+        assert f'gpumon_gpu_utilization_ratio{{uuid="{uuid}"}}' not in metrics
+        assert metrics[COLLECTOR_SUCCESS] == 0.0
+        assert xids.items() <= metrics.items()
+        assert observed_ns(gone, later, 1) == 0
+        assert gpu(back, 1)["uuid"] == uuid
+        assert closes(later)
+        assert closes(back)
+        assert "GPU 1: the GPU is lost" in log
+        assert " fails: " not in log, "it is the GPU and no field"
+        assert (log.count("XID 31: "), log.count("XID 79: ")) == (1, 1)
 
 
-class TestFault07AValueThatNoDeviceCanMean:
-    @pytest.mark.parametrize("value", [255, 101])
-    def test_is_counted_and_never_integrated(self, machine: Machine, value: int) -> None:
+class TestAUtilizationThatNoGpuCanMean:
+    def test_is_counted_never_integrated_and_leaves_the_gauge_after_three_seconds(
+        self, machine: Machine
+    ) -> None:
         fake = machine.fake
-        with machine.serve() as daemon:
-            daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
-            now_ns = time.monotonic_ns()
-            fake.ring(0, [(fake.stamp_us(now_ns + k * 100_000_000), value) for k in range(20)])
-            before = daemon.state()
-            errors = 'gpumon_collector_errors_total{collector="nvml"}'
-            wait_until(lambda: daemon.metrics()[errors] >= 10)
-            after = daemon.state()
+        gauge = f'gpumon_gpu_utilization_ratio{{uuid="{fake.uuid(0)}"}}'
+        with machine.serve_well() as daemon:
+            now_ns, before = time.monotonic_ns(), daemon.state()
+            stamps_us = [fake.stamp_us(now_ns + k * 100_000_000) for k in range(200)]
+            fake.ring(0, [(stamp_us, (255, 101)[k % 2]) for k, stamp_us in enumerate(stamps_us)])
+            time.sleep(5.0)
+            state, metrics = daemon.state(), daemon.metrics()
 
-            assert gpu(after)["busy_ns"] - gpu(before)["busy_ns"] < 2_500_000_000
-            assert closes(after)
-            assert gpu(after, 1)["observed_ns"] > gpu(before, 1)["observed_ns"]
+            assert metrics[ALL_ERRORS] >= 10
+            assert gpu(state)["busy_ns"] - gpu(before)["busy_ns"] < 2_500_000_000
+            assert gpu(state)["utilization_ratio"] is None
+            assert gauge not in metrics
+            assert gpu(state, 1)["utilization_ratio"] is not None
+            assert observed_ns(before, state, 1) > 0
+            assert gpu(state)["present"]
+            assert gpu(state)["temperature_celsius"] == 54.0
+            assert closes(state)
+
+            fake.wave(0, period_s=1.0, busy_ratio=0.7)
+            daemon.wait_for(lambda state: gpu(state)["utilization_ratio"] is not None)
 
 
 class TestANameThatIsNoText:
     def test_of_a_process_harms_nobody(self, machine: Machine) -> None:
         machine.fake.run(0, os.getpid(), name=b"\xff\xfe\n evil")
-        with machine.serve() as daemon:
-            daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
-
+        with machine.serve_well() as daemon:
             assert daemon.get("/metrics")[0] == 200
             json.loads(daemon.get("/api/v1/state")[1])
 
@@ -100,47 +136,3 @@ class TestADoctor:
         assert found["gpu 1 utilisation"]["status"] == "ok"
         assert "167 ms" in found["gpu 1 utilisation"]["detail"]
         assert found["gpu 0 processes"]["status"] == "ok"
-
-
-class TestFaults04And08OnOneMachine:
-    """A GPU that is cut, one that is lost and two that change places, as Prometheus sees them."""
-
-    def test_say_nothing_that_is_not_so(self, machine_of_both_generations: Machine) -> None:
-        fake = machine_of_both_generations.fake
-        for slot in (0, 1):
-            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
-        with machine_of_both_generations.serve() as daemon:
-            daemon.wait_for(lambda state: gpu(state, 1)["observed_ns"] > 0)
-            cut, whole = fake.uuid(0), fake.uuid(1)
-
-            instances = fake.cut(0, 2)
-            series = [f'gpumon_gpu_memory_used_bytes{{uuid="{uuid}"}}' for uuid in instances]
-            wait_until(lambda: set(series) <= daemon.metrics().keys())
-            metrics = daemon.metrics()
-            assert f'gpumon_gpu_utilization_ratio{{uuid="{cut}"}}' not in metrics
-            assert f'gpumon_gpu_power_watts{{uuid="{cut}"}}' in metrics
-
-            fake.reorder([1, 0])
-            wait_until(lambda: _number_of(daemon.metrics(), whole) == "0")
-            assert _number_of(daemon.metrics(), cut) == "1"
-
-            fake.lose(1)
-            gone = f'gpumon_gpu_utilization_ratio{{uuid="{whole}"}}'
-            wait_until(lambda: gone not in daemon.metrics())
-            metrics = daemon.metrics()
-
-        assert metrics['gpumon_collector_success{collector="nvml"}'] == 0.0
-        for uuid in (cut, whole):
-            idle = "gpumon_gpu_idle_seconds_total", f'uuid="{uuid}"'
-            assert not any(metrics[name] for name in metrics if all(part in name for part in idle))
-        assert not any(math.isnan(value) for value in metrics.values())
-        assert "GPU 0: the GPU is lost" in daemon.log()
-
-
-def _number_of(metrics: dict[str, float], uuid: str) -> str | None:
-    """The index by which ``/metrics`` calls a GPU."""
-    for name in metrics:
-        if name.startswith("gpumon_gpu_info{") and f'uuid="{uuid}"' in name:
-            found = re.search(r'gpu="(\d+)"', name)
-            return found[1] if found else None
-    return None
