@@ -42,10 +42,12 @@ class RunningDaemon:
         folder: Path,
         *words: str,
         environ: Mapping[str, str] | None = None,
+        runtime_dir: Path | None = None,
         ready: bool = True,
     ) -> None:
         self.folder = folder
-        self.runtime_dir = folder / "run"
+        self.runtime_dir = runtime_dir or folder / "run"
+        self._address = ""
         self.environ = {
             # No variable of this process': each is an option of the daemon.
             **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
@@ -99,8 +101,9 @@ class RunningDaemon:
 
     @property
     def address(self) -> str:
-        address: str = self.state()["address"]
-        return address
+        """Where it serves; it is remembered, for its state may be gone later."""
+        self._address = self._address or str(self.state()["address"])
+        return self._address
 
     def thread_count(self) -> int:
         """How many threads it has now."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from ctypes.util import find_library
 
 import pytest
@@ -26,6 +27,24 @@ def missing(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"in CI nothing may be missing: {reason}")
     pytest.skip(reason)
+
+
+def with_a_mount(words: str) -> tuple[str, ...]:
+    """Words before a command that give it, for itself alone, what ``mount`` makes of these words.
+
+    Where that is not permitted the test ends here.
+    """
+    unshare = (
+        needed("unshare", "util-linux"),
+        "--mount",
+        "sh",
+        "-c",
+        f'mount {words} && exec "$@"',
+    )
+    done = subprocess.run([*unshare, "sh", "true"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"not permitted here: mount {words} ({done.stderr.strip()})")
+    return (*unshare, "sh")
 
 
 def without_driver() -> dict[str, str]:

@@ -133,6 +133,17 @@ def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket
     return connection
 
 
+def is_open(connection: socket.socket) -> bool:
+    """Whether the other end has not hung up."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
 def own_address() -> str:
     """An address of this machine that is not loopback: who asks there comes from beyond it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

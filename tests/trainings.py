@@ -13,6 +13,7 @@ from pathlib import Path
 from gpumon.core.ring.events import RingsReading
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
+from tests.patience import PATIENCE_S
 from tests.processes import ending
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,6 +62,22 @@ def process(
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
         yield child
+
+
+def run_to_its_end(
+    code: str,
+    runtime: Path,
+    *words: str,
+    before: tuple[str, ...] = (),
+    timeout_s: float = PATIENCE_S,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script that ends by itself; the arguments are those of ``process``."""
+    return subprocess.run(
+        [*before, sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=timeout_s, check=False,
+    )  # fmt: skip
 
 
 _OPEN: list[PhaseRingReader] = []

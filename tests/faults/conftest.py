@@ -1,7 +1,8 @@
-"""The machine whose driver misbehaves."""
+"""The machine whose driver misbehaves, and the daemon whose folder does."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,9 +10,27 @@ import pytest
 
 from tests.builders_driver import DriverStory
 from tests.builders_faults import BOTH
+from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DriverGeneration
 from tests.faults.faulty_machine import Machine
+from tests.patience import wait_until
+
+PERIOD_S = 0.2
+SERVE = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    """One that needs no driver."""
+    with RunningDaemon(tmp_path, *SERVE) as running:
+        yield running
+
+
+def remove_folder_of(daemon: RunningDaemon) -> None:
+    """Remove the folder where daemon and trainings meet, and wait until it is there again."""
+    shutil.rmtree(daemon.runtime_dir)
+    wait_until(daemon.state_file.exists, 5.0)
 
 
 @pytest.fixture

@@ -43,25 +43,34 @@ class TestAPortInUse:
 
 
 @contextlib.contextmanager
+def limited(what: int, to: int) -> Iterator[None]:
+    """This process may use no more of that."""
+    soft, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (to, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, (soft, hard))
+
+
+@contextlib.contextmanager
 def no_room() -> Iterator[None]:
     """No file may grow beyond 100 bytes, as on a disk that is all but full.
 
     Never around a whole test: pytest's own output may be a file.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
-        yield
+        with limited(resource.RLIMIT_FSIZE, 100):
+            yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
 
 
 class TestAFullDisk:
     """Fault 24."""
 
-    def test_keeps_the_last_whole_state_and_leaves_no_rest(
+    def test_keeps_the_last_whole_state_and_leaves_no_rest_until_there_is_room_again(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "state.json").write_text("{}")
@@ -76,14 +85,7 @@ class TestAFullDisk:
         assert file.errors_total == 3
         assert "File too large; sampling goes on" in caplog.text
         assert len(caplog.records) == 1
-
-    def test_is_written_to_again_when_there_is_room(self, tmp_path: Path) -> None:
-        file = StateFile(tmp_path / "state.json")
-        with no_room():
-            file.write(monitor_state())
-
-        file.write(monitor_state())
-
+        file.write(monitor_state())  # there is room again
         assert json.loads(file.path.read_text())["schema"] == "gpumon.state/1"
 
     def test_of_device_full_is_survived_too(self, tmp_path: Path) -> None:
@@ -110,25 +112,17 @@ class TestNoFileDescriptorsLeft:
 
     @pytest.mark.measured
     def test_does_not_spin_and_serves_again_when_there_are(self) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with serving(monitor_state()) as server:
-            client = socket.socket()
             highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
-            blockers: list[int] = []
-            try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+            with socket.socket() as client, contextlib.ExitStack() as blockers:
+                blockers.enter_context(limited(resource.RLIMIT_NOFILE, highest + 8))
                 with contextlib.suppress(OSError):
                     while True:
-                        blockers.append(os.dup(0))
+                        blockers.callback(os.close, os.dup(0))
                 client.connect((server.host, server.port))
                 used_s = time.process_time()
                 time.sleep(0.5)
                 used_s = time.process_time() - used_s
-            finally:
-                for blocker in blockers:
-                    os.close(blocker)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-                client.close()
 
             assert used_s < 0.25
             assert ask(server, "/metrics").status == 200

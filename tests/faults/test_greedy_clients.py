@@ -17,9 +17,11 @@ from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.server import HttpServer
 from tests.builders_state import monitor_state, starved_gpu
 from tests.patience import until
-from tests.serving import ask, dial, own_address, serving
+from tests.serving import ask, dial, is_open, own_address, serving
 
 TCP_CLOSE = 7
+REPORT = b"GET /api/v1/report HTTP/1.1\r\nHost: localhost\r\n\r\n"
+STREAM = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 QUICK = ServerLimits(read_timeout_s=0.5, write_timeout_s=0.5, keep_alive_s=0.1)
 
 
@@ -30,23 +32,17 @@ def threads_of(server: HttpServer) -> int:
 
 @contextlib.contextmanager
 def held(connections: Iterable[socket.socket]) -> Iterator[list[socket.socket]]:
-    kept = list(connections)
-    try:
-        yield kept
-    finally:
-        for connection in kept:
-            connection.close()
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connection) for connection in connections]
 
 
-def is_open(connection: socket.socket) -> bool:
-    """Whether the other end has not hung up."""
-    connection.setblocking(False)
-    try:
-        return connection.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
+def lazy(server: HttpServer, asking: bytes) -> socket.socket:
+    """A client that asks, and reads nothing: the kernel keeps little for it."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((server.host, server.port))
+    client.sendall(asking)
+    return client
 
 
 def was_reset(connection: socket.socket) -> bool:
@@ -147,8 +143,6 @@ class TestClientsThatHoldOn:
 
 
 class TestRequestsThatTakeLong:
-    REPORT = b"GET /api/v1/report HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
     def test_keep_no_scrape_and_no_health_from_being_answered(self) -> None:
         done = threading.Event()
 
@@ -158,7 +152,7 @@ class TestRequestsThatTakeLong:
 
         with serving(monitor_state(), report=slow) as server:
             try:
-                with held(dial(server, self.REPORT) for _ in range(100)) as asking:
+                with held(dial(server, REPORT) for _ in range(100)) as asking:
                     scraped = {
                         ask(server, path).status
                         for path in ("/metrics", "/-/healthy", "/-/ready")
@@ -196,28 +190,21 @@ class TestAnswersThatAreNotRead:
 
     MUCH: ClassVar = {"much": "x" * 8_000_000}  # more than the kernel takes
 
-    def unread(self, server: HttpServer, path: str = "/api/v1/report") -> socket.socket:
-        lazy = socket.socket()
-        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        lazy.connect((server.host, server.port))
-        lazy.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        return lazy
-
     def test_hold_no_thread_and_are_let_go(self) -> None:
         limits = ServerLimits(write_timeout_s=0.5, max_unsent_bytes=1 << 30)
         with (
             serving(monitor_state(), report=lambda _: self.MUCH, limits=limits) as server,
-            held(self.unread(server) for _ in range(30)) as lazy,
+            held(lazy(server, REPORT) for _ in range(30)) as unread,
         ):
             assert until(lambda: threads_of(server) == 0)
             assert ask(server, "/api/v1/state").status == 200
-            assert until(lambda: all(was_reset(one) for one in lazy))
+            assert until(lambda: all(was_reset(one) for one in unread))
 
     def test_take_no_more_memory_than_they_may(self) -> None:
         before = resident_mib()
         with (
             serving(monitor_state(), report=lambda _: self.MUCH) as server,
-            held(self.unread(server) for _ in range(60)),
+            held(lazy(server, REPORT) for _ in range(60)),
         ):
             assert ask(server, "/api/v1/state").status == 200  # stands behind all of them
             grown = resident_mib() - before
@@ -228,16 +215,10 @@ class TestAnswersThatAreNotRead:
 class TestStreamsThatAreNotRead:
     """Fault 20."""
 
-    ASKING = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
     @pytest.mark.measured
     def test_are_dropped_and_never_hold_the_sampler_up(self) -> None:
         much = monitor_state(gpus=tuple(starved_gpu() for _ in range(64)))
-        with serving(much, limits=QUICK) as server:
-            lazy = socket.socket()
-            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            lazy.connect((server.host, server.port))
-            lazy.sendall(self.ASKING)
+        with serving(much, limits=QUICK) as server, lazy(server, STREAM):
             assert until(lambda: threads_of(server) == 1)
             slowest_s = 0.0
             ticks = 0
@@ -248,7 +229,6 @@ class TestStreamsThatAreNotRead:
                 ticks += 1
                 time.sleep(0.02)
             dropped = until(lambda: threads_of(server) == 0)
-            lazy.close()
 
         assert dropped
         assert slowest_s < 0.5
@@ -258,7 +238,7 @@ class TestStreamsThatAreNotRead:
     def test_never_take_more_than_16_places_and_leave_room_for_scrapes(self) -> None:
         with (
             serving(monitor_state()) as server,
-            held(dial(server, self.ASKING) for _ in range(20)) as streams,
+            held(dial(server, STREAM) for _ in range(20)) as streams,
         ):
             starts = [stream.recv(12) for stream in streams]
 
@@ -268,10 +248,10 @@ class TestStreamsThatAreNotRead:
 
     def test_give_their_places_back(self) -> None:
         with serving(monitor_state(), limits=QUICK) as server:
-            with held(dial(server, self.ASKING) for _ in range(16)) as streams:
+            with held(dial(server, STREAM) for _ in range(16)) as streams:
                 assert [stream.recv(12) for stream in streams] == [b"HTTP/1.1 200"] * 16
             server.publish(monitor_state())
 
             assert until(lambda: threads_of(server) == 0)
-            with held([dial(server, self.ASKING)]) as again:
+            with held([dial(server, STREAM)]) as again:
                 assert again[0].recv(12) == b"HTTP/1.1 200"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,13 @@ import pytest
 
 from tests.needs import needed
 from tests.neighbours import as_root
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.trainings import run_to_its_end
 
 PROLOGUE = """
 import http.client, json, socket
 from gpumon.outlets.http.bounded_server import ServerLimits
 from tests.builders_state import monitor_state
-from tests.serving import serving
+from tests.serving import is_open, serving
 
 def dial(peer, sent=b"GET / HT"):
     client = socket.create_connection((here, port), timeout=20, source_address=(peer, 0))
@@ -30,15 +27,6 @@ def scrape(peer):
     client = http.client.HTTPConnection(here, port, timeout=20, source_address=(peer, 0))
     client.request("GET", "/metrics")
     return client.getresponse().status
-
-def is_open(client):
-    client.setblocking(False)
-    try:
-        return client.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
 
 """
 
@@ -57,11 +45,8 @@ def in_a_network_of_its_own(program: str, here: str) -> Any:
     patient = "limits=ServerLimits(read_timeout_s=60.0)"
     served = f"with serving(monitor_state(), listen={listen!r}, {patient}) as server:"
     whole = f"{PROLOGUE}here = {here!r}\n{served}\n    port = server.port\n{body}"
-    alone = [needed("unshare", "util-linux"), "-n", "sh", "-c", setup + '"$@"', "sh"]
-    ended = subprocess.run(
-        [*alone, sys.executable, "-c", whole],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    alone = (needed("unshare", "util-linux"), "-n", "sh", "-c", setup + '"$@"', "sh")
+    ended = run_to_its_end(whole, Path("/nowhere"), before=alone, timeout_s=60)
     if "unshare:" in ended.stderr:
         pytest.skip(f"no network of one's own here: {ended.stderr.strip()}")
     assert ended.returncode == 0, ended.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from tests.builders_hostile_ring import HOSTILE_RINGS
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 from tests.processes import ending
+from tests.trainings import run_to_its_end
 
 _STARVING = """
 import sys, time
@@ -106,26 +106,18 @@ class TestFault16ATrainerIsKilled:
 
 
 class TestFault17NoDaemon:
-    def test_costs_a_training_nothing_and_changes_nothing(self, tmp_path: Path) -> None:
-        ended = subprocess.run(
-            [sys.executable, "-c", _STARVING, str(tmp_path / "busy.jsonl"), "3", "0"],
-            env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path / "nobody")},
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
+    @pytest.mark.parametrize("is_blocked", [False, True], ids=["nobody", "no folder"])
+    def test_costs_a_training_nothing_also_where_its_folder_cannot_be_written(
+        self, tmp_path: Path, is_blocked: bool
+    ) -> None:
+        runtime = tmp_path / "runtime"
+        if is_blocked:
+            runtime.write_text("no folder")
+
+        ended = run_to_its_end(_STARVING, runtime, str(tmp_path / "busy.jsonl"), "3", "0")
 
         assert (ended.returncode, ended.stdout) == (0, "waiting\ndone\n")
         assert "Traceback" not in ended.stderr
-
-    def test_nor_does_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
-        blocked = tmp_path / "file"
-        blocked.write_text("no folder")
-        ended = subprocess.run(
-            [sys.executable, "-c", _STARVING, str(tmp_path / "busy.jsonl"), "3", "0"],
-            env={**os.environ, "GPUMON_RUNTIME_DIR": str(blocked)},
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
-
-        assert (ended.returncode, ended.stdout) == (0, "waiting\ndone\n")
         assert len(ended.stderr.strip().splitlines()) <= 2
 
     def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpumon.core.ring.format import RING_BYTES
-from tests.needs import needed
+from tests.needs import with_a_mount
 from tests.neighbours import as_root
 from tests.patience import PATIENCE_S
-from tests.trainings import ROOT
+from tests.trainings import run_to_its_end
 
 TRAINING = """
 import os, resource, sys
@@ -33,85 +29,72 @@ print(total, sorted(os.path.getsize(f"{folder}/{name}") for name in os.listdir(f
 """
 
 
-def train(
-    runtime: Path, limit: str = "unlimited", before: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*before, sys.executable, "-c", TRAINING, limit],
-        cwd=ROOT,
-        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+FILLS_THE_DISK = TRAINING.replace(
+    "total = 0",
+    """step()
+with open(os.environ["GPUMON_RUNTIME_DIR"] + "/filler", "wb") as file:
+    try:
+        while True:
+            file.write(bytes(1 << 16)); file.flush()
+    except OSError:
+        pass
+from trainer_hooks.ring.process_ring import process_ring
+for _ in range(70_000):
+    process_ring().writer.event(1)
+total = 0""",
+)
+
+
+def on_a_disk_of(runtime: Path, size_bytes: int, mode: str = "0700") -> tuple[str, ...]:
+    """Words before a command that give it a file system of that size there, for itself alone."""
+    runtime.mkdir(exist_ok=True)
+    return with_a_mount(f'-t tmpfs -o size={size_bytes},mode={mode} none "{runtime}"')
+
+
+def assert_only_phases_were_lost(done: subprocess.CompletedProcess[str], reason: str) -> None:
+    assert (done.returncode, done.stdout) == (0, "1225 []\n")
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "gpumon records no phases of this process" in done.stderr
+    assert reason in done.stderr
 
 
 class TestNoRoomForARing:
     def test_on_a_full_disk_costs_a_training_its_phases_and_nothing_else(
         self, tmp_path: Path
     ) -> None:
-        runtime = tmp_path / "full"
-        runtime.mkdir()
-        done = train(runtime, before=_on_a_disk_of(runtime, RING_BYTES // 2))
+        before = on_a_disk_of(tmp_path / "full", RING_BYTES // 2)
+        done = run_to_its_end(TRAINING, tmp_path / "full", "unlimited", before=before)
 
-        assert (done.returncode, done.stdout) == (0, "1225 []\n")
-        assert done.stderr.count("RuntimeWarning") == 1
-        assert "gpumon records no phases of this process" in done.stderr
-        assert "No space left on device" in done.stderr
+        assert_only_phases_were_lost(done, "No space left on device")
 
     def test_for_one_more_file_costs_it_no_more(self, tmp_path: Path) -> None:
-        runtime = tmp_path / "crowded"
-        runtime.mkdir()
-        done = train(runtime, before=_on_a_disk_of(runtime, 2 * RING_BYTES, "0700,nr_inodes=2"))
+        before = on_a_disk_of(tmp_path / "crowded", 2 * RING_BYTES, "0700,nr_inodes=2")
+        done = run_to_its_end(TRAINING, tmp_path / "crowded", "unlimited", before=before)
 
-        assert (done.returncode, done.stdout) == (0, "1225 []\n")
-        assert done.stderr.count("RuntimeWarning") == 1
-        assert "No space left on device" in done.stderr
+        assert_only_phases_were_lost(done, "No space left on device")
+
+    def test_within_the_limit_of_a_user_costs_it_no_more(self, tmp_path: Path) -> None:
+        done = run_to_its_end(TRAINING, tmp_path / "run", str(RING_BYTES // 2))
+
+        assert_only_phases_were_lost(done, "File too large")
 
     def test_that_just_suffices_is_used(self, tmp_path: Path) -> None:
-        runtime = tmp_path / "small"
-        runtime.mkdir()
-        done = train(runtime, before=_on_a_disk_of(runtime, RING_BYTES + (64 << 10)))
+        before = on_a_disk_of(tmp_path / "small", RING_BYTES + (64 << 10))
+        done = run_to_its_end(TRAINING, tmp_path / "small", "unlimited", before=before)
 
         assert (done.returncode, done.stdout) == (0, f"1225 [{RING_BYTES}]\n")
         assert done.stderr == ""
 
-    def test_within_the_limit_of_a_user_costs_it_no_more(self, tmp_path: Path) -> None:
-        done = train(tmp_path / "run", limit=str(RING_BYTES // 2))
-
-        assert (done.returncode, done.stdout) == (0, "1225 []\n")
-        assert done.stderr.count("RuntimeWarning") == 1
-        assert "File too large" in done.stderr
-
     def test_beside_a_disk_that_fills_up_later_ends_no_training(self, tmp_path: Path) -> None:
         """Every byte of a ring is there from the start: a full disk cannot kill its writer."""
-        runtime = tmp_path / "filling"
-        runtime.mkdir()
-        fill = TRAINING.replace(
-            "total = 0",
-            "step()\n"
-            "with open(os.environ['GPUMON_RUNTIME_DIR'] + '/filler', 'wb') as file:\n"
-            "    try:\n"
-            "        while True:\n"
-            "            file.write(bytes(1 << 16)); file.flush()\n"
-            "    except OSError:\n"
-            "        pass\n"
-            "from trainer_hooks.ring.process_ring import process_ring\n"
-            "for _ in range(70_000):\n"
-            "    process_ring().writer.event(1)\n"
-            "total = 0",
-        )
-        before = _on_a_disk_of(runtime, RING_BYTES + (256 << 10))
-        done = subprocess.run(
-            [*before, sys.executable, "-c", fill, "unlimited"],
-            cwd=ROOT,
-            env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        before = on_a_disk_of(tmp_path / "filling", RING_BYTES + (256 << 10))
+        done = run_to_its_end(FILLS_THE_DISK, tmp_path / "filling", "unlimited", before=before)
 
         assert (done.returncode, done.stdout) == (0, f"1225 [{RING_BYTES}]\n")
 
 
-DAEMON = """
-import json, os, subprocess, sys, time
+IN_A_SHARED_FOLDER = """
+import json, subprocess, sys
 from pathlib import Path
 from tests.daemon import RunningDaemon
 from tests.neighbours import become
@@ -121,8 +104,21 @@ from tests.trainings import TRAINING, process
 folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
 (runtime / "phases").mkdir()
 (runtime / "phases").chmod(0o1777)
+
+def serve(*words):
+    return RunningDaemon(folder, *words, runtime_dir=runtime, ready=False)
+
+def told_by_a_neighbour(program):
+    program = become(65534, "sys, pathlib") + program
+    words = [sys.executable, "-c", program, str(runtime)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+"""
+
+FILLED = (
+    IN_A_SHARED_FOLDER
+    + """
 (folder / "busy.jsonl").touch()
-fill = become(65534, "sys, pathlib") + '''
+fill = '''
 with open(sys.argv[1] + "/phases/filler", "wb", buffering=0) as file:
     try:
         while True:
@@ -130,16 +126,12 @@ with open(sys.argv[1] + "/phases/filler", "wb", buffering=0) as file:
     except OSError as error:
         print(error.strerror)
 '''
-words = ("--source", f"follow:{folder / 'busy.jsonl'}", "--period", "0.25")
-daemon = RunningDaemon(folder, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)}, ready=False)
-daemon.runtime_dir = runtime
+daemon = serve("--source", f"follow:{folder / 'busy.jsonl'}", "--period", "0.25")
 success = 'gpumon_collector_success{collector="%s"}'
 with daemon, process(TRAINING, runtime):
     wait_until(daemon.state_file.exists)
     daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
-    filled = subprocess.run(
-        [sys.executable, "-c", fill, str(runtime)], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    filled = told_by_a_neighbour(fill)
     wait_until(lambda: daemon.metrics()[success % "state_file"] == 0)
     before = daemon.metrics()["gpumon_samples_total"]
     wait_until(lambda: daemon.metrics()["gpumon_samples_total"] > before + 4)
@@ -154,41 +146,28 @@ print(json.dumps({
     "again": [run["alive"] for run in again["runs"]], "log": daemon.log(),
 }))
 """
+)
 
 
-RESTARTED = """
-import json, os, subprocess, sys
-from pathlib import Path
-from tests.daemon import RunningDaemon
-from tests.neighbours import become
-from tests.patience import wait_until
-
-folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
-(runtime / "phases").mkdir()
-(runtime / "phases").chmod(0o1777)
-crowd = become(65534, "sys, pathlib") + '''
+RESTARTED = (
+    IN_A_SHARED_FOLDER
+    + """
+crowd = '''
 try:
     for number in range(100_000):
         open(f"{sys.argv[1]}/phases/{number}", "x").close()
 except OSError as error:
     print(error.strerror)
 '''
-
-def daemon():
-    words, environ = ("--source", "simulated:healthy"), {"GPUMON_RUNTIME_DIR": str(runtime)}
-    served = RunningDaemon(folder, *words, environ=environ, ready=False)
-    served.runtime_dir = runtime
-    return served
-
-with daemon() as first:
+with serve("--source", "simulated:healthy") as first:
     wait_until(first.state_file.exists)
-crowded = subprocess.run(
-    [sys.executable, "-c", crowd, str(runtime)], capture_output=True, text=True, check=True
-).stdout.strip()
-with daemon() as second:
+crowded = told_by_a_neighbour(crowd)
+with serve("--source", "simulated:healthy") as second:
     wait_until(lambda: "metrics" in second.log() or second.process.poll() is not None)
-    print(json.dumps({"crowded": crowded, "log": second.log(), "ended": second.process.poll()}))
+    told = {"crowded": crowded, "log": second.log(), "ended": second.process.poll()}
+print(json.dumps(told))
 """
+)
 
 
 @as_root
@@ -200,7 +179,7 @@ class TestAMemoryThatANeighbourFilled:
         assert told["ended"] is None, told["log"]
 
     def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
-        told = _told_on_a_disk_of(2 * RING_BYTES, "0755", DAEMON, tmp_path)
+        told = _told_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
 
         assert told["filled"] == "No space left on device"
         assert told["rings"] == 1
@@ -217,22 +196,7 @@ def _told_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
         runtime = Path(name)
         runtime.chmod(0o755)
-        before = _on_a_disk_of(runtime, size_bytes, mode=mode)
-        done = subprocess.run(
-            [*before, sys.executable, "-c", program, str(folder), str(runtime)],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
-        )  # fmt: skip
+        before, places = on_a_disk_of(runtime, size_bytes, mode), (str(folder), str(runtime))
+        done = run_to_its_end(program, runtime, *places, before=before, timeout_s=3 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _on_a_disk_of(folder: Path, size_bytes: int, mode: str = "0700") -> tuple[str, ...]:
-    """Words before a command that give it a file system of that size there, for itself alone."""
-    needed("unshare", "util-linux")
-    mount = f'mount -t tmpfs -o size={size_bytes},mode={mode} none "{folder}" && exec "$@"'
-    words = ("unshare", "--mount", "sh", "-c", mount, "sh")
-    done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"not permitted here: mount -t tmpfs ({done.stderr.strip()})")
-    return words

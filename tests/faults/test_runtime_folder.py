@@ -9,28 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.faults.conftest import PERIOD_S, SERVE, remove_folder_of
 from tests.needs import needed
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until, wait_until
 from tests.trainings import TRAINING, process
 
-PERIOD_S = 0.2
-SERVE = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
 SUCCESS = 'gpumon_collector_success{collector="state_file"}'
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with RunningDaemon(tmp_path, *SERVE) as running:
-        yield running
 
 
 def another(daemon: RunningDaemon, where: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -56,41 +47,22 @@ def is_kept(daemon: RunningDaemon, within_s: float = PATIENCE_S) -> bool:
     return until(lambda: 0 < before_ns < written_ns(), within_s)
 
 
-class Scraper:
-    """``/metrics`` of a daemon, also while it leaves no state."""
-
-    def __init__(self, daemon: RunningDaemon) -> None:
-        self._url = f"http://{daemon.address}/metrics"
-
-    def ask(self) -> dict[str, float]:
-        with urllib.request.urlopen(self._url, timeout=PATIENCE_S) as answer:
-            lines = answer.read().decode().splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
-
-    def success(self) -> float:
-        return self.ask()[SUCCESS]
+def keeps_its_state(daemon: RunningDaemon) -> bool:
+    """Whether it says so itself."""
+    return daemon.metrics()[SUCCESS] == 1.0
 
 
-@contextmanager
-def serving_in(folder: Path, tmp_path: Path, *words: str) -> Iterator[RunningDaemon]:
+def serving_in(folder: Path, tmp_path: Path) -> RunningDaemon:
     """A daemon that lives in that folder and writes its log below another."""
     tmp_path.mkdir(exist_ok=True)
-    running = RunningDaemon(
-        tmp_path, *(words or SERVE), environ={"GPUMON_RUNTIME_DIR": str(folder)}
-    )
-    running.runtime_dir = folder
-    with running:
-        yield running
+    return RunningDaemon(tmp_path, *SERVE, runtime_dir=folder)
 
 
 class TestAFolderThatIsRemovedWhileServing:
     def test_is_made_again_with_the_state_and_a_place_for_rings(
         self, daemon: RunningDaemon
     ) -> None:
-        shutil.rmtree(daemon.runtime_dir)
-
-        wait_until(daemon.state_file.exists, 5.0)
+        remove_folder_of(daemon)
 
         assert is_kept(daemon)
         modes = [
@@ -99,11 +71,10 @@ class TestAFolderThatIsRemovedWhileServing:
         ]
         assert modes == [0o700, 0o700]
         assert daemon.log().count("was removed or replaced") == 1
-        wait_until(lambda: Scraper(daemon).success() == 1.0, 5.0)
+        wait_until(lambda: keeps_its_state(daemon), 5.0)
 
     def test_still_has_no_room_for_a_second_daemon(self, daemon: RunningDaemon) -> None:
-        shutil.rmtree(daemon.runtime_dir)
-        wait_until(daemon.state_file.exists, 5.0)
+        remove_folder_of(daemon)
 
         second = another(daemon)
 
@@ -153,53 +124,40 @@ class TestAFolderThatIsRemovedWhileServing:
         assert (daemon.runtime_dir / "phases").is_dir()
 
 
-def spoil_by_file(folder: Path) -> None:
-    folder.rename(folder.with_name("aside"))
-    folder.write_text("")
-
-
-def spoil_by_link(folder: Path) -> None:
-    folder.rename(folder.with_name("aside"))
-    folder.symlink_to(folder.with_name("aside"))
-
-
-def spoil_by_mode(folder: Path) -> None:
-    folder.chmod(0o777)
-
-
-def mend(folder: Path) -> None:
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    else:
-        folder.chmod(0o700)
+def put_aside(folder: Path) -> Path:
+    return folder.rename(folder.with_name("aside"))
 
 
 class TestAFolderThatCannotBeUsedAnyMore:
     @pytest.mark.parametrize(
-        ("spoil", "why"),
+        ("spoil", "mend", "why"),
         [
-            (spoil_by_file, "is not a folder"),
-            (spoil_by_link, "is a link"),
-            (spoil_by_mode, "can be written by others"),
+            (lambda it: put_aside(it) and it.touch(), Path.unlink, "is not a folder"),
+            (lambda it: it.symlink_to(put_aside(it)), Path.unlink, "is a link"),
+            (lambda it: it.chmod(0o777), lambda it: it.chmod(0o700), "can be written by others"),
         ],
     )
     def test_is_told_once_and_metrics_go_on_until_it_is_mended(
-        self, daemon: RunningDaemon, spoil: Callable[[Path], None], why: str
+        self,
+        daemon: RunningDaemon,
+        spoil: Callable[[Path], None],
+        mend: Callable[[Path], None],
+        why: str,
     ) -> None:
-        scraper = Scraper(daemon)
+        assert keeps_its_state(daemon)
         spoil(daemon.runtime_dir)
-        wait_until(lambda: scraper.success() == 0.0, 5.0)
-        before = scraper.ask()["gpumon_samples_total"]
+        wait_until(lambda: not keeps_its_state(daemon), 5.0)
+        before = daemon.metrics()["gpumon_samples_total"]
         time.sleep(5 * PERIOD_S)
 
-        metrics = scraper.ask()
+        metrics = daemon.metrics()
         assert metrics["gpumon_samples_total"] > before
         assert metrics[SUCCESS] == 0.0
         assert daemon.log().count(why) == 1
         assert not is_kept(daemon, 2 * PERIOD_S)
 
         mend(daemon.runtime_dir)
-        wait_until(lambda: scraper.success() == 1.0, 5.0)
+        wait_until(lambda: keeps_its_state(daemon), 5.0)
         assert is_kept(daemon)
 
     def test_is_asked_for_again_where_its_parent_went_too(self, tmp_path: Path) -> None:
@@ -225,6 +183,7 @@ words = "serve --source simulated:healthy --period 0.2 --listen 127.0.0.1:0"
 sys.exit(main(words.split()))
 """
 USER = 54_321
+AS_THE_USER = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
 
 
 @as_root
@@ -243,28 +202,23 @@ class TestADaemonOfASession:
         shutil.rmtree(folder, ignore_errors=True)
 
     @pytest.fixture
-    def serving(self, session: Path) -> Iterator[subprocess.Popen[str]]:
-        code = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
-        with process(code, session, str(session)) as running:
+    def after_logout(self, session: Path, next_one: Path) -> Iterator[subprocess.Popen[str]]:
+        with process(AS_THE_USER, session, str(session)) as running:
+            wait_until((session / "gpumon" / "state.json").exists)
+            shutil.rmtree(session)
+            wait_until((next_one / "state.json").exists, 5.0)
             yield running
 
     def test_goes_to_the_next_folder_of_its_list_at_a_logout(
-        self, session: Path, next_one: Path, serving: subprocess.Popen[str]
+        self, next_one: Path, after_logout: subprocess.Popen[str]
     ) -> None:
-        wait_until((session / "gpumon" / "state.json").exists)
-
-        shutil.rmtree(session)
-
-        wait_until((next_one / "state.json").exists, 5.0)
-        assert serving.poll() is None
+        assert after_logout.poll() is None
         assert next_one.stat().st_mode & 0o7777 == 0o700
 
+    @pytest.mark.usefixtures("after_logout")
     def test_reads_what_trains_in_the_session_after_the_next_login(
-        self, session: Path, next_one: Path, serving: subprocess.Popen[str]
+        self, session: Path, next_one: Path
     ) -> None:
-        wait_until((session / "gpumon" / "state.json").exists)
-        shutil.rmtree(session)
-        wait_until((next_one / "state.json").exists, 5.0)
         log_in(session)
 
         variables = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(session)}
@@ -282,8 +236,7 @@ class TestADaemonOfASession:
         """In ``/tmp`` he may be there first: it says so, and how to do without."""
         next_one.mkdir(mode=0o755)
         os.chown(next_one, NOBODY, -1)
-        code = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
-        with process(code, session, "/nowhere") as refused:
+        with process(AS_THE_USER, session, "/nowhere") as refused:
             assert refused.wait(PATIENCE_S) == 1
 
         said = capfd.readouterr().err
@@ -329,8 +282,7 @@ class TestANeighbour:
 
     def test_keeps_his_place_for_rings_when_the_folder_is_made_again(self, tmp_path: Path) -> None:
         with shared_runtime_folder() as shared, serving_in(shared, tmp_path) as running:
-            shutil.rmtree(shared)
-            wait_until(running.state_file.exists, 5.0)
+            remove_folder_of(running)
 
             with process(become(NOBODY) + TRAINING, shared) as training:
                 running.wait_for(
@@ -361,17 +313,17 @@ class TestSystemdTmpfiles:
         rules.write_text(f"d {area} - - - 1s\n")
         served, alone = area / "gpumon-1", area / "gpumon-2"
         with (
-            serving_in(served, tmp_path / "daemon", "--source", "simulated:healthy") as running,
+            serving_in(served, tmp_path / "daemon") as running,
             process(TRAINING, served),
             process(TRAINING, alone),
         ):
             running.process.send_signal(signal.SIGSTOP)
             time.sleep(2.5)
-            before = sorted(path for path in area.rglob("*"))
+            before = sorted(area.rglob("*"))
 
             subprocess.run([clean, "--clean", str(rules)], check=True, timeout=PATIENCE_S)
 
-            left = sorted(path for path in area.rglob("*"))
+            left = sorted(area.rglob("*"))
             running.process.send_signal(signal.SIGCONT)
             assert [path for path in before if path not in left] == [area / "old"]
             assert another(running, served).returncode == 1

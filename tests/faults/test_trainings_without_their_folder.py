@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpumon.core.ring.format import RING_BYTES
 from tests.daemon import RunningDaemon
-from tests.needs import needed
+from tests.faults.conftest import SERVE, remove_folder_of
+from tests.needs import with_a_mount
 from tests.neighbours import as_root, become
 from tests.patience import PATIENCE_S, wait_until
-from tests.trainings import ROOT, TRAINING, process
-
-PERIOD_S = 0.2
+from tests.trainings import ROOT, TRAINING, process, run_to_its_end
 
 GOES_ON = """
 import sys, time
@@ -39,13 +35,6 @@ print(total, flush=True)
 """
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    words = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
-    with RunningDaemon(tmp_path, *words) as running:
-        yield running
-
-
 def living(state: dict[str, Any]) -> Sequence[int]:
     return [run["pid"] for run in state["runs"] if run["alive"]]
 
@@ -59,8 +48,7 @@ class TestATraining:
         ) as training:  # fmt: skip
             assert training.stdout is not None
             assert training.stdout.readline() == "there\n"
-            shutil.rmtree(daemon.runtime_dir)
-            wait_until(daemon.state_file.exists, 5.0)
+            remove_folder_of(daemon)
             said, complained = training.communicate("\n", timeout=PATIENCE_S)
 
         assert (training.returncode, said, complained) == (0, "780\n", "")
@@ -69,8 +57,7 @@ class TestATraining:
         self, daemon: RunningDaemon
     ) -> None:
         daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
-        shutil.rmtree(daemon.runtime_dir)
-        wait_until(daemon.state_file.exists, 5.0)
+        remove_folder_of(daemon)
 
         with process(TRAINING, daemon.runtime_dir) as training:
             daemon.wait_for(lambda state: training.pid in living(state), 5.0)
@@ -87,9 +74,8 @@ class TestATraining:
             daemon.wait_for(lambda state: training.pid in living(state), 5.0)
 
     def test_that_was_there_before_any_daemon_is_read(self, tmp_path: Path) -> None:
-        runtime = tmp_path / "run"
-        words = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
-        with process(TRAINING, runtime) as training, RunningDaemon(tmp_path, *words) as running:
+        running = RunningDaemon(tmp_path, *SERVE)
+        with process(TRAINING, running.runtime_dir) as training, running:
             running.wait_for(lambda state: training.pid in living(state), 5.0)
 
     def test_is_not_read_any_more_where_its_ring_is_gone_and_the_daemon_is_another(
@@ -114,20 +100,11 @@ class TestATraining:
         environ = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(tmp_path / "gone")}
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, other, ignore_errors=True)
+            without_daemon = with_a_mount("-t tmpfs none /run")
             training = stack.enter_context(
-                process(become(uid) + TRAINING, tmp_path, before=without_daemon(), environ=environ)
+                process(become(uid) + TRAINING, tmp_path, before=without_daemon, environ=environ)
             )
             assert list((other / "phases").glob(f"{training.pid}-*.ring"))
-
-
-def without_daemon() -> tuple[str, ...]:
-    """Words before a command for which there is no ``/run/gpumon``."""
-    needed("unshare", "util-linux")
-    words = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh")
-    done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"not permitted here: mount -t tmpfs ({done.stderr.strip()})")
-    return words
 
 
 class TestAFolderThatGoesWhileARingIsMade:
@@ -148,12 +125,7 @@ with phase("train_step"):
 phases = os.environ["GPUMON_RUNTIME_DIR"] + "/phases"
 print([os.path.getsize(f"{phases}/{name}") for name in os.listdir(phases)])
 """
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path / "a"), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        done = run_to_its_end(script, tmp_path / "a")
 
         assert (done.returncode, done.stdout, done.stderr) == (0, f"[{RING_BYTES}]\n", "")
 
@@ -162,8 +134,7 @@ class TestReaders:
     def test_find_the_state_again(self, daemon: RunningDaemon) -> None:
         report = [sys.executable, "-m", "gpumon", "report", "--json"]
         daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
-        shutil.rmtree(daemon.runtime_dir)
-        wait_until(daemon.state_file.exists, 5.0)
+        remove_folder_of(daemon)
 
         done = subprocess.run(
             report, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False
