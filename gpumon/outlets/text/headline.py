@@ -118,8 +118,10 @@ def why_line(report: Report) -> str:
     """What the verdict rests on, with figures."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
-        if report.gpus:
+        if any(gpu.is_mute for gpu in report.gpus):
             return WHY_MUTE
+        if report.gpus:
+            return "no instance is made, so nothing can run."
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."

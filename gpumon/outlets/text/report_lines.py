@@ -94,6 +94,8 @@ def _about_time(report: Report) -> str:
             "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
             "did next to nothing there."
         )
+    if advice is None and report.gpus and all(one.is_cut for one in report.gpus):
+        return "create an instance (`nvidia-smi mig -lgip` lists what fits), or turn MIG off."
     if advice is None and gpu is None:
         return "run `gpumon doctor`: it says what can be read."
     if advice is None:

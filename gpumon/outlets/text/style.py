@@ -89,6 +89,7 @@ def wrapped(text: str, *, first: str = "") -> list[str]:
         WIDTH,
         initial_indent=first,
         subsequent_indent=" " * len(first),
+        break_on_hyphens=False,  # an option that is cut in two cannot be copied
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
