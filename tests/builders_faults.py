@@ -9,20 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.fakenvml.control import (
-    DRIVER_NOT_LOADED,
-    GPU_IS_LOST,
-    INVALID_ARGUMENT,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    OPERATING_SYSTEM,
-    RESET_REQUIRED,
-    SUCCESS,
-    TIMEOUT,
-    UNKNOWN,
-    VERSION_MISMATCH,
-    FakeNvml,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 FIRST, SECOND = BOTH = 0, 1
 """The GPUs of the machine on which faults happen."""
@@ -80,6 +68,16 @@ def losing(code: int, *slots: int) -> Change:
     return all_of(*(lambda fake, slot=slot: fake.lose(slot, code) for slot in slots))
 
 
+def working(*functions: str, gpu: int | None = None) -> Change:
+    """These functions answer again."""
+    return failing(codes.SUCCESS, *functions, gpu=gpu)
+
+
+def finding(*slots: int) -> Change:
+    """These GPUs answer again."""
+    return losing(codes.SUCCESS, *slots)
+
+
 def everything_failing(code: int) -> Change:
     """Whatever is asked answers ``code``, and NVML cannot be opened."""
     return all_of(lambda fake: fake.fail_everything(code), failing(code, INIT))
@@ -116,61 +114,62 @@ def shut(name: str, begin: Change, end: Change, refuses: str, says: str = "") ->
 def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFault:
     """A driver that was loaded anew, and answers whoever opens it with ``code``."""
     begin = all_of(failing(code, INIT), reloaded)
-    return shut(f"a driver that {name}", begin, failing(SUCCESS, INIT), refuses, says)
+    return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
 
 
 SHUT_DRIVERS = (
-    not_opened("is not loaded", DRIVER_NOT_LOADED, "modprobe nvidia"),
+    not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia"),
     not_opened(
-        "was replaced", VERSION_MISMATCH, "reboot or reload the driver", says="start gpumon again"
+        "was replaced", codes.VERSION_MISMATCH,
+        refuses="reboot or reload the driver", says="start gpumon again",
     ),
-    not_opened("this user may not open", NO_PERMISSION, "/dev/nvidiactl"),
+    not_opened("this user may not open", codes.NO_PERMISSION, "/dev/nvidiactl"),
     not_opened("has too little memory", 20, r"\(20\)"),
     shut(
         "a container that has lost its GPUs",
-        everything_failing(UNKNOWN), everything_failing(SUCCESS),
+        everything_failing(codes.UNKNOWN), everything_failing(codes.SUCCESS),
         refuses="dmesg", says="create it anew, since `systemctl daemon-reload`",
     ),
     shut(
         "a container whose GPUs the system blocks",
-        everything_failing(OPERATING_SYSTEM), everything_failing(SUCCESS),
+        everything_failing(codes.OPERATING_SYSTEM), everything_failing(codes.SUCCESS),
         refuses="/dev/nvidia", says="anew, since `systemctl daemon-reload`",
     ),
     shut("a driver that lists no GPU", listing(), listing(*BOTH), "lists no GPU"),
     shut(
         "a driver that lets this user open no GPU",
-        all_of(failing(NO_PERMISSION, BY_INDEX), reloaded), failing(SUCCESS, BY_INDEX),
+        all_of(failing(codes.NO_PERMISSION, BY_INDEX), reloaded), working(BY_INDEX),
         "read and write access",
     ),
-    shut("all GPUs lost", losing(GPU_IS_LOST, *BOTH), losing(SUCCESS, *BOTH), "every GPU is lost"),
-    shut("all GPUs out of time", losing(TIMEOUT, *BOTH), losing(SUCCESS, *BOTH), r"\(10\)"),
+    shut("all GPUs lost", losing(codes.GPU_IS_LOST, *BOTH), finding(*BOTH), "every GPU is lost"),
+    shut("all GPUs out of time", losing(codes.TIMEOUT, *BOTH), finding(*BOTH), r"\(10\)"),
 )  # fmt: skip
 
 
 def lost(name: str, code: int, says: str) -> DriverFault:
     """The first GPU answers nothing but ``code``."""
-    return DriverFault(f"a GPU that {name}", losing(code, FIRST), losing(SUCCESS, FIRST), says)
+    return DriverFault(f"a GPU that {name}", losing(code, FIRST), finding(FIRST), says)
 
 
 LOST_GPUS = (
-    lost("is lost", GPU_IS_LOST, r"GPU 0: the GPU is lost \(NVML 15\): look for Xid 79"),
-    lost("fails for no reason", UNKNOWN, r"GPU 0: .*an unknown error \(NVML 999\): look for Xid"),
-    lost("is out of time", TIMEOUT, r"GPU 0: .*\(10\)"),
+    lost("is lost", codes.GPU_IS_LOST, r"GPU 0: the GPU is lost \(NVML 15\): look for Xid 79"),
+    lost("fails for no reason", codes.UNKNOWN, r"GPU 0: .*error \(NVML 999\): look for Xid"),
+    lost("is out of time", codes.TIMEOUT, r"GPU 0: .*\(10\)"),
     DriverFault(
         "a GPU that needs a reset",
-        losing(RESET_REQUIRED, FIRST), all_of(reset_first, losing(SUCCESS, FIRST)),
+        losing(codes.RESET_REQUIRED, FIRST), all_of(reset_first, finding(FIRST)),
         "GPU 0: .*--gpu-reset",
     ),
     DriverFault(
         "a GPU that is lost while another call takes long",
-        all_of(losing(GPU_IS_LOST, FIRST), lambda fake: fake.delay(LIMIT, 30_000)),
-        all_of(losing(SUCCESS, FIRST), lambda fake: fake.delay(LIMIT, 0)),
+        all_of(losing(codes.GPU_IS_LOST, FIRST), lambda fake: fake.delay(LIMIT, 30_000)),
+        all_of(finding(FIRST), lambda fake: fake.delay(LIMIT, 0)),
         "GPU 0: the GPU is lost",
     ),
     DriverFault(
         "a GPU that this user may not read",
-        failing(NO_PERMISSION, DRAIN, RATES, POWER, gpu=FIRST),
-        failing(SUCCESS, DRAIN, RATES, POWER, gpu=FIRST),
+        failing(codes.NO_PERMISSION, DRAIN, RATES, POWER, gpu=FIRST),
+        working(DRAIN, RATES, POWER, gpu=FIRST),
         "^GPU 0: this user may not read the GPU",
     ),
 )  # fmt: skip
@@ -192,13 +191,16 @@ NO_TROUBLE = (
 def refused(code: int, *functions: str, blind: tuple[int, ...] = ()) -> DriverFault:
     """Calls on which every figure hangs, refused for a while."""
     name = f"{' and '.join(functions)} that answer {code}"
-    return DriverFault(name, failing(code, *functions), failing(SUCCESS, *functions), blind=blind)
+    return DriverFault(name, failing(code, *functions), working(*functions), blind=blind)
 
 
 CALLS_THAT_FAIL = (
-    *(refused(code, DRAIN) for code in (INVALID_ARGUMENT, NOT_SUPPORTED, TIMEOUT, UNKNOWN, 77)),
-    refused(NOT_SUPPORTED, DRAIN, RATES, blind=BOTH),
-    refused(NOT_SUPPORTED, DRAIN, RATES, POWER, blind=BOTH),
+    *(
+        refused(code, DRAIN)
+        for code in (codes.INVALID_ARGUMENT, codes.NOT_SUPPORTED, codes.TIMEOUT, codes.UNKNOWN, 77)
+    ),
+    refused(codes.NOT_SUPPORTED, DRAIN, RATES, blind=BOTH),
+    refused(codes.NOT_SUPPORTED, DRAIN, RATES, POWER, blind=BOTH),
 )
 
 FAULTS = (*SHUT_DRIVERS, *LOST_GPUS, *NO_TROUBLE, *CALLS_THAT_FAIL)

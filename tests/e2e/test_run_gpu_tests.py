@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
-from tests.fakenvml.control import DRIVER_NOT_LOADED, FakeNvml
+from tests.fakenvml.control import FakeNvml
 from tests.tools import run_gpu_tests
 
 ROOT = run_gpu_tests.ROOT
@@ -70,8 +71,8 @@ class TestWithoutAGpu:
     def test_a_driver_that_does_not_start_is_none(
         self, with_gpus: dict[str, str], fake_nvml: FakeNvml
     ) -> None:
-        fake_nvml.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
-        fake_nvml.fail("nvmlInit_v2", DRIVER_NOT_LOADED)
+        fake_nvml.fail("nvmlInitWithFlags", codes.DRIVER_NOT_LOADED)
+        fake_nvml.fail("nvmlInit_v2", codes.DRIVER_NOT_LOADED)
 
         assert run(with_gpus).returncode == 3
 

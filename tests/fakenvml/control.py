@@ -4,7 +4,7 @@
 
     with FakeNvml(path, gpus=8) as fake:
         fake.wave(0, period_s=1.0, busy_ratio=0.7)
-        fake.fail("nvmlDeviceGetPowerUsage", NOT_SUPPORTED, gpu=3)
+        fake.fail("nvmlDeviceGetPowerUsage", codes.NOT_SUPPORTED, gpu=3)
         process = subprocess.Popen([...], env=fake_env(fake.path, lib_dir))
         fake.lose(2)                      # seen at that process's next call
         assert fake.calls("nvmlDeviceGetSamples") < 100
@@ -22,50 +22,15 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from tests.fakenvml import codes
 from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.layout import MAGIC, MAX_GPUS, NO_OVERRIDE, UNSIGNED_INT, ControlFile
 from tests.fakenvml.parts import Parts
 from tests.fakenvml.signals import WINDOW_S, Signals, clock_offset_us
-from tests.fakenvml.troubles import (
-    DRIVER_NOT_LOADED,
-    FUNCTION_NOT_FOUND,
-    GPU_IS_LOST,
-    INSUFFICIENT_SIZE,
-    INVALID_ARGUMENT,
-    NO_PERMISSION,
-    NOT_FOUND,
-    NOT_SUPPORTED,
-    OPERATING_SYSTEM,
-    RESET_REQUIRED,
-    SUCCESS,
-    TIMEOUT,
-    UNINITIALIZED,
-    UNKNOWN,
-    VERSION_MISMATCH,
-    Troubles,
-)
+from tests.fakenvml.troubles import Troubles
 from tests.fakenvml.work import Work
 
-__all__ = [
-    "DRIVER_NOT_LOADED",
-    "FUNCTION_NOT_FOUND",
-    "GPU_IS_LOST",
-    "INSUFFICIENT_SIZE",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "NOT_SUPPORTED",
-    "NO_PERMISSION",
-    "OPERATING_SYSTEM",
-    "RESET_REQUIRED",
-    "SUCCESS",
-    "TIMEOUT",
-    "UNINITIALIZED",
-    "UNKNOWN",
-    "VERSION_MISMATCH",
-    "WINDOW_S",
-    "FakeNvml",
-    "clock_offset_us",
-]
+__all__ = ["WINDOW_S", "FakeNvml"]
 
 _ORDINARY_EVENTS = 0x1F
 """Single and double bit ECC, P-state, XID, clock."""
@@ -95,9 +60,9 @@ class FakeNvml(Signals, Troubles, Work, Parts):
         control.newest_field = driver.newest_field
         control.wide_processes = driver.has_wide_processes
         control.process_buffer_ns = 20_000_000_000
-        control.process_size_error = INSUFFICIENT_SIZE
+        control.process_size_error = codes.INSUFFICIENT_SIZE
         control.gpm_shortest_ns = 100_000_000
-        control.gpm_too_short_error = UNKNOWN
+        control.gpm_too_short_error = codes.UNKNOWN
         # 30 s back, so that the rings are full when a test begins.
         control.origin_ns = max(1, time.monotonic_ns() - 30_000_000_000)
         self.stamps_count(clock_offset_us(time.CLOCK_REALTIME))

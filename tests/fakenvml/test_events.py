@@ -8,8 +8,9 @@ from typing import Any
 import pynvml
 import pytest
 
+from tests.fakenvml import codes
 from tests.fakenvml.conftest import Begin
-from tests.fakenvml.control import UNINITIALIZED, FakeNvml
+from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.work import DOUBLE_BIT_ECC, SINGLE_BIT_ECC, XID
 
 WAIT = "nvmlEventSetWait_v2"
@@ -107,4 +108,4 @@ class TestAWaitThatIsCutShort:
         else:
             nvml.reload_driver()
 
-        assert code() == UNINITIALIZED
+        assert code() == codes.UNINITIALIZED

@@ -7,7 +7,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.fakenvml.control import UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 GRAPHICS, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10
 
@@ -60,7 +61,7 @@ class TestTwoSamples:
     @pytest.mark.parametrize(
         ("apart_s", "unheard_of", "codes"),
         [
-            pytest.param(0.099, GRAPHICS, [UNKNOWN, UNKNOWN], id="too close together"),
+            pytest.param(0.099, GRAPHICS, [codes.UNKNOWN, codes.UNKNOWN], id="too close together"),
             pytest.param(1.0, 30, [0, pynvml.NVML_ERROR_NOT_SUPPORTED], id="no such metric"),
         ],
     )

@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.fakenvml.control import INSUFFICIENT_SIZE, SUCCESS, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.work import GRAPHICS, MPS
 
 TRAINER, LOADER, GONE = 4001, 4002, 4003
@@ -60,7 +61,7 @@ class TestTheList:
         asked.procArray = ctypes.cast(room, ctypes.POINTER(pynvml.c_nvmlProcessDetail_v1_t))
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetRunningProcessDetailList")
 
-        assert call(handle, ctypes.byref(asked)) == SUCCESS
+        assert call(handle, ctypes.byref(asked)) == codes.SUCCESS
         assert asked.numProcArrayEntries == 1
         assert (room[0].pid, room[0].usedGpuMemory) == (TRAINER, 5 << 30)
 
@@ -123,7 +124,7 @@ class TestUtilisation:
 
         assert (use.timeStamp, use.smUtil) == (12, 340)
 
-    @pytest.mark.parametrize("code", [INSUFFICIENT_SIZE, SUCCESS])
+    @pytest.mark.parametrize("code", [codes.INSUFFICIENT_SIZE, codes.SUCCESS])
     def test_has_room_for_a_hundred_however_few_there_are(
         self, nvml: FakeNvml, handle: Any, code: int
     ) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.fakenvml.control import INVALID_ARGUMENT, NOT_SUPPORTED, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 GIB = 1 << 30
 
@@ -71,9 +72,9 @@ class TestFields:
         none_of_link_18 = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.gpu(0).nvlink_count)
         asked = {
             pynvml.NVML_FI_DEV_POWER_INSTANT: 0,
-            pynvml.NVML_FI_DEV_MEMORY_TEMP: NOT_SUPPORTED,
-            pynvml.NVML_FI_MAX: INVALID_ARGUMENT,
-            none_of_link_18: INVALID_ARGUMENT,
+            pynvml.NVML_FI_DEV_MEMORY_TEMP: codes.NOT_SUPPORTED,
+            pynvml.NVML_FI_MAX: codes.INVALID_ARGUMENT,
+            none_of_link_18: codes.INVALID_ARGUMENT,
         }
 
         told = pynvml.nvmlDeviceGetFieldValues(handle, [*asked])
@@ -117,7 +118,7 @@ class TestFields:
         assert entries[1].nvmlReturn == 77
         nvml.control.touches_one_field_more = 1
         ask(handle, 1, entries)
-        assert entries[1].nvmlReturn == INVALID_ARGUMENT
+        assert entries[1].nvmlReturn == codes.INVALID_ARGUMENT
 
 
 class TestPcieThroughput:

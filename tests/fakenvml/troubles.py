@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.fakenvml import codes
 from tests.fakenvml.layout import FUNCTIONS, ControlAccess
-
-SUCCESS = 0
-UNINITIALIZED = 1
-INVALID_ARGUMENT = 2
-NOT_SUPPORTED = 3
-NO_PERMISSION = 4
-NOT_FOUND = 6
-INSUFFICIENT_SIZE = 7
-DRIVER_NOT_LOADED = 9
-TIMEOUT = 10
-FUNCTION_NOT_FOUND = 13
-GPU_IS_LOST = 15
-RESET_REQUIRED = 16
-OPERATING_SYSTEM = 17
-VERSION_MISMATCH = 18
-UNKNOWN = 999
 
 
 class Troubles(ControlAccess):
@@ -46,13 +31,13 @@ class Troubles(ControlAccess):
         """How many calls of the function are inside such a delay, or wait for an event, now."""
         return int(self.function(function).waiting)
 
-    def lose(self, slot: int, code: int = GPU_IS_LOST) -> None:
+    def lose(self, slot: int, code: int = codes.GPU_IS_LOST) -> None:
         """Every call on this GPU answers ``code``."""
         self.gpu(slot).error = code
 
     def find(self, slot: int) -> None:
         """The GPU answers again."""
-        self.gpu(slot).error = SUCCESS
+        self.gpu(slot).error = codes.SUCCESS
 
     def fail_everything(self, code: int) -> None:
         """Every call but init and shutdown answers ``code``; 0 ends it."""

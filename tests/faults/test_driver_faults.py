@@ -28,17 +28,8 @@ from tests.builders_faults import (
     SECOND,
     DriverFault,
 )
-from tests.fakenvml.control import (
-    GPU_IS_LOST,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    RESET_REQUIRED,
-    SUCCESS,
-    UNINITIALIZED,
-    UNKNOWN,
-    VERSION_MISMATCH,
-    FakeNvml,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 Begin = Callable[[FakeNvml], DriverStory]
 SHUT = [fault for fault in FAULTS if fault.refuses]
@@ -126,16 +117,16 @@ class TestAFault:
 
 
 class TestADriver:
-    @pytest.mark.parametrize("code", [UNINITIALIZED, UNKNOWN, VERSION_MISMATCH])
+    @pytest.mark.parametrize("code", [codes.UNINITIALIZED, codes.UNKNOWN, codes.VERSION_MISMATCH])
     def test_that_is_gone_is_noticed_at_once(self, story: DriverStory, code: int) -> None:
         story.fake.fail_everything(code)
 
         story.tick()
 
         assert isinstance(story.trouble, SourceUnavailableError)
-        story.fake.fail_everything(SUCCESS)
+        story.fake.fail_everything(codes.SUCCESS)
 
-    @pytest.mark.parametrize("code_by_uuid", [SUCCESS, GPU_IS_LOST])
+    @pytest.mark.parametrize("code_by_uuid", [codes.SUCCESS, codes.GPU_IS_LOST])
     def test_that_was_loaded_anew_is_asked_nothing_by_handles_of_before(
         self, story: DriverStory, code_by_uuid: int
     ) -> None:
@@ -152,7 +143,7 @@ class TestADriver:
         assert "GPU 1: the GPU is lost" in (story.message or "")
         assert gained_s[FIRST] > 5
         assert gained_s[SECOND] == 0
-        fake.fail(BY_UUID, SUCCESS)
+        fake.fail(BY_UUID, codes.SUCCESS)
         fake.find(SECOND)
         assert_back_within(story, 8)
 
@@ -184,7 +175,7 @@ class TestAGpu:
 
     def test_that_was_reset_may_begin_its_stamps_anew(self, story: DriverStory) -> None:
         fake = story.fake
-        fake.lose(FIRST, RESET_REQUIRED)
+        fake.lose(FIRST, codes.RESET_REQUIRED)
         story.tick(3)
         fake.reset(FIRST)
         fake.find(FIRST)
@@ -221,7 +212,7 @@ class TestAGpu:
     def test_of_another_container_is_nobodys_trouble(
         self, two_busy: FakeNvml, begin: Begin
     ) -> None:
-        two_busy.fail(BY_INDEX, NO_PERMISSION, gpu=FIRST)
+        two_busy.fail(BY_INDEX, codes.NO_PERMISSION, gpu=FIRST)
         story = begin(two_busy)
         story.tick(20)
 
@@ -245,7 +236,7 @@ class TestACallThatFails:
 
     def test_leaves_it_to_others_to_notice_a_gpu_that_is_lost(self, story: DriverStory) -> None:
         for function in (DRAIN, POWER):
-            story.fake.fail(function, NOT_SUPPORTED)
+            story.fake.fail(function, codes.NOT_SUPPORTED)
         story.tick(5)
         story.fake.lose(FIRST)
         story.tick(2)
@@ -253,6 +244,6 @@ class TestACallThatFails:
         assert story.sample(FIRST).error is not None
         assert story.sample(SECOND).error is None
         for slot in BOTH:
-            story.fake.lose(slot, UNKNOWN)
+            story.fake.lose(slot, codes.UNKNOWN)
         story.tick(2)
         assert isinstance(story.trouble, SourceUnavailableError)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders_faults import INIT
 from tests.daemon import RunningDaemon
-from tests.fakenvml.control import DRIVER_NOT_LOADED, VERSION_MISMATCH
+from tests.fakenvml import codes
 from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, gpu
 from tests.needs import without_driver
 from tests.patience import PATIENCE_S, wait_until
@@ -49,8 +49,8 @@ class TestADriverThatCannotBeOpened:
     @pytest.mark.parametrize(
         ("code", "words", "what_to_do"),
         [
-            (VERSION_MISMATCH, SERVE, "reboot or reload the driver"),
-            (DRIVER_NOT_LOADED, DOCTOR, "modprobe nvidia"),
+            (codes.VERSION_MISMATCH, SERVE, "reboot or reload the driver"),
+            (codes.DRIVER_NOT_LOADED, DOCTOR, "modprobe nvidia"),
         ],
     )
     def test_ends_who_does_not_wait_with_three_and_what_to_do(
@@ -64,7 +64,8 @@ class TestADriverThatCannotBeOpened:
         assert what_to_do in " ".join((ended.stdout + ended.stderr).split())
 
     @pytest.mark.parametrize(
-        ("code", "said"), [(VERSION_MISMATCH, "reboot or reload"), (DRIVER_NOT_LOADED, "modprobe")]
+        ("code", "said"),
+        [(codes.VERSION_MISMATCH, "reboot or reload"), (codes.DRIVER_NOT_LOADED, "modprobe")],
     )
     def test_is_said_once_and_picked_up_by_who_waits(
         self, machine: Machine, code: int, said: str
@@ -84,7 +85,7 @@ class TestADriverThatCannotBeOpened:
         self, machine: Machine
     ) -> None:
         with machine.serve_well("--wait-for-source") as daemon:
-            machine.fake.fail(INIT, VERSION_MISMATCH)
+            machine.fake.fail(INIT, codes.VERSION_MISMATCH)
             machine.fake.reload_driver()
 
             assert daemon.process.wait(20) == 3

@@ -19,7 +19,8 @@ from gpumon.pipeline.reports import report_of
 from tests.builders_driver import DriverStory
 from tests.builders_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
-from tests.fakenvml.control import UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.patience import wait_until
 from tests.processes import ending
@@ -182,7 +183,7 @@ class TestAGpuInTrouble:
 
     def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
         story.tick(20)
-        story.fake.fail_everything(UNKNOWN)
+        story.fake.fail_everything(codes.UNKNOWN)
         story.tick(30)
 
         said = told(story)

@@ -13,7 +13,8 @@ import pytest
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_driver import DriverStory
 from tests.builders_faults import MIG_MODE
-from tests.fakenvml.control import TIMEOUT, UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 BUSY, OBSERVED = "gpumon_gpu_busy_seconds_total", "gpumon_gpu_observed_seconds_total"
 UTILIZATION, POWER = "gpumon_gpu_utilization_ratio", "gpumon_gpu_power_watts"
@@ -77,7 +78,7 @@ class TestMigSwitchedAtRunTime:
             assert observed_s == busy_s == [0.0, 0.0]
             assert set(series(story, UTILIZATION)) == {fake.uuid(1)}
 
-    @pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
+    @pytest.mark.parametrize("code", [codes.TIMEOUT, codes.UNKNOWN])
     @pytest.mark.parametrize("function", [MIG_MODE, "nvmlDeviceGetMigDeviceHandleByIndex"])
     def test_keeps_its_instances_while_that_cannot_be_asked(
         self, story: DriverStory, function: str, code: int

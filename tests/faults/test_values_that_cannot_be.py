@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders_driver import DriverStory
 from tests.builders_faults import DRAIN, FIRST, RATES, SECOND
-from tests.fakenvml.control import NOT_SUPPORTED
+from tests.fakenvml import codes
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 WINDOWS = 5
@@ -68,7 +68,7 @@ class TestAValueThatNoDeviceCanMean:
     def test_from_the_call_beside_the_ring_is_as_much_refused(
         self, story: DriverStory, value: int
     ) -> None:
-        story.fake.fail(DRAIN, NOT_SUPPORTED, gpu=FIRST)
+        story.fake.fail(DRAIN, codes.NOT_SUPPORTED, gpu=FIRST)
         story.tick(3)
 
         story.fake.gpu(FIRST).rates_percent = value
@@ -81,7 +81,7 @@ class TestAValueThatNoDeviceCanMean:
 
     def test_is_no_answer_where_neither_call_has_one(self, story: DriverStory) -> None:
         for function in (DRAIN, RATES):
-            story.fake.fail(function, NOT_SUPPORTED, gpu=FIRST)
+            story.fake.fail(function, codes.NOT_SUPPORTED, gpu=FIRST)
         story.tick()
 
         assert story.gained_s(FIRST, ticks=10) == [0]

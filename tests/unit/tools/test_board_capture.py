@@ -12,7 +12,9 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
-from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml, clock_offset_us
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.signals import clock_offset_us
 from tests.tools.board_capture import capture as capturing
 from tests.tools.board_capture import load as loading
 from tests.tools.board_capture.__main__ import CaptureError
@@ -323,8 +325,8 @@ class TestACapture:
         assert "- recording: CaptureError: the disk is full" in page
 
     def test_goes_on_where_a_part_fails(self, fake_nvml: FakeNvml) -> None:
-        fake_nvml.fail("nvmlDeviceGetSamples", NOT_SUPPORTED)
-        fake_nvml.fail("nvmlDeviceGetUtilizationRates", NOT_SUPPORTED)
+        fake_nvml.fail("nvmlDeviceGetSamples", codes.NOT_SUPPORTED)
+        fake_nvml.fail("nvmlDeviceGetUtilizationRates", codes.NOT_SUPPORTED)
 
         results = captured(fake_nvml)
 

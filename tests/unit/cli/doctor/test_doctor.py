@@ -22,7 +22,8 @@ from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
 from gpumon.sources.nvml.probe.probed import ProbedDriver
 from tests.builders_faults import DRAIN, POWER, RATES, Change, failing, losing
-from tests.fakenvml.control import GPU_IS_LOST, NO_PERMISSION, NOT_SUPPORTED, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 FILES = DriverFiles(
@@ -98,7 +99,7 @@ class TestTheTable:
         it.fake.draw(0, busy_watts=0)  # so that no energy is used meanwhile
         it.fake.run(0, 4711)
         it.fake.run(1, 4712)
-        it.fake.fail("nvmlDeviceGetTotalEccErrors", NOT_SUPPORTED)
+        it.fake.fail("nvmlDeviceGetTotalEccErrors", codes.NOT_SUPPORTED)
         it.fake.gpu(0).persistence_mode = it.fake.gpu(1).persistence_mode = 0
 
         text = without_figures(it.says())
@@ -109,7 +110,7 @@ class TestTheTable:
         assert text == path.read_text(encoding="utf-8"), "run: make golden"
 
     def test_fits_a_terminal_of_80_columns_and_is_aligned(self, it: Doctor) -> None:
-        it.fake.fail(POWER, NO_PERMISSION)
+        it.fake.fail(POWER, codes.NO_PERMISSION)
         it.fake.delay("nvmlDeviceGetComputeRunningProcesses_v3", 4_500)
 
         lines = it.says().splitlines()
@@ -123,7 +124,7 @@ class TestTheTable:
 
     def test_shows_boards_that_answer_alike_once(self, it: Doctor) -> None:
         it.fake.reorder(range(8))
-        it.fake.fail("nvmlDeviceGetPerformanceState", NOT_SUPPORTED, gpu=5)
+        it.fake.fail("nvmlDeviceGetPerformanceState", codes.NOT_SUPPORTED, gpu=5)
 
         text = it.says(*SOON)
 
@@ -157,7 +158,7 @@ class TestPrices:
         assert 0.004 <= energy["seconds_per_second"] < 0.02
 
     def test_of_an_opt_in_field_are_measured_where_it_is_asked_for(self, it: Doctor) -> None:
-        it.fake.fail("nvmlDeviceGetFieldValues", NOT_SUPPORTED)
+        it.fake.fail("nvmlDeviceGetFieldValues", codes.NOT_SUPPORTED)
         it.fake.delay("nvmlDeviceGetPcieThroughput", 20_000)
 
         found = it.finds("--nvml-on", "pcie,fan")
@@ -172,11 +173,11 @@ class TestAFinding:
         [
             (lambda fake: fake.delay(ENERGY, 40_000),
              "time in NVML", MISSING, "", "--nvml-off energy"),
-            (losing(GPU_IS_LOST, 1),
+            (losing(codes.GPU_IS_LOST, 1),
              "gpu 1", BROKEN, r"^the GPU is lost \(NVML 15\)$", "^look for Xid 79"),
-            (losing(NO_PERMISSION, 1),  # somebody else's
+            (losing(codes.NO_PERMISSION, 1),  # somebody else's
              "gpu 1", MISSING, "", ""),
-            (failing(NO_PERMISSION, DRAIN, RATES, gpu=0),
+            (failing(codes.NO_PERMISSION, DRAIN, RATES, gpu=0),
              "gpu 0 utilisation", MISSING,
              "not permitted for this user: nvmlDeviceGetSamples", r"/dev/nvidia\*"),
             (lambda fake: fake.throttle(1, 0x80),
@@ -241,7 +242,7 @@ class TestTheFixes:
         self, it: Doctor
     ) -> None:
         harmless = it.finds()["profiling"]
-        it.fake.fail("nvmlGpmSampleGet", NO_PERMISSION)
+        it.fake.fail("nvmlGpmSampleGet", codes.NO_PERMISSION)
         found = it.finds()
 
         assert (harmless["status"], harmless["fix"]) == ("ok", None)

@@ -19,15 +19,9 @@ from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.codes import SUCCESS, code_name
 from tests.builders_driver import DriverStory, Tell
 from tests.builders_faults import DRAIN, INIT, POWER
+from tests.fakenvml import codes
 from tests.fakenvml.build import build_fake, fake_env
-from tests.fakenvml.control import (
-    FUNCTION_NOT_FOUND,
-    NO_PERMISSION,
-    NOT_FOUND,
-    NOT_SUPPORTED,
-    UNKNOWN,
-    FakeNvml,
-)
+from tests.fakenvml.control import FakeNvml
 from tests.needs import without_driver
 
 OPEN = "from gpumon.sources.nvml.binding import NvmlLibrary; NvmlLibrary()"
@@ -50,13 +44,13 @@ class TestALibraryThatCannotBeOpened:
         assert "SourceUnavailableError: libnvidia-ml.so.1 was not found: install" in said
 
     def test_counts_as_an_error_of_that_call(self, fake: FakeNvml) -> None:
-        fake.fail(INIT, UNKNOWN)
+        fake.fail(INIT, codes.UNKNOWN)
         accounts = CallAccounts()
 
         with pytest.raises(SourceUnavailableError):
             NvmlLibrary(accounts)
 
-        assert accounts.so_far()["call_errors"] == ((INIT, UNKNOWN, 1),)
+        assert accounts.so_far()["call_errors"] == ((INIT, codes.UNKNOWN, 1),)
 
 
 class TestAnOpenLibrary:
@@ -103,7 +97,7 @@ class TestAnOpenLibrary:
                 fake_env(fake.path, tmp_path),
             )
 
-        assert said == str(FUNCTION_NOT_FOUND)
+        assert said == str(codes.FUNCTION_NOT_FOUND)
 
 
 class TestTextFromTheDriver:
@@ -147,7 +141,9 @@ def errors(story: DriverStory) -> dict[tuple[str, int], int]:
 
 
 class TestAnErrorOfTheDriver:
-    @pytest.mark.parametrize("ring", [NOT_SUPPORTED, NOT_FOUND], ids=["no-ring", "a-dry-ring"])
+    @pytest.mark.parametrize(
+        "ring", [codes.NOT_SUPPORTED, codes.NOT_FOUND], ids=["no-ring", "a-dry-ring"]
+    )
     @pytest.mark.parametrize(
         ("function", "field"),
         [
@@ -168,14 +164,14 @@ class TestAnErrorOfTheDriver:
         story.tick(2)
         assert errors(story) == {}
         fake.fail(DRAIN, ring)
-        fake.fail(function, UNKNOWN, gpu=0)
+        fake.fail(function, codes.UNKNOWN, gpu=0)
         began_ns = fake.now_ns()
 
         story.tick(20)
 
         counted = errors(story)
-        assert set(counted) == {(function, UNKNOWN)}
-        assert counted[function, UNKNOWN] >= 3
+        assert set(counted) == {(function, codes.UNKNOWN)}
+        assert counted[function, codes.UNKNOWN] >= 3
         assert story.state.collectors[0].errors_total == sum(counted.values())
         (fault,) = story.sample(0).faults
         assert fault.field == field
@@ -191,7 +187,9 @@ class TestAnErrorOfTheDriver:
         assert story.message is None
         assert errors(story) == counted
 
-    @pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA, 25])
+    @pytest.mark.parametrize(
+        "code", [codes.NOT_SUPPORTED, codes.NOT_FOUND, codes.FUNCTION_NOT_FOUND, NO_DATA, 25]
+    )
     def test_is_not_that_a_board_or_a_driver_has_nothing_to_tell(
         self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:
@@ -208,12 +206,12 @@ class TestAnErrorOfTheDriver:
     def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(
         self, fake: FakeNvml, tell: Tell
     ) -> None:
-        fake.fail(TEMPERATURE, NO_PERMISSION, gpu=0)
+        fake.fail(TEMPERATURE, codes.NO_PERMISSION, gpu=0)
         story = tell()
 
         story.tick(20)
 
-        assert errors(story) == {(TEMPERATURE, NO_PERMISSION): 1}
+        assert errors(story) == {(TEMPERATURE, codes.NO_PERMISSION): 1}
         assert story.message is None
 
     def test_on_two_threads_at_once_is_never_lost(self) -> None:

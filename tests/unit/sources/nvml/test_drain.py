@@ -9,7 +9,8 @@ import pytest
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.drain import SampleRings
 from tests.builders_faults import DRAIN
-from tests.fakenvml.control import GPU_IS_LOST, NOT_FOUND, SUCCESS, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 
@@ -39,7 +40,7 @@ class TestSampleRings:
         fake.ring(1, [(100, 40)])
 
         assert rings.drain([0, 0]) == [[], [(100, 40)]]
-        assert rings.codes == [NOT_FOUND, SUCCESS]
+        assert rings.codes == [codes.NOT_FOUND, codes.SUCCESS]
 
     def test_of_a_lost_gpu_leaves_the_others_alone(
         self, fake: FakeNvml, rings: SampleRings
@@ -47,7 +48,7 @@ class TestSampleRings:
         fake.lose(0)
 
         assert [len(row) for row in rings.drain([0, 0])] == [0, 120]
-        assert rings.codes == [GPU_IS_LOST, SUCCESS]
+        assert rings.codes == [codes.GPU_IS_LOST, codes.SUCCESS]
 
     def test_makes_room_for_a_ring_that_is_deeper_than_it_thought(
         self, fake: FakeNvml, rings: SampleRings

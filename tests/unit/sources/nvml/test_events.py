@@ -11,13 +11,8 @@ import pytest
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents, XidCounts
 from tests.builders_driver import DriverStory, Tell
-from tests.fakenvml.control import (
-    FUNCTION_NOT_FOUND,
-    NOT_SUPPORTED,
-    UNINITIALIZED,
-    UNKNOWN,
-    FakeNvml,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.work import XID
 from tests.patience import until
 
@@ -176,8 +171,8 @@ class TestWhereThereAreNoEvents:
         ("supported", "code", "off", "asked"),
         [
             pytest.param(0, 0, [], 1, id="on any board"),
-            pytest.param(XID, NOT_SUPPORTED, [], 1, id="in the driver"),
-            pytest.param(XID, FUNCTION_NOT_FOUND, [], 1, id="in an older driver"),
+            pytest.param(XID, codes.NOT_SUPPORTED, [], 1, id="in the driver"),
+            pytest.param(XID, codes.FUNCTION_NOT_FOUND, [], 1, id="in an older driver"),
             pytest.param(XID, 0, ["events"], 0, id="because they are switched off"),
         ],
     )
@@ -251,7 +246,7 @@ class TestTheWait:
         assert REGISTER in costs
         assert not [name for name in costs if "Wait" in name]
 
-    @pytest.mark.parametrize("code", [UNKNOWN, UNINITIALIZED, NOT_SUPPORTED])
+    @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.UNINITIALIZED, codes.NOT_SUPPORTED])
     def test_that_fails_again_and_again_is_tried_less_and_less(
         self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:

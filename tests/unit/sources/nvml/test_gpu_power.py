@@ -12,7 +12,8 @@ from gpumon.sources.nvml.gpu import PowerTrack
 from tests.builders_driver import Tell
 from tests.builders_faults import DRAIN, POWER
 from tests.builders_nvml import Refusals
-from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 TICK_NS = NS_PER_S
 PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
@@ -76,7 +77,7 @@ class TestThePresentDraw:
         assert fake.calls(POWER) == asked + 1
 
     def test_is_asked_where_the_driver_keeps_no_samples(self, fake: FakeNvml, tell: Tell) -> None:
-        fake.fail(DRAIN, NOT_SUPPORTED)
+        fake.fail(DRAIN, codes.NOT_SUPPORTED)
         story = tell()
         story.tick(5)
         fake.forget_calls()
@@ -101,7 +102,7 @@ class TestARing:
         track.take([(40_000, 1)], 17 * TICK_NS)
         assert track.take([(60_000, 123_000)], 18 * TICK_NS) == 123_000
 
-    @pytest.mark.parametrize("code", [UNKNOWN, GPU_IS_LOST])
+    @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
     def test_that_fails_alone_leaves_the_gpu_where_it_is(
         self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:

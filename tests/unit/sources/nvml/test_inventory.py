@@ -11,7 +11,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
 from tests.builders_driver import Tell, holes_ns
 from tests.builders_faults import BY_INDEX
-from tests.fakenvml.control import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 NAME = "nvmlDeviceGetName"
 
@@ -143,7 +144,7 @@ class TestTheGpuOfAnInstance:
             for function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
                 fake.fail(function, code, gpu=0)
 
-        parts_know_none(NOT_SUPPORTED)
+        parts_know_none(codes.NOT_SUPPORTED)
         fake.gpu(0).mig_enabled = 1
         story = tell(on=["encoder"], period_s=0.5)
         cut = story.details(0)
@@ -160,7 +161,7 @@ class TestAGpuThatCannotBeRead:
     def test_is_asked_for_by_its_index_alone_until_it_is_there(
         self, fake: FakeNvml, tell: Tell
     ) -> None:
-        fake.fail(BY_INDEX, NO_PERMISSION, gpu=1)
+        fake.fail(BY_INDEX, codes.NO_PERMISSION, gpu=1)
         story = tell(period_s=0.5)
         fake.forget_calls()
 

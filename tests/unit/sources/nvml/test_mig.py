@@ -13,7 +13,8 @@ from gpumon.sources.nvml.fields.processes import NewestRecords
 from gpumon.sources.nvml.mig import places_in
 from tests.builders_driver import Tell, busy_ns, holes_ns
 from tests.builders_faults import DRAIN
-from tests.fakenvml.control import NOT_SUPPORTED, UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 PART_GET, METRICS_GET = "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"
 GIB = 1 << 30
@@ -132,7 +133,7 @@ class TestAnInstance:
 
         def refused_of_parts(records: NewestRecords, seen_us: int = 0) -> list[Any] | None:
             if records._handle in part_handles(fake):
-                records.code = NOT_SUPPORTED
+                records.code = codes.NOT_SUPPORTED
                 return None
             return read(records, seen_us)
 
@@ -239,7 +240,7 @@ class TestASampleOfAnInstanceThatFails:
         story.pass_s(3)
         assert story.sample(uuid).utilization_ratio is not None
 
-        fake.fail(PART_GET, UNKNOWN)
+        fake.fail(PART_GET, codes.UNKNOWN)
         for _ in range(2):
             story.tick()
             failed = story.sample(uuid)

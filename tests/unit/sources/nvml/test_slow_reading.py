@@ -15,7 +15,8 @@ from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.slow_reading import SlowThread
 from tests.builders_driver import EVERY_FIELD, DriverStory, Tell
 from tests.builders_faults import BOTH, INIT, RATES
-from tests.fakenvml.control import UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S, wait_until
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -229,7 +230,7 @@ class TestUtilizationThatNobodyCanRead:
         fake = story.fake
         if what == "calls that fail":
             fake.ring(0, [])
-            fake.fail(RATES, UNKNOWN, gpu=0)
+            fake.fail(RATES, codes.UNKNOWN, gpu=0)
         else:
             start_us = fake.stamp_us(fake.now_ns())
             fake.ring(0, [(start_us + 500_000 * k, 101) for k in range(1, 60)])

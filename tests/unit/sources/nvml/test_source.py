@@ -12,7 +12,9 @@ from gpumon.core.sample import ProcessSample
 from tests.builders_driver import Tell, busy_ns, holes_ns, total_ns
 from tests.builders_faults import DRAIN, INIT, POWER, RATES
 from tests.builders_nvml import MS, Open, read_for, samples_of
-from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml, clock_offset_us
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S
 
 NOBODYS_PID = (1 << 22) + 1
@@ -60,7 +62,7 @@ class TestAGpu:
         self, fake: FakeNvml, tell: Tell, functions: list[str], field: str, calls_a_reading: int
     ) -> None:
         for function in functions:
-            fake.fail(function, NOT_SUPPORTED, gpu=0)
+            fake.fail(function, codes.NOT_SUPPORTED, gpu=0)
         story = tell(period_s=6.0)
         story.tick(4)
 
@@ -165,7 +167,7 @@ class TestARingThatIsDry:
         assert idle_ns > 0.7 * NS_PER_S
         assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.15)
 
-    @pytest.mark.parametrize("code", [0, NOT_SUPPORTED], ids=["dry", "not there"])
+    @pytest.mark.parametrize("code", [0, codes.NOT_SUPPORTED], ids=["dry", "not there"])
     def test_from_the_start_leaves_the_utilisation_to_the_other_call(
         self, fake: FakeNvml, tell: Tell, code: int
     ) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
-from tests.fakenvml.control import DRIVER_NOT_LOADED, FakeNvml
+from tests.fakenvml.control import FakeNvml
 from tests.needs import without_driver
 from trainer_hooks import devices
 
@@ -85,7 +86,7 @@ class TestTheDriver:
         self, machine: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str
     ) -> None:
         monkeypatch.setattr(devices, "PROC_GPUS", tmp_path / "none")
-        machine.fail(function, DRIVER_NOT_LOADED)
+        machine.fail(function, codes.DRIVER_NOT_LOADED)
 
         assert devices.visible_gpus() == ()
         assert devices.gpu_count() == 0
@@ -93,7 +94,7 @@ class TestTheDriver:
     def test_without_nvml_is_read_from_its_kernel_module(
         self, machine: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        machine.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+        machine.fail("nvmlInitWithFlags", codes.DRIVER_NOT_LOADED)
         gpus = tmp_path / "gpus"
         monkeypatch.setattr(devices, "PROC_GPUS", gpus)
         for bus, uuid in (("0000:3b:00.0", "GPU-8932f937"), ("0000:1a:00.0", "GPU-????????")):

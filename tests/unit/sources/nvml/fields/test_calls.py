@@ -8,13 +8,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
 from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpu import MIG_MODE
-from tests.fakenvml.control import (
-    FUNCTION_NOT_FOUND,
-    GPU_IS_LOST,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    FakeNvml,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 POWER = POWER_USAGE.function
 TEMPERATURE = NvmlCall("nvmlDeviceGetTemperature", (0,))
@@ -46,7 +41,9 @@ class TestANumber:
 
         assert (NumberCall(library, handle, ENERGY).read() or 0) >= 1 << 40
 
-    @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND])
+    @pytest.mark.parametrize(
+        "code", [codes.NOT_SUPPORTED, codes.NO_PERMISSION, codes.FUNCTION_NOT_FOUND]
+    )
     def test_that_the_device_does_not_have_is_asked_for_once(
         self, fake: FakeNvml, library: NvmlLibrary, handle: int, code: int
     ) -> None:
@@ -59,9 +56,9 @@ class TestANumber:
     def test_that_fails_for_another_reason_is_asked_for_again(
         self, fake: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
-        fake.fail(POWER, GPU_IS_LOST)
+        fake.fail(POWER, codes.GPU_IS_LOST)
         field = NumberCall(library, handle, POWER_USAGE)
-        assert (field.read(), field.code) == (None, GPU_IS_LOST)
+        assert (field.read(), field.code) == (None, codes.GPU_IS_LOST)
 
         fake.fail(POWER, 0)
 
@@ -80,7 +77,7 @@ class TestANumber:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("newer_call", [0, FUNCTION_NOT_FOUND])
+    @pytest.mark.parametrize("newer_call", [0, codes.FUNCTION_NOT_FOUND])
     def test_counts_what_the_driver_reserves_only_where_it_knows_no_better(
         self, fake: FakeNvml, library: NvmlLibrary, handle: int, newer_call: int
     ) -> None:

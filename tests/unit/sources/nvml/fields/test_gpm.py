@@ -15,13 +15,8 @@ from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS, Gpm, GpmTrack
 from tests.builders_driver import DriverStory, Tell
-from tests.fakenvml.control import (
-    INVALID_ARGUMENT,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    UNKNOWN,
-    FakeNvml,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 SAMPLE_GET, METRICS_GET = "nvmlGpmSampleGet", "nvmlGpmMetricsGet"
 QUERY, ALLOCATE, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree"
@@ -99,7 +94,7 @@ class TestABoardThatHasNoGpm:
         assert story.message is None
         assert story.sample(1).activity is not None
 
-    @pytest.mark.parametrize("code", [NO_PERMISSION, NOT_SUPPORTED])
+    @pytest.mark.parametrize("code", [codes.NO_PERMISSION, codes.NOT_SUPPORTED])
     @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
     def test_may_refuse_it_to_this_user(
         self, fake: FakeNvml, tell: Tell, function: str, code: int
@@ -169,7 +164,7 @@ class TestAValueOfGpm:
         assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
 
     def test_is_none_where_all_of_them_fail(self, fake: FakeNvml, tell: Tell) -> None:
-        fake.fail(METRICS_GET, UNKNOWN)
+        fake.fail(METRICS_GET, codes.UNKNOWN)
         story = tell()
 
         assert activities(story, 12) == []
@@ -206,7 +201,7 @@ class TestTwoSamples:
 
 
 class TestASampleThatFails:
-    @pytest.mark.parametrize("code", [UNKNOWN, INVALID_ARGUMENT])
+    @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.INVALID_ARGUMENT])
     def test_lets_the_window_begin_anew(self, fake: FakeNvml, track: GpmTrack, code: int) -> None:
         track.read()
         told = []
@@ -224,7 +219,7 @@ class TestASampleThatFails:
         story = tell()
         assert activities(story, 12)
 
-        fake.fail(SAMPLE_GET, UNKNOWN)
+        fake.fail(SAMPLE_GET, codes.UNKNOWN)
         story.tick(6)
 
         assert story.sample(0).activity is None
@@ -285,7 +280,7 @@ class TestTheSamples:
         story = tell()
         for _ in range(3):
             story.tick(6)
-            fake.fail_everything(UNKNOWN)
+            fake.fail_everything(codes.UNKNOWN)
             story.tick()
             fake.fail_everything(0)
             fake.reload_driver()

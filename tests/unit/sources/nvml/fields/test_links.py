@@ -14,7 +14,8 @@ from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
 from gpumon.sources.nvml.fields.table import NvmlCounter
 from tests.builders_driver import DriverStory, Tell
 from tests.builders_nvml import Refusals
-from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 MEASURED, COUNTED = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"
 MIB = 1 << 20
@@ -50,7 +51,7 @@ class TestPcie:
         [
             pytest.param(LAST_FIELD_WITHOUT_PCIE, 0, id="unknown fields"),
             pytest.param(LAST_FIELD_WITHOUT_PCIE + 1, 0, id="one direction only"),
-            pytest.param(300, FUNCTION_NOT_FOUND, id="function missing"),
+            pytest.param(300, codes.FUNCTION_NOT_FOUND, id="function missing"),
         ],
     )
     def test_is_measured_where_the_driver_does_not_count_it(
@@ -90,7 +91,7 @@ class TestPcie:
 
     def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: FakeNvml, tell: Tell) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake.fail(MEASURED, NOT_SUPPORTED)
+        fake.fail(MEASURED, codes.NOT_SUPPORTED)
         story = tell(on=["pcie"])
 
         for _ in range(3):
@@ -162,7 +163,7 @@ class TestNvlink:
     def test_is_told_again_after_a_reading_that_failed(self, fake: FakeNvml, tell: Tell) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = MIB
         story = tell(on=["nvlink"], period_s=6.0)
-        for code in (UNKNOWN, 0, 0):
+        for code in (codes.UNKNOWN, 0, 0):
             fake.fail(COUNTED, code)
             story.tick()
 

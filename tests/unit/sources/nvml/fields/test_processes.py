@@ -16,7 +16,8 @@ from gpumon.sources.nvml.fields.processes import ProcessField, process_field, us
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from tests.builders_driver import Tell
-from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 from tests.neighbours import NOBODY
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -58,7 +59,7 @@ class TestTheList:
     def test_is_no_answer_where_it_is_not_to_be_had(
         self, fake: FakeNvml, field: ProcessField
     ) -> None:
-        fake.fail(LIST, NOT_SUPPORTED)
+        fake.fail(LIST, codes.NOT_SUPPORTED)
 
         assert [field.read(0), field.read(0)] == [None, None]
         assert fake.calls(LIST) == 1
@@ -68,7 +69,7 @@ class TestTheList:
         self, fake: FakeNvml, field: ProcessField
     ) -> None:
         fake.run(0, 4000)
-        fake.fail(LIST, GPU_IS_LOST)
+        fake.fail(LIST, codes.GPU_IS_LOST)
         assert field.read(0) is None
 
         fake.fail(LIST, 0)
@@ -317,7 +318,7 @@ class TestAShare:
     def test_is_unknown_where_the_board_does_not_tell(
         self, fake: FakeNvml, field: ProcessField
     ) -> None:
-        fake.fail(SHARES, NOT_SUPPORTED)
+        fake.fail(SHARES, codes.NOT_SUPPORTED)
         fake.run(0, 4000, sm=80)
 
         assert [shares(field, 10 * number) for number in range(4)] == [{4000: None}] * 4

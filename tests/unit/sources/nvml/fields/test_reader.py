@@ -16,7 +16,8 @@ from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
 from tests.builders_driver import DriverStory, Tell, holes_ns
 from tests.builders_faults import Change
 from tests.builders_nvml import Open, Refusals, read_for, samples_of
-from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
 
 OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
 ALL_ONES = (1 << 64) - 1
@@ -99,7 +100,7 @@ class TestTheDetails:
 
 
 class TestAnOlderDriver:
-    @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND])
+    @pytest.mark.parametrize("code", [codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND])
     @pytest.mark.parametrize(
         ("newer", "older", "field", "value"),
         [
@@ -132,7 +133,7 @@ class TestAnOlderDriver:
     def test_that_only_fails_for_now_is_asked_by_the_newer_one_again(
         self, fake: FakeNvml, tell: Tell
     ) -> None:
-        fake.fail(TEMPERATURE_V, UNKNOWN)
+        fake.fail(TEMPERATURE_V, codes.UNKNOWN)
         story = tell(period_s=5.0)
         assert story.sample(0).temperature_celsius is None
         fake.fail(TEMPERATURE_V, 0)
@@ -143,7 +144,7 @@ class TestAnOlderDriver:
 
     def test_that_knows_neither_is_asked_once_each(self, fake: FakeNvml, tell: Tell) -> None:
         for function in (TEMPERATURE_V, TEMPERATURE):
-            fake.fail(function, NOT_SUPPORTED)
+            fake.fail(function, codes.NOT_SUPPORTED)
         story = tell(period_s=5.0)
         story.tick(2)
 

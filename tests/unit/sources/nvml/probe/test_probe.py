@@ -24,15 +24,9 @@ from gpumon.sources.nvml.probe.probed import (
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_driver import Tell
 from tests.builders_faults import DRAIN, POWER
-from tests.fakenvml.control import (
-    FUNCTION_NOT_FOUND,
-    GPU_IS_LOST,
-    INVALID_ARGUMENT,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    FakeNvml,
-    clock_offset_us,
-)
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.signals import clock_offset_us
 
 ENERGY, PCIE = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPcieThroughput"
 PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -76,7 +70,7 @@ class TestEveryField:
         assert [gpu.index for gpu in found.gpus] == [0, 1]
         for gpu in found.gpus:
             calls = [call for field in gpu.fields for call in field.calls]
-            assert [call.function for call in calls if call.code == INVALID_ARGUMENT] == []
+            assert [call.function for call in calls if call.code == codes.INVALID_ARGUMENT] == []
             assert {one.field.name for one in gpu.fields if one.works} == {
                 field.name for field in NVML_FIELDS
             }
@@ -146,10 +140,10 @@ class TestWhatDoesNotWork:
     @pytest.mark.parametrize(
         ("code", "meaning"),
         [
-            (NOT_SUPPORTED, "not supported by this board"),
-            (NO_PERMISSION, "not permitted for this user"),
-            (FUNCTION_NOT_FOUND, "not in this driver"),
-            (GPU_IS_LOST, "the GPU is lost"),
+            (codes.NOT_SUPPORTED, "not supported by this board"),
+            (codes.NO_PERMISSION, "not permitted for this user"),
+            (codes.FUNCTION_NOT_FOUND, "not in this driver"),
+            (codes.GPU_IS_LOST, "the GPU is lost"),
             (pynvml.NVML_ERROR_IN_USE, "the GPU is in use by another program"),
             (pynvml.NVML_ERROR_MEMORY, "the driver has too little memory"),
         ],
@@ -169,7 +163,7 @@ class TestWhatDoesNotWork:
         assert field_of(whole, "power_limit").works
 
     def test_is_asked_once_where_asking_again_cannot_help(self, fake: FakeNvml) -> None:
-        fake.fail(POWER, NOT_SUPPORTED, gpu=0)
+        fake.fail(POWER, codes.NOT_SUPPORTED, gpu=0)
 
         call = call_of(asked().gpus[0], "power", POWER)
 
@@ -196,7 +190,7 @@ class TestWhatDoesNotWork:
 
         call = call_of(asked(off=()).gpus[0], "activity", "nvmlGpmSampleGet")
 
-        assert call.code == (FUNCTION_NOT_FOUND if is_old else NOT_SUPPORTED)
+        assert call.code == (codes.FUNCTION_NOT_FOUND if is_old else codes.NOT_SUPPORTED)
 
     def test_of_a_gpu_that_was_lost_leaves_the_others_alone(self, fake: FakeNvml) -> None:
         fake.lose(0)
@@ -228,7 +222,7 @@ class TestThePrice:
         assert field.seconds_per_second == pytest.approx(field.reading_us / 1e6 / 5.0)
 
     def test_of_two_directions_is_that_of_two_calls(self, fake: FakeNvml) -> None:
-        fake.fail("nvmlDeviceGetFieldValues", NOT_SUPPORTED)
+        fake.fail("nvmlDeviceGetFieldValues", codes.NOT_SUPPORTED)
         fake.delay(PCIE, 20_000)
 
         field = field_of(asked(on=["pcie"]).gpus[0], "pcie")

@@ -1,0 +1,19 @@
+"""What the functions of the driver answer: NVML's return codes, as far as tests name them."""
+
+from __future__ import annotations
+
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+OPERATING_SYSTEM = 17
+VERSION_MISMATCH = 18
+UNKNOWN = 999
