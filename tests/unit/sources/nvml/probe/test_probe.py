@@ -192,44 +192,8 @@ class TestWhatDoesNotWork:
 
         assert call.code == (codes.FUNCTION_NOT_FOUND if is_old else codes.NOT_SUPPORTED)
 
-    def test_of_a_gpu_that_was_lost_leaves_the_others_alone(self, fake: FakeNvml) -> None:
-        fake.lose(0)
-
-        lost, whole = asked().gpus
-
-        assert lost.lost is not None
-        assert lost.lost.startswith("the GPU is lost (NVML 15): ")
-        assert field_of(whole, "power").works
-
-    def test_of_a_gpu_cut_by_mig_is_its_utilisation_and_no_more(self, fake: FakeNvml) -> None:
-        fake.cut(0, 2)
-
-        gpu = asked().gpus[0]
-
-        assert (gpu.mig_enabled, gpu.mig_instances) == (True, 2)
-        assert not field_of(gpu, "utilization").works
-        assert field_of(gpu, "temperature").works
-
 
 class TestThePrice:
-    def test_is_what_the_driver_took(self, fake: FakeNvml) -> None:
-        fake.delay(ENERGY, 20_000)
-
-        field = field_of(asked().gpus[0], "energy")
-
-        assert field.reading_us is not None
-        assert 20_000 <= field.reading_us < 100_000
-        assert field.seconds_per_second == pytest.approx(field.reading_us / 1e6 / 5.0)
-
-    def test_of_two_directions_is_that_of_two_calls(self, fake: FakeNvml) -> None:
-        fake.fail("nvmlDeviceGetFieldValues", codes.NOT_SUPPORTED)
-        fake.delay(PCIE, 20_000)
-
-        field = field_of(asked(on=["pcie"]).gpus[0], "pcie")
-
-        assert field.reading_us is not None
-        assert 40_000 <= field.reading_us < 200_000
-
     def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
         self, fake: FakeNvml
     ) -> None:
@@ -251,14 +215,6 @@ class TestThePrice:
         asked(times=50, budget_s=0.0)
 
         assert fake.calls(POWER) == 2
-
-    def test_of_all_is_what_the_wanted_fields_take(self, fake: FakeNvml) -> None:
-        fake.delay(ENERGY, 100_000)
-
-        with_it = asked().gpus[0].seconds_per_second
-        without = asked(off=["energy", "activity"]).gpus[0].seconds_per_second
-
-        assert with_it - without > 0.015
 
     def test_is_what_gpumon_then_really_spends(self, fake: FakeNvml, tell: Tell) -> None:
         for function in (
