@@ -11,7 +11,8 @@ import json
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
@@ -31,14 +32,6 @@ Device = str | int
 _BEGAN_NS = 5_000 * NS_PER_S
 _REALTIME_AHEAD_NS = 1_700_000_000 * NS_PER_S
 _NO_RINGS = RingsReading()
-
-
-class Tell(Protocol):
-    """Begins a story: with which opt-in fields on and which others off, read how often."""
-
-    def __call__(
-        self, *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
-    ) -> DriverStory: ...
 
 
 def holes_ns(samples: Sequence[BusySample]) -> list[int]:
@@ -283,3 +276,24 @@ class DriverStory:
             uuid = sample.device.uuid
             assert sample.energy_joules >= self._energy.get(uuid, 0.0), sample.device.label
             self._energy[uuid] = sample.energy_joules
+
+
+class Fake(FakeNvml):
+    """Fake GPUs, and the stories that begin on them."""
+
+    def __init__(self, *where: Path, **more: Any) -> None:
+        super().__init__(*where, **more)
+        self._told: list[DriverStory] = []
+
+    def tell(
+        self, *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
+    ) -> DriverStory:
+        """Begin a story, with the default fields, these opt-in ones and without those."""
+        options = nvml_options(on=on, off=off)
+        self._told.append(DriverStory(self, options=options, period_s=period_s))
+        return self._told[-1]
+
+    def end_stories(self) -> None:
+        """Close them."""
+        for story in self._told:
+            story.close()

@@ -16,13 +16,18 @@ from tests.fakenvml.generations import DriverGeneration
 
 @contextmanager
 def shown_to_this_process(
-    library: Path, control: Path, driver: DriverGeneration, *, gpus: int = 2
+    library: Path,
+    control: Path,
+    driver: DriverGeneration,
+    *,
+    gpus: int = 2,
+    kind: type[FakeNvml] = FakeNvml,
 ) -> Iterator[FakeNvml]:
     """GPUs that pynvml sees in this process, by that library.
 
     A library that is loaded already is found by its name before any folder is
     searched, so whoever asks for libnvidia-ml.so.1 gets the present driver's;
-    pynvml gets the one that is given, present or old.
+    pynvml gets the one that is given, present or old. ``kind`` is what is made.
     """
     import pynvml
 
@@ -30,7 +35,7 @@ def shown_to_this_process(
     loaded_before = names.nvmlLib
     names.nvmlLib = ctypes.CDLL(str(library))
     names._nvmlGetFunctionPointer_cache.clear()
-    with pytest.MonkeyPatch.context() as patch, FakeNvml(control, gpus=gpus, driver=driver) as fake:
+    with pytest.MonkeyPatch.context() as patch, kind(control, gpus=gpus, driver=driver) as fake:
         patch.setenv("FAKENVML_CTL", str(fake.path))
         # A source ends after its wait for events: let that be soon.
         patch.setattr("gpumon.sources.nvml.events.WAIT_MS", 20)

@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S, nvml_options
+from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import Fake
 from tests.builders_nvml import Open, Refusals
 from tests.builders_ring import BOOT_ID
-from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.generations import PRESENT_DRIVER
+from tests.fakenvml.in_process import shown_to_this_process
 from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
-def fake(fake_nvml: FakeNvml) -> FakeNvml:
+def fake(fake_library: Path, tmp_path: Path) -> Iterator[Fake]:
     """Two fake GPUs, idle, that NVML shows to this very process."""
-    return fake_nvml
+    where = fake_library, tmp_path / "gpus.control", PRESENT_DRIVER
+    with shown_to_this_process(*where, kind=Fake) as fake:
+        assert isinstance(fake, Fake)
+        yield fake
+        fake.end_stories()
 
 
 @pytest.fixture
-def tell(fake: FakeNvml) -> Iterator[Tell]:
-    """Begins a story on them, with the default fields unless told otherwise."""
-    told: list[DriverStory] = []
-
-    def begin(
-        *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
-    ) -> DriverStory:
-        options = nvml_options(on=on, off=off)
-        told.append(DriverStory(fake, options=options, period_s=period_s))
-        return told[-1]
-
-    yield begin
-    for story in told:
-        story.close()
-
-
-@pytest.fixture
-def open_source(fake: FakeNvml) -> Iterator[Open]:
+def open_source(fake: Fake) -> Iterator[Open]:
     """Opens sources that go by the machine's clock, for what takes the driver time."""
     opened: list[NvmlSource] = []
 
@@ -66,7 +54,7 @@ def reader(tmp_path: Path) -> Iterator[PhaseRingReader]:
 
 
 @pytest.fixture
-def library(fake: FakeNvml) -> NvmlLibrary:
+def library(fake: Fake) -> NvmlLibrary:
     """NVML, opened on the fake."""
     return NvmlLibrary()
 

@@ -17,7 +17,7 @@ import pytest
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.codes import SUCCESS, code_name
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import DriverStory, Fake
 from tests.builders_faults import DRAIN, INIT, POWER
 from tests.fakenvml import codes
 from tests.fakenvml.build import build_fake, fake_env
@@ -43,7 +43,7 @@ class TestALibraryThatCannotBeOpened:
 
         assert "SourceUnavailableError: libnvidia-ml.so.1 was not found: install" in said
 
-    def test_counts_as_an_error_of_that_call(self, fake: FakeNvml) -> None:
+    def test_counts_as_an_error_of_that_call(self, fake: Fake) -> None:
         fake.fail(INIT, codes.UNKNOWN)
         accounts = CallAccounts()
 
@@ -70,7 +70,7 @@ class TestAnOpenLibrary:
 
     @pytest.mark.parametrize("driver_goes", [False, True])
     def test_is_closed_once_however_often_it_is_asked(
-        self, fake: FakeNvml, library: NvmlLibrary, driver_goes: bool
+        self, fake: Fake, library: NvmlLibrary, driver_goes: bool
     ) -> None:
         if driver_goes:
             fake.reload_driver()
@@ -80,12 +80,12 @@ class TestAnOpenLibrary:
 
         assert fake.calls("nvmlShutdown") == 1
 
-    def test_leaves_the_functions_of_pynvml_as_they_are(self, fake: FakeNvml, handle: int) -> None:
+    def test_leaves_the_functions_of_pynvml_as_they_are(self, fake: Fake, handle: int) -> None:
         other = pynvml.nvmlDeviceGetHandleByIndex(1)
 
         assert pynvml.nvmlDeviceGetUUID(other) == fake.uuid(1)
 
-    def test_finds_a_gpu_by_its_uuid(self, fake: FakeNvml, library: NvmlLibrary) -> None:
+    def test_finds_a_gpu_by_its_uuid(self, fake: Fake, library: NvmlLibrary) -> None:
         assert library.handle_by_uuid(fake.uuid(1)) == library.handle_by_index(1)
         assert library.handle_by_uuid("GPU-of-somebody-else") is None
 
@@ -102,7 +102,7 @@ class TestAnOpenLibrary:
 
 class TestTextFromTheDriver:
     def test_is_given_as_it_is_but_what_is_not_utf_8(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.gpu(0).name = b"Tesla \xff\xfe"
         fake.gpu(0).bus_id = b"0000\xff:3B:00.0"
@@ -122,7 +122,7 @@ class TestTextFromTheDriver:
         ],
     )
     def test_of_a_process_is_made_printable_and_short(
-        self, fake: FakeNvml, library: NvmlLibrary, raw: bytes, shown: str
+        self, fake: Fake, library: NvmlLibrary, raw: bytes, shown: str
     ) -> None:
         fake.run(0, 4000, name=raw)
 
@@ -157,10 +157,10 @@ class TestAnErrorOfTheDriver:
         ],
     )
     def test_is_counted_and_makes_its_field_a_fault_until_it_is_over(
-        self, fake: FakeNvml, tell: Tell, function: str, field: str, ring: int
+        self, fake: Fake, function: str, field: str, ring: int
     ) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
-        story = tell()
+        story = fake.tell()
         story.tick(2)
         assert errors(story) == {}
         fake.fail(DRAIN, ring)
@@ -191,10 +191,10 @@ class TestAnErrorOfTheDriver:
         "code", [codes.NOT_SUPPORTED, codes.NOT_FOUND, codes.FUNCTION_NOT_FOUND, NO_DATA, 25]
     )
     def test_is_not_that_a_board_or_a_driver_has_nothing_to_tell(
-        self, fake: FakeNvml, tell: Tell, code: int
+        self, fake: Fake, code: int
     ) -> None:
         fake.run(0, 4000)
-        story = tell()
+        story = fake.tell()
         for function in ("TemperatureV", "ProcessesUtilizationInfo", "ProcessUtilization"):
             fake.fail(f"nvmlDeviceGet{function}", code)
 
@@ -203,11 +203,9 @@ class TestAnErrorOfTheDriver:
         assert errors(story) == {}
         assert story.message is None
 
-    def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(self, fake: Fake) -> None:
         fake.fail(TEMPERATURE, codes.NO_PERMISSION, gpu=0)
-        story = tell()
+        story = fake.tell()
 
         story.tick(20)
 

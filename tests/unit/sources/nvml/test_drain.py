@@ -8,9 +8,9 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.drain import SampleRings
+from tests.builders_driver import Fake
 from tests.builders_faults import DRAIN
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 
@@ -21,37 +21,33 @@ def rings(library: NvmlLibrary) -> SampleRings:
 
 
 class TestSampleRings:
-    def test_brings_what_is_newer_than_each_position(
-        self, fake: FakeNvml, rings: SampleRings
-    ) -> None:
+    def test_brings_what_is_newer_than_each_position(self, fake: Fake, rings: SampleRings) -> None:
         fake.ring(0, [(100, 10), (200, 20), (300, 30)])
         fake.ring(1, [(100, 40), (200, 50)])
 
         assert rings.drain([100, 100]) == [[(200, 20), (300, 30)], [(200, 50)]]
 
-    def test_asks_each_gpu_once(self, fake: FakeNvml, rings: SampleRings) -> None:
+    def test_asks_each_gpu_once(self, fake: Fake, rings: SampleRings) -> None:
         for _ in range(10):
             rings.drain([0, 0])
 
         assert fake.calls(DRAIN) == 20
 
-    def test_of_a_dry_ring_is_empty_and_no_error(self, fake: FakeNvml, rings: SampleRings) -> None:
+    def test_of_a_dry_ring_is_empty_and_no_error(self, fake: Fake, rings: SampleRings) -> None:
         fake.ring(0, [])
         fake.ring(1, [(100, 40)])
 
         assert rings.drain([0, 0]) == [[], [(100, 40)]]
         assert rings.codes == [codes.NOT_FOUND, codes.SUCCESS]
 
-    def test_of_a_lost_gpu_leaves_the_others_alone(
-        self, fake: FakeNvml, rings: SampleRings
-    ) -> None:
+    def test_of_a_lost_gpu_leaves_the_others_alone(self, fake: Fake, rings: SampleRings) -> None:
         fake.lose(0)
 
         assert [len(row) for row in rings.drain([0, 0])] == [0, 120]
         assert rings.codes == [codes.GPU_IS_LOST, codes.SUCCESS]
 
     def test_makes_room_for_a_ring_that_is_deeper_than_it_thought(
-        self, fake: FakeNvml, rings: SampleRings
+        self, fake: Fake, rings: SampleRings
     ) -> None:
         fake.gpu(1).ring_depth = 500
         fake.ring(1, [(1000 + number, 5) for number in range(500)])
@@ -75,7 +71,7 @@ class TestSampleRings:
         ],
     )
     def test_reads_values_in_the_type_that_the_driver_names(
-        self, fake: FakeNvml, rings: SampleRings, value_type: int, value: float
+        self, fake: Fake, rings: SampleRings, value_type: int, value: float
     ) -> None:
         fake.gpu(0).value_type = value_type
         fake.ring(0, [(100, value)])

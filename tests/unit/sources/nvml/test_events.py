@@ -10,9 +10,8 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents, XidCounts
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import DriverStory, Fake
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.work import XID
 from tests.patience import until
 
@@ -44,8 +43,8 @@ def hears(story: DriverStory, *counts: tuple[int, int], slot: int = 0) -> None:
 
 
 class TestAnXid:
-    def test_is_counted_from_the_next_frame_on(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_is_counted_from_the_next_frame_on(self, fake: Fake) -> None:
+        story = fake.tell()
         assert xids(story) == ()
 
         for xid in (31, 13, 31):
@@ -58,9 +57,9 @@ class TestAnXid:
         assert xids(story) is told, "the same object until there is another"
 
     def test_that_takes_the_gpu_along_is_told_with_the_failure_and_others_are_still_heard(
-        self, fake: FakeNvml, tell: Tell
+        self, fake: Fake
     ) -> None:
-        story = tell()
+        story = fake.tell()
         fake.report_xid(0, 79)
         hears(story, (79, 1))
         fake.lose(0)
@@ -73,10 +72,8 @@ class TestAnXid:
         fake.report_xid(1, 31)
         hears(story, (31, 1), slot=1)
 
-    def test_is_heard_and_added_up_across_a_reload_of_the_driver(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
+    def test_is_heard_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
+        story = fake.tell()
         fake.report_xid(0, 13)
         hears(story, (13, 1))
 
@@ -90,17 +87,15 @@ class TestAnXid:
         hears(story, (13, 2))
         assert waiting_threads() == 1
 
-    def test_of_a_gpu_that_was_reset_is_heard_under_its_uuid(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
+    def test_of_a_gpu_that_was_reset_is_heard_under_its_uuid(self, fake: Fake) -> None:
+        story = fake.tell()
         fake.reset(0)
         fake.report_xid(0, 48)
 
         hears(story, (48, 1))
 
-    def test_of_a_gpu_that_was_added_later_is_heard(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_of_a_gpu_that_was_added_later_is_heard(self, fake: Fake) -> None:
+        story = fake.tell()
         fake.reorder([0, 1, 2])
         story.tick(8)
 
@@ -109,16 +104,16 @@ class TestAnXid:
         hears(story, (74, 1), slot=2)
         assert fake.calls(CREATE) == 1
 
-    def test_of_a_gpu_in_mig_parts_is_the_whole_gpus(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_of_a_gpu_in_mig_parts_is_the_whole_gpus(self, fake: Fake) -> None:
         fake.cut(0, 2)
-        story = tell()
+        story = fake.tell()
         fake.report_xid(0, 94, part=1)
 
         hears(story, (94, 1))
         assert story.sample(0).device.mig_enabled
 
-    def test_in_a_storm_comes_one_after_the_other(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
+        story = fake.tell()
         began_s = time.monotonic()
         for _ in range(100):
             fake.report_xid(0, 31)
@@ -139,8 +134,8 @@ class TestAnXid:
 
 
 class TestAMemoryErrorThatIsNotCorrected:
-    def test_has_the_counters_read_at_once(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(period_s=0.001)
+    def test_has_the_counters_read_at_once(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.001)
         assert story.details(0).ecc_uncorrected_errors == 0
 
         fake.report_ecc(0, uncorrected=True)
@@ -149,7 +144,7 @@ class TestAMemoryErrorThatIsNotCorrected:
         assert story.seconds_passed < 5, "before it would have been their turn"
 
     def test_is_heard_and_a_corrected_one_is_not(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         events = NvmlEvents(wanted=True)
         events.follow(library, [("GPU-0", handle)], 0)
@@ -177,34 +172,34 @@ class TestWhereThereAreNoEvents:
         ],
     )
     def test_no_thread_is_started_and_nothing_is_kept_or_asked_twice(
-        self, fake: FakeNvml, tell: Tell, supported: int, code: int, off: list[str], asked: int
+        self, fake: Fake, supported: int, code: int, off: list[str], asked: int
     ) -> None:
         for slot in (0, 1):
             fake.gpu(slot).supported_events = supported
         fake.fail(CREATE, code)
 
-        tell(off=off, period_s=60.0).tick(5)
+        fake.tell(off=off, period_s=60.0).tick(5)
 
         assert waiting_threads() == 0
         assert fake.event_sets_held == 0
         assert fake.calls(WAIT) == 0
         assert fake.calls(CREATE) == asked
 
-    def test_of_one_kind_the_others_are_registered(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_of_one_kind_the_others_are_registered(self, fake: Fake) -> None:
         """The fake refuses a registration of what a GPU does not support."""
         fake.gpu(0).supported_events = XID
-        story = tell()
+        story = fake.tell()
         fake.report_xid(0, 13)
 
         hears(story, (13, 1))
         assert fake.calls(REGISTER) == 2
 
     def test_in_their_newer_form_the_older_call_waits(
-        self, fake: FakeNvml, tell: Tell, monkeypatch: pytest.MonkeyPatch
+        self, fake: Fake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         has = NvmlLibrary.has
         monkeypatch.setattr(NvmlLibrary, "has", lambda it, name: name != WAIT and has(it, name))
-        story = tell()
+        story = fake.tell()
         fake.report_xid(1, 62)
 
         hears(story, (62, 1), slot=1)
@@ -216,10 +211,10 @@ class TestTheWait:
     @pytest.mark.measured
     @pytest.mark.parametrize("hangs", [False, True])
     def test_ends_with_the_source_and_frees_what_it_held_or_hangs_alone(
-        self, fake: FakeNvml, tell: Tell, hangs: bool
+        self, fake: Fake, hangs: bool
     ) -> None:
         fake.delay(WAIT, 60_000_000 if hangs else 0)
-        story = tell()
+        story = fake.tell()
         wait_until(lambda: fake.waiting(WAIT) == 1)
         began_s = time.monotonic()
         story.tick()
@@ -237,8 +232,8 @@ class TestTheWait:
         assert fake.event_sets_held == 0
         assert fake.calls("nvmlShutdown") == 1
 
-    def test_is_in_no_figure_of_the_drivers_cost(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_is_in_no_figure_of_the_drivers_cost(self, fake: Fake) -> None:
+        story = fake.tell()
         wait_until(lambda: fake.calls(WAIT) > 2)
         story.tick()
 
@@ -247,11 +242,9 @@ class TestTheWait:
         assert not [name for name in costs if "Wait" in name]
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.UNINITIALIZED, codes.NOT_SUPPORTED])
-    def test_that_fails_again_and_again_is_tried_less_and_less(
-        self, fake: FakeNvml, tell: Tell, code: int
-    ) -> None:
+    def test_that_fails_again_and_again_is_tried_less_and_less(self, fake: Fake, code: int) -> None:
         fake.fail(WAIT, code)
-        story = tell()
+        story = fake.tell()
         for _ in range(120):
             story.tick()
             assert story.sample(0).error is None

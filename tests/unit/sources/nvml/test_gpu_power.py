@@ -9,11 +9,10 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.gpu import PowerTrack
-from tests.builders_driver import Tell
+from tests.builders_driver import Fake
 from tests.builders_faults import DRAIN, POWER
 from tests.builders_nvml import Refusals
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 TICK_NS = NS_PER_S
 PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
@@ -28,10 +27,10 @@ def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
 
 
 class TestTheMean:
-    def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
         fake.draw(0, busy_watts=700, idle_watts=100)
-        story = tell()
+        story = fake.tell()
         story.tick(13)
 
         watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
@@ -69,16 +68,16 @@ class TestThePresentDraw:
         ],
     )
     def test_is_asked_where_the_ring_tells_nothing_of_now(
-        self, fake: FakeNvml, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
+        self, fake: Fake, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
     ) -> None:
         asked = fake.calls(POWER)
 
         assert track.take(entries, after_s * NS_PER_S) == PRESENT_MW
         assert fake.calls(POWER) == asked + 1
 
-    def test_is_asked_where_the_driver_keeps_no_samples(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_asked_where_the_driver_keeps_no_samples(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)
-        story = tell()
+        story = fake.tell()
         story.tick(5)
         fake.forget_calls()
         story.tick(5)
@@ -103,10 +102,8 @@ class TestARing:
         assert track.take([(60_000, 123_000)], 18 * TICK_NS) == 123_000
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
-    def test_that_fails_alone_leaves_the_gpu_where_it_is(
-        self, fake: FakeNvml, tell: Tell, code: int
-    ) -> None:
-        story = tell()
+    def test_that_fails_alone_leaves_the_gpu_where_it_is(self, fake: Fake, code: int) -> None:
+        story = fake.tell()
         story.tick(3)
         fake.cut(0, 1)  # then only its power is asked
         story.tick(7)

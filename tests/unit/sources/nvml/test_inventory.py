@@ -9,17 +9,16 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
-from tests.builders_driver import Tell, holes_ns
+from tests.builders_driver import Fake, holes_ns
 from tests.builders_faults import BY_INDEX
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 NAME = "nvmlDeviceGetName"
 
 
 class TestInstancesAtRunTime:
-    def test_appear_and_vanish_with_the_mode(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(period_s=0.5)
+    def test_appear_and_vanish_with_the_mode(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.5)
         whole = [fake.uuid(0), fake.uuid(1)]
         assert story.uuids == whole
 
@@ -35,10 +34,10 @@ class TestInstancesAtRunTime:
         assert story.message is None
 
     def test_that_are_destroyed_are_withdrawn_at_once_and_the_others_stay_as_they_were(
-        self, fake: FakeNvml, tell: Tell
+        self, fake: Fake
     ) -> None:
         gone, stays = fake.cut(0, 2)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
 
         fake.destroy_part(0, 0)
@@ -52,12 +51,10 @@ class TestInstancesAtRunTime:
         story.pass_s(11)
         assert holes_ns(story.busy(stays)) == []
 
-    def test_that_are_made_anew_in_the_same_place_are_other_devices(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_are_made_anew_in_the_same_place_are_other_devices(self, fake: Fake) -> None:
         (older,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
         known_ns = story.gpu(older).totals.busy_ns
 
@@ -73,9 +70,9 @@ class TestInstancesAtRunTime:
         assert story.gpu(newer).totals.busy_ns == 0
         assert story.observed_s(newer) > 5
 
-    def test_leave_no_sample_behind_in_the_driver(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_leave_no_sample_behind_in_the_driver(self, fake: Fake) -> None:
         fake.cut(0, 2)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         for _ in range(5):
             story.pass_s(6)
             assert fake.gpm_samples_held == 2 * 3
@@ -86,11 +83,11 @@ class TestInstancesAtRunTime:
 
         assert fake.gpm_samples_held == 2 * 2
 
-    def test_take_no_refused_value_back_with_them(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_take_no_refused_value_back_with_them(self, fake: Fake) -> None:
         fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, part=0, sm=1.5)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.tick(6)
         fake.uncut(0)
         story.tick(20)
@@ -101,11 +98,9 @@ class TestInstancesAtRunTime:
 
 
 class TestTheGpuOfAnInstance:
-    def test_that_is_lost_takes_its_instances_with_it_and_says_why(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_is_lost_takes_its_instances_with_it_and_says_why(self, fake: Fake) -> None:
         made = fake.cut(0, 2)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
 
         fake.lose(0)
@@ -121,11 +116,9 @@ class TestTheGpuOfAnInstance:
         assert story.busy(made[0])[-1].end_ns > back_ns
         assert len(holes_ns(story.busy(made[0]))) == 1
 
-    def test_that_is_reset_keeps_its_instances_and_covers_no_time_twice(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_is_reset_keeps_its_instances_and_covers_no_time_twice(self, fake: Fake) -> None:
         made = fake.cut(0, 1)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
 
         fake.reset(0)
@@ -137,16 +130,14 @@ class TestTheGpuOfAnInstance:
         assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
         assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
 
-    def test_is_asked_again_for_what_it_did_not_tell_in_parts(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_asked_again_for_what_it_did_not_tell_in_parts(self, fake: Fake) -> None:
         def parts_know_none(code: int) -> None:
             for function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
                 fake.fail(function, code, gpu=0)
 
         parts_know_none(codes.NOT_SUPPORTED)
         fake.gpu(0).mig_enabled = 1
-        story = tell(on=["encoder"], period_s=0.5)
+        story = fake.tell(on=["encoder"], period_s=0.5)
         cut = story.details(0)
 
         parts_know_none(0)
@@ -158,11 +149,9 @@ class TestTheGpuOfAnInstance:
 
 
 class TestAGpuThatCannotBeRead:
-    def test_is_asked_for_by_its_index_alone_until_it_is_there(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_asked_for_by_its_index_alone_until_it_is_there(self, fake: Fake) -> None:
         fake.fail(BY_INDEX, codes.NO_PERMISSION, gpu=1)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         fake.forget_calls()
 
         story.pass_s(60)
@@ -174,8 +163,8 @@ class TestAGpuThatCannotBeRead:
 
         assert story.uuids == [fake.uuid(0), fake.uuid(1)]
 
-    def test_for_long_costs_the_others_next_to_nothing(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(period_s=0.5)
+    def test_for_long_costs_the_others_next_to_nothing(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.5)
         story.pass_s(6)
         fake.lose(0)
         story.pass_s(12)
@@ -187,14 +176,12 @@ class TestAGpuThatCannotBeRead:
         assert "lost" in (story.message or "")
 
     @pytest.mark.parametrize("parts", [0, 1])
-    def test_says_nothing_of_before_when_it_is_back(
-        self, fake: FakeNvml, tell: Tell, parts: int
-    ) -> None:
+    def test_says_nothing_of_before_when_it_is_back(self, fake: Fake, parts: int) -> None:
         uuid = fake.cut(0, 1)[0] if parts else fake.uuid(0)
         board = fake.part(0, 0) if parts else fake.gpu(0)
         fake.run(0, 4000, part=0 if parts else None)
         board.memory_used = 3 << 30
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(6)
         before = story.sample(uuid)
         fake.lose(0)

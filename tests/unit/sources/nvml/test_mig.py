@@ -11,16 +11,15 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS
 from gpumon.sources.nvml.fields.processes import NewestRecords
 from gpumon.sources.nvml.mig import places_in
-from tests.builders_driver import Tell, busy_ns, holes_ns
+from tests.builders_driver import Fake, busy_ns, holes_ns
 from tests.builders_faults import DRAIN
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 PART_GET, METRICS_GET = "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"
 GIB = 1 << 30
 
 
-def part_handles(fake: FakeNvml) -> list[int]:
+def part_handles(fake: Fake) -> list[int]:
     """Handles of the instances of GPU 0, as the driver gives them."""
     library = NvmlLibrary()
     handle = library.handle_by_index(0)
@@ -30,11 +29,9 @@ def part_handles(fake: FakeNvml) -> list[int]:
 
 
 class TestAGpuThatIsCut:
-    def test_is_unknown_which_is_neither_idle_nor_in_error(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_unknown_which_is_neither_idle_nor_in_error(self, fake: Fake) -> None:
         fake.cut(0, 2)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
 
         story.pass_s(12)
 
@@ -50,27 +47,25 @@ class TestAGpuThatIsCut:
         assert parent.energy_joules is not None
         assert parent.memory_used_bytes == 20_480 << 20
 
-    def test_stands_before_its_instances_in_the_order_of_the_board(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_stands_before_its_instances_in_the_order_of_the_board(self, fake: Fake) -> None:
         first = fake.cut(0, 2)
         second = fake.cut(1, 1)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
 
         assert story.uuids == [fake.uuid(0), *first, fake.uuid(1), *second]
         assert story.labels == ["0", "0:0", "0:1", "1", "1:0"]
 
-    def test_into_nothing_is_alone(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_into_nothing_is_alone(self, fake: Fake) -> None:
         fake.cut(0, 0)
 
-        assert tell(period_s=0.5).labels == ["0", "1"]
+        assert fake.tell(period_s=0.5).labels == ["0", "1"]
 
 
 class TestAnInstance:
-    def test_says_who_it_is(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_says_who_it_is(self, fake: Fake) -> None:
         _, uuid = fake.cut(1, 2)
 
-        device = tell(period_s=0.5).sample(uuid).device
+        device = fake.tell(period_s=0.5).sample(uuid).device
 
         assert (device.index, device.mig_index) == (1, 1)
         assert device.parent_uuid == fake.uuid(1)
@@ -82,23 +77,23 @@ class TestAnInstance:
         assert not device.mig_enabled
 
     def test_tells_no_memory_where_it_is_switched_off_or_more_than_there_is(
-        self, fake: FakeNvml, tell: Tell
+        self, fake: Fake
     ) -> None:
         (uuid,) = fake.cut(0, 1)
-        silent = tell(off=["memory"], period_s=0.5).sample(uuid)
+        silent = fake.tell(off=["memory"], period_s=0.5).sample(uuid)
         fake.part(0, 0).memory_used = 1 << 50
-        odd = tell(period_s=0.5)
+        odd = fake.tell(period_s=0.5)
 
         assert silent.memory_used_bytes is silent.device.memory_capacity_bytes is None
         assert odd.sample(uuid).memory_used_bytes is None
         assert odd.frame.rejected == 1
 
     @pytest.mark.parametrize("period_s", [0.1, 0.04, 1.0])
-    def test_is_as_busy_as_it_truly_was(self, fake: FakeNvml, tell: Tell, period_s: float) -> None:
+    def test_is_as_busy_as_it_truly_was(self, fake: Fake, period_s: float) -> None:
         made = fake.cut(0, 2)
         fake.part_wave(0, 0, period_s=0.73, busy_ratio=0.3)
         fake.part_wave(0, 1, period_s=1.9, busy_ratio=0.8)
-        story = tell(period_s=period_s)
+        story = fake.tell(period_s=period_s)
         story.pass_s(8)
 
         for part, uuid in enumerate(made):
@@ -110,11 +105,11 @@ class TestAnInstance:
             truth_ns = fake.busy_ns(0, start_ns, end_ns, part=part)
             assert busy_ns(samples) == pytest.approx(truth_ns, rel=1e-9)
 
-    def test_tells_how_much_of_it_works(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_tells_how_much_of_it_works(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=0.5)
         fake.gpm(0, part=0, sm=0.25, occupancy=0.125, tensor=0.0, dram=1.0)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(1)
 
         sample = story.sample(uuid)
@@ -124,7 +119,7 @@ class TestAnInstance:
 
     @pytest.mark.parametrize("gpu_lists", [False, True], ids=["by itself", "by its GPU"])
     def test_has_memory_and_processes_of_its_own(
-        self, fake: FakeNvml, tell: Tell, monkeypatch: pytest.MonkeyPatch, gpu_lists: bool
+        self, fake: Fake, monkeypatch: pytest.MonkeyPatch, gpu_lists: bool
     ) -> None:
         first, second = fake.cut(0, 2)
         fake.part(0, 1).memory_used = 3 * GIB
@@ -139,7 +134,7 @@ class TestAnInstance:
 
         if gpu_lists:
             monkeypatch.setattr(NewestRecords, "read", refused_of_parts)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(12)
 
         (process,) = story.sample(second).processes or ()
@@ -148,28 +143,26 @@ class TestAnInstance:
         assert story.sample(first).processes == ()
         assert story.sample(first).memory_used_bytes == 0
 
-    def test_is_read_no_more_than_once_a_tick_and_at_no_other_price(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_read_no_more_than_once_a_tick_and_at_no_other_price(self, fake: Fake) -> None:
         fake.cut(0, 3)
         # Events are waited for on a thread, at moments of its own.
-        story = tell(off=["events"], period_s=0.1)
+        story = fake.tell(off=["events"], period_s=0.1)
         story.tick(30)
         fake.forget_calls()
         story.tick(4)
 
         assert fake.all_calls() == {DRAIN: 4 + 8, PART_GET: 12, METRICS_GET: 12}
 
-    def test_keeps_two_samples_in_the_driver(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_keeps_two_samples_in_the_driver(self, fake: Fake) -> None:
         fake.cut(0, 3)
 
-        tell(period_s=0.5).pass_s(20)
+        fake.tell(period_s=0.5).pass_s(20)
 
         assert fake.calls("nvmlGpmSampleAlloc") == 2 * (3 + 1)
 
-    def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
         before_s = story.observed_s(uuid)
 
@@ -180,10 +173,10 @@ class TestAnInstance:
 
 
 class TestAnInstanceWhoseUtilisationNobodyKnows:
-    def test_is_on_a_board_without_gpm(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.gpm(0, supported=False)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(12)
 
         sample = story.sample(uuid)
@@ -193,11 +186,11 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
         assert fake.calls(PART_GET) == 0
         assert fake.calls("nvmlGpmQueryDeviceSupport") <= 3
 
-    def test_shares_its_gpu_instance_with_another(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_shares_its_gpu_instance_with_another(self, fake: Fake) -> None:
         first, second, alone = fake.cut(0, 3)
         fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
         fake.part(0, 1).compute_instance = 1
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
 
         assert story.busy(first) == story.busy(second) == []
@@ -205,9 +198,9 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
         assert story.sample(first).error is None
         assert story.busy(alone) != []
 
-    def test_loses_it_when_another_is_made_beside_it(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_loses_it_when_another_is_made_beside_it(self, fake: Fake) -> None:
         (first,) = fake.cut(0, 1)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
         assert story.busy(first) != []
         second = fake.create_part(0)
@@ -221,9 +214,9 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
             assert story.busy(uuid, since_ns=noticed_ns) == []
             assert story.sample(uuid).utilization_ratio is None
 
-    def test_is_there_where_gpm_is_switched_off(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_there_where_gpm_is_switched_off(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = tell(off=["activity"], period_s=0.5)
+        story = fake.tell(off=["activity"], period_s=0.5)
         story.pass_s(3)
 
         assert story.busy(uuid) == []
@@ -232,11 +225,11 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
 
 class TestASampleOfAnInstanceThatFails:
     def test_leaves_a_hole_of_unobserved_time_and_no_utilisation_and_no_error(
-        self, fake: FakeNvml, tell: Tell
+        self, fake: Fake
     ) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=1.0)
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.pass_s(3)
         assert story.sample(uuid).utilization_ratio is not None
 

@@ -13,10 +13,9 @@ import pytest
 
 from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.slow_reading import SlowThread
-from tests.builders_driver import EVERY_FIELD, DriverStory, Tell
+from tests.builders_driver import EVERY_FIELD, DriverStory, Fake
 from tests.builders_faults import BOTH, INIT, RATES
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S, wait_until
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -119,7 +118,7 @@ def answers(story: DriverStory, slot: int) -> set[str]:
 
 
 @pytest.fixture
-def story(fake: FakeNvml) -> Iterator[DriverStory]:
+def story(fake: Fake) -> Iterator[DriverStory]:
     for slot in BOTH:
         fake.wave(slot, period_s=1.0, busy_ratio=1.0)
         fake.run(slot, 4000 + slot)
@@ -241,9 +240,9 @@ class TestUtilizationThatNobodyCanRead:
         assert story.sample(1).utilization_ratio == 1.0
         assert story.gpu(0).present
 
-    def test_holds_for_three_periods_of_a_slow_sampler(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_holds_for_three_periods_of_a_slow_sampler(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
-        story = tell(period_s=4.0)
+        story = fake.tell(period_s=4.0)
         story.tick(3)
         fake.ring(0, [(fake.stamp_us(fake.now_ns()) + 9_000_000, 101)])
         story.tick(4)

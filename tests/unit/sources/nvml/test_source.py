@@ -9,11 +9,10 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ProcessSample
-from tests.builders_driver import Tell, busy_ns, holes_ns, total_ns
+from tests.builders_driver import Fake, busy_ns, holes_ns, total_ns
 from tests.builders_faults import DRAIN, INIT, POWER, RATES
 from tests.builders_nvml import MS, Open, read_for, samples_of
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S
 
@@ -25,8 +24,8 @@ MEMORY, PROCESSES = "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningPr
 
 
 class TestAGpu:
-    def test_says_who_it_is(self, fake: FakeNvml, tell: Tell) -> None:
-        first, second = tell().frame.gpus
+    def test_says_who_it_is(self, fake: Fake) -> None:
+        first, second = fake.tell().frame.gpus
 
         assert (first.device.uuid, first.device.index) == (fake.uuid(0), 0)
         assert (second.device.uuid, second.device.index) == (fake.uuid(1), 1)
@@ -35,10 +34,10 @@ class TestAGpu:
         assert first.device.driver_version == "580.95.05"
         assert first.device.memory_capacity_bytes == 85_520_809_984
 
-    def test_gives_each_value_in_its_base_unit(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_gives_each_value_in_its_base_unit(self, fake: Fake) -> None:
         fake.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
-        gpu = tell().sample(0)
+        gpu = fake.tell().sample(0)
 
         assert gpu.processes_at_ns == fake.now_ns()
         assert gpu.memory_used_bytes == 20_480 << 20
@@ -59,11 +58,11 @@ class TestAGpu:
         ],
     )
     def test_is_asked_once_for_what_it_does_not_support_and_has_all_else(
-        self, fake: FakeNvml, tell: Tell, functions: list[str], field: str, calls_a_reading: int
+        self, fake: Fake, functions: list[str], field: str, calls_a_reading: int
     ) -> None:
         for function in functions:
             fake.fail(function, codes.NOT_SUPPORTED, gpu=0)
-        story = tell(period_s=6.0)
+        story = fake.tell(period_s=6.0)
         story.tick(4)
 
         assert getattr(story.sample(0), field) is None
@@ -77,7 +76,7 @@ class TestASquareWave:
     """At a tenth of its real length: a period of 100 ms, 30 % of it idle, windows of 1/60 s."""
 
     @pytest.fixture(autouse=True)
-    def wave(self, fake: FakeNvml) -> None:
+    def wave(self, fake: Fake) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
 
@@ -86,7 +85,7 @@ class TestASquareWave:
         "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
     )
     def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
-        self, fake: FakeNvml, open_source: Open, clock_id: int | None
+        self, fake: Fake, open_source: Open, clock_id: int | None
     ) -> None:
         fake.stamps_count(777_777_777_777 if clock_id is None else clock_offset_us(clock_id))
 
@@ -98,10 +97,8 @@ class TestASquareWave:
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.01)
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_is_integrated_as_well_while_the_wall_clock_is_set(
-        self, fake: FakeNvml, tell: Tell, by_s: int
-    ) -> None:
-        story = tell(period_s=0.1)
+    def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
+        story = fake.tell(period_s=0.1)
         story.pass_s(0.6)
         story.clock.set_wall_clock(by_s)
         story.pass_s(1.0)
@@ -113,18 +110,16 @@ class TestASquareWave:
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.015)
         assert sum(frame.rejected for frame in story.frames) == 0
 
-    def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, tell: Tell) -> None:
-        story = tell(period_s=0.1)
+    def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.1)
         story.tick(24)
 
         pairs = pairwise(story.busy(0))
         assert sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairs) >= 23
 
-    def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(self, fake: Fake) -> None:
         # Events are waited for on a thread, at moments of its own.
-        story = tell(off=["events"], period_s=0.1)
+        story = fake.tell(off=["events"], period_s=0.1)
         fake.forget_calls()
 
         story.tick(10)
@@ -133,20 +128,20 @@ class TestASquareWave:
 
     @pytest.mark.parametrize("held_up_ns", [0, PATIENCE_S * NS_PER_S], ids=["late", "in time"])
     def test_says_how_often_it_asked_each_function(
-        self, held_up_ns: int, fake: FakeNvml, tell: Tell, monkeypatch: pytest.MonkeyPatch
+        self, held_up_ns: int, fake: Fake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
         fake.cut(0, 2)
         fake.run(1, 4000)
-        told = dict(tell().frame.call_counts)
+        told = dict(fake.tell().frame.call_counts)
 
         asked = fake.all_calls()
         for name in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK):
             asked.pop(name, None)
         assert {name: told.get(name) for name in asked} == asked
 
-    def test_costs_little_more_with_what_changes_slowly(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(period_s=0.5)
+    def test_costs_little_more_with_what_changes_slowly(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.5)
         fake.forget_calls()
 
         story.tick(20)
@@ -156,9 +151,9 @@ class TestASquareWave:
 
 
 class TestARingThatIsDry:
-    def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
-        story = tell(period_s=0.1)
+        story = fake.tell(period_s=0.1)
         story.pass_s(2.1)
 
         samples = story.busy(0)
@@ -169,12 +164,12 @@ class TestARingThatIsDry:
 
     @pytest.mark.parametrize("code", [0, codes.NOT_SUPPORTED], ids=["dry", "not there"])
     def test_from_the_start_leaves_the_utilisation_to_the_other_call(
-        self, fake: FakeNvml, tell: Tell, code: int
+        self, fake: Fake, code: int
     ) -> None:
         fake.ring(0, [])
         fake.fail(DRAIN, code, gpu=0)
         fake.gpu(0).rates_percent = 40
-        story = tell(period_s=0.1)
+        story = fake.tell(period_s=0.1)
         fake.forget_calls()
 
         story.pass_s(0.5)
@@ -186,17 +181,17 @@ class TestARingThatIsDry:
         # Of the other GPU in each tick, and of this one only where it has a ring.
         assert fake.calls(DRAIN) == 2 * 5 * (1 if code else 2)
 
-    def test_is_asked_for_no_more_than_it_is_dry(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_asked_for_no_more_than_it_is_dry(self, fake: Fake) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=0.1)
 
-        tell(period_s=0.02).pass_s(0.5)
+        fake.tell(period_s=0.02).pass_s(0.5)
 
         assert fake.calls(RATES) == 0
 
-    def test_over_a_stop_is_not_observed(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_over_a_stop_is_not_observed(self, fake: Fake) -> None:
         fake.ring(0, [])
-        story = tell(period_s=0.1)
+        story = fake.tell(period_s=0.1)
         story.tick(3)
 
         fake.advance(60.0)
@@ -207,8 +202,8 @@ class TestARingThatIsDry:
         assert total_ns(stopped) < MS
         assert total_ns(story.sample(0).busy) == pytest.approx(0.1 * NS_PER_S, rel=0.01)
 
-    def test_goes_on_although_its_stamps_began_anew(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(period_s=0.5)
+    def test_goes_on_although_its_stamps_began_anew(self, fake: Fake) -> None:
+        story = fake.tell(period_s=0.5)
 
         def stamps_us(*ages_s: float) -> list[int]:
             return [fake.stamp_us(fake.now_ns() - round(age_s * NS_PER_S)) for age_s in ages_s]
@@ -224,10 +219,10 @@ class TestARingThatIsDry:
 
 
 class TestAStop:
-    def test_leaves_observed_what_the_ring_still_holds(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_leaves_observed_what_the_ring_still_holds(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         fake.gpu(0).ring_depth = 20
-        story = tell(period_s=0.1)
+        story = fake.tell(period_s=0.1)
         story.tick(2)
 
         fake.advance(1.0)
@@ -238,9 +233,7 @@ class TestAStop:
 
 
 class TestACallThatIsSlow:
-    def test_of_one_gpu_costs_no_time_of_the_others(
-        self, fake: FakeNvml, open_source: Open
-    ) -> None:
+    def test_of_one_gpu_costs_no_time_of_the_others(self, fake: Fake, open_source: Open) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         source = open_source()
@@ -251,11 +244,11 @@ class TestACallThatIsSlow:
 
     @pytest.mark.parametrize(("function", "other"), [(DRAIN, POWER), (POWER, DRAIN)])
     def test_is_seen_in_the_seconds_of_its_function(
-        self, fake: FakeNvml, tell: Tell, function: str, other: str
+        self, fake: Fake, function: str, other: str
     ) -> None:
         fake.delay(function, 50_000)
         began_s = time.monotonic()
-        spent = dict(tell().frame.call_seconds)
+        spent = dict(fake.tell().frame.call_seconds)
 
         assert 0.1 <= spent[function] <= time.monotonic() - began_s
         assert spent[other] < 0.1

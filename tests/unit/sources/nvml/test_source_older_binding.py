@@ -11,8 +11,8 @@ import pytest
 
 from gpumon.sources.nvml import binding
 from gpumon.sources.nvml.fields.table import NVML_FIELDS
+from tests.builders_driver import Fake
 from tests.fakenvml.build import fake_env
-from tests.fakenvml.control import FakeNvml
 
 NOT_YET_DECLARED = (
     "NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
@@ -45,7 +45,7 @@ print(gpu.error, gpu.temperature_celsius, len(gpu.processes), refused)
 
 
 class TestAnOlderBinding:
-    def test_is_enough_for_every_field(self, fake: FakeNvml, fake_library: Path) -> None:
+    def test_is_enough_for_every_field(self, fake: Fake, fake_library: Path) -> None:
         fake.run(0, 4711)
 
         done = subprocess.run(

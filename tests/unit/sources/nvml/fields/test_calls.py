@@ -8,8 +8,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
 from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpu import MIG_MODE
+from tests.builders_driver import Fake
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 POWER = POWER_USAGE.function
 TEMPERATURE = NvmlCall("nvmlDeviceGetTemperature", (0,))
@@ -27,7 +27,7 @@ class TestANumber:
         ],
     )
     def test_is_what_the_driver_says(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int, call: NvmlCall, field: str,
+        self, fake: Fake, library: NvmlLibrary, handle: int, call: NvmlCall, field: str,
         value: int,
     ) -> None:  # fmt: skip
         setattr(fake.gpu(0), field, value)
@@ -35,7 +35,7 @@ class TestANumber:
         assert NumberCall(library, handle, call).read() == value
 
     def test_can_be_longer_than_32_bits(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.gpu(0).energy_mj = 1 << 40
 
@@ -45,7 +45,7 @@ class TestANumber:
         "code", [codes.NOT_SUPPORTED, codes.NO_PERMISSION, codes.FUNCTION_NOT_FOUND]
     )
     def test_that_the_device_does_not_have_is_asked_for_once(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int, code: int
+        self, fake: Fake, library: NvmlLibrary, handle: int, code: int
     ) -> None:
         fake.fail(POWER, code)
         field = NumberCall(library, handle, POWER_USAGE)
@@ -54,7 +54,7 @@ class TestANumber:
         assert fake.calls(POWER) == 1
 
     def test_that_fails_for_another_reason_is_asked_for_again(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.fail(POWER, codes.GPU_IS_LOST)
         field = NumberCall(library, handle, POWER_USAGE)
@@ -65,7 +65,7 @@ class TestANumber:
         assert field.read() == 310_500
 
     def test_adds_its_time_and_itself_to_those_of_its_function(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.delay(POWER, 20_000)
 
@@ -79,7 +79,7 @@ class TestANumber:
 class TestMemory:
     @pytest.mark.parametrize("newer_call", [0, codes.FUNCTION_NOT_FOUND])
     def test_counts_what_the_driver_reserves_only_where_it_knows_no_better(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int, newer_call: int
+        self, fake: Fake, library: NvmlLibrary, handle: int, newer_call: int
     ) -> None:
         fake.fail("nvmlDeviceGetMemoryInfo_v2", newer_call)
         gpu, field = fake.gpu(0), BoardNumber(MEMORY, library, handle)

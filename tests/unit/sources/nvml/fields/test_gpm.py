@@ -14,7 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS, Gpm, GpmTrack
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 
@@ -23,7 +23,7 @@ QUERY, ALLOCATE, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvml
 
 
 @pytest.fixture
-def track(fake: FakeNvml, library: NvmlLibrary, handle: int) -> Iterator[GpmTrack]:
+def track(fake: Fake, library: NvmlLibrary, handle: int) -> Iterator[GpmTrack]:
     """The first GPU's activity, to be read at any moment."""
     fake.stop_clock()
     gpm = Gpm(library, fake.now_ns)
@@ -43,11 +43,11 @@ def activities(story: DriverStory, ticks: int) -> list[ActivitySample]:
 
 
 class TestTheActivityOfAGpu:
-    def test_is_true_and_comes_every_few_seconds(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_true_and_comes_every_few_seconds(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.7, busy_ratio=0.6)
         fake.gpm(0, sm=0.5, occupancy=0.25, tensor=0.2, dram=0.1)
 
-        found = activities(tell(), 31)
+        found = activities(fake.tell(), 31)
 
         assert [one.end_ns - one.start_ns for one in found] == [
             seconds * NS_PER_S for seconds in (3, 5, 5, 5, 5, 5)
@@ -58,35 +58,33 @@ class TestTheActivityOfAGpu:
                 [busy_ratio * share for share in (1.0, 0.5, 0.25, 0.2, 0.1)]
             )
 
-    def test_covers_all_time_without_a_gap_with_two_samples_a_gpu(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        found = activities(tell(period_s=0.3), 200)
+    def test_covers_all_time_without_a_gap_with_two_samples_a_gpu(self, fake: Fake) -> None:
+        found = activities(fake.tell(period_s=0.3), 200)
 
         assert all(late.start_ns == early.end_ns for early, late in pairwise(found))
         assert found[-1].end_ns - found[0].start_ns >= 50 * NS_PER_S
         assert fake.calls(ALLOCATE) == fake.gpm_samples_held == 2 * 2
         assert fake.calls(SAMPLE_GET) <= 2 * 14
 
-    def test_of_each_gpu_is_its_own(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_of_each_gpu_is_its_own(self, fake: Fake) -> None:
         for slot, busy_ratio in ((0, 1.0), (1, 0.25)):
             fake.wave(slot, period_s=0.1, busy_ratio=busy_ratio)
-        story = tell()
+        story = fake.tell()
 
         story.tick(12)
 
         ratios = [story.sample(slot).activity for slot in (0, 1)]
         assert [one and one.graphics_ratio for one in ratios] == pytest.approx([1.0, 0.25])
 
-    def test_is_not_asked_for_where_it_is_switched_off(self, fake: FakeNvml, tell: Tell) -> None:
-        assert activities(tell(off=["activity"]), 12) == []
+    def test_is_not_asked_for_where_it_is_switched_off(self, fake: Fake) -> None:
+        assert activities(fake.tell(off=["activity"]), 12) == []
         assert not [name for name in fake.all_calls() if "Gpm" in name]
 
 
 class TestABoardThatHasNoGpm:
-    def test_is_asked_once_and_costs_nothing(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_asked_once_and_costs_nothing(self, fake: Fake) -> None:
         fake.gpm(0, supported=False)
-        story = tell()
+        story = fake.tell()
 
         assert activities(story, 20) == []
 
@@ -96,11 +94,9 @@ class TestABoardThatHasNoGpm:
 
     @pytest.mark.parametrize("code", [codes.NO_PERMISSION, codes.NOT_SUPPORTED])
     @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
-    def test_may_refuse_it_to_this_user(
-        self, fake: FakeNvml, tell: Tell, function: str, code: int
-    ) -> None:
+    def test_may_refuse_it_to_this_user(self, fake: Fake, function: str, code: int) -> None:
         fake.fail(function, code, gpu=0)
-        story = tell()
+        story = fake.tell()
 
         assert activities(story, 20) == []
 
@@ -123,19 +119,17 @@ class TestABoardThatHasNoGpm:
 
 
 class TestAValueOfGpm:
-    def test_a_little_above_the_whole_is_the_whole(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_a_little_above_the_whole_is_the_whole(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, sm=1.004)
 
-        assert {one.sm_active_ratio for one in activities(tell(), 12)} == {1.0}
+        assert {one.sm_active_ratio for one in activities(fake.tell(), 12)} == {1.0}
 
     @pytest.mark.parametrize("share", [1.5, -0.5, math.nan, math.inf])
-    def test_that_no_board_can_mean_is_refused_and_counted(
-        self, fake: FakeNvml, tell: Tell, share: float
-    ) -> None:
+    def test_that_no_board_can_mean_is_refused_and_counted(self, fake: Fake, share: float) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.8)
         fake.gpm(0, sm=share)
-        story = tell()
+        story = fake.tell()
 
         *_, last = activities(story, 12)
 
@@ -163,9 +157,9 @@ class TestAValueOfGpm:
 
         assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
 
-    def test_is_none_where_all_of_them_fail(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_none_where_all_of_them_fail(self, fake: Fake) -> None:
         fake.fail(METRICS_GET, codes.UNKNOWN)
-        story = tell()
+        story = fake.tell()
 
         assert activities(story, 12) == []
 
@@ -174,7 +168,7 @@ class TestAValueOfGpm:
 
 
 class TestTwoSamples:
-    def test_that_are_too_near_are_never_taken(self, fake: FakeNvml, track: GpmTrack) -> None:
+    def test_that_are_too_near_are_never_taken(self, fake: Fake, track: GpmTrack) -> None:
         track.read()
         first_ns = fake.now_ns()
         fake.advance(0.05)
@@ -188,7 +182,7 @@ class TestTwoSamples:
         assert activity is not None
         assert activity[:2] == (first_ns, first_ns + SHORTEST_NS)
 
-    def test_span_no_stop_of_whoever_reads(self, fake: FakeNvml, track: GpmTrack) -> None:
+    def test_span_no_stop_of_whoever_reads(self, fake: Fake, track: GpmTrack) -> None:
         track.read()
         woken_ns = fake.advance(60.0)
 
@@ -202,7 +196,7 @@ class TestTwoSamples:
 
 class TestASampleThatFails:
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.INVALID_ARGUMENT])
-    def test_lets_the_window_begin_anew(self, fake: FakeNvml, track: GpmTrack, code: int) -> None:
+    def test_lets_the_window_begin_anew(self, fake: Fake, track: GpmTrack, code: int) -> None:
         track.read()
         told = []
         for answers in (code, 0, 0):
@@ -215,8 +209,8 @@ class TestASampleThatFails:
         assert activity is not None
         assert activity.start_ns == fake.now_ns() - NS_PER_S
 
-    def test_leaves_no_old_activity_standing(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_leaves_no_old_activity_standing(self, fake: Fake) -> None:
+        story = fake.tell()
         assert activities(story, 12)
 
         fake.fail(SAMPLE_GET, codes.UNKNOWN)
@@ -225,9 +219,9 @@ class TestASampleThatFails:
         assert story.sample(0).activity is None
         assert story.sample(0).error is None
 
-    def test_for_want_of_memory_is_tried_again(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_for_want_of_memory_is_tried_again(self, fake: Fake) -> None:
         fake.fail(ALLOCATE, 20)
-        story = tell()
+        story = fake.tell()
         assert activities(story, 12) == []
 
         fake.fail(ALLOCATE, 0)
@@ -237,8 +231,8 @@ class TestASampleThatFails:
 
 
 class TestTheSamples:
-    def test_are_freed_when_the_source_is_closed(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell()
+    def test_are_freed_when_the_source_is_closed(self, fake: Fake) -> None:
+        story = fake.tell()
         story.tick(6)
         held = fake.gpm_samples_held
 
@@ -257,9 +251,9 @@ class TestTheSamples:
         ],
     )
     def test_of_before_a_trouble_are_compared_with_none_of_after_it(
-        self, fake: FakeNvml, tell: Tell, begin: Callable[..., None], lasts_s: int, held: int
+        self, fake: Fake, begin: Callable[..., None], lasts_s: int, held: int
     ) -> None:
-        story = tell()
+        story = fake.tell()
         assert activities(story, 11)
 
         begin(fake, 0)
@@ -274,10 +268,8 @@ class TestTheSamples:
         assert all(one.start_ns >= over_ns or one.end_ns <= began_ns for one in found)
         assert fake.gpm_samples_held == 4
 
-    def test_are_given_back_once_before_a_driver_is_opened_again(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
+    def test_are_given_back_once_before_a_driver_is_opened_again(self, fake: Fake) -> None:
+        story = fake.tell()
         for _ in range(3):
             story.tick(6)
             fake.fail_everything(codes.UNKNOWN)

@@ -12,10 +12,9 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
 from gpumon.sources.nvml.fields.table import NvmlCounter
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import DriverStory, Fake
 from tests.builders_nvml import Refusals
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 MEASURED, COUNTED = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"
 MIB = 1 << 20
@@ -36,8 +35,8 @@ def nvlink(story: DriverStory) -> Rates:
 
 
 class TestPcie:
-    def test_is_the_difference_of_the_drivers_counters(self, fake: FakeNvml, tell: Tell) -> None:
-        story = tell(on=["pcie"])
+    def test_is_the_difference_of_the_drivers_counters(self, fake: Fake) -> None:
+        story = fake.tell(on=["pcie"])
         assert pcie(story) == (None, None)
 
         story.tick(6)
@@ -55,21 +54,21 @@ class TestPcie:
         ],
     )
     def test_is_measured_where_the_driver_does_not_count_it(
-        self, fake: FakeNvml, tell: Tell, newest_field: int, code: int
+        self, fake: Fake, newest_field: int, code: int
     ) -> None:
         fake.control.newest_field = newest_field
         fake.fail(COUNTED, code)
-        story = tell(on=["pcie"])
+        story = fake.tell(on=["pcie"])
 
         story.tick(12)
 
         assert pcie(story) == PCIE_RATES
         assert fake.calls(COUNTED) == 2
 
-    def test_is_measured_on_one_gpu_in_a_tick(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_measured_on_one_gpu_in_a_tick(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder(range(8))
-        story = tell(on=["pcie"])
+        story = fake.tell(on=["pcie"])
         calls = []
         for _ in range(40):
             before = fake.calls(MEASURED)
@@ -79,42 +78,38 @@ class TestPcie:
         assert set(calls) == {2}
         assert [pcie(story, slot) for slot in range(8)] == [PCIE_RATES] * 8
 
-    def test_is_measured_again_after_the_usual_time_and_not_sooner(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_measured_again_after_the_usual_time_and_not_sooner(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder([0])
 
-        tell(on=["pcie"], period_s=0.5).tick(40)
+        fake.tell(on=["pcie"], period_s=0.5).tick(40)
 
         assert fake.calls(MEASURED) == 2 * (1 + 4)
 
-    def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.fail(MEASURED, codes.NOT_SUPPORTED)
-        story = tell(on=["pcie"])
+        story = fake.tell(on=["pcie"])
 
         for _ in range(3):
             story.tick(6)
             assert pcie(story) == (None, None)
         assert fake.calls(MEASURED) == 2 * 2
 
-    def test_that_no_slot_can_carry_is_refused_and_counted(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_no_slot_can_carry_is_refused_and_counted(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
-        story = tell(on=["pcie"])
+        story = fake.tell(on=["pcie"])
 
         assert pcie(story) == (None, 2 * MIB)
         assert story.frame.rejected == 1
 
     def test_whose_counter_wrapped_is_not_told_and_is_measured_from_then_on(
-        self, fake: FakeNvml, tell: Tell
+        self, fake: Fake
     ) -> None:
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
         fake.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
-        story = tell(on=["pcie"], period_s=5.0)
+        story = fake.tell(on=["pcie"], period_s=5.0)
         story.tick()
         assert pcie(story) == pytest.approx(PCIE_RATES)
 
@@ -128,14 +123,12 @@ class TestPcie:
 
 class TestNvlink:
     @pytest.mark.parametrize("touches_one_field_more", [0, 1])
-    def test_adds_up_all_links(
-        self, fake: FakeNvml, tell: Tell, touches_one_field_more: int
-    ) -> None:
+    def test_adds_up_all_links(self, fake: Fake, touches_one_field_more: int) -> None:
         """The call needs room for one entry more than it asks for: some drivers touch it."""
         fake.control.touches_one_field_more = touches_one_field_more
         gpu = fake.gpu(0)
         gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s = 3 * MIB, 5 * MIB
-        story = tell(on=["nvlink"])
+        story = fake.tell(on=["nvlink"])
         assert nvlink(story) == (None, None)
 
         story.tick(6)
@@ -147,11 +140,11 @@ class TestNvlink:
         ("on", "pcie_told"), [(["nvlink"], (None, None)), (["nvlink", "pcie"], PCIE_RATES)]
     )
     def test_is_not_asked_for_again_on_a_board_without_links(
-        self, fake: FakeNvml, tell: Tell, on: list[str], pcie_told: Rates
+        self, fake: Fake, on: list[str], pcie_told: Rates
     ) -> None:
         for slot in (0, 1):
             fake.gpu(slot).nvlink_count = 0
-        story = tell(on=on)
+        story = fake.tell(on=on)
 
         for _ in range(2):
             story.tick(6)
@@ -160,18 +153,18 @@ class TestNvlink:
         assert pcie(story) == pytest.approx(pcie_told)
         assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
-    def test_is_told_again_after_a_reading_that_failed(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_told_again_after_a_reading_that_failed(self, fake: Fake) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = MIB
-        story = tell(on=["nvlink"], period_s=6.0)
+        story = fake.tell(on=["nvlink"], period_s=6.0)
         for code in (codes.UNKNOWN, 0, 0):
             fake.fail(COUNTED, code)
             story.tick()
 
         assert nvlink(story) == pytest.approx((18 * MIB, 0.0))
 
-    def test_has_no_rate_across_a_reset(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_has_no_rate_across_a_reset(self, fake: Fake) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = 100 * MIB
-        story = tell(on=["nvlink"], period_s=6.0)
+        story = fake.tell(on=["nvlink"], period_s=6.0)
         fake.control.origin_ns = fake.now_ns()
 
         story.tick()
@@ -182,7 +175,7 @@ class TestNvlink:
 
 
 class TestTheCallForCounters:
-    def test_is_one_for_all(self, fake: FakeNvml, library: NvmlLibrary, handle: int) -> None:
+    def test_is_one_for_all(self, fake: Fake, library: NvmlLibrary, handle: int) -> None:
         rates = {"nvlink", "pcie"}
         links = LinkRates(rates, FieldCalls(library), handle, time.monotonic_ns, Refusals())
 
@@ -190,8 +183,8 @@ class TestTheCallForCounters:
 
         assert fake.calls(COUNTED) == 1
 
-    def test_is_not_made_where_no_rate_is_wanted(self, fake: FakeNvml, tell: Tell) -> None:
-        tell().tick(6)
+    def test_is_not_made_where_no_rate_is_wanted(self, fake: Fake) -> None:
+        fake.tell().tick(6)
 
         assert fake.calls(COUNTED) == fake.calls(MEASURED) == 0
 

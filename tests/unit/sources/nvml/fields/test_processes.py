@@ -15,9 +15,8 @@ from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND
 from gpumon.sources.nvml.fields.processes import ProcessField, process_field, usable_lists
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
-from tests.builders_driver import Tell
+from tests.builders_driver import Fake
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 from tests.neighbours import NOBODY
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -41,33 +40,27 @@ class TestTheList:
         [(2 << 30, 2 << 30), pytest.param((1 << 64) - 1, None, id="the driver keeps it to itself")],
     )
     def test_names_who_is_on_this_gpu_with_his_memory(
-        self, fake: FakeNvml, field: ProcessField, memory_bytes: int, told: int | None
+        self, fake: Fake, field: ProcessField, memory_bytes: int, told: int | None
     ) -> None:
         fake.run(0, NOBODYS_PID, memory_bytes=memory_bytes)
         fake.run(1, 4001)
 
         assert field.read(0) == (ProcessSample(NOBODYS_PID, told),)
 
-    def test_can_be_longer_than_there_was_room_for(
-        self, fake: FakeNvml, field: ProcessField
-    ) -> None:
+    def test_can_be_longer_than_there_was_room_for(self, fake: Fake, field: ProcessField) -> None:
         for pid in range(100):
             fake.run(0, pid)
 
         assert [process.pid for process in field.read(0) or ()] == list(range(100))
 
-    def test_is_no_answer_where_it_is_not_to_be_had(
-        self, fake: FakeNvml, field: ProcessField
-    ) -> None:
+    def test_is_no_answer_where_it_is_not_to_be_had(self, fake: Fake, field: ProcessField) -> None:
         fake.fail(LIST, codes.NOT_SUPPORTED)
 
         assert [field.read(0), field.read(0)] == [None, None]
         assert fake.calls(LIST) == 1
         assert fake.calls(OLDER_LIST) == 0
 
-    def test_comes_back_after_a_failure_that_passes(
-        self, fake: FakeNvml, field: ProcessField
-    ) -> None:
+    def test_comes_back_after_a_failure_that_passes(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000)
         fake.fail(LIST, codes.GPU_IS_LOST)
         assert field.read(0) is None
@@ -81,7 +74,7 @@ class TestTheList:
         ("missing", "asked"), [((LIST,), OLDER_LIST), ((LIST, OLDER_LIST), OLDEST_LIST)]
     )
     def test_of_an_older_driver_is_as_good(
-        self, fake: FakeNvml, field: ProcessField, missing: tuple[str, ...], asked: str
+        self, fake: Fake, field: ProcessField, missing: tuple[str, ...], asked: str
     ) -> None:
         for pid in (4000, 4001, 4002):
             fake.run(0, pid, memory_bytes=pid << 20)
@@ -110,16 +103,14 @@ class TestTheList:
         assert usable_lists(Driver(protected)) == [OLDER_LIST, OLDEST_LIST]
         assert usable_lists(Driver(protected, details)) == [LIST, OLDER_LIST, OLDEST_LIST]
 
-    def test_never_has_graphics_processes_which_takes_milliseconds(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        tell(period_s=6.0).tick(4)
+    def test_never_has_graphics_processes_which_takes_milliseconds(self, fake: Fake) -> None:
+        fake.tell(period_s=6.0).tick(4)
 
         assert fake.calls(LIST) >= 6
         assert not [name for name in fake.all_calls() if "Graphics" in name]
 
     def test_tells_no_name_unless_it_is_asked_for(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int
+        self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.run(0, NOBODYS_PID, name=b"python")
 
@@ -132,7 +123,7 @@ class TestTheList:
         assert process.name == "python"
 
     def test_tells_the_kernels_number_of_who_runs_a_process(
-        self, fake: FakeNvml, library: NvmlLibrary, handle: int, proc: Path
+        self, fake: Fake, library: NvmlLibrary, handle: int, proc: Path
     ) -> None:
         fake.run(0, 4000)
         fake.run(0, 4001)
@@ -224,7 +215,7 @@ def shares(field: ProcessField, at_s: int) -> dict[int, float | None]:
 
 class TestAShare:
     def test_is_unknown_at_first_then_of_the_time_since_the_reading_before(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         """All of the driver's buffer would tell of load that is over."""
         fake.run(0, 4000, sm=80)
@@ -234,7 +225,7 @@ class TestAShare:
         assert shares(field, 10) == {4000: 0.8, 4001: 0.0}
 
     def test_is_asked_for_every_ten_seconds_and_repeated_in_between(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         told = [shares(field, 5 * number) for number in range(6)]
@@ -244,7 +235,7 @@ class TestAShare:
         assert fake.calls(LIST) == 6
 
     def test_of_an_idle_gpu_is_nothing_and_not_asked_while_nobody_is_there(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         assert shares(field, 0) == {}
         assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 0
@@ -256,7 +247,7 @@ class TestAShare:
     @pytest.mark.parametrize(("call", "other"), [(SHARES, OLDER_SHARES), (OLDER_SHARES, SHARES)])
     def test_comes_from_either_generation_of_the_call_also_of_more_than_there_was_room_for(
         self,
-        fake: FakeNvml,
+        fake: Fake,
         field: ProcessField,
         monkeypatch: pytest.MonkeyPatch,
         call: str,
@@ -275,7 +266,7 @@ class TestAShare:
         assert shares(field, 20) == dict.fromkeys(range(4000, 4100), 0.37)
 
     def test_above_a_hundred_percent_is_unknown_which_is_not_idle(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         fake.run(0, 4001, sm=4_294_967)
@@ -284,7 +275,7 @@ class TestAShare:
         assert shares(field, 10) == {4000: 0.8, 4001: None}
 
     def test_of_a_process_that_came_after_they_were_read_is_unknown(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         field.read(0)
@@ -295,7 +286,7 @@ class TestAShare:
         assert shares(field, 20) == {4000: 0.8, 4001: 0.5}
 
     def test_with_a_stamp_that_was_seen_before_is_dropped(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         fake.run(0, 4001, sm=50)
@@ -305,7 +296,7 @@ class TestAShare:
         assert shares(field, 10) == {4000: 0.8, 4001: 0.0}
 
     def test_is_found_again_after_the_stamps_began_anew(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         field.read(0)
@@ -316,7 +307,7 @@ class TestAShare:
         assert told[-1] == {4000: 0.8}
 
     def test_is_unknown_where_the_board_does_not_tell(
-        self, fake: FakeNvml, field: ProcessField
+        self, fake: Fake, field: ProcessField
     ) -> None:
         fake.fail(SHARES, codes.NOT_SUPPORTED)
         fake.run(0, 4000, sm=80)

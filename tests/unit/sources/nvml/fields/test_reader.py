@@ -13,7 +13,7 @@ from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.reader import FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
-from tests.builders_driver import DriverStory, Tell, holes_ns
+from tests.builders_driver import DriverStory, Fake, holes_ns
 from tests.builders_faults import Change
 from tests.builders_nvml import Open, Refusals, read_for, samples_of
 from tests.fakenvml import codes
@@ -31,7 +31,7 @@ def told(story: DriverStory, name: str, slot: int = 0) -> object:
 
 
 class TestTheDetails:
-    def test_are_in_base_units(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_are_in_base_units(self, fake: Fake) -> None:
         gpu = fake.gpu(0)
         gpu.enforced_limit_mw, gpu.power_limit_mw = 650_000, 700_000
         gpu.performance_state = 2
@@ -41,7 +41,7 @@ class TestTheDetails:
         gpu.fan_percent, gpu.encoder_percent, gpu.decoder_percent = 30, 12, 0
 
         by_default = GpuDetails(
-            read_at_ns=tell().details(0).read_at_ns,
+            read_at_ns=fake.tell().details(0).read_at_ns,
             power_limit_watts=650.0,
             sm_clock_max_hertz=1.98e9,
             memory_clock_hertz=2.619e9,
@@ -51,15 +51,13 @@ class TestTheDetails:
             ecc_uncorrected_errors=1,
             persistence_mode=True,
         )
-        assert tell().details(0) == by_default
-        assert tell(on=["fan", "encoder"]).details(0) == by_default._replace(
+        assert fake.tell().details(0) == by_default
+        assert fake.tell(on=["fan", "encoder"]).details(0) == by_default._replace(
             fan_speed_ratio=0.3, encoder_ratio=0.12, decoder_ratio=0.0
         )
 
-    def test_are_the_same_object_until_they_are_read_again(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
-        story = tell()
+    def test_are_the_same_object_until_they_are_read_again(self, fake: Fake) -> None:
+        story = fake.tell()
         first = story.details(0)
         fake.gpu(0).performance_state = 8
         story.tick()
@@ -69,9 +67,9 @@ class TestTheDetails:
 
         assert story.details(0).performance_state == 8
 
-    def test_are_read_of_each_gpu_at_a_moment_of_its_own(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_are_read_of_each_gpu_at_a_moment_of_its_own(self, fake: Fake) -> None:
         fake.reorder([0, 1, 2, 3])
-        story = tell(period_s=0.5)
+        story = fake.tell(period_s=0.5)
         story.tick(20)
 
         details = [[gpu.details for gpu in frame.gpus] for frame in story.frames]
@@ -82,8 +80,8 @@ class TestTheDetails:
         assert max(read_at_once) == 1
         assert sum(read_at_once) == pytest.approx(4 * 10 / 5, abs=1)
 
-    def test_ask_for_the_highest_clock_only_once(self, fake: FakeNvml, tell: Tell) -> None:
-        tell(period_s=5.0).tick(3)
+    def test_ask_for_the_highest_clock_only_once(self, fake: Fake) -> None:
+        fake.tell(period_s=5.0).tick(3)
 
         assert fake.calls("nvmlDeviceGetMaxClockInfo") == 2
         assert fake.calls("nvmlDeviceGetClockInfo") == 4 * 2 * 2
@@ -92,11 +90,11 @@ class TestTheDetails:
         ("reasons", "words"), [(0, ()), (1 | 0x40 | 1 << 40, ("hw_thermal_slowdown",))]
     )
     def test_leave_out_idleness_and_reasons_that_nobody_knows(
-        self, fake: FakeNvml, tell: Tell, reasons: int, words: tuple[str, ...]
+        self, fake: Fake, reasons: int, words: tuple[str, ...]
     ) -> None:
         fake.throttle(0, reasons)
 
-        assert tell().details(0).throttle_reasons == words
+        assert fake.tell().details(0).throttle_reasons == words
 
 
 class TestAnOlderDriver:
@@ -112,8 +110,7 @@ class TestAnOlderDriver:
     )  # fmt: skip
     def test_is_asked_by_the_older_function(
         self,
-        fake: FakeNvml,
-        tell: Tell,
+        fake: Fake,
         code: int,
         newer: str,
         older: str,
@@ -123,18 +120,16 @@ class TestAnOlderDriver:
         fake.gpu(0).power_limit_mw = 600_000
         fake.throttle(0, 4)
         fake.fail(f"nvmlDeviceGet{newer}", code)
-        story = tell(period_s=5.0)
+        story = fake.tell(period_s=5.0)
         story.tick(2)
 
         assert told(story, field) == value
         assert fake.calls(f"nvmlDeviceGet{newer}") == 2
         assert fake.calls(f"nvmlDeviceGet{older}") == 3 * 2
 
-    def test_that_only_fails_for_now_is_asked_by_the_newer_one_again(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_that_only_fails_for_now_is_asked_by_the_newer_one_again(self, fake: Fake) -> None:
         fake.fail(TEMPERATURE_V, codes.UNKNOWN)
-        story = tell(period_s=5.0)
+        story = fake.tell(period_s=5.0)
         assert story.sample(0).temperature_celsius is None
         fake.fail(TEMPERATURE_V, 0)
         story.tick()
@@ -142,10 +137,10 @@ class TestAnOlderDriver:
         assert story.sample(0).temperature_celsius == 54.0
         assert fake.calls(TEMPERATURE) == 0
 
-    def test_that_knows_neither_is_asked_once_each(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_that_knows_neither_is_asked_once_each(self, fake: Fake) -> None:
         for function in (TEMPERATURE_V, TEMPERATURE):
             fake.fail(function, codes.NOT_SUPPORTED)
-        story = tell(period_s=5.0)
+        story = fake.tell(period_s=5.0)
         story.tick(2)
 
         assert story.sample(0).temperature_celsius is None
@@ -177,10 +172,10 @@ INSANE = [
 class TestAValueThatNoBoardCanMean:
     @pytest.mark.parametrize(("field", "value", "told_as"), INSANE)
     def test_is_no_answer_and_counted_each_time(
-        self, fake: FakeNvml, tell: Tell, field: str, value: int, told_as: str
+        self, fake: Fake, field: str, value: int, told_as: str
     ) -> None:
         setattr(fake.gpu(0), field, value)
-        story = tell(on=OPT_INS, period_s=6.0)
+        story = fake.tell(on=OPT_INS, period_s=6.0)
         story.tick(2)
 
         assert told(story, told_as, 0) is None
@@ -197,10 +192,10 @@ class TestAValueThatNoBoardCanMean:
         ],
     )
     def test_is_none_of_these(
-        self, fake: FakeNvml, tell: Tell, field: str, value: int, told_as: str, is_told: object
+        self, fake: Fake, field: str, value: int, told_as: str, is_told: object
     ) -> None:
         setattr(fake.gpu(0), field, value)
-        story = tell(on=["fan"])
+        story = fake.tell(on=["fan"])
 
         assert told(story, told_as) == is_told
         assert story.frame.rejected == 0
@@ -214,13 +209,11 @@ class TestAFieldThatIsSwitchedOff:
     @pytest.mark.parametrize(
         "name", [field.name for field in NVML_FIELDS if field.name != "utilization"]
     )
-    def test_is_never_asked_for_and_all_others_are(
-        self, fake: FakeNvml, tell: Tell, name: str
-    ) -> None:
+    def test_is_never_asked_for_and_all_others_are(self, fake: Fake, name: str) -> None:
         def asked_with(without: list[str]) -> dict[str, int]:
             fake.forget_calls()
             on = [field for field in OPT_INS if field not in without]
-            story = tell(on=on, off=without, period_s=11.0)
+            story = fake.tell(on=on, off=without, period_s=11.0)
             story.tick(2)
             story.close()
             return fake.all_calls()
@@ -237,9 +230,9 @@ class TestAFieldThatIsSwitchedOff:
                 assert asked, other.name
                 assert asked <= set(without_it)
 
-    def test_has_no_value(self, tell: Tell) -> None:
+    def test_has_no_value(self, fake: Fake) -> None:
         off = ["memory", "temperature", "clocks", "energy", "power", "ecc"]
-        story = tell(off=off)
+        story = fake.tell(off=off)
 
         gpu = story.sample(0)
         assert gpu.memory_used_bytes is gpu.device.memory_capacity_bytes is None
@@ -249,10 +242,10 @@ class TestAFieldThatIsSwitchedOff:
         assert story.details(0).ecc_corrected_errors is None
         assert story.details(0).power_limit_watts == 700.0
 
-    def test_leaves_no_details_where_all_of_them_are_off(self, tell: Tell) -> None:
+    def test_leaves_no_details_where_all_of_them_are_off(self, fake: Fake) -> None:
         off = ["clocks", "throttle_reasons", "power_limit", "performance_state", "ecc",
                "persistence_mode"]  # fmt: skip
-        gpu = tell(off=off).sample(0)
+        gpu = fake.tell(off=off).sample(0)
 
         assert gpu.details is None
         assert gpu.temperature_celsius == 54.0
@@ -260,7 +253,7 @@ class TestAFieldThatIsSwitchedOff:
 
 class TestAFieldThatIsSlow:
     def test_changes_nothing_of_what_is_said_of_other_gpus(
-        self, fake: FakeNvml, open_source: Open
+        self, fake: Fake, open_source: Open
     ) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
@@ -273,9 +266,7 @@ class TestAFieldThatIsSlow:
         assert holes_ns(samples_of(frames, index=1)) == []
         assert frames[-1].gpus[1].temperature_celsius == 54.0
 
-    def test_is_followed_by_another_look_at_the_rings(
-        self, fake: FakeNvml, open_source: Open
-    ) -> None:
+    def test_is_followed_by_another_look_at_the_rings(self, fake: Fake, open_source: Open) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         source = open_source(slow_period_s=0.01)
@@ -287,11 +278,9 @@ class TestAFieldThatIsSlow:
 
         assert frame.taken_at_ns - frame.gpus[1].busy[-1].end_ns < 150_000_000
 
-    def test_is_asked_less_often_and_its_last_answer_stays(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_asked_less_often_and_its_last_answer_stays(self, fake: Fake) -> None:
         fake.delay(TEMPERATURE_V, 200_000, gpu=0)
-        story = tell(period_s=6.0)
+        story = fake.tell(period_s=6.0)
         fake.gpu(0).performance_state = 5
         story.tick()
         assert fake.calls(TEMPERATURE_V) == 2 + 1
@@ -326,9 +315,9 @@ class TestAFieldThatIsSlow:
 class TestEnergy:
     @pytest.mark.parametrize("trouble", [FakeNvml.reload_driver, lambda fake: fake.reset(0)])
     def test_goes_on_where_it_was_when_the_boards_own_begins_anew(
-        self, fake: FakeNvml, tell: Tell, trouble: Change
+        self, fake: Fake, trouble: Change
     ) -> None:
-        story = tell()
+        story = fake.tell()
         before = story.sample(0).energy_joules or 0.0
         trouble(fake)
         fake.gpu(0).energy_mj = 0

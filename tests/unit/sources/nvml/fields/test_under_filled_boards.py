@@ -8,7 +8,7 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from gpumon.sources.nvml.fields.table import nvml_options
-from tests.builders_driver import DriverStory, Tell
+from tests.builders_driver import DriverStory, Fake
 from tests.fakenvml.control import FakeNvml
 
 HEAT = 0x20
@@ -33,13 +33,11 @@ def findings(report: Report) -> list[str]:
 
 
 class TestABoardWithGpm:
-    def test_is_told_apart_from_one_that_is_as_busy_and_full(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_told_apart_from_one_that_is_as_busy_and_full(self, fake: Fake) -> None:
         works(fake, 0, watts=620.0, sm=0.96)
         works(fake, 1, watts=180.0, sm=0.25)
 
-        report = watched(tell())
+        report = watched(fake.tell())
 
         (evidence,) = findings(report)
         said = "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
@@ -47,13 +45,13 @@ class TestABoardWithGpm:
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
         assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
 
-    def test_tells_it_of_its_mig_instances_too(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_tells_it_of_its_mig_instances_too(self, fake: Fake) -> None:
         fake.cut(0, 2)
         for part, share in enumerate((0.95, 0.2)):
             fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
             fake.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
 
-        (evidence,) = findings(watched(tell()))
+        (evidence,) = findings(watched(fake.tell()))
 
         said = "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
         assert evidence.startswith(said)
@@ -76,14 +74,12 @@ class TestABoardWithoutGpm:
         assert evidence.startswith(f"GPU 0 is busy 97 %, but power {watts} suggests that little")
         assert "GPU 1" not in evidence
 
-    def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(
-        self, fake: FakeNvml, tell: Tell
-    ) -> None:
+    def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(self, fake: Fake) -> None:
         works(fake, 0, watts=180.0)
         fake.throttle(0, HEAT)
         fake.gpu(0).sm_clock_mhz = 900
 
-        report = watched(tell(off=["activity"]))
+        report = watched(fake.tell(off=["activity"]))
 
         fill = report.gpus[0].fill
         assert findings(report) == []
@@ -93,20 +89,20 @@ class TestABoardWithoutGpm:
 
 
 class TestNothingIsSaid:
-    def test_at_the_limit_of_the_memory(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_at_the_limit_of_the_memory(self, fake: Fake) -> None:
         works(fake, 0, watts=400.0, sm=0.25)
         fake.gpm(0, dram=0.8)
 
-        assert findings(watched(tell())) == []
+        assert findings(watched(fake.tell())) == []
 
-    def test_where_the_clock_is_low_and_nobody_says_why(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_where_the_clock_is_low_and_nobody_says_why(self, fake: Fake) -> None:
         works(fake, 0, watts=180.0)
         fake.gpu(0).sm_clock_mhz = 900
 
-        assert findings(watched(tell(off=["activity", "throttle_reasons"]))) == []
+        assert findings(watched(fake.tell(off=["activity", "throttle_reasons"]))) == []
 
     @pytest.mark.parametrize("off", [[], ["activity"]])
-    def test_of_an_idle_board(self, fake: FakeNvml, tell: Tell, off: list[str]) -> None:
+    def test_of_an_idle_board(self, fake: Fake, off: list[str]) -> None:
         fake.draw(0, busy_watts=70.0)
 
-        assert findings(watched(tell(off=off))) == []
+        assert findings(watched(fake.tell(off=off))) == []

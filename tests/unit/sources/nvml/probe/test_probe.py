@@ -22,7 +22,7 @@ from gpumon.sources.nvml.probe.probed import (
     ProbedRing,
 )
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_driver import Tell
+from tests.builders_driver import Fake
 from tests.builders_faults import DRAIN, POWER
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
@@ -60,7 +60,7 @@ def call_of(gpu: ProbedGpu, field: str, function: str) -> ProbedCall:
 
 class TestEveryField:
     def test_is_asked_of_every_gpu_as_the_driver_wants_it_and_says_something(
-        self, fake: FakeNvml
+        self, fake: Fake
     ) -> None:
         fake.run(0, 4711)
         fake.run(1, 4712)
@@ -76,7 +76,7 @@ class TestEveryField:
             }
         assert fake.gpm_samples_held == fake.event_sets_held == 0, "nothing is left behind"
 
-    def test_is_asked_by_each_of_its_functions(self, fake: FakeNvml) -> None:
+    def test_is_asked_by_each_of_its_functions(self, fake: Fake) -> None:
         gpu = asked_of_everything(times=1, dear_too=True).gpus[0]
 
         calls = [call for field in gpu.fields for call in field.calls]
@@ -100,7 +100,7 @@ class TestEveryField:
             ("fan", "30 %"),
         ],
     )
-    def test_says_what_the_board_says(self, fake: FakeNvml, field: str, said: str) -> None:
+    def test_says_what_the_board_says(self, fake: Fake, field: str, said: str) -> None:
         fake.throttle(0, 0x4)
         fake.run(0, 4711, sm=0)
 
@@ -109,7 +109,7 @@ class TestEveryField:
         assert value is not None
         assert value.startswith(said)
 
-    def test_of_gpm_tells_what_worked_between_its_two_samples(self, fake: FakeNvml) -> None:
+    def test_of_gpm_tells_what_worked_between_its_two_samples(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, sm=0.25, tensor=0.5)
 
@@ -127,7 +127,7 @@ class TestEveryField:
         ids=["opt-in", "switched off"],
     )
     def test_is_asked_only_where_it_is_wanted(
-        self, fake: FakeNvml, field: str, function: str, off: list[str]
+        self, fake: Fake, field: str, function: str, off: list[str]
     ) -> None:
         unasked = field_of(asked(off=off).gpus[0], field)
 
@@ -148,9 +148,7 @@ class TestWhatDoesNotWork:
             (pynvml.NVML_ERROR_MEMORY, "the driver has too little memory"),
         ],
     )
-    def test_is_told_with_the_code_and_in_words(
-        self, fake: FakeNvml, code: int, meaning: str
-    ) -> None:
+    def test_is_told_with_the_code_and_in_words(self, fake: Fake, code: int, meaning: str) -> None:
         fake.fail("nvmlDeviceGetEnforcedPowerLimit", code, gpu=0)
         fake.fail("nvmlDeviceGetPowerManagementLimit", code, gpu=0)
 
@@ -162,7 +160,7 @@ class TestWhatDoesNotWork:
         assert trouble.answer.endswith(f"({code})")
         assert field_of(whole, "power_limit").works
 
-    def test_is_asked_once_where_asking_again_cannot_help(self, fake: FakeNvml) -> None:
+    def test_is_asked_once_where_asking_again_cannot_help(self, fake: Fake) -> None:
         fake.fail(POWER, codes.NOT_SUPPORTED, gpu=0)
 
         call = call_of(asked().gpus[0], "power", POWER)
@@ -195,7 +193,7 @@ class TestWhatDoesNotWork:
 
 class TestThePrice:
     def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
-        self, fake: FakeNvml
+        self, fake: Fake
     ) -> None:
         fake.delay(PCIE, 20_000)
 
@@ -204,26 +202,26 @@ class TestThePrice:
         assert field.used[0].function == "nvmlDeviceGetFieldValues"
         assert fake.calls(PCIE) == 0
 
-    def test_is_paid_once_where_it_is_high(self, fake: FakeNvml) -> None:
+    def test_is_paid_once_where_it_is_high(self, fake: Fake) -> None:
         fake.delay(PROCESSES, 5_000)
         asked(times=5)
 
         assert fake.calls(PROCESSES) == 2  # one a GPU
         assert fake.calls(POWER) == 10
 
-    def test_is_paid_once_for_each_function_when_the_time_is_up(self, fake: FakeNvml) -> None:
+    def test_is_paid_once_for_each_function_when_the_time_is_up(self, fake: Fake) -> None:
         asked(times=50, budget_s=0.0)
 
         assert fake.calls(POWER) == 2
 
-    def test_is_what_gpumon_then_really_spends(self, fake: FakeNvml, tell: Tell) -> None:
+    def test_is_what_gpumon_then_really_spends(self, fake: Fake) -> None:
         for function in (
             DRAIN, POWER, PROCESSES, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
         ):  # fmt: skip
             fake.delay(function, 8_000)  # far more than a busy machine adds to it
 
         promised = sum(gpu.seconds_per_second for gpu in asked().gpus)
-        story = tell(off=["activity"])
+        story = fake.tell(off=["activity"])
         story.tick(5)
         before_s = story.state.call_seconds
         story.tick(20)
@@ -237,7 +235,7 @@ def ring_of(gpu: ProbedGpu, name: str) -> ProbedRing:
 
 
 class TestTheRings:
-    def test_are_told_with_depth_cadence_span_and_type(self, fake: FakeNvml) -> None:
+    def test_are_told_with_depth_cadence_span_and_type(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=0.5, window_s=0.2)
         fake.gpu(0).ring_depth = 40
 
@@ -248,7 +246,7 @@ class TestTheRings:
         assert ring.span_s == pytest.approx(39 * 0.2)
 
     @pytest.mark.measured
-    def test_tell_how_late_samples_come(self, fake: FakeNvml) -> None:
+    def test_tell_how_late_samples_come(self, fake: Fake) -> None:
         fake.publish_late(0, by_s=0.5)
 
         assert 0.5 <= (ring_of(asked().gpus[0], "gpu_utilization").newest_age_s or 0) < 1.0
@@ -261,32 +259,30 @@ class TestTheRings:
             (time.CLOCK_MONOTONIC, {"monotonic", "boottime"}),
         ],
     )
-    def test_tell_which_clock_stamps_them(
-        self, fake: FakeNvml, clock: int, names: set[str]
-    ) -> None:
+    def test_tell_which_clock_stamps_them(self, fake: Fake, clock: int, names: set[str]) -> None:
         fake.stamps_count(clock_offset_us(clock))
 
         assert asked().stamp_clock in names
 
-    def test_that_the_board_does_not_keep_are_told_with_the_answer(self, fake: FakeNvml) -> None:
+    def test_that_the_board_does_not_keep_are_told_with_the_answer(self, fake: Fake) -> None:
         ring = ring_of(asked().gpus[0], "ofa_utilization")
 
         assert (ring.count, ring.answer) == (0, "Not Supported (3)")
 
 
 class TestTheDriver:
-    def test_is_told_with_its_versions(self, fake: FakeNvml) -> None:
+    def test_is_told_with_its_versions(self, fake: Fake) -> None:
         found = asked()
 
         assert (found.driver_version, found.nvml_version) == ("580.95.05", "13.580.95.05")
         assert found.cuda_version == "13.0"
 
-    def test_names_the_events_that_a_board_reports(self, fake: FakeNvml) -> None:
+    def test_names_the_events_that_a_board_reports(self, fake: Fake) -> None:
         fake.gpu(0).supported_events = 0x8 | 0x8000
 
         assert asked().gpus[0].event_types == ("XID", "recovery action")
 
-    def test_is_told_of_before_each_question(self, fake: FakeNvml) -> None:
+    def test_is_told_of_before_each_question(self, fake: Fake) -> None:
         told: list[str] = []
         probe = NvmlProbe(SystemClock(), limits=ProbeLimits(times=1), beat=told.append)
         probe.ask_all()
