@@ -11,7 +11,7 @@ import pytest
 from tests.fakenvml import codes
 from tests.fakenvml.conftest import Begin
 from tests.fakenvml.control import FakeNvml
-from tests.fakenvml.work import DOUBLE_BIT_ECC, SINGLE_BIT_ECC, XID
+from tests.fakenvml.work import SINGLE_BIT_ECC, XID
 
 WAIT = "nvmlEventSetWait_v2"
 
@@ -26,17 +26,6 @@ def waiting_for(kinds: int, *indices: int) -> Any:
 
 
 class TestAnEventSet:
-    def test_gives_what_was_reported_in_its_order(self, nvml: FakeNvml) -> None:
-        events = waiting_for(XID | DOUBLE_BIT_ECC, 0, 1)
-        nvml.report_xid(1, 79)
-        nvml.report_ecc(0, uncorrected=True)
-
-        first, second = (pynvml.nvmlEventSetWait_v2(events, 1000) for _ in range(2))
-
-        assert (first.eventType, first.eventData) == (XID, 79)
-        assert pynvml.nvmlDeviceGetUUID(first.device) == nvml.uuid(1)
-        assert second.eventType == DOUBLE_BIT_ECC
-
     def test_says_in_which_instance_it_was(self, nvml: FakeNvml) -> None:
         nvml.cut(0, 2)
         events = waiting_for(XID, 0)
@@ -46,14 +35,6 @@ class TestAnEventSet:
 
         part = nvml.part(0, 1)
         assert (event.gpuInstanceId, event.computeInstanceId) == (part.gpu_instance, 0)
-
-    def test_wakes_as_soon_as_something_is_reported(self, nvml: FakeNvml, begin: Begin) -> None:
-        events = waiting_for(XID, 0)
-        event = begin(WAIT, lambda: pynvml.nvmlEventSetWait_v2(events, 30_000))
-
-        nvml.report_xid(0, 48)
-
-        assert event().eventData == 48
 
     def test_times_out_where_nothing_is_reported_that_it_waits_for(self, nvml: FakeNvml) -> None:
         events = waiting_for(XID, 0)

@@ -63,12 +63,6 @@ class TestAGpuThatIsCut:
         assert pynvml.nvmlDeviceGetMigMode(parent()) == [0, 0]
         assert listed() == {}
 
-    def test_leaves_its_neighbour_alone(self, nvml: FakeNvml) -> None:
-        neighbour = pynvml.nvmlDeviceGetHandleByIndex(1)
-        nvml.cut(0, 2)
-
-        assert pynvml.nvmlDeviceGetUtilizationRates(neighbour).gpu == 0
-
     def test_may_be_about_to_be_whole_again(self, nvml: FakeNvml) -> None:
         nvml.cut(0, 1)
         nvml.gpu(0).mig_pending = 0

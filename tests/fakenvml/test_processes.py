@@ -22,20 +22,6 @@ def uses(handle: Any, since_us: int = 0) -> dict[int, int]:
 
 
 class TestTheList:
-    def test_has_who_is_on_the_gpu_with_his_memory(self, nvml: FakeNvml, handle: Any) -> None:
-        nvml.run(0, TRAINER, memory_bytes=5 << 30)
-        nvml.run(0, LOADER, memory_bytes=1 << 30)
-        nvml.run(0, GONE)
-        nvml.run(1, TRAINER, memory_bytes=2 << 30)
-        nvml.end(GONE)
-
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-
-        assert {process.pid: process.usedGpuMemory for process in found} == {
-            TRAINER: 5 << 30,
-            LOADER: 1 << 30,
-        }
-
     def test_keeps_kinds_apart(self, nvml: FakeNvml, handle: Any) -> None:
         nvml.run(0, TRAINER)
         nvml.run(0, LOADER, kind=GRAPHICS)
@@ -135,20 +121,3 @@ class TestUtilisation:
 
         assert call(handle, None, ctypes.byref(count), ctypes.c_ulonglong(0)) == code
         assert count.value == 100
-
-    def test_is_told_by_the_newer_call_too(self, nvml: FakeNvml, handle: Any) -> None:
-        nvml.run(0, TRAINER, sm=55, memory=20)
-
-        (use,) = pynvml.nvmlDeviceGetProcessesUtilizationInfo(handle, 0)
-
-        assert (use.pid, use.smUtil, use.memUtil, use.ofaUtil) == (TRAINER, 55, 20, 0)
-
-
-class TestAName:
-    def test_is_known_while_the_process_runs(self, nvml: FakeNvml) -> None:
-        nvml.run(0, TRAINER, name=b"python train.py")
-        assert pynvml.nvmlSystemGetProcessName(TRAINER) == "python train.py"
-
-        nvml.end(TRAINER)
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            pynvml.nvmlSystemGetProcessName(TRAINER)

@@ -16,30 +16,6 @@ GIB = 1 << 30
 
 
 class TestABoard:
-    def test_says_in_which_state_it_is(self, nvml: FakeNvml, handle: Any) -> None:
-        gpu = nvml.gpu(0)
-        gpu.performance_state, gpu.persistence_mode = 8, 0
-        gpu.power_limit_mw, gpu.enforced_limit_mw = 700_000, 500_000
-        gpu.fan_percent, gpu.encoder_percent, gpu.decoder_percent = 61, 7, 9
-        gpu.temperature_c = 83
-
-        assert pynvml.nvmlDeviceGetPerformanceState(handle) == 8
-        assert pynvml.nvmlDeviceGetPersistenceMode(handle) == 0
-        assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 700_000
-        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) == 500_000
-        assert pynvml.nvmlDeviceGetFanSpeed(handle) == 61
-        assert pynvml.nvmlDeviceGetEncoderUtilization(handle)[0] == 7
-        assert pynvml.nvmlDeviceGetDecoderUtilization(handle)[0] == 9
-        assert pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) == 83
-        assert pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU) == 83
-
-    def test_says_why_its_clocks_are_held_down(self, nvml: FakeNvml, handle: Any) -> None:
-        reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksThrottleReasonHwSlowdown
-        nvml.throttle(0, reasons)
-
-        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) == reasons
-        assert pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) == reasons
-
     def test_counts_memory_errors_since_the_load_and_over_all(self, nvml: FakeNvml) -> None:
         for _ in range(3):
             nvml.report_ecc(0, uncorrected=False)
@@ -119,18 +95,6 @@ class TestFields:
         nvml.control.touches_one_field_more = 1
         ask(handle, 1, entries)
         assert entries[1].nvmlReturn == codes.INVALID_ARGUMENT
-
-
-class TestPcieThroughput:
-    def test_takes_its_20_ms_where_the_test_says_so(self, nvml: FakeNvml, handle: Any) -> None:
-        nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
-        nvml.gpu(0).pcie_tx_bytes_per_s = 5 * GIB
-        started_s = time.monotonic()
-
-        kib_per_s = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_TX_BYTES)
-
-        assert kib_per_s == 5 * GIB >> 10
-        assert time.monotonic() - started_s >= 0.02
 
 
 def test_a_delay_of_microseconds_is_that_short(nvml: FakeNvml) -> None:

@@ -41,33 +41,6 @@ class TestAStoppedClock:
         assert abs(nvml.now_ns() - time.monotonic_ns()) < 10**9
 
 
-class TestARing:
-    def test_gives_only_what_is_newer_than_was_asked_for(self, nvml: FakeNvml) -> None:
-        nvml.wave(0, period_s=60.0, busy_ratio=0.7)
-        seen = samples()
-
-        assert samples(after_us=seen[-4][0]) == seen[-3:]
-
-    def test_leaves_idle_windows_out_where_it_is_dry_when_idle(self, nvml: FakeNvml) -> None:
-        nvml.wave(0, period_s=2.0, busy_ratio=0.5, dry_when_idle=True)
-
-        found = samples()
-
-        assert 40 < len(found) < 80
-        assert all(percent > 0 for _, percent in found)
-
-    def test_is_not_found_where_nothing_is_new(self, nvml: FakeNvml) -> None:
-        nvml.ring(0, [])
-
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            samples()
-
-    def test_can_be_any_ring_at_all(self, nvml: FakeNvml) -> None:
-        nvml.ring(0, [(5, 30), (3, 255), (9, 100)])
-
-        assert samples() == [(5, 30), (3, 255), (9, 100)]
-
-
 class TestAnIdleGpu:
     def test_has_a_sample_a_second_over_a_long_time(self, nvml: FakeNvml) -> None:
         nvml.slow_when_idle(0, every_s=1.0)
@@ -109,16 +82,6 @@ class TestAnIdleGpu:
 
 
 class TestPower:
-    def test_is_sampled_every_20_ms_of_work(self, nvml: FakeNvml) -> None:
-        nvml.wave(0, period_s=1.0, busy_ratio=0.5)
-        nvml.draw(0, busy_watts=600, idle_watts=70)
-
-        found = samples(POWER)
-
-        assert len(found) == 119
-        assert set(steps_s(found)) == {0.02}
-        assert {milliwatts for _, milliwatts in found} == {600_000, 70_000}
-
     def test_is_told_as_the_average_of_a_second_and_adds_up_to_the_energy_of_a_day(
         self, nvml: FakeNvml, handle: Any
     ) -> None:

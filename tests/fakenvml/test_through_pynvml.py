@@ -19,17 +19,6 @@ COUNT = "nvmlDeviceGetCount_v2"
 
 
 class TestTheFakeDriver:
-    def test_answers_what_pynvml_asks_of_a_gpu(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(1)
-
-        assert pynvml.nvmlDeviceGetCount() == 2
-        assert pynvml.nvmlSystemGetDriverVersion() == "580.95.05"
-        assert pynvml.nvmlDeviceGetUUID(handle) == nvml.uuid(1)
-        assert pynvml.nvmlDeviceGetName(handle) == "NVIDIA H100 80GB HBM3"
-        assert pynvml.nvmlDeviceGetPciInfo(handle).busId == "00000000:19:00.0"
-        assert pynvml.nvmlDeviceGetPowerUsage(handle) == 310_500
-        assert pynvml.nvmlDeviceGetMemoryInfo(handle).total == 85_520_809_984
-
     def test_counts_every_call_and_the_time_it_was_told_to_take(self, nvml: FakeNvml) -> None:
         nvml.delay(COUNT, 100)
         nvml.forget_calls()
@@ -42,27 +31,6 @@ class TestTheFakeDriver:
 
 
 class TestATrouble:
-    def test_can_be_of_one_function_on_one_gpu(self, nvml: FakeNvml) -> None:
-        nvml.fail("nvmlDeviceGetPowerUsage", 3, gpu=1)
-        first, second = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
-
-        assert pynvml.nvmlDeviceGetPowerUsage(first) == 310_500
-        with pytest.raises(pynvml.NVMLError_NotSupported):
-            pynvml.nvmlDeviceGetPowerUsage(second)
-
-    def test_can_be_of_a_whole_gpu(self, nvml: FakeNvml) -> None:
-        nvml.lose(1)
-
-        with pytest.raises(pynvml.NVMLError_GpuIsLost):
-            pynvml.nvmlDeviceGetHandleByIndex(1)
-        assert pynvml.nvmlDeviceGetHandleByIndex(0)
-
-    def test_can_be_of_everything(self, nvml: FakeNvml) -> None:
-        nvml.fail_everything(999)
-
-        with pytest.raises(pynvml.NVMLError_Unknown):
-            pynvml.nvmlDeviceGetCount()
-
     def test_can_make_handles_void(self, nvml: FakeNvml, handle: Any) -> None:
         nvml.reload_driver()
 
