@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring.events import RingKind
 from tests.processes import code_of_fork
-from tests.ring_contents import records_in
+from tests.unit.trainer_hooks.ring.what_a_ring_holds import events
 from trainer_hooks import phase, step, timed
-from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 
@@ -37,26 +36,45 @@ class Loader:
         return item in range(3)
 
 
+class LoaderThatIsItsOwnIterator:
+    """As those of DALI are."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.rest = [1, 2]
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if not self.rest:
+            raise StopIteration
+        return self.rest.pop(0)
+
+
 def present(writer: RingWriter) -> str:
     return PHASES[writer.present[0]].value
 
 
 def entered(writer: RingWriter) -> list[str]:
-    records = records_in(writer._memory.path.read_bytes())
-    return [record.phase.value for record in records if record.kind.name == "ENTER"]
+    return [event.phase.value for event in events(writer) if event.kind is RingKind.ENTER]
 
 
 class TestPhase:
-    def test_lasts_as_long_as_its_block(self, writer: RingWriter) -> None:
+    def test_lasts_as_long_as_its_block_and_gives_way_to_one_inside_it(
+        self, writer: RingWriter
+    ) -> None:
         with phase("train_step"):
             assert present(writer) == "train_step"
-        assert present(writer) == "other"
-
-    def test_gives_way_to_one_inside_it_and_comes_back(self, writer: RingWriter) -> None:
-        with phase("train_step"):
             with phase("input_wait"):
                 assert present(writer) == "input_wait"
             assert present(writer) == "train_step"
+        assert present(writer) == "other"
 
     def test_before_the_first_region_is_start_up(self, writer: RingWriter) -> None:
         assert present(writer) == "start_up"
@@ -70,10 +88,6 @@ class TestPhase:
         with phase("validation"), phase("input_wait"):
             assert writer.present == (PHASE_NUMBER[TrainingPhase.INPUT_WAIT], 1)
         assert writer.present[1] == 0
-
-    def test_of_an_unknown_name_is_other(self, writer: RingWriter) -> None:
-        with phase("lunch"):
-            assert present(writer) == "other"
 
     def test_lets_an_exception_through_and_ends(self, writer: RingWriter) -> None:
         with pytest.raises(KeyError), phase("train_step"):
@@ -98,23 +112,14 @@ class TestPhase:
         assert present(writer) == "other"
 
     def test_on_another_thread_changes_nothing(self, writer: RingWriter) -> None:
-        def elsewhere() -> None:
-            with phase("input_wait"):
-                step()
-
-        thread = threading.Thread(target=elsewhere)
+        thread = threading.Thread(target=wait_and_step)
         thread.start()
         thread.join()
 
         assert (present(writer), writer.steps) == ("start_up", 0)
 
     def test_in_a_forked_child_changes_nothing(self, writer: RingWriter) -> None:
-        def train() -> bool:
-            with phase("input_wait"):
-                step()
-            return True
-
-        assert code_of_fork(train) == 0
+        assert code_of_fork(wait_and_step) == 0
         assert entered(writer) == ["start_up"]
 
     def test_around_a_fork_does_not_disturb_the_child(self, writer: RingWriter) -> None:
@@ -128,49 +133,53 @@ class TestPhase:
         assert entered(writer) == ["start_up", "train_step", "other"]
 
 
+def wait_and_step() -> bool:
+    with phase("input_wait"):
+        step()
+    return True
+
+
 @pytest.mark.usefixtures("new_process")
 class TestAnUnknownPhase:
-    def test_is_warned_of_beside_every_other_one(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for word in ("trainstep", "lunch", "trainstep", "forward", "lunch"):
-                with phase(word):
-                    pass
-
-        said = [str(warning.message) for warning in caught]
-        assert [text.split("'")[1] for text in said] == ["trainstep", "lunch", "forward"]
-
-    def test_is_warned_of_eight_times_at_most_and_the_last_says_so(
-        self, writer: RingWriter
+    def test_is_other_and_warned_of_once_with_the_word_and_the_phases(
+        self, writer: RingWriter, recwarn: pytest.WarningsRecorder
     ) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for number in range(100):
-                with phase(f"step {number}"):
-                    pass
+        for word in ("trainstep", "trainstep"):
+            with phase(word):
+                assert present(writer) == "other"
 
-        assert len(caught) == 8
-        assert "8 are enough" in str(caught[-1].message)
-        assert "enough" not in str(caught[-2].message)
-
-    def test_is_warned_of_once_with_the_word_and_the_phases(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for word in ("trainstep", "trainstep"):
-                with phase(word):
-                    assert present(writer) == "other"
-
-        (warning,) = caught
+        (warning,) = recwarn
         assert warning.category is RuntimeWarning
         assert "'trainstep'" in str(warning.message)
         assert all(known.value in str(warning.message) for known in PHASES)
         assert warning.filename == __file__
 
+    def test_is_warned_of_beside_every_other_one(
+        self, writer: RingWriter, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        for word in ("trainstep", "lunch", "trainstep", "forward", "lunch"):
+            with phase(word):
+                pass
+
+        words = [str(warning.message).split("'")[1] for warning in recwarn]
+        assert words == ["trainstep", "lunch", "forward"]
+
+    def test_is_warned_of_eight_times_at_most_and_the_last_says_so(
+        self, writer: RingWriter, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        for number in range(100):
+            with phase(f"step {number}"):
+                pass
+
+        *_, last_but_one, last = said = [str(warning.message) for warning in recwarn]
+        assert len(said) == 8
+        assert "8 are enough" in last
+        assert "enough" not in last_but_one
+
+    @pytest.mark.filterwarnings("error")
     def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with phase("trainstep"):
-                assert present(writer) == "other"
+        with phase("trainstep"):
+            assert present(writer) == "other"
 
         assert writer.enabled
 
@@ -179,16 +188,15 @@ class TestAnUnknownPhase:
         with pytest.warns(RuntimeWarning, match="of type"), phase(no_word):  # type: ignore[arg-type]
             assert present(writer) == "other"
 
-    def test_is_none_of_the_twelve(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            with warnings.catch_warnings(record=True) as caught:
-                for known in PHASES:
-                    for name in (known, known.value):
-                        with phase(name):
-                            assert present(writer) == known.value
+    def test_is_none_of_the_twelve(
+        self, writer: RingWriter, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        for known in PHASES:
+            for name in (known, known.value):
+                with phase(name):
+                    assert present(writer) == known.value
 
-        assert caught == []
+        assert len(recwarn) == 0
 
 
 class TestTimed:
@@ -200,10 +208,9 @@ class TestTimed:
                 seen.append(present(writer))
                 yield item
 
-        assert [(item, present(writer)) for item in timed(source())] == [
-            (0, "other"),
-            (1, "other"),
-        ]
+        found = [(item, present(writer)) for item in timed(source())]
+
+        assert found == [(0, "other"), (1, "other")]
         assert seen == ["input_wait", "input_wait"]
 
     def test_may_be_another_phase(self, writer: RingWriter) -> None:
@@ -211,11 +218,13 @@ class TestTimed:
 
         assert "host_to_device" in entered(writer)
 
-    def test_keeps_the_length_and_can_be_iterated_again(self, writer: RingWriter) -> None:
+    def test_keeps_the_length_and_can_be_iterated_again_and_copied(
+        self, writer: RingWriter
+    ) -> None:
         batches = timed([1, 2, 3])
 
         assert len(batches) == 3
-        assert list(batches) == list(batches) == [1, 2, 3]
+        assert list(batches) == list(batches) == list(copy.copy(batches)) == [1, 2, 3]
 
     def test_of_a_generator_has_no_length_and_is_true(self, writer: RingWriter) -> None:
         generator = timed(item for item in [1])
@@ -230,9 +239,6 @@ class TestTimed:
         assert (batches.num_workers, len(batches)) == (0, 3)
         with pytest.raises(AttributeError):
             _ = batches.no_such_thing
-
-    def test_can_be_copied(self, writer: RingWriter) -> None:
-        assert list(copy.copy(timed([1, 2]))) == [1, 2]
 
     def test_says_how_the_first_loader_loads(self, writer: RingWriter) -> None:
         timed([1, 2])
@@ -251,27 +257,7 @@ class TestTimed:
     def test_of_a_loader_that_is_its_own_iterator_keeps_its_length_and_attributes(
         self, writer: RingWriter
     ) -> None:
-        class Loader:
-            """As those of DALI are."""
-
-            def __init__(self) -> None:
-                self.reset()
-
-            def reset(self) -> None:
-                self.rest = [1, 2]
-
-            def __len__(self) -> int:
-                return 2
-
-            def __iter__(self) -> Iterator[int]:
-                return self
-
-            def __next__(self) -> int:
-                if not self.rest:
-                    raise StopIteration
-                return self.rest.pop(0)
-
-        batches: Any = timed(Loader())
+        batches: Any = timed(LoaderThatIsItsOwnIterator())
         first = list(batches)
         batches.reset()
 
@@ -289,27 +275,23 @@ class TestTimed:
 
 class TestWithoutARing:
     @pytest.fixture(autouse=True)
-    def no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "file"))
-        monkeypatch.setattr(process_ring._Slot, "ring", None)
+    def no_folder(self, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (own_folder / "file").write_text("")
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(own_folder / "file"))
 
-    def test_the_loop_runs_and_there_is_one_warning(self) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in timed([1, 2]):
-                with phase("train_step"):
-                    step(4)
-
-        assert len(caught) == 1
-        assert "records no phases" in str(caught[0].message)
-
-    def test_the_loop_runs_even_where_warnings_are_errors(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            ran = []
+    def test_the_loop_runs_and_there_is_one_warning(self, recwarn: pytest.WarningsRecorder) -> None:
+        for _ in timed([1, 2]):
             with phase("train_step"):
-                step()
-                ran.append("a step")
+                step(4)
+
+        (warning,) = recwarn
+        assert "records no phases" in str(warning.message)
+
+    @pytest.mark.filterwarnings("error")
+    def test_the_loop_runs_even_where_warnings_are_errors(self) -> None:
+        ran = []
+        with phase("train_step"):
+            step()
+            ran.append("a step")
 
         assert ran == ["a step"]

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.phase import PHASES, TrainingPhase
 from trainer_hooks import phase, step
 from trainer_hooks.ring.ring_writer import RingWriter
+
+
+def present(writer: RingWriter) -> TrainingPhase:
+    return PHASES[writer.present[0]]
 
 
 class TestStep:
     def test_counts_steps_and_samples(self, writer: RingWriter) -> None:
         step(samples=32)
         step()
+        step(np.int64(8))  # type: ignore[arg-type]  # or whatever can be an index
 
-        assert (writer.steps, writer.samples) == (2, 32)
+        assert (writer.steps, writer.samples) == (3, 40)
 
     def test_ends_start_up_where_nothing_else_is_tagged(self, writer: RingWriter) -> None:
-        before = writer.present[0]
+        before = present(writer)
         step()
 
-        assert (PHASES[before], PHASES[writer.present[0]]) == (
-            TrainingPhase.START_UP,
-            TrainingPhase.OTHER,
-        )
+        assert (before, present(writer)) == (TrainingPhase.START_UP, TrainingPhase.OTHER)
 
-    def test_leaves_the_phase_alone_in_a_region(self, writer: RingWriter) -> None:
-        with phase("start_up"):
+    @pytest.mark.parametrize("name", ["start_up", "train_step"])
+    def test_leaves_the_phase_alone_in_a_region(self, writer: RingWriter, name: str) -> None:
+        with phase(name):
             step()
-            assert PHASES[writer.present[0]] is TrainingPhase.START_UP
-        with phase("train_step"):
-            step()
-            assert PHASES[writer.present[0]] is TrainingPhase.TRAIN_STEP
-
-    def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
-        step(np.int64(32))  # type: ignore[arg-type]
-
-        assert (writer.steps, writer.samples) == (1, 32)
+            assert present(writer).value == name
 
 
 @pytest.mark.usefixtures("new_process")
@@ -53,22 +46,21 @@ class TestAStepWithBadSamples:
             step(samples=bad)  # type: ignore[arg-type]
         step(samples=8)
         with phase("train_step"):
-            assert writer.present[0] == PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+            assert present(writer) is TrainingPhase.TRAIN_STEP
 
         assert (writer.enabled, writer.steps, writer.samples) == (True, 2, 16)
 
-    def test_is_warned_of_once_at_the_line_of_the_caller(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in range(3):
-                step(samples="x")  # type: ignore[arg-type]
+    def test_is_warned_of_once_at_the_line_of_the_caller(
+        self, writer: RingWriter, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        for _ in range(3):
+            step(samples="x")  # type: ignore[arg-type]
 
-        (warning,) = caught
+        (warning,) = recwarn
         assert (warning.category, warning.filename) == (RuntimeWarning, __file__)
 
+    @pytest.mark.filterwarnings("error")
     def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            step(samples="x")  # type: ignore[arg-type]
+        step(samples="x")  # type: ignore[arg-type]
 
         assert writer.enabled

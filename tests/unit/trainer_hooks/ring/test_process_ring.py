@@ -1,124 +1,109 @@
-"""Specification of the one run that a process is."""
+"""Specification of the one run that a process is: its name, its taggers, how batches are split."""
 
 from __future__ import annotations
 
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.facts import parse_facts
-from gpumon.core.ring.format import FACTS_OFFSET, parse_header
+from gpumon.core.ring.events import RingKind
+from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, facts
 from trainer_hooks import phase, step
 from trainer_hooks.ring import process_ring, ring_file
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce
+from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.ring_writer import RingWriter
 
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(process_ring._Slot, "ring", None)
-    monkeypatch.setattr(process_ring, "_warn_of_name", QuietWarningOnce())
+pytestmark = pytest.mark.usefixtures("own_folder", "new_process")
 
 
 def writer() -> RingWriter:
+    """The pen of the ring that the process has by now."""
     pen = process_ring.process_ring().writer
     assert pen is not None
     return pen
 
 
-def name() -> str:
-    return writer().facts.run
-
-
-def facts_told() -> RunFacts:
-    """As whoever reads the ring is told."""
-    page = writer()._memory.path.read_bytes()
-    return parse_facts(page[FACTS_OFFSET : FACTS_OFFSET + parse_header(page).facts_bytes])
+def rings(folder: Path) -> int:
+    return len(list((folder / "phases").glob("*.ring")))
 
 
 class TestTheNameOfARun:
     def test_may_be_given_until_its_first_step(self) -> None:
-        process_ring.describe_run(run="first")
-        process_ring.describe_run(run="second")
+        describe_run(run="first")
+        describe_run(run="second")
 
-        assert name() == "second"
+        assert writer().facts.run == "second"
 
-    def test_is_kept_after_it_and_one_warning_says_so(self) -> None:
-        process_ring.describe_run(run="lr-0.1")
+    def test_is_kept_after_it_and_one_warning_says_so(
+        self, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        describe_run(run="lr-0.1")
         writer().step()
+        describe_run(run="lr-0.1")  # it may be said again
+        assert len(recwarn) == 0
 
         with pytest.warns(RuntimeWarning, match=r"'lr-0.01' from 'lr-0.1'.*a process"):
-            process_ring.describe_run(run="lr-0.01")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            process_ring.describe_run(run="lr-0.001")
+            describe_run(run="lr-0.01")
+        describe_run(run="lr-0.001")
 
-        assert name() == "lr-0.1"
-
-    def test_may_be_said_again(self) -> None:
-        process_ring.describe_run(run="lr-0.1")
-        writer().step()
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            process_ring.describe_run(run="lr-0.1")
-
-        assert name() == "lr-0.1"
-
-
-def rings(folder: Path) -> list[Path]:
-    return list((folder / "phases").glob("*.ring"))
+        assert len(recwarn) == 0
+        assert writer().facts.run == "lr-0.1"
 
 
 class TestATaggerThatIsMade:
     def test_says_what_it_is_for_before_anything_has_trained(self) -> None:
-        process_ring.announce_run(run="lr-0.1", gpus=[1], framework="keras/jax")
+        announce_run(run="lr-0.1", gpus=[1], framework="keras/jax")
 
-        facts = facts_told()
-        assert (facts.run, facts.gpus, facts.framework) == ("lr-0.1", ("1",), "keras/jax")
+        told = facts(writer())
+        assert (told.run, told.gpus, told.framework) == ("lr-0.1", ("1",), "keras/jax")
 
     def test_changes_nothing_of_what_has_trained_until_its_own_training_begins(self) -> None:
-        process_ring.announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
+        announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
         writer().step()
         with pytest.warns(RuntimeWarning, match="'lr-0.01' from 'lr-0.1'"):
-            process_ring.announce_run(run="lr-0.01", gpus=[1], framework="lightning")
+            announce_run(run="lr-0.01", gpus=[1], framework="lightning")
 
-        facts = facts_told()
-        assert (facts.run, facts.gpus, facts.framework) == ("lr-0.1", ("0",), "keras/jax")
+        told = facts(writer())
+        assert (told.run, told.gpus, told.framework) == ("lr-0.1", ("0",), "keras/jax")
 
     def test_and_refused_leaves_no_run(self, tmp_path: Path) -> None:
-        process_ring.announce_run(run="mistaken", gpus=None, framework="lightning")
-        assert len(rings(tmp_path)) == 1
-        process_ring.withdraw_run()
+        announce_run(run="mistaken", gpus=None, framework="lightning")
+        assert rings(tmp_path) == 1
+        withdraw_run()
 
-        assert rings(tmp_path) == []
+        assert rings(tmp_path) == 0
 
-    @pytest.mark.parametrize("tells", [step, lambda: phase("checkpoint").__enter__()])
+    @pytest.mark.parametrize(
+        "tells",
+        [
+            step,
+            lambda: phase("checkpoint").__enter__(),
+            lambda: process_ring.process_ring().tell_shares({"0": 0.5, "1": 0.5}),
+        ],
+        ids=["a step", "a phase", "shares"],
+    )
     def test_and_refused_leaves_a_run_that_something_else_was_told_of(
         self, tmp_path: Path, tells: Callable[[], None]
     ) -> None:
-        process_ring.announce_run(run="mistaken", gpus=None, framework="lightning")
+        announce_run(run="mistaken", gpus=None, framework="lightning")
         tells()
-        process_ring.withdraw_run()
+        withdraw_run()
 
-        assert len(rings(tmp_path)) == 1
+        assert rings(tmp_path) == 1
         assert writer().enabled
 
     def test_and_refused_is_in_nobodys_way(self, tmp_path: Path) -> None:
-        process_ring.announce_run(run="mistaken", gpus=None, framework="lightning")
-        process_ring.withdraw_run()
-        process_ring.withdraw_run()
-        process_ring.announce_run(run="meant", gpus=None, framework="huggingface")
+        announce_run(run="mistaken", gpus=None, framework="lightning")
+        withdraw_run()
+        withdraw_run()
+        announce_run(run="meant", gpus=None, framework="huggingface")
         step()
 
-        assert len(rings(tmp_path)) == 1
-        assert (facts_told().run, writer().steps) == ("meant", 1)
+        assert rings(tmp_path) == 1
+        assert (facts(writer()).run, writer().steps) == ("meant", 1)
 
 
 class TestASignalThatComesWhileTheRingIsMade:
@@ -145,4 +130,57 @@ class TestASignalThatComesWhileTheRingIsMade:
         with phase("train_step"):
             step()
 
-        assert (writer().steps, len(rings(tmp_path))) == (1, 1)
+        assert (writer().steps, rings(tmp_path)) == (1, 1)
+
+
+class TestSharesOfEachBatch:
+    @pytest.mark.parametrize(
+        ("told", "changes"),
+        [
+            ([{"0": 0.6, "1": 0.4}], 0),
+            ([{"0": 0.5, "1": 0.5}, {"1": 0.4, "0": 0.6}, {"0": 0.6, "1": 0.4}], 1),
+            ([{"0": 0.5, "1": 0.5}, {"0": 0.6, "1": 0.4}, {"0": 0.7, "1": 0.3}], 2),
+            ([{"0": 0.5, "1": 0.5}, {}, {"0": 0.6, "1": 0.4}], 0),
+        ],
+        ids=["before training", "others, and again", "others twice", "forgotten between"],
+    )
+    def test_are_in_the_ring_and_counted_and_marked_where_they_change(
+        self, told: list[dict[str, float]], changes: int
+    ) -> None:
+        for shares in told:
+            process_ring.process_ring().tell_shares(shares)
+
+        said = facts(writer())
+        assert (said.shares, said.ratio_changes) == (told[-1], changes)
+        marks = [event.value for event in events(writer()) if event.kind is RingKind.EVENT]
+        assert marks == list(range(1, changes + 1))
+
+    def test_stay_when_the_run_says_more_of_itself(self) -> None:
+        process_ring.process_ring().tell_shares({"0": 0.5, "1": 0.5})
+        process_ring.process_ring().tell_shares({"0": 0.6, "1": 0.4})
+        describe_run(run="named", gpus=[0, 1], framework="keras/tensorflow")
+
+        said = facts(writer())
+        assert (said.shares, said.ratio_changes) == ({"0": 0.6, "1": 0.4}, 1)
+
+    @pytest.mark.parametrize(
+        "shares", [{"0": 0.9, "1": 0.9}, {"0": float("nan")}, {"0": "much"}, None]
+    )
+    def test_and_are_none_are_warned_of_once_and_never_told(
+        self, shares: dict[str, float], recwarn: pytest.WarningsRecorder
+    ) -> None:
+        ring = process_ring.process_ring()
+        ring.tell_shares({"0": 0.5, "1": 0.5})
+
+        ring.tell_shares(shares)
+        ring.tell_shares(shares)
+
+        assert "how batches are split" in str(recwarn.pop(RuntimeWarning).message)
+        assert len(recwarn) == 0
+        assert facts(writer()).shares == {"0": 0.5, "1": 0.5}
+        assert writer().enabled
+
+    def test_are_told_to_nobody_where_there_is_no_ring(self) -> None:
+        process_ring.ProcessRing(None).tell_shares({"0": 1.0})
+
+        assert facts(writer()).shares == {}

@@ -15,7 +15,6 @@ from trainer_hooks.ring import quiet_warning
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 
 HOOKS = Path(quiet_warning.__file__).parents[1]
-A_HOOK = "def hook(warn):\n    warn('said')\n"
 CALLS_IT = "def call(hook, *said):\n    hook(*said)\n"
 
 
@@ -24,6 +23,9 @@ def code_in(file: Path | str, text: str) -> ModuleType:
     module = ModuleType("made_here")
     exec(compile(text, str(file), "exec"), module.__dict__)
     return module
+
+
+hook = code_in(HOOKS / "ring" / "some_hook.py", "def hook(warn):\n    warn('said')\n").hook
 
 
 def here() -> int:
@@ -35,8 +37,6 @@ def here() -> int:
 
 class TestAWarning:
     def test_points_at_the_line_that_called_the_hook(self) -> None:
-        hook = code_in(HOOKS / "ring" / "some_hook.py", A_HOOK).hook
-
         line = here() + 2
         with pytest.warns(RuntimeWarning, match="said") as told:
             hook(warn_quietly)
@@ -54,7 +54,6 @@ class TestAWarning:
         ],
     )
     def test_points_past_libraries_at_the_users_own_line(self, library: Path | str) -> None:
-        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
         call = code_in(library, CALLS_IT).call
 
         line = here() + 2
@@ -65,7 +64,6 @@ class TestAWarning:
 
     def test_counts_an_example_of_ours_as_the_users(self) -> None:
         example = HOOKS / "examples" / "training.py"
-        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
 
         with pytest.warns(RuntimeWarning, match="said") as told:
             code_in(example, CALLS_IT).call(hook, warn_quietly)
@@ -105,25 +103,20 @@ class TestAWarning:
 
         assert tried == ["said", "the next line"]
 
-    def test_is_told_once_a_line_as_any_other(self) -> None:
-        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
+    def test_is_told_once_a_line_as_any_other(self, recwarn: pytest.WarningsRecorder) -> None:
         module = code_in("/home/me/train.py", CALLS_IT)
 
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("default")
-            for _ in range(3):
-                module.call(hook, warn_quietly)
+        warnings.simplefilter("default")
+        for _ in range(3):
+            module.call(hook, warn_quietly)
 
-        assert [str(warning.message) for warning in told] == ["said"]
+        assert [str(warning.message) for warning in recwarn] == ["said"]
 
-    def test_that_comes_once_points_there_too(self) -> None:
+    def test_that_comes_once_points_there_too(self, recwarn: pytest.WarningsRecorder) -> None:
         once = QuietWarningOnce()
-        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
 
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            line = here() + 1
-            hook(once)
-            hook(once)
+        line = here() + 1
+        hook(once)
+        hook(once)
 
-        assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, line)]
+        assert [(warning.filename, warning.lineno) for warning in recwarn] == [(__file__, line)]

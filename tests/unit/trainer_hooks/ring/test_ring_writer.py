@@ -20,15 +20,16 @@ from gpumon.core.ring.format import (
     parse_header,
 )
 from tests.builders_ring import WrittenRing, phases_folder, run_facts
-from tests.unit.trainer_hooks.ring.phase_numbers import (
+from tests.unit.trainer_hooks.ring.what_a_ring_holds import (
     CALLBACKS,
     COMPILE,
     INPUT_WAIT,
     OTHER,
     SYNC,
     TRAIN_STEP,
+    events,
+    totals,
 )
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
 from trainer_hooks.ring.ring_file import RingFolder, make_ring
 
 MS = 1_000_000

@@ -13,8 +13,14 @@ import pytest
 from gpumon.core.phase import PHASES, TrainingPhase
 from tests.builders_ring import WrittenRing
 from tests.processes import code_of_fork
-from tests.unit.trainer_hooks.ring.phase_numbers import CHECKPOINT, COMPILE, INPUT_WAIT, OTHER
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
+from tests.unit.trainer_hooks.ring.what_a_ring_holds import (
+    CHECKPOINT,
+    COMPILE,
+    INPUT_WAIT,
+    OTHER,
+    events,
+    totals,
+)
 from trainer_hooks.ring import ring_writer
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.phase import PHASES
+from tests.unit.trainer_hooks.ring.what_a_ring_holds import CALLBACKS, TRAIN_STEP
 from trainer_hooks import phase, timed
-from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.run_nesting import NestedRun
-
-TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
-CALLBACKS = PHASE_NUMBER[TrainingPhase.CALLBACKS]
 
 
 class Run:
@@ -29,24 +25,35 @@ class Run:
         return self.is_under_way
 
 
+class Turns:
+    """The turns of runs in the ring of a process. A run is gone unless somebody keeps it."""
+
+    def __init__(self, ring: ProcessRing) -> None:
+        self.ring = ring
+
+    @property
+    def present(self) -> str:
+        assert self.ring.writer is not None
+        return PHASES[self.ring.writer.present[0]].value
+
+    def begin(self, run: Run, number: int = TRAIN_STEP) -> NestedRun:
+        """The turn of a run that is in a phase."""
+        turn = self.ring.begin_run(run)
+        assert self.ring.writer is not None
+        self.ring.writer.enter(number)
+        return turn
+
+    def end(self, turn: NestedRun) -> None:
+        self.ring.end_run(turn)
+
+    def take(self, run: Run) -> None:
+        """One that begins and ends."""
+        self.end(self.begin(run))
+
+
 @pytest.fixture
-def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRing:
-    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(process_ring._Slot, "ring", None)
-    return process_ring.process_ring()
-
-
-def present(ring: ProcessRing) -> str:
-    assert ring.writer is not None
-    return PHASES[ring.writer.present[0]].value
-
-
-def begun(ring: ProcessRing, run: Run, number: int = TRAIN_STEP) -> NestedRun:
-    """The turn of a run that is in a phase."""
-    turn = ring.begin_run(run)
-    assert ring.writer is not None
-    ring.writer.enter(number)
-    return turn
+def turns(own_ring: ProcessRing) -> Turns:
+    return Turns(own_ring)
 
 
 def elsewhere(does: Callable[[], object]) -> None:
@@ -56,171 +63,158 @@ def elsewhere(does: Callable[[], object]) -> None:
 
 
 class TestAfterATurn:
-    def test_comes_other_where_nobody_else_says_anything(self, ring: ProcessRing) -> None:
-        run = Run()
-        ring.end_run(begun(ring, run))
+    def test_comes_other_where_nobody_else_says_anything(self, turns: Turns) -> None:
+        turns.take(Run())
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
-    def test_comes_the_region_around_it(self, ring: ProcessRing) -> None:
-        run = Run()
+    def test_comes_the_region_around_it(self, turns: Turns) -> None:
         with phase("checkpoint"):
-            ring.end_run(begun(ring, run))
-            assert present(ring) == "checkpoint"
+            turns.take(Run())
+            assert turns.present == "checkpoint"
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
-    def test_comes_the_run_that_it_interrupted(self, ring: ProcessRing) -> None:
-        outer, inner = Run(), Run()
-        outer_turn = begun(ring, outer, CALLBACKS)
-        ring.end_run(begun(ring, inner))
+    @pytest.mark.parametrize("raised", [False, True])
+    def test_comes_the_run_that_it_interrupted_unless_that_raised_and_did_not_say_so(
+        self, turns: Turns, raised: bool
+    ) -> None:
+        outer = Run()
+        outer_turn = turns.begin(outer, CALLBACKS)
+        outer.is_under_way = not raised
+        turns.take(Run())
 
-        assert present(ring) == "callbacks"
-        ring.end_run(outer_turn)
-        assert present(ring) == "other"
+        assert turns.present == ("other" if raised else "callbacks")
+        turns.end(outer_turn)
+        assert turns.present == "other"
 
-    def test_comes_no_run_that_raised_and_did_not_say_so(self, ring: ProcessRing) -> None:
-        outer, inner = Run(), Run()
-        outer_turn = begun(ring, outer)
-        outer.is_under_way = False
-        ring.end_run(begun(ring, inner))
-
-        assert present(ring) == "other"
-        ring.end_run(outer_turn)
-        assert present(ring) == "other"
-
-    def test_comes_no_run_that_ended_meanwhile(self, ring: ProcessRing) -> None:
+    def test_comes_no_run_that_ended_meanwhile(self, turns: Turns) -> None:
         outer, inner = Run(), Run()
         with phase("validation"):
-            outer_turn = begun(ring, outer, CALLBACKS)
-            inner_turn = begun(ring, inner)
-            ring.end_run(outer_turn)
-            assert present(ring) == "train_step"
-            ring.end_run(inner_turn)
+            outer_turn = turns.begin(outer, CALLBACKS)
+            inner_turn = turns.begin(inner)
+            turns.end(outer_turn)
+            assert turns.present == "train_step"
+            turns.end(inner_turn)
 
-            assert present(ring) == "validation"
+            assert turns.present == "validation"
 
     def test_comes_none_of_the_many_runs_that_raised_and_whose_errors_are_kept(
-        self, ring: ProcessRing
+        self, turns: Turns
     ) -> None:
         raised = [Run() for _ in range(2_000)]
         for run in raised:
-            ring.begin_run(run)
+            turns.begin(run)
             run.is_under_way = False
-        last = Run()
-        ring.end_run(begun(ring, last))
+        turns.take(Run())
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
-    def test_comes_the_rest_of_a_region_that_was_opened_in_it(self, ring: ProcessRing) -> None:
+    def test_comes_the_rest_of_a_region_that_was_opened_in_it(self, turns: Turns) -> None:
         run = Run()
-        turn = begun(ring, run)
+        turn = turns.begin(run)
         with phase("checkpoint"):
-            ring.end_run(turn)
-            assert present(ring) == "checkpoint"
+            turns.end(turn)
+            assert turns.present == "checkpoint"
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
     def test_comes_what_comes_after_the_regions_around_it_where_those_closed_first(
-        self, ring: ProcessRing
+        self, turns: Turns
     ) -> None:
         run = Run()
         with phase("validation"):
             with phase("checkpoint"):
-                turn = begun(ring, run)
-            assert present(ring) == "validation"
-            ring.end_run(turn)
-            assert present(ring) == "validation"
+                turn = turns.begin(run)
+            assert turns.present == "validation"
+            turns.end(turn)
+            assert turns.present == "validation"
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
-    def test_comes_other_where_the_region_around_two_runs_closed_first(
-        self, ring: ProcessRing
-    ) -> None:
+    def test_comes_other_where_the_region_around_two_runs_closed_first(self, turns: Turns) -> None:
         outer, inner = Run(), Run()
         with phase("validation"):
-            outer_turn = begun(ring, outer, CALLBACKS)
-            inner_turn = begun(ring, inner)
-        ring.end_run(inner_turn)
-        ring.end_run(outer_turn)
+            outer_turn = turns.begin(outer, CALLBACKS)
+            inner_turn = turns.begin(inner)
+        turns.end(inner_turn)
+        turns.end(outer_turn)
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
-    def test_the_same_thread_counts_as_before(self, ring: ProcessRing) -> None:
-        run = Run()
-        elsewhere(lambda: ring.end_run(begun(ring, run)))
+    def test_the_same_thread_counts_as_before(self, turns: Turns) -> None:
+        elsewhere(lambda: turns.take(Run()))
 
-        assert ring.thread == threading.get_ident()
-        assert ring.innermost is None
+        assert turns.ring.thread == threading.get_ident()
+        assert turns.ring.innermost is None
 
 
 class TestATurnThatEndsOnAnotherThread:
-    def test_ends_all_the_same_while_its_own_does_nothing_of_ours(self, ring: ProcessRing) -> None:
-        run = Run()
-        turn = begun(ring, run)
-        elsewhere(lambda: ring.end_run(turn))
-
-        assert present(ring) == "other"
-        assert ring.thread == threading.get_ident()
-
-    def test_is_left_to_its_own_where_that_may_be_about_to_write(self, ring: ProcessRing) -> None:
-        run = Run()
-        turn = begun(ring, run)
+    def asked(self, does: Callable[[], object]) -> None:
+        """Something is done on another thread while this one is in a line of ours."""
 
         class Asked(list[int]):
             @property
-            def length(self) -> str:  # asked through a line of ours
-                elsewhere(lambda: ring.end_run(turn))
-                return present(ring)
+            def length(self) -> None:
+                elsewhere(does)
 
-        assert timed(Asked()).length == "train_step"
-        assert ring.thread == threading.get_ident()
+        assert timed(Asked()).length is None
+
+    def test_ends_all_the_same_while_its_own_does_nothing_of_ours(self, turns: Turns) -> None:
+        run = Run()
+        turn = turns.begin(run)
+        elsewhere(lambda: turns.end(turn))
+
+        assert turns.present == "other"
+        assert turns.ring.thread == threading.get_ident()
+
+    def test_is_left_to_its_own_where_that_may_be_about_to_write(self, turns: Turns) -> None:
+        run, seen = Run(), []
+        turn = turns.begin(run)
+
+        def end() -> None:
+            turns.end(turn)
+            seen.append(turns.present)
+
+        self.asked(end)
+        assert seen == ["train_step"]
+        assert turns.ring.thread == threading.get_ident()
         with phase("checkpoint"):
-            assert present(ring) == "checkpoint"
-        assert present(ring) == "other"
+            assert turns.present == "checkpoint"
+        assert turns.present == "other"
 
-    def test_and_was_left_to_its_own_is_over_with_the_region_around_it(
-        self, ring: ProcessRing
-    ) -> None:
+    def test_and_was_left_to_its_own_is_over_with_the_region_around_it(self, turns: Turns) -> None:
         run = Run()
-
-        class Asked(list[int]):
-            @property
-            def length(self) -> int:
-                elsewhere(lambda: ring.end_run(turn))
-                return 0
-
         with phase("validation"):
-            turn = begun(ring, run)
-            assert timed(Asked()).length == 0
+            turn = turns.begin(run)
+            self.asked(lambda: turns.end(turn))
 
-        assert present(ring) == "other"
-        assert ring.innermost is None
+        assert turns.present == "other"
+        assert turns.ring.innermost is None
 
-    def test_of_a_run_that_nobody_keeps_is_over(self, ring: ProcessRing) -> None:
-        begun(ring, Run(), CALLBACKS)  # gone at once
-        run = Run()
-        ring.end_run(begun(ring, run))
+    def test_of_a_run_that_nobody_keeps_is_over(self, turns: Turns) -> None:
+        turns.begin(Run(), CALLBACKS)  # gone at once
+        turns.take(Run())
 
-        assert present(ring) == "other"
+        assert turns.present == "other"
 
 
 class TestARegionThatItsThreadLeavesDuringARunOnAnother:
-    def test_does_not_keep_the_word_from_whoever_is_next(self, ring: ProcessRing) -> None:
+    def test_does_not_keep_the_word_from_whoever_is_next(self, turns: Turns) -> None:
         mine, others, saved = Run(), Run(), phase("checkpoint")
         with ThreadPoolExecutor(1) as there:
 
             def on_the_other(does: Callable[[], Any]) -> Any:
                 return there.submit(does).result()
 
-            others_turn = on_the_other(lambda: begun(ring, others))
+            others_turn = on_the_other(lambda: turns.begin(others))
             on_the_other(saved.__enter__)
-            turn = begun(ring, mine)
+            turn = turns.begin(mine)
             on_the_other(lambda: saved.__exit__(None, None, None))
-            assert present(ring) == "train_step"
-            ring.end_run(turn)
-            on_the_other(lambda: ring.end_run(others_turn))
+            assert turns.present == "train_step"
+            turns.end(turn)
+            on_the_other(lambda: turns.end(others_turn))
 
         with phase("validation"):
-            assert present(ring) == "validation"
-        assert present(ring) == "other"
+            assert turns.present == "validation"
+        assert turns.present == "other"
