@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainer_hooks.ddp import BatchShare, RatioSampler, global_mean, global_sum
 from trainer_hooks.phases import timed
+from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 
 def samplers(samples: int, batch_size: int, ratios: Sequence[float], **words: Any) -> list[Any]:
@@ -243,3 +246,32 @@ class TestSumsOfASingleProcess:
 
     def test_have_no_mean_without_a_sample(self) -> None:
         assert global_mean(0.0, 0) is None
+
+
+@pytest.fixture
+def first_gpu(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMON_GPUS", "1")
+
+
+@pytest.mark.usefixtures("first_gpu")
+class TestWhatARankTells:
+    def second_of_two(self) -> RatioSampler:
+        return RatioSampler(range(20), batch_size=5, ratios=[3, 2], rank=1, world_size=2)
+
+    def test_is_its_part_of_each_batch_with_a_count_of_what_changes(
+        self, writer: RingWriter
+    ) -> None:
+        sampler, told = self.second_of_two(), []
+
+        for step, _ in enumerate(sampler.shares(sampler)):
+            told.append((dict(writer.facts.shares), writer.facts.ratio_changes))
+            if step == 1:
+                sampler.set_ratios([1, 4], from_step=3)
+
+        assert told == [({"1": 0.4}, 0)] * 3 + [({"1": 0.8}, 1)]
+
+    def test_makes_no_ring_where_it_tags_no_phases(self) -> None:
+        sampler = self.second_of_two()
+
+        assert len(list(sampler.shares(sampler))) == 4
+        assert process_ring.ring_so_far() is None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.taps.phase_machine import PhaseMachine
@@ -36,239 +40,141 @@ class Notes:
         return sum(line.startswith(PHASES[phase].value) for line in self.lines)
 
 
-def machine_and_notes(
-    *, sees_steps: bool = True, waits_each_step: bool = False
-) -> tuple[PhaseMachine, Notes]:
-    notes = Notes()
-    return PhaseMachine(notes, sees_steps=sees_steps, waits_each_step=waits_each_step), notes
-
-
 def train_one_step(machine: PhaseMachine) -> None:
     machine.fetch_begin()
     machine.fetch_end()
     machine.dispatched(1, 32)
 
 
-class TestATrainingStep:
-    def test_that_keras_does_not_wait_for(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
+def fetch_aside(machine: PhaseMachine) -> None:
+    with machine.borrowed(1):
+        machine.fetch_begin()
+        machine.fetch_end()
+    assert machine.mode == 0
 
-        train_one_step(machine)
-        train_one_step(machine)
 
-        assert notes.lines[1:] == ["input_wait", "train_step", "step 1x32"] * 2
-
-    def test_that_keras_waits_for(self) -> None:
-        machine, notes = machine_and_notes(waits_each_step=True)
-        machine.train_begin(None)
-
-        train_one_step(machine)
-        machine.callbacks_begin()
-        machine.batch_callbacks_end()
-
-        assert notes.lines[1:] == [
-            "input_wait", "train_step", "step 1x32", "device_sync", "callbacks",
-        ]  # fmt: skip
-
-    def test_with_callbacks_before_it_is_waited_for_once(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-
-        machine.callbacks_begin()
-        machine.batch_begins()
-        train_one_step(machine)
-
-        assert notes.lines.count("input_wait") == 1
-
-    def test_goes_on_when_what_is_compiled_in_it_is_ready(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
+def fetch_in_a_prediction_aside(machine: PhaseMachine) -> None:
+    with machine.borrowed(1), machine.borrowed(2):
         machine.fetch_begin()
         machine.fetch_end()
 
-        machine.compile_begin()
-        machine.compile_end()
 
-        assert notes.lines[1:] == ["input_wait", "train_step", "compile", "train_step"]
+SAYS: dict[str, Callable[[PhaseMachine], object]] = {
+    "train": lambda machine: machine.train_begin(None),
+    "train 1": lambda machine: machine.train_begin(1),
+    "train 2": lambda machine: machine.train_begin(2),
+    "train ends": PhaseMachine.train_end,
+    "epoch": lambda machine: machine.epoch_begin(0),
+    "STEP": train_one_step,
+    "batch": PhaseMachine.batch_begins,
+    "fetch": PhaseMachine.fetch_begin,
+    "fetched": PhaseMachine.fetch_end,
+    "nothing left": PhaseMachine.fetch_exhausted,
+    "compile": PhaseMachine.compile_begin,
+    "compiled": PhaseMachine.compile_end,
+    "callbacks": PhaseMachine.callbacks_begin,
+    "batch callbacks end": PhaseMachine.batch_callbacks_end,
+    "callbacks end": PhaseMachine.callbacks_end,
+    "save": PhaseMachine.checkpoint_begin,
+    "saved": PhaseMachine.checkpoint_end,
+    "validate": lambda machine: machine.run_begin(1),
+    "predict": lambda machine: machine.run_begin(2),
+    "run ends": PhaseMachine.run_end,
+    "no steps are seen": PhaseMachine.see_no_steps,
+    "FETCH ASIDE": fetch_aside,
+    "PREDICT ASIDE": fetch_in_a_prediction_aside,
+}
+"""What Keras says; in capitals: several things."""
+WAITING = {"waits_each_step": True}
+BLIND = {"sees_steps": False}
+STEP = ["input_wait", "train_step", "step 1x32"]
 
-    def test_that_cannot_be_seen_is_other(self) -> None:
-        machine, notes = machine_and_notes(sees_steps=False)
-        machine.train_begin(None)
 
-        machine.batch_begins()
+class TestThePhases:
+    @pytest.mark.parametrize(
+        ("said", "told", "kind"),
+        [
+            pytest.param("train, STEP, STEP", ["callbacks", *STEP, *STEP], {},
+                         id="steps that Keras does not wait for"),
+            pytest.param("train, STEP, callbacks, batch callbacks end",
+                         ["callbacks", *STEP, "device_sync", "callbacks"], WAITING,
+                         id="a step that Keras waits for"),
+            pytest.param("train, callbacks, batch, STEP",
+                         ["callbacks", "callbacks", "start_up", *STEP], {},
+                         id="a step with callbacks before it is waited for once"),
+            pytest.param("train, fetch, fetched, compile, compiled",
+                         ["callbacks", "input_wait", "train_step", "compile", "train_step"], {},
+                         id="a step goes on when what is compiled in it is ready"),
+            pytest.param("train, batch", ["callbacks", "other"], BLIND,
+                         id="a step that cannot be seen is other"),
+            pytest.param("train, callbacks, batch, callbacks, batch",
+                         ["callbacks", *["callbacks", "start_up"] * 2], {},
+                         id="steps of which none was seen to pass are start_up"),
+            pytest.param("train, STEP, callbacks, batch",
+                         ["callbacks", *STEP, "callbacks", "input_wait"], {},
+                         id="a step that was not seen to pass after one was is a wait"),
+            pytest.param("train, no steps are seen, callbacks, batch, callbacks, "
+                         "batch callbacks end",
+                         ["callbacks", *["callbacks", "other"] * 2], {},
+                         id="a step is other once none is seen, and the way to the next"),
+            pytest.param("train 2, epoch, STEP, STEP",
+                         ["callbacks", "epoch 0", "callbacks", *STEP, *STEP, "between_epochs"], {},
+                         id="the end of an epoch is known by its number of steps"),
+            pytest.param("train 1, epoch, STEP, callbacks, batch callbacks end",
+                         ["callbacks", "epoch 0", "callbacks", *STEP, "device_sync", "callbacks",
+                          "between_epochs"], WAITING,
+                         id="the end of an epoch is known by it after callbacks too"),
+            pytest.param("train, fetch, nothing left",
+                         ["callbacks", "input_wait", "between_epochs"], {},
+                         id="the end of an epoch is known by the lack of a batch"),
+            pytest.param("train, epoch, callbacks end",
+                         ["callbacks", "epoch 0", "callbacks", "start_up"], {},
+                         id="before the first batch is start_up"),
+            pytest.param("train, STEP, callbacks, callbacks end",
+                         ["callbacks", *STEP, "callbacks", "between_epochs"], {},
+                         id="after it is between epochs"),
+            pytest.param("train, save, saved", ["callbacks", "checkpoint", "callbacks"], {},
+                         id="checkpoints are among the callbacks"),
+            pytest.param("train, train ends", ["callbacks", "other"], {},
+                         id="after the training is other"),
+            pytest.param("train, validate, fetch, fetched, callbacks, save, fetch, nothing left, "
+                         "run ends",
+                         ["callbacks", "validation (validation)", "input_wait (validation)",
+                          "validation (validation)", "input_wait (validation)",
+                          "validation (validation)", "between_epochs"], {},
+                         id="of a validation only the wait for input is told apart"),
+            pytest.param("predict, run ends", ["predict (predict)", "other"], {},
+                         id="a prediction alone ends in other"),
+            pytest.param("train, FETCH ASIDE",
+                         ["callbacks", "validation (validation)", "input_wait (validation)",
+                          "validation (validation)", "callbacks"], {},
+                         id="a validation by somebody's callback comes back to it"),
+        ],
+    )  # fmt: skip
+    def test_are_those_that_follow(self, said: str, told: list[str], kind: dict[str, bool]) -> None:
+        notes = Notes()
+        machine = PhaseMachine(notes, **{"sees_steps": True, "waits_each_step": False, **kind})
 
-        assert notes.lines[-1] == "other"
+        for word in said.split(", "):
+            SAYS[word](machine)
 
-
-class TestAStepThatWasNotSeenToPass:
-    def test_is_start_up_until_one_is(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        for _ in range(2):
-            machine.callbacks_begin()
-            machine.batch_begins()
-
-        assert notes.lines == ["callbacks"] + ["callbacks", "start_up"] * 2
-
-    def test_is_a_wait_at_once_after_one_was(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        train_one_step(machine)
-        machine.callbacks_begin()
-
-        machine.batch_begins()
-
-        assert notes.lines[-1] == "input_wait"
-
-    def test_is_other_once_that_is_clear_and_so_is_the_way_to_the_next(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        machine.see_no_steps()
-        machine.callbacks_begin()
-        machine.batch_begins()
-        machine.callbacks_begin()
-        machine.batch_callbacks_end()
-
-        assert notes.lines[1:] == ["callbacks", "other"] * 2
+        assert notes.lines == told
 
 
 class TestTheWaitOfATraining:
-    def test_is_that_for_its_own_batches(self) -> None:
-        machine, _ = machine_and_notes()
-        machine.train_begin(None)
+    @pytest.mark.parametrize(
+        ("said", "waits"),
+        [
+            ("train, STEP, STEP, STEP", 3),
+            ("train, STEP, validate, fetch, fetched, run ends, STEP", 2),
+            ("train, PREDICT ASIDE", 0),
+        ],
+        ids=["for its own batches", "not a validation's", "not within somebody's callback"],
+    )
+    def test_is_that_for_its_own_batches(self, said: str, waits: int) -> None:
+        machine = PhaseMachine(Notes(), sees_steps=True, waits_each_step=False)
 
-        for _ in range(3):
-            train_one_step(machine)
+        for word in said.split(", "):
+            SAYS[word](machine)
 
-        assert machine.training_wait_ns == 3
-
-    def test_is_not_that_of_a_validation(self) -> None:
-        machine, _ = machine_and_notes()
-        machine.train_begin(None)
-        train_one_step(machine)
-        machine.run_begin(1)
-        machine.fetch_begin()
-        machine.fetch_end()
-        machine.run_end()
-        train_one_step(machine)
-
-        assert machine.training_wait_ns == 2
-
-    def test_is_not_that_of_a_prediction_within_somebodys_callback(self) -> None:
-        machine, _ = machine_and_notes()
-        machine.train_begin(None)
-        with machine.borrowed(1), machine.borrowed(2):
-            machine.fetch_begin()
-            machine.fetch_end()
-
-        assert machine.training_wait_ns == 0
-
-
-class TestTheEndOfAnEpoch:
-    def test_is_known_by_its_number_of_steps(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(2)
-        machine.epoch_begin(0)
-
-        for _ in range(2):
-            train_one_step(machine)
-
-        assert notes.lines[-1] == "between_epochs"
-
-    def test_is_known_by_it_after_callbacks_too(self) -> None:
-        machine, notes = machine_and_notes(waits_each_step=True)
-        machine.train_begin(1)
-        machine.epoch_begin(0)
-        train_one_step(machine)
-        machine.callbacks_begin()
-
-        machine.batch_callbacks_end()
-
-        assert notes.lines[-1] == "between_epochs"
-
-    def test_is_known_by_the_lack_of_a_batch(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        machine.fetch_begin()
-
-        machine.fetch_exhausted()
-
-        assert notes.lines[-1] == "between_epochs"
-
-
-class TestTheTimeAroundEpochs:
-    def test_is_start_up_before_the_first_batch(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        machine.epoch_begin(0)
-
-        machine.callbacks_end()
-
-        assert notes.lines == ["callbacks", "epoch 0", "callbacks", "start_up"]
-
-    def test_is_between_epochs_after_it(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        train_one_step(machine)
-        machine.callbacks_begin()
-
-        machine.callbacks_end()
-
-        assert notes.lines[-1] == "between_epochs"
-
-    def test_has_checkpoints_among_the_callbacks(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        machine.checkpoint_begin()
-        machine.checkpoint_end()
-
-        assert notes.lines == ["callbacks", "checkpoint", "callbacks"]
-
-    def test_after_the_training_is_other(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-
-        machine.train_end()
-
-        assert notes.lines[-1] == "other"
-
-
-class TestValidation:
-    def test_tells_only_the_wait_for_input_apart(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        machine.run_begin(1)
-        machine.fetch_begin()
-        machine.fetch_end()
-        machine.callbacks_begin()
-        machine.checkpoint_begin()
-        machine.fetch_begin()
-        machine.fetch_exhausted()
-        machine.run_end()
-
-        assert notes.lines[1:] == [
-            "validation (validation)",
-            "input_wait (validation)",
-            "validation (validation)",
-            "input_wait (validation)",
-            "validation (validation)",
-            "between_epochs",
-        ]
-
-    def test_alone_ends_in_other(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.run_begin(2)
-        machine.run_end()
-
-        assert notes.lines == ["predict (predict)", "other"]
-
-    def test_by_somebodys_callback_comes_back_to_it(self) -> None:
-        machine, notes = machine_and_notes()
-        machine.train_begin(None)
-        with machine.borrowed(1):
-            machine.fetch_begin()
-            machine.fetch_end()
-
-        assert notes.lines[-1] == "callbacks"
-        assert machine.mode == 0
+        assert machine.training_wait_ns == waits

@@ -23,26 +23,20 @@ class NotedPen:
         self.entered.append(PHASES[phase].value + ("", " v", " p")[mode])
 
 
-@pytest.fixture
-def pen() -> NotedPen:
-    return NotedPen()
-
-
-def during(phases: LightningPhases, *actions: Action) -> None:
-    """Actions that begin inside each other, and end in the opposite order."""
-    for action in actions:
-        phases.begin(action)
-    for action in reversed(actions):
-        phases.end(action)
-
-
-def training(pen: NotedPen, *, moves_batches: bool = False) -> LightningPhases:
-    """In an epoch, after a step."""
+def entered(said: str, *, after: str = "", moves_batches: bool = False) -> list[str]:
+    """The phases that follow when Lightning says so: ``+`` begins an action, ``-`` ends one."""
+    pen = NotedPen()
     phases = LightningPhases(pen, moves_batches=moves_batches)
-    phases.begin(Action.EPOCH)
-    during(phases, Action.STEP)
-    pen.entered.clear()
-    return phases
+    for words in filter(None, (after, said)):
+        if words is said and after:
+            pen.entered.clear()
+        for word in words.split():
+            action = Action[word.strip("+-")]
+            if not word.startswith("-"):
+                phases.begin(action)
+            if not word.startswith("+"):
+                phases.end(action)
+    return pen.entered
 
 
 def kind_of_callback(key: str, hook: str) -> Action | None:
@@ -94,92 +88,47 @@ class TestAnAction:
         assert action_named(name, kind_of_callback) is None
 
 
-class TestATrainingStep:
-    def test_waits_computes_and_leaves_the_rest_to_callbacks(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        during(phases, Action.FETCH)
-        during(phases, Action.STEP)
+class TestInATraining:
+    @pytest.mark.parametrize(
+        ("said", "told"),
+        [
+            pytest.param("FETCH STEP", ["input_wait", "callbacks", "train_step", "callbacks"],
+                         id="a step waits, computes and leaves the rest to callbacks"),
+            pytest.param("+STEP FETCH CALLBACK",
+                         ["train_step", "input_wait", "train_step", "callbacks", "train_step"],
+                         id="a step may fetch and call back in its middle"),
+            pytest.param("+STEP +CALLBACK -EPOCH", ["train_step", "callbacks", "between_epochs"],
+                         id="a step that raised inside is over with its epoch"),
+            pytest.param("VALIDATION_BEGINS FETCH TRANSFER CALLBACK CHECKPOINT EVALUATION_ENDS",
+                         ["validation v", "input_wait v", "validation v",
+                          "checkpoint", "validation v", "callbacks"],
+                         id="a validation tells only the wait and checkpoints apart"),
+            pytest.param("VALIDATION_BEGINS VALIDATION_BEGINS EVALUATION_ENDS",
+                         ["validation v", "callbacks"],
+                         id="a validation is begun once however often that is said"),
+            pytest.param("-EPOCH CALLBACK", ["between_epochs", "callbacks", "between_epochs"],
+                         id="after an epoch is between epochs"),
+            pytest.param("-FETCH", [], id="the end of what never began says nothing"),
+        ],
+    )  # fmt: skip
+    def test_phases_follow_each_other(self, said: str, told: list[str]) -> None:
+        assert entered(said, after="+EPOCH STEP") == told
 
-        assert pen.entered == ["input_wait", "callbacks", "train_step", "callbacks"]
+    def test_a_step_moves_its_batch_where_there_is_another_device(self) -> None:
+        told = ["input_wait", "host_to_device", "callbacks", "train_step", "callbacks"]
 
-    def test_moves_its_batch_where_there_is_another_device(self, pen: NotedPen) -> None:
-        phases = training(pen, moves_batches=True)
-        during(phases, Action.FETCH)
-        during(phases, Action.TRANSFER)
-        during(phases, Action.STEP)
-
-        assert pen.entered == [
-            "input_wait", "host_to_device", "callbacks", "train_step", "callbacks",
-        ]  # fmt: skip
-
-    def test_may_fetch_and_call_back_in_its_middle(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        phases.begin(Action.STEP)
-        during(phases, Action.FETCH)
-        during(phases, Action.CALLBACK)
-
-        assert pen.entered == [
-            "train_step", "input_wait", "train_step", "callbacks", "train_step",
-        ]  # fmt: skip
-
-    def test_that_raised_inside_is_over_with_its_epoch(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        phases.begin(Action.STEP)
-        phases.begin(Action.CALLBACK)
-        phases.end(Action.EPOCH)
-
-        assert pen.entered[-1] == "between_epochs"
+        assert entered("FETCH TRANSFER STEP", after="+EPOCH STEP", moves_batches=True) == told
 
 
-class TestAnEvaluation:
-    def test_in_training_tells_only_the_wait_and_checkpoints_apart(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        during(phases, Action.VALIDATION_BEGINS)
-        during(phases, Action.FETCH)
-        during(phases, Action.TRANSFER)
-        during(phases, Action.CALLBACK)
-        during(phases, Action.CHECKPOINT)
-        during(phases, Action.EVALUATION_ENDS)
-
-        assert pen.entered == [
-            "validation v", "input_wait v", "validation v",
-            "checkpoint", "validation v", "callbacks",
-        ]  # fmt: skip
-
-    def test_is_begun_once_however_often_that_is_said(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        during(phases, Action.VALIDATION_BEGINS)
-        during(phases, Action.VALIDATION_BEGINS)
-        during(phases, Action.EVALUATION_ENDS)
-
-        assert pen.entered == ["validation v", "callbacks"]
-
-    def test_before_the_first_epoch_is_followed_by_start_up(self, pen: NotedPen) -> None:
-        phases = LightningPhases(pen)
-        during(phases, Action.VALIDATION_BEGINS)
-        during(phases, Action.EVALUATION_ENDS)
-        during(phases, Action.CALLBACK)
-
-        assert pen.entered == ["start_up", "validation v", "start_up"]
-
-    def test_of_no_known_result_is_prediction(self, pen: NotedPen) -> None:
-        phases = LightningPhases(pen)
-        during(phases, Action.PREDICTION_BEGINS)
-        during(phases, Action.FETCH)
-
-        assert pen.entered[1:] == ["predict p", "input_wait p", "predict p"]
-
-
-class TestTheEnd:
-    def test_of_an_epoch_is_between_epochs(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        phases.end(Action.EPOCH)
-        during(phases, Action.CALLBACK)
-
-        assert pen.entered == ["between_epochs", "callbacks", "between_epochs"]
-
-    def test_of_something_that_never_began_says_nothing(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        phases.end(Action.FETCH)
-
-        assert pen.entered == []
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("VALIDATION_BEGINS EVALUATION_ENDS CALLBACK", ["validation v", "start_up"]),
+        ("PREDICTION_BEGINS FETCH", ["predict p", "input_wait p", "predict p"]),
+    ],
+    ids=["a validation before the first epoch", "of no known result"],
+)
+def test_an_evaluation_outside_of_an_epoch_comes_after_start_up(
+    said: str, told: list[str]
+) -> None:
+    assert entered(said) == ["start_up", *told]

@@ -1,8 +1,12 @@
-"""Specification of why several GPUs can do more than the sum of each alone."""
+"""Specification of measuring: why several GPUs do more than each alone, and what a bar is."""
 
 from __future__ import annotations
 
-from trainer_hooks.trainer_bench.measuring import Measured, why_above_alone
+import io
+
+import pytest
+
+from trainer_hooks.trainer_bench.measuring import Measured, progress_bar, why_above_alone
 
 
 def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured:
@@ -45,3 +49,23 @@ def test_where_nobody_can_tell_the_runs_are_blamed() -> None:
         "1.0% above what they did alone, which is by how much runs differ: longer ones "
         "(--seconds) tell"
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_a_bar_is_shown_on_a_terminal_only_and_goes_to_stderr(
+    kind: type[io.StringIO], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = kind()
+    monkeypatch.setattr("sys.stderr", stderr)
+
+    with progress_bar("GPU:0 [64]", 10.0) as advance:
+        advance(5.0)
+
+    assert ("GPU:0 [64]" in stderr.getvalue()) is stderr.isatty()
+    assert stderr.isatty() or stderr.getvalue() == ""
+    assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""Specification of the best split: no other that fits is sooner done."""
+"""Specification of the best split by what was seen: no other that fits is sooner done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer_hooks.multi_gpu.balance.known_speeds import KnownSpeeds
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split, slowest_seconds
+from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
 
 Curve = Callable[[int], float]
 
@@ -68,3 +70,52 @@ class TestTheBestSplit:
     def test_that_cannot_be_is_refused(self, total: int, rooms: list[Room]) -> None:
         with pytest.raises(ValueError, match=f"{total} samples cannot be split"):
             best_split([float, float], total, rooms)
+
+
+ROOMS = (Room(1, 200), Room(1, 200))
+
+
+def two_alike() -> KnownSpeeds:
+    """Each was seen to take 0.1 s for 50 samples and 0.2 s for 100."""
+    known = KnownSpeeds((SpeedCurve(), SpeedCurve()))
+    for count, seconds in ((50, 0.1), (100, 0.2)):
+        known = known.with_seen((count,) * 2, (seconds,) * 2, changed=(False, False))
+    return known
+
+
+@pytest.mark.parametrize(
+    ("total", "seconds"), [(98, 0.0), (99, 0.1), (198, 0.1), (199, 0.2), (400, 0.2)]
+)
+def test_no_batch_is_done_sooner_than_one_sample_less_than_was_seen_takes(
+    total: int, seconds: float
+) -> None:
+    assert two_alike().unbeatable_seconds(total, ROOMS) == seconds
+
+
+def test_nothing_is_known_to_be_unbeatable_beyond_what_memory_holds() -> None:
+    assert two_alike().unbeatable_seconds(401, ROOMS) == 0.0
+
+
+def test_a_gpu_whose_speed_has_changed_is_known_by_the_mean_of_what_came_since() -> None:
+    curve = SpeedCurve().with_seen(100, 9.0, tolerance=0.5).changed_to(100, 1.0)
+
+    assert curve.with_seen(100, 2.0, tolerance=0.5).seconds_of(100) == 1.5
+
+
+def seen(*points: tuple[int, float]) -> SpeedCurve:
+    curve = SpeedCurve()
+    for samples, seconds in points:
+        curve = curve.with_seen(samples, seconds, tolerance=0.5)
+    return curve
+
+
+class TestTheSlope:
+    def test_of_one_point_is_in_proportion(self) -> None:
+        assert seen((110, 1.0)).slope_at(110) == pytest.approx(1.0 / 110)
+
+    @pytest.mark.parametrize(("fewest", "part"), [(100, 1.0), (98, 0.15)])
+    def test_is_told_by_points_a_tenth_of_the_largest_apart(self, fewest: int, part: float) -> None:
+        """They take as long as each other: as flat as a slope is believed to be."""
+        curve = seen((fewest, 1.0), (110, 1.0))
+
+        assert curve.slope_at(110) == pytest.approx(part / 110)
