@@ -75,11 +75,48 @@ def later(gpu: GpuState, **more_s: float) -> GpuState:
 BUSIER = later(starved_gpu(), observed_s=10, busy_s=4, in_use_s=8, suspected_s=2)
 
 
-class TestTheRatiosOfAnEpoch:
-    def test_are_differences_of_the_counters(self, world: World) -> None:
-        found = world.epoch(BUSIER, healthy_gpu())
+BOTH = {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
 
-        assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
+
+def named(*gpus: str) -> dict[str, Any]:
+    """A run that the daemon joined to no GPU, and that names some."""
+    return {"facts": replace(OURS, gpus=gpus), "runs": ()}
+
+
+class TestTheRatiosOfAnEpoch:
+    @pytest.mark.parametrize(
+        ("after", "changes", "ratios"),
+        [
+            pytest.param([BUSIER, healthy_gpu()], {}, BOTH, id="differences of the counters"),
+            pytest.param([BUSIER, later(healthy_gpu(), observed_s=10, busy_s=10, in_use_s=10)],
+                         {"runs": (run(gpu_uuids=(STARVED_UUID, HEALTHY_UUID)),)},
+                         {"gpu_busy_ratio": 0.7, "starved_ratio": 2 / 18},
+                         id="of all GPUs of the run together"),
+            pytest.param([later(starved_gpu(), observed_s=10, busy_s=6, in_use_s=10,
+                                suspected_s=9)], {},
+                         {"gpu_busy_ratio": 0.6, "starved_ratio": 0.4},
+                         id="never starved for longer than it was idle"),
+            pytest.param([later(starved_gpu(), observed_s=10)], {}, {"gpu_busy_ratio": 0.0},
+                         id="of time in which no GPU was in use"),
+            pytest.param([BUSIER], {"facts": replace(OURS, pid=7)}, BOTH,
+                         id="of a run known by its job, in a container"),
+            pytest.param([BUSIER], {"facts": replace(OURS, job="resnet-1")}, {},
+                         id="not of another run with the same pid"),
+            pytest.param([BUSIER, healthy_gpu()], named("0"), BOTH, id="of the GPU it named"),
+            pytest.param([BUSIER, healthy_gpu()], named(STARVED_UUID[:8]), BOTH,
+                         id="of the GPU it named by the beginning of its UUID"),
+            pytest.param([BUSIER], {"boot_id": "another"}, {}, id="not of another boot"),
+            pytest.param([BUSIER], {"replayed": True}, {}, id="not of a recording"),
+        ],
+    )  # fmt: skip
+    def test_are(
+        self,
+        world: World,
+        after: list[GpuState],
+        changes: dict[str, Any],
+        ratios: dict[str, float],
+    ) -> None:
+        assert world.epoch(*after, **changes) == pytest.approx(ratios)
 
     def test_are_found_in_a_state_as_large_as_any_reader_takes(self, world: World) -> None:
         world.ratios.begin()
@@ -88,9 +125,7 @@ class TestTheRatiosOfAnEpoch:
         path = world.folder / STATE_FILE
         path.write_bytes(path.read_bytes().rjust(MAX_STATE_BYTES))
 
-        found = world.ratios.since_then(OURS)
-
-        assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
+        assert world.ratios.since_then(OURS) == BOTH
 
     def test_are_not_known_where_another_daemon_began_to_count_meanwhile(
         self, world: World
@@ -111,18 +146,6 @@ class TestTheRatiosOfAnEpoch:
 
         assert found == {"gpu_busy_ratio": 0.9, "starved_ratio": 0.0}
 
-    def test_are_of_all_gpus_of_the_run_together(self, world: World) -> None:
-        both = (run(gpu_uuids=(STARVED_UUID, HEALTHY_UUID)),)
-
-        found = world.epoch(BUSIER, later(healthy_gpu(), observed_s=10, busy_s=10), runs=both)
-
-        assert found["gpu_busy_ratio"] == 0.7
-
-    def test_are_never_starved_for_longer_than_they_were_idle(self, world: World) -> None:
-        settled_late = later(starved_gpu(), observed_s=10, busy_s=6, in_use_s=10, suspected_s=9)
-
-        assert world.epoch(settled_late)["starved_ratio"] == 0.4
-
     def test_repeat_where_the_counters_did_not_move(self, world: World) -> None:
         first = world.epoch(BUSIER, healthy_gpu())
 
@@ -137,28 +160,6 @@ class TestTheRatiosOfAnEpoch:
         assert world.ratios.since_then(OURS) == first
 
 
-class TestTheGpusOfARun:
-    def test_are_known_by_its_job_in_a_container_too(self, world: World) -> None:
-        inside = replace(OURS, pid=7)
-
-        assert world.epoch(BUSIER, facts=inside)["gpu_busy_ratio"] == 0.4
-
-    def test_are_not_those_of_another_run_with_the_same_pid(self, world: World) -> None:
-        other = replace(OURS, job="resnet-1")
-
-        assert world.epoch(BUSIER, facts=other) == {}
-
-    def test_are_those_it_named_where_the_daemon_joined_none(self, world: World) -> None:
-        named = replace(OURS, gpus=("0",))
-
-        assert world.epoch(BUSIER, healthy_gpu(), facts=named, runs=())["gpu_busy_ratio"] == 0.4
-
-    def test_may_be_named_by_the_beginning_of_their_uuid(self, world: World) -> None:
-        named = replace(OURS, gpus=(STARVED_UUID[:8],))
-
-        assert world.epoch(BUSIER, healthy_gpu(), facts=named, runs=())["gpu_busy_ratio"] == 0.4
-
-
 class TestTheRatiosOfAMigInstance:
     def test_are_its_own_and_not_those_of_every_instance_of_its_gpu(self, world: World) -> None:
         me = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
@@ -170,16 +171,14 @@ class TestTheRatiosOfAMigInstance:
             BUSIER._replace(device=me),
             later(healthy_gpu(device=other), observed_s=10, busy_s=10),
         )
-        named = replace(OURS, gpus=("0:1",))
 
-        assert world.epoch(*after, facts=named, runs=())["gpu_busy_ratio"] == 0.4
+        assert world.epoch(*after, **named("0:1"))["gpu_busy_ratio"] == 0.4
 
     def test_are_not_those_of_a_gpu_that_is_named(self, world: World) -> None:
         part = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
         world.writes(starved_gpu(device=part))
-        named = replace(OURS, gpus=("0",))
 
-        assert world.epoch(BUSIER._replace(device=part), facts=named, runs=()) == {}
+        assert world.epoch(BUSIER._replace(device=part), **named("0")) == {}
 
 
 class TestThereIsNoRatio:
@@ -198,17 +197,6 @@ class TestThereIsNoRatio:
         world.passes(10)
 
         assert world.ratios.since_then(OURS) == {}
-
-    def test_from_a_state_of_another_boot(self, world: World) -> None:
-        assert world.epoch(BUSIER, boot_id="another") == {}
-
-    def test_from_a_recording_that_is_played(self, world: World) -> None:
-        assert world.epoch(BUSIER, replayed=True) == {}
-
-    def test_of_time_in_which_no_gpu_was_in_use(self, world: World) -> None:
-        found = world.epoch(later(starved_gpu(), observed_s=10))
-
-        assert found == {"gpu_busy_ratio": 0.0}
 
     @pytest.mark.parametrize(
         "raw",

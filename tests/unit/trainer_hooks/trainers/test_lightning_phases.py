@@ -128,7 +128,5 @@ class TestInATraining:
     ],
     ids=["a validation before the first epoch", "of no known result"],
 )
-def test_an_evaluation_outside_of_an_epoch_comes_after_start_up(
-    said: str, told: list[str]
-) -> None:
+def test_an_evaluation_outside_of_an_epoch_comes_after_start_up(said: str, told: list[str]) -> None:
     assert entered(said) == ["start_up", *told]
