@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import wait_until
+from tests.programs import ran_python
 
 pytestmark = pytest.mark.slow
 
@@ -38,13 +39,7 @@ def test_leaves_nothing_where_it_is_ended(number: signal.Signals, tmp_path: Path
 def test_tells_its_story_in_about_a_minute() -> None:
     began_s = time.monotonic()
 
-    done = subprocess.run(
-        [sys.executable, "-m", "gpumon", "demo"],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = ran_python("-m", "gpumon", "demo", timeout_s=180)
 
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began_s < 90  # 52 s, and 66 s beside two that use both cores

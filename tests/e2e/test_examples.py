@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import ran
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -20,16 +20,12 @@ def printed(name: str, folder: Path) -> str:
     """What an example prints, in an empty folder."""
     pytest.importorskip("tensorflow")
     environ = {
-        **os.environ,
         "KERAS_BACKEND": "tensorflow",
         "GPUMON_STAND_IN_GPUS": "3",
         "GPUMON_RUNTIME_DIR": str(folder),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    command = [sys.executable, str(FOLDER / name)]
-    done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240, check=False
-    )
+    done = ran(sys.executable, FOLDER / name, cwd=folder, environ=environ, timeout_s=240)
     assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
     return done.stdout
 

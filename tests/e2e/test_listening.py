@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,19 +20,13 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import gpumon
 from tests.serving import own_address
 
 HEALTHY = ("--source", "simulated:healthy", "--period", "0.5")
 TOKEN = "correct-horse-battery-staple"
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 STREAM = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def gpumon(daemon: RunningDaemon, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpumon", *words],
-        env=daemon.environ, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
 
 
 def status_of(url: str, token: str | None = None) -> int:
@@ -66,7 +62,7 @@ class TestOnEveryAddress:
             daemon.wait_for(lambda state: state["gpus"])
             port = daemon.address.rpartition(":")[2]
             there = f"http://{own_address()}:{port}"
-            printed = gpumon(daemon, "report")
+            printed = gpumon("report", environ=daemon.environ)
             statuses = [status_of(f"{there}{path}") for path in ("/metrics", "/", "/api/v1/state")]
             greeting = daemon.log()
 
@@ -96,14 +92,9 @@ class TestOnSeveralAddresses:
         own = own_address()
         environ = {"GPUMON_LISTEN": f"{own}:0, 127.0.0.1:0 [::1]:0"}
         with RunningDaemon(tmp_path, *HEALTHY, environ=environ) as daemon:
-            metrics = [
-                line.split()[1]
-                for line in daemon.log().splitlines()
-                if line.startswith("  metrics")
-            ]
-            pages = [
-                line.split()[1] for line in daemon.log().splitlines() if line.startswith("  page")
-            ]
+            told = re.findall(r"^  (metrics|page) +(\S+)", daemon.log(), re.MULTILINE)
+            metrics = [url for what, url in told if what == "metrics"]
+            pages = [url for what, url in told if what == "page"]
             statuses = [status_of(url) for url in (*metrics, *pages)]
             address = daemon.address
 
@@ -117,7 +108,7 @@ class TestOnSeveralAddresses:
     def test_only_beyond_loopback_says_to_a_report_what_is_missing(self, tmp_path: Path) -> None:
         listen = f"{own_address()}:0"
         with RunningDaemon(tmp_path, *HEALTHY, "--listen", listen) as daemon:
-            printed = gpumon(daemon, "report")
+            printed = gpumon("report", environ=daemon.environ)
 
         assert printed.returncode == 4
         assert "--listen 127.0.0.1:19835 as well" in printed.stderr
@@ -174,11 +165,14 @@ class TestBesideGreedyClients:
 
 
 class TestTheEnd:
+    @pytest.mark.measured
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-    def test_by_a_signal_is_clean(self, tmp_path: Path, number: signal.Signals) -> None:
+    def test_by_a_signal_is_clean_and_soon(self, tmp_path: Path, number: signal.Signals) -> None:
         with RunningDaemon(tmp_path, *HEALTHY) as daemon:
+            began_s = time.monotonic()
             daemon.process.send_signal(number)
             code = daemon.process.wait(10)
+            assert time.monotonic() - began_s < 3.0
 
             assert (code, daemon.state_file.exists()) == (0, False)
             assert "Traceback" not in daemon.log()

@@ -14,6 +14,7 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
+from tests.programs import gpumon
 
 TRAINING = """
 import json, sys, time
@@ -59,10 +60,7 @@ class TwoRuns:
         return document
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gpumon", "report", *words],
-            env=self._daemon.environ, capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
+        return gpumon("report", *words, environ=self._daemon.environ)
 
     def _train(self, name: str) -> None:
         training = subprocess.Popen(

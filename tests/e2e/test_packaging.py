@@ -18,6 +18,8 @@ import pytest
 from gpumon import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "dstat_plugins" / "dstat_gpu.py"
+PLACES = ("share/dstat/dstat_gpu.py", "share/dool/dool_gpu.py", "share/dool/plugins/dool_gpu.py")
 STEM = f"gpumon_starvation-{__version__}"
 
 pytestmark = pytest.mark.slow
@@ -85,15 +87,11 @@ class TestTheWheel:
         data, info = f"{STEM}.data", f"{STEM}.dist-info"
         assert rooms == {"gpumon", "trainer_hooks", "ratio_training_utils", data, info}
 
-    @pytest.mark.parametrize(
-        "place",
-        ["share/dstat/dstat_gpu.py", "share/dool/dool_gpu.py", "share/dool/plugins/dool_gpu.py"],
-    )
-    def test_puts_the_plugin_where_dstat_and_dool_look(self, wheel: Path, place: str) -> None:
-        plugin = (ROOT / "dstat_plugins" / "dstat_gpu.py").read_bytes()
-
+    def test_puts_the_plugin_where_dstat_and_dool_look(self, wheel: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
-            assert archive.read(f"{STEM}.data/data/{place}") == plugin
+            lie = [archive.read(f"{STEM}.data/data/{place}") for place in PLACES]
+
+        assert lie == [PLUGIN.read_bytes()] * 3
 
     def test_says_who_it_is(self, wheel: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
@@ -240,9 +238,11 @@ class TestAFreshEnvironment:
 
         assert said.strip() == f"gpumon {__version__}"
 
-    def test_has_the_plugin_beside_it(self, environment: Path) -> None:
-        assert (environment / "share" / "dstat" / "dstat_gpu.py").is_file()
-        assert (environment / "share" / "dool" / "dool_gpu.py").is_file()
+    def test_has_the_plugin_where_the_hosts_look_below_its_prefix(self, environment: Path) -> None:
+        installed = [environment / place for place in PLACES]
+
+        assert not any(path.is_symlink() for path in installed)
+        assert [path.read_bytes() for path in installed] == [PLUGIN.read_bytes()] * 3
 
     @pytest.mark.parametrize("word", ["", "dome", "analyze", "dstat", "record", "replay"])
     def test_answers_half_a_command_with_a_whole_one(self, newcomer: Newcomer, word: str) -> None:
@@ -266,7 +266,8 @@ class TestAFreshEnvironment:
         done = newcomer.types("gpumon", "dstat", "install")
 
         assert done.returncode == 0
-        assert (newcomer.home / ".dstat" / "dstat_gpu.py").is_file()
+        copied = (newcomer.home / ".dstat" / "dstat_gpu.py").read_text(encoding="ascii")
+        assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
         assert "`apt install dstat`" in done.stdout
         assert "`pip install dool`" in done.stdout
 

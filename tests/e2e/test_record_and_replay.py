@@ -20,6 +20,7 @@ from gpumon.sources.recording import RecordingFile
 from tests.daemon import RunningDaemon
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
+from tests.programs import gpumon, ran_python
 
 STEPS = 8
 TRAINING = f"""
@@ -38,13 +39,6 @@ for _ in range({STEPS}):
     step(samples=8)
 print(waited_ns / 1e9)
 """
-
-
-def gpumon(*words: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpumon", *words],
-        env=environ, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
 
 
 def recorder(
@@ -127,10 +121,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     ):
         wait_until(lambda: path.exists() and path.stat().st_size > 0)
         environ = {**daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "resnet"}
-        said = subprocess.run(
-            [sys.executable, "-c", TRAINING, str(spans)],
-            env=environ, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+        said = ran_python("-c", TRAINING, spans, environ=environ)
         live = daemon.settled_report()
         recording.send_signal(signal.SIGTERM)
         told, _ = recording.communicate(timeout=PATIENCE_S)

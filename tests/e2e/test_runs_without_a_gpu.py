@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,29 +9,21 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
+from tests.programs import ran_python
 
 WHAT_TO_SET = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
-IMPORTS = "import time\nfrom trainer_hooks import phase, step, timed"
+IMPORTS = "import time\nfrom trainer_hooks import phase, step, timed\n"
 LOOPS = {
     "phase": "for _ in range(5):\n    with phase('train_step'): time.sleep(0.02)\n    step()",
     "timed": "for _ in timed(range(5)):\n    time.sleep(0.02)\n    step()",
 }
 
 
-def train(daemon: RunningDaemon, loop: str, **environ: str) -> str:
+def train(runtime: Path, loop: str, **environ: str) -> str:
     """Train in a process of its own; what it says on stderr."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import time\nfrom trainer_hooks import phase, step, timed\n{LOOPS[loop]}",
-        ],
-        env={**daemon.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    environ["GPUMON_RUNTIME_DIR"] = str(runtime)
+    done = ran_python("-c", IMPORTS + LOOPS[loop], environ=environ)
+    assert done.returncode == 0
     return done.stderr
 
 
@@ -59,7 +49,7 @@ class TestARunThatNamesAGpuThatIsNotThere:
         self, daemon: RunningDaemon, loop: str, name: str, as_said: str
     ) -> None:
         run = f"{loop}-{name}".replace(":", "")
-        said = train(daemon, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
+        said = train(daemon.runtime_dir, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
 
         expected = f"names {as_said}, and there are GPU 0 and GPU 1: set GPUMON_GPUS"
         assert said.count("to gpumon, this training") == 1
@@ -69,7 +59,7 @@ class TestARunThatNamesAGpuThatIsNotThere:
 
 class TestARunThatSaysNothingOnASimulatedSource:
     def test_is_told_what_to_set(self, daemon: RunningDaemon) -> None:
-        said = train(daemon, "timed", GPUMON_RUN="mute")
+        said = train(daemon.runtime_dir, "timed", GPUMON_RUN="mute")
 
         assert said.count("to gpumon, this training") == 1
         assert WHAT_TO_SET in said
@@ -79,19 +69,7 @@ class TestARunThatSaysNothingOnASimulatedSource:
 class TestARunThatNamesItsGpu:
     @pytest.mark.parametrize("loop", LOOPS)
     def test_hears_nothing(self, daemon: RunningDaemon, loop: str) -> None:
-        assert train(daemon, loop, GPUMON_GPUS="1") == ""
+        assert train(daemon.runtime_dir, loop, GPUMON_GPUS="1") == ""
 
     def test_hears_nothing_without_a_daemon_either(self, tmp_path: Path) -> None:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"import time\nfrom trainer_hooks import phase, step, timed\n{LOOPS['timed']}",
-            ],
-            env={"PYTHONPATH": ":".join(sys.path), "GPUMON_RUNTIME_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert done.stderr == ""
+        assert train(tmp_path, "timed") == ""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import ran_python
 from tests.trainings import ROOT, read, reader_of
 
 pytestmark = pytest.mark.keras_torch
@@ -26,13 +24,12 @@ for _ in range(1 + int(os.environ["RANK"])):
 def torchrun(folder: Path, *words: str) -> None:
     script = folder / "ranks.py"
     script.write_text(RANK)
-    folders = {"GPUMON_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *words]
-    subprocess.run(
-        [*command, str(script)],
-        cwd=ROOT, env={**os.environ, **folders, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=240, check=True,
-    )  # fmt: skip
+    environ = {
+        "GPUMON_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = ("-m", "torch.distributed.run", "--nproc-per-node", "2", *words)
+    done = ran_python(*command, script, environ=environ, timeout_s=240)
+    assert done.returncode == 0, done.stderr
 
 
 def test_ranks_of_torchrun_are_runs_of_one_job(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.programs import ran_python
 from trainer_hooks.trainer_bench.main import main
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SIMULATED = "SIMULATED: no GPU is used, and no figure here is a real one's"
 NO_BATCH = "You must specify at least one batch size"
 ONE_FOR_EACH = "You must specify a batch size for each GPU"
@@ -330,13 +328,10 @@ def test_the_help_ends_with_examples_that_work(bench: Any) -> None:
 
 
 def test_the_command_runs_as_a_module_without_a_framework() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer_hooks.trainer_bench", "--simulate", "--batches", "64"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = ran_python("-m", "trainer_hooks.trainer_bench", "--simulate", "--batches", "64")
 
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(SIMULATED)
-    assert done.stderr == ""
 
 
 NOT_FOR_THE_BENCH = {"KERAS_BACKEND": "jax", "GPUMON_STAND_IN_GPUS": "many"}
@@ -344,6 +339,7 @@ NOT_FOR_THE_BENCH = {"KERAS_BACKEND": "jax", "GPUMON_STAND_IN_GPUS": "many"}
 REAL = """
 import json, sys
 from trainer_hooks.trainer_bench import keras_engine
+from tests.programs import ran_python
 from trainer_hooks.trainer_bench.main import main
 
 tf = keras_engine._tensorflow()
@@ -371,11 +367,9 @@ print(json.dumps(codes))
 
 @pytest.fixture(scope="module")
 def real() -> tuple[list[str], str]:
-    done = subprocess.run(
-        [sys.executable, "-c", REAL],
-        cwd=ROOT, capture_output=True, text=True, timeout=180, check=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **NOT_FOR_THE_BENCH},
-    )  # fmt: skip
+    environ = {"CUDA_VISIBLE_DEVICES": "", **NOT_FOR_THE_BENCH}
+    done = ran_python("-c", REAL, environ=environ, timeout_s=180)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split("---\n"), done.stderr
 
 
