@@ -6,12 +6,10 @@ The GPUs are logical devices that sleep in proportion to their samples, and note
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.e2e.trainings_under_serve import Training, training
 from tests.needs import missing
 from tests.patience import wait_until
 from tests.trainings import read, reader_of
@@ -32,40 +31,6 @@ STARVED_GPUS = (2, 3)
 LEVEL_FOR_S = 3.5
 
 Spans = list[tuple[int, int]]
-
-
-class Training:
-    """One training on two GPUs, in a process of its own."""
-
-    def __init__(self, daemon: RunningDaemon, run: str, *words: str) -> None:
-        self._errors = (daemon.folder / f"{run}.log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainer_hooks.examples.unequal_gpus", "--run", run,
-             "--spans", str(daemon.folder / "busy.jsonl"), "--epochs", "1", *words],
-            env={**daemon.environ, "KERAS_BACKEND": "tensorflow"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-        )  # fmt: skip
-
-    def type(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-    def result(self) -> dict[str, Any]:
-        """What it said at its end; then it is killed: a framework takes its time to shut down."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                self.process.kill()
-                result: dict[str, Any] = json.loads(line)
-                return result
-        self._errors.seek(0)
-        raise AssertionError(self._errors.read())
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=10)
-        self._errors.close()
 
 
 @dataclass
@@ -127,6 +92,11 @@ class Seen:
         return [[span for span in spans if span[0] >= from_ns] for spans in self.spans_ns[:2]]
 
 
+def started(daemon: RunningDaemon, run: str, *words: str) -> AbstractContextManager[Training]:
+    words = ("--run", run, "--epochs", "1", *words)
+    return training(daemon, "unequal_gpus", run, *words, KERAS_BACKEND="tensorflow")
+
+
 def look(daemon: RunningDaemon) -> Seen:
     spans: list[Spans] = [[], [], [], []]
     for line in (daemon.folder / "busy.jsonl").read_text().splitlines():
@@ -159,7 +129,7 @@ class Watched:
 
 
 def watch(
-    daemon: RunningDaemon, training: Training, starved_result: Future[dict[str, Any]]
+    daemon: RunningDaemon, unequal: Training, starved_result: Future[dict[str, Any]]
 ) -> Watched:
     """Follow a training and do what the report says."""
 
@@ -172,13 +142,13 @@ def watch(
     (ring_shares,) = (ring.facts.shares for ring in rings if ring.facts.run == "unequal")
 
     applied = tuple(even.run()["levelled_ratios"][uuid] for uuid in UUIDS)
-    training.type(" ".join(str(ratio) for ratio in applied))
+    unequal.type(" ".join(str(ratio) for ratio in applied))
     wait_until(lambda: look(daemon).run()["ratio_changes"] == 1)
     time.sleep(1.0)  # by then the last even step is in the counters
     changed = look(daemon)
     time.sleep(LEVEL_FOR_S)
-    training.type("stop")
-    steps = training.result()["steps"]
+    unequal.type("stop")
+    steps = unequal.result()["steps"]
     said = starved_result.result()
     daemon.settled_report()
     return Watched(ring_shares, even, changed, look(daemon), applied, steps, said)
@@ -193,11 +163,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     late = ("--steps", "60", "--latency-ms", "200", "--first-gpu", "2")
     with (
         RunningDaemon(folder, "--source", source, "--period", "0.5") as daemon,
-        closing(Training(daemon, "unequal", "--steps", "100000")) as training,
-        closing(Training(daemon, "starved", *late)) as starved,
+        started(daemon, "unequal", "--steps", "100000") as unequal,
+        started(daemon, "starved", *late) as starved,
         ThreadPoolExecutor() as readers,
     ):
-        yield watch(daemon, training, readers.submit(starved.result))
+        yield watch(daemon, unequal, readers.submit(starved.result))
 
 
 class TestTwoGpusThatAreUnequalAndGetTheSame:

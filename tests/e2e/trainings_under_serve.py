@@ -1,0 +1,114 @@
+"""The examples as trainings beside a real daemon, and what holds of one that something holds up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon
+from tests.processes import ending
+
+PATIENCE_S = 300
+
+
+class Training:
+    """An example in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process, self._log = process, log
+
+    def type(self, line: str) -> None:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+
+    def result(self) -> dict[str, Any]:
+        """What it says of itself at its end.
+
+        Then it is killed: how long a framework takes to shut down, and a busy machine makes
+        seconds of that, is no part of the training.
+        """
+        patience = threading.Timer(PATIENCE_S, self._process.kill)
+        patience.start()
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                if line.startswith('{"'):
+                    result: dict[str, Any] = json.loads(line)
+                    return result
+            raise AssertionError(self._log.read_text())
+        finally:
+            patience.cancel()
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def training(
+    daemon: RunningDaemon, example: str, run: str, *words: str, **environ: str
+) -> Iterator[Training]:
+    """One under way, whose spans the daemon follows."""
+    log = daemon.folder / f"{run}.log"
+    spans = str(daemon.folder / "busy.jsonl")
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"trainer_hooks.examples.{example}", "--spans", spans, *words],
+            env={**daemon.environ, "GPUMON_RUN": run, **environ},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
+    with ending(process):
+        yield Training(process, log)
+
+
+class Watched:
+    """What a training said of itself, and what gpumon said of it and its GPU.
+
+    Attributes:
+        framework: As gpumon calls it.
+        cause: What it lost time to.
+        waited_s: How much, by its own account.
+    """
+
+    def __init__(
+        self, framework: str, cause: str, result: dict[str, Any], report: dict[str, Any], gpu: int
+    ) -> None:
+        self.framework, self.cause, self.result = framework, cause, result
+        self.gpu = report["gpus"][gpu]
+        (self.run,) = (run for run in report["runs"] if run["gpus"] == [self.gpu["uuid"]])
+        self.advice = report["advice"]
+        self.waited_s = 0.0
+
+
+class WatchedTrainings:
+    """To be inherited beside a fixture ``watched``."""
+
+    def test_lost_to_it_what_its_sleeps_took_while_nothing_was_computed(
+        self, watched: Watched
+    ) -> None:
+        # Of a slow input the first batches are fetched before the GPU is at
+        # work; a checkpoint is more than its sleep: it also writes.
+        lost_s = watched.gpu["idle_by_cause"][watched.cause]
+
+        assert lost_s == pytest.approx(watched.waited_s, rel=0.15)
+
+    def test_was_busy_as_long_as_the_compute_itself_noted(self, watched: Watched) -> None:
+        busy_s = watched.result["busy_seconds"]
+
+        assert watched.gpu["busy_seconds"] == pytest.approx(busy_s, rel=0.02)
+
+    def test_is_explained_almost_wholly(self, watched: Watched) -> None:
+        assert watched.gpu["coverage_ratio"] > 0.95
+
+    def test_is_listed_with_its_steps_and_phases(self, watched: Watched) -> None:
+        run = watched.run
+
+        assert (run["framework"], run["steps"]) == (watched.framework, watched.result["steps"])
+        assert run["phase_seconds"][watched.cause] > 0
+        assert run["phase_seconds"]["train_step"] > 0
