@@ -1,4 +1,4 @@
-"""``make gpu``: which interpreter it takes, what it adds, and what it says where it cannot."""
+"""``make gpu`` and ``make gpu-multi``: what is run with which interpreter, and what they leave."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -14,31 +16,75 @@ import pytest
 from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
-from tests.tools import run_gpu_tests
+from tests.programs import ROOT, ran, ran_python
+from tests.tools import measured_page, run_gpu_tests
 
-ROOT = run_gpu_tests.ROOT
 SCRIPT = ROOT / "tests" / "tools" / "run_gpu_tests.py"
-WITHOUT_PACKAGES = f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n'
+BLIND_TORCH = """
+class cuda:
+    is_available = staticmethod(lambda: False)
+    device_count = staticmethod(lambda: 0)
+"""
+A_CHECK = """
+import pytest
+
+pytestmark = pytest.mark.gpu_multi
+
+class TestBoards:
+    def test_are_quick(self, record_property):
+        record_property("figure", "speed of two boards | 1.93 times one | at least 1.9")
+
+    def test_are_three(self):
+        pytest.skip("needs three GPUs, and TensorFlow sees 2")
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MULTI = ("--multi",)
+NO_GPU_HERE = "no NVIDIA GPU answers on this machine"
 
 
-def run(environ: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *words],
-        env={**environ, **more}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+@pytest.fixture
+def run(fake_nvml: FakeNvml, fake_library: Path) -> Run:
+    """Runs it where the driver has two boards; this is the interpreter unless another is named."""
+
+    def on_two_boards(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        boards = fake_env(fake_nvml.path, fake_library.parent)
+        environ = {"GPU_PYTHON": sys.executable, **boards, **environ}
+        return ran_python(SCRIPT, *words, environ=environ, timeout_s=120)
+
+    return on_two_boards
 
 
-def modules(folder: Path, *names: str) -> str:
-    """A folder for ``$PYTHONPATH`` in which these can be found."""
+@pytest.fixture
+def blind_torch(tmp_path: Path) -> str:
+    """A folder for ``$PYTHONPATH`` with a torch that sees no GPU, a Keras, and no TensorFlow."""
+    folder = tmp_path / "stubs"
     folder.mkdir()
-    for name in names:
-        (folder / f"{name}.py").touch()
+    (folder / "torch.py").write_text(BLIND_TORCH)
+    (folder / "keras.py").touch()
     return str(folder)
 
 
 @pytest.fixture
-def with_gpus(fake_nvml: FakeNvml, fake_library: Path) -> dict[str, str]:
-    return fake_env(fake_nvml.path, fake_library.parent)
+def with_blind_torch(blind_torch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process as ``make gpu`` finds it."""
+    monkeypatch.setenv("PYTHONPATH", blind_torch)
+    monkeypatch.setenv("GPU_PYTHON", sys.executable)
+    for name in ("KERAS_BACKEND", "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.setenv(name, "put back after the test")
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """An interpreter without any package."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    return str(bare)
+
+
+def pages() -> list[Path]:
+    return sorted(run_gpu_tests.MEASURED.glob("*.md"))
 
 
 class TestWithoutAGpu:
@@ -47,92 +93,109 @@ class TestWithoutAGpu:
         if run_gpu_tests.gpus_here():
             pytest.skip("there is a GPU on this machine")
 
-    def test_it_says_so_in_one_sentence_and_exits_with_3(self) -> None:
-        done = run({**os.environ})
+    @pytest.mark.parametrize("words", [(), MULTI], ids=["gpu", "gpu-multi"])
+    def test_it_says_so_in_one_sentence_and_exits_with_3(self, words: tuple[str, ...]) -> None:
+        done = ran_python(SCRIPT, *words)
 
-        assert (done.returncode, done.stdout) == (3, "")
-        assert done.stderr.count("\n") == 1
-        assert "no NVIDIA GPU answers on this machine" in done.stderr
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        assert f"make gpu{'-multi' if words else ''}: {NO_GPU_HERE}" in done.stderr
 
     @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-    def test_make_fails_with_that_sentence_and_makes_no_environment(self) -> None:
+    @pytest.mark.parametrize("target", ["gpu", "gpu-multi"])
+    def test_make_fails_with_that_sentence_and_makes_neither_environment_nor_page(
+        self, target: str
+    ) -> None:
         # Without what a make above this one hands down, or it tells its folder on stdout.
         own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        done = subprocess.run(
-            ["make", "gpu"], cwd=ROOT, env=own,
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        before = pages()
+        done = ran("env", "-i", *(f"{name}={value}" for name, value in own.items()), "make", target)
 
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert "no NVIDIA GPU answers on this machine" in done.stderr
+        assert (done.returncode, done.stdout) == (2, "")
+        assert NO_GPU_HERE in done.stderr
         assert "Error 3" in done.stderr
+        assert pages() == before
 
-    def test_a_driver_that_does_not_start_is_none(
-        self, with_gpus: dict[str, str], fake_nvml: FakeNvml
-    ) -> None:
+    def test_a_driver_that_does_not_start_is_none(self, run: Run, fake_nvml: FakeNvml) -> None:
         fake_nvml.fail("nvmlInitWithFlags", codes.DRIVER_NOT_LOADED)
         fake_nvml.fail("nvmlInit_v2", codes.DRIVER_NOT_LOADED)
 
-        assert run(with_gpus).returncode == 3
+        assert run().returncode == 3
+
+    def test_one_is_too_few_for_several(self, tmp_path: Path, fake_library: Path) -> None:
+        with FakeNvml(tmp_path / "one.control", gpus=1) as fake:
+            environ = fake_env(fake.path, fake_library.parent)
+            done = ran_python(SCRIPT, *MULTI, environ=environ)
+
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        assert "needs two NVIDIA GPUs or more and one answers" in done.stderr
 
 
 class TestTheInterpreter:
-    def test_that_has_everything_runs_the_tests_itself(
-        self, tmp_path: Path, with_gpus: dict[str, str]
-    ) -> None:
-        stubs = modules(tmp_path / "stubs", "torch", "keras")
-
-        done = run(with_gpus, "--collect-only", "-q", GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+    def test_that_has_everything_runs_the_tests_itself(self, run: Run, blind_torch: str) -> None:
+        done = run("--collect-only", "-q", PYTHONPATH=blind_torch)
 
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.startswith(f"make gpu: with {sys.executable}\n")
         for path in (ROOT / "tests" / "gpu").glob("test_*.py"):
             assert f"tests/gpu/{path.name}::" in done.stdout
 
-    def test_without_torch_is_refused_with_what_to_do(
-        self, tmp_path: Path, with_gpus: dict[str, str]
-    ) -> None:
-        bare = tmp_path / "python"
-        bare.write_text(WITHOUT_PACKAGES)
-        bare.chmod(0o755)
+    def test_runs_all_that_needs_several_boards(self, run: Run, blind_torch: str) -> None:
+        done = run(*MULTI, "--collect-only", "-q", PYTHONPATH=blind_torch)
 
-        done = run(with_gpus, GPU_PYTHON=str(bare))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.startswith(f"make gpu-multi: with {sys.executable}\n")
+        for path in (ROOT / "tests" / "gpu_multi").glob("test_*.py"):
+            assert f"tests/gpu_multi/{path.name}::" in done.stdout
+        for name in ("ddp", "prefetch"):
+            assert f"tests/gpu/test_{name}_on_boards.py::" in done.stdout
+
+    @pytest.mark.parametrize(
+        ("words", "lacks"),
+        [((), "there is no torch in"), (MULTI, "there is no tensorflow and no torch in")],
+        ids=["gpu", "gpu-multi"],
+    )
+    def test_without_a_framework_is_refused_with_what_to_do(
+        self, run: Run, bare_python: str, words: tuple[str, ...], lacks: str
+    ) -> None:
+        done = run(*words, GPU_PYTHON=bare_python)
 
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"there is no torch in {bare}" in done.stderr
-        assert "GPU_PYTHON=/path/to/python3" in done.stderr
+        assert f"{lacks} {bare_python}" in done.stderr
+        target = "gpu-multi" if words else "gpu"
+        assert f"make {target} GPU_PYTHON=/path/to/python3" in done.stderr
 
     @pytest.mark.parametrize("named", ["/no/such/python", "/bin/false"])
-    def test_that_is_none_is_refused(self, with_gpus: dict[str, str], named: str) -> None:
-        done = run(with_gpus, GPU_PYTHON=named)
+    def test_that_is_none_is_refused(self, run: Run, named: str) -> None:
+        done = run(GPU_PYTHON=named)
 
         assert (done.returncode, done.stdout) == (1, "")
         assert named in done.stderr
 
-    def test_is_else_that_of_the_torch_environment_else_the_one_at_hand(
+    def test_is_the_one_that_is_named_else_that_of_our_environments_else_the_one_at_hand(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delenv("GPU_PYTHON", raising=False)
+        monkeypatch.setenv("GPU_PYTHON", f"{sys.executable} /bin/sh")
+        assert run_gpu_tests.chosen_pythons() == [sys.executable, "/bin/sh"]
+
+        monkeypatch.delenv("GPU_PYTHON")
         monkeypatch.setattr(run_gpu_tests, "ROOT", tmp_path)
         assert run_gpu_tests.chosen_python() == sys.executable
+        assert run_gpu_tests.chosen_pythons() == [sys.executable]
 
-        python = tmp_path / ".venv-torch" / "bin" / "python"
-        python.parent.mkdir(parents=True)
-        python.touch()
-
-        assert run_gpu_tests.chosen_python() == str(python)
+        made = [tmp_path / f".venv-{name}/bin/python" for name in ("torch", "tensorflow")]
+        for python in made:
+            python.parent.mkdir(parents=True)
+            python.touch()
+        assert run_gpu_tests.chosen_python() == str(made[0])
+        assert run_gpu_tests.chosen_pythons() == [str(python) for python in made]
 
 
 class TestTheCapture:
     def test_writes_what_one_board_does_and_why_the_rest_was_not_measured(
-        self, tmp_path: Path, with_gpus: dict[str, str]
+        self, run: Run, tmp_path: Path, blind_torch: str
     ) -> None:
-        stubs = modules(tmp_path / "stubs", "torch", "keras")
-        words = ["--capture", "--limit", "12", "--into", str(tmp_path)]
-        words += ["--recordings", str(tmp_path)]
-
-        done = run(with_gpus, *words, GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+        words = ("--capture", "--limit", "12", "--into", str(tmp_path))
+        done = run(*words, "--recordings", str(tmp_path), PYTHONPATH=blind_torch)
 
         assert done.returncode == 0, done.stdout + done.stderr
         page = (tmp_path / "nvidia-h100-80gb-hbm3.md").read_text(encoding="utf-8")
@@ -142,30 +205,26 @@ class TestTheCapture:
         assert (tmp_path / "nvidia-h100-80gb-hbm3.gpumon").stat().st_size > 100
 
     def test_leaves_no_page_of_the_tests_own_gpus_among_the_measured_ones(
-        self, tmp_path: Path, with_gpus: dict[str, str]
+        self, run: Run, blind_torch: str
     ) -> None:
-        stubs = modules(tmp_path / "stubs", "torch", "keras")
-
-        done = run(with_gpus, "--quick", GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+        done = run("--quick", PYTHONPATH=blind_torch)
 
         assert done.returncode == 3
         assert "the GPUs are the tests' own" in done.stderr
 
+    @pytest.mark.usefixtures("with_blind_torch")
     def test_is_made_where_the_tests_cannot_be_run(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def refuse(python: str, frameworks: tuple[str, ...]) -> str:
             raise run_gpu_tests.CannotRunError(".venv-gpu could not be made")
-
-        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
-        monkeypatch.setenv("GPU_PYTHON", sys.executable)
-        monkeypatch.setattr(run_gpu_tests, "with_all_needs", refuse)
-        asked: list[list[str]] = []
 
         def capture(python: str, words: list[str], began_s: float) -> int:
             asked.append(words)
             return 0
 
+        asked: list[list[str]] = []
+        monkeypatch.setattr(run_gpu_tests, "with_all_needs", refuse)
         monkeypatch.setattr(run_gpu_tests, "_capture", capture)
 
         assert run_gpu_tests.run_single(["--into", "here"]) == 0
@@ -187,16 +246,25 @@ class TestWheels:
         assert run_gpu_tests.install_words() == ["--no-index", "--find-links", str(tmp_path)]
 
 
+@pytest.mark.usefixtures("with_blind_torch")
 class TestWhatTheInterpreterLacks:
-    def test_is_installed_into_an_environment_that_sees_its_packages(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
+    @pytest.fixture(autouse=True)
+    def lacks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One package, which pip finds in the test's folder if anywhere."""
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
         monkeypatch.setattr(run_gpu_tests, "NEEDS", {"pytest": "pytest", "gpulack": "gpulack>=3"})
         monkeypatch.setattr(run_gpu_tests, "ENVIRONMENT", tmp_path / ".venv-gpu")
-        _wheel(tmp_path, "gpulack", "3.1")
+
+    def test_is_installed_into_an_environment_that_sees_its_packages(self, tmp_path: Path) -> None:
+        about = "gpulack-3.1.dist-info"
+        with zipfile.ZipFile(tmp_path / "gpulack-3.1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("gpulack.py", "")
+            metadata = "Metadata-Version: 2.1\nName: gpulack\nVersion: 3.1\n"
+            wheel.writestr(f"{about}/METADATA", metadata)
+            kind = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            wheel.writestr(f"{about}/WHEEL", kind)
+            wheel.writestr(f"{about}/RECORD", "")
 
         python = run_gpu_tests.with_all_needs(sys.executable)
 
@@ -204,27 +272,74 @@ class TestWhatTheInterpreterLacks:
         assert run_gpu_tests.look_into(python)[0] == set()
         assert run_gpu_tests.look_into(sys.executable)[0] == {"gpulack"}
 
-    def test_and_cannot_be_had_is_said(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setattr(run_gpu_tests, "NEEDS", {"gpulack": "gpulack"})
-        monkeypatch.setattr(run_gpu_tests, "ENVIRONMENT", tmp_path / ".venv-gpu")
-
+    def test_and_cannot_be_had_is_said(self) -> None:
         with pytest.raises(run_gpu_tests.CannotRunError, match="could not be made"):
             run_gpu_tests.with_all_needs(sys.executable)
 
 
-def _wheel(folder: Path, name: str, version: str) -> None:
-    """The smallest package that pip installs."""
-    about = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", "")
-        wheel.writestr(
-            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        wheel.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{about}/RECORD", "")
+class TestThePageOfSeveralBoards:
+    @pytest.fixture
+    def checks(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        fake_nvml: FakeNvml,
+        with_blind_torch: None,
+    ) -> Path:
+        """One small file of checks, which is what is run, on two fake boards."""
+        checks = tmp_path / "test_boards.py"
+        checks.write_text(A_CHECK)
+        monkeypatch.setattr(run_gpu_tests, "MULTI_TESTS", (str(checks),))
+        monkeypatch.setattr(run_gpu_tests, "MEASURED", tmp_path / "measured")
+        monkeypatch.setattr(run_gpu_tests, "NEEDS", {"pytest": "pytest"})
+        return checks
+
+    def page(self, checks: Path) -> str:
+        (page,) = (checks.parent / "measured").iterdir()
+        assert page.name == "2-x-nvidia-h100-80gb-hbm3-multi.md"
+        return page.read_text()
+
+    def test_tells_boards_driver_date_figures_and_what_was_skipped(self, checks: Path) -> None:
+        assert run_gpu_tests.run_multi([]) == 0
+
+        told = self.page(checks)
+        assert told.startswith("# Measured on 2 x NVIDIA H100 80GB HBM3\n")
+        today = datetime.now(timezone.utc).date().isoformat()
+        assert f"`make gpu-multi` on {today}, driver 580.95.05." in told
+        assert "| speed of two boards | 1.93 times one | at least 1.9 |" in told
+        assert "1 passed, 0 failed, 1 skipped" in told
+        skipped = "TestBoards.test_are_three (needs three GPUs, and TensorFlow sees 2)"
+        assert f"skipped: {skipped}" in told
+        assert "Python 3" in told
+
+    def test_tells_of_a_target_that_was_missed_and_the_run_fails(self, checks: Path) -> None:
+        checks.write_text(A_CHECK.replace("pytest.skip(", "pytest.fail("))
+
+        assert run_gpu_tests.run_multi([]) == 1
+
+        assert "1 passed, 1 failed, 0 skipped" in self.page(checks)
+        assert "failed: TestBoards.test_are_three" in self.page(checks)
+
+    def test_says_so_where_only_a_part_was_run(self, checks: Path) -> None:
+        run_gpu_tests.run_multi(["-k", "quick"])
+
+        assert "`make gpu-multi ARGS='-k quick'`" in self.page(checks)
+
+    def test_is_not_written_where_every_test_is_skipped_and_that_is_said(
+        self, run: Run, blind_torch: str
+    ) -> None:
+        before = pages()
+
+        done = run(*MULTI, PYTHONPATH=blind_torch)
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "every test was skipped, for the reasons above" in done.stderr
+        assert "tensorflow not installed here" in done.stdout
+        assert "this torch sees no GPU" in done.stdout
+        assert pages() == before
+
+    def test_is_named_after_boards_that_differ(self) -> None:
+        machine = measured_page.Machine(("NVIDIA L4", "NVIDIA T4", "NVIDIA L4"), "580.95.05")
+
+        assert str(machine) == "2 x NVIDIA L4, 1 x NVIDIA T4"
+        assert machine.page_name == "2-x-nvidia-l4-1-x-nvidia-t4-multi.md"
