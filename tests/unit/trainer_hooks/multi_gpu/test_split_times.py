@@ -31,31 +31,32 @@ def step(first: float, second: float, samples: tuple[int, ...] = (60, 40)) -> St
     return Step((first, second), samples)
 
 
+SAME = step(2.0, 3.0)
+THE_SAME = SplitTimes((60, 40), (2.0, 3.0))
+
+
 class TestAnInterval:
     def test_is_the_mean_of_the_shorter_half_for_each_gpu(self) -> None:
         gathered = intervals(step(1.0, 9.0), step(3.0, 2.0), step(8.0, 4.0), step(9.0, 7.0))
 
-        assert gathered.interval() == SplitTimes((60, 40), (2.0, 3.0))
+        assert gathered.interval() == THE_SAME
 
     def test_needs_three_steps(self) -> None:
-        assert intervals(step(1.0, 1.0), step(1.0, 1.0)).interval() is None
-        assert intervals(*[step(1.0, 1.0)] * 3).interval() is not None
+        assert intervals(SAME, SAME).interval() is None
+        assert intervals(SAME, SAME, SAME).interval() == THE_SAME
 
     def test_leaves_out_batches_of_another_size(self) -> None:
         odd = [step(0.1, 0.1, (6, 4))] * 3
 
-        assert intervals(*odd, *[step(2.0, 3.0)] * 4).interval() == SplitTimes((60, 40), (2.0, 3.0))
-        assert intervals(*odd, *[step(2.0, 3.0)] * 3).interval(total=10) == SplitTimes(
-            (6, 4), (0.1, 0.1)
-        )
+        assert intervals(*odd, *[SAME] * 4).interval() == THE_SAME
+        found = intervals(*odd, *[SAME] * 3).interval(total=10)
+        assert found == SplitTimes((6, 4), (0.1, 0.1))
 
     def test_is_of_the_split_that_is_in_force(self) -> None:
         before = [step(1.0, 1.0, (50, 50))] * 9
 
-        assert intervals(*before, *[step(2.0, 3.0)] * 2).interval() is None
-        assert intervals(*before, *[step(2.0, 3.0)] * 3).interval() == SplitTimes(
-            (60, 40), (2.0, 3.0)
-        )
+        assert intervals(*before, SAME, SAME).interval() is None
+        assert intervals(*before, SAME, SAME, SAME).interval() == THE_SAME
 
     def test_leaves_out_batches_of_fewer_samples_than_gpus(self) -> None:
         assert intervals(*[step(1.0, 1.0, (1, 0))] * 5).interval() is None
@@ -63,10 +64,8 @@ class TestAnInterval:
     def test_leaves_out_what_is_no_time(self) -> None:
         broken = [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)]
 
-        assert intervals(*broken, *[step(2.0, 2.0)] * 2).interval() is None
-        assert intervals(*broken, *[step(2.0, 2.0)] * 3).interval() == SplitTimes(
-            (60, 40), (2.0, 2.0)
-        )
+        assert intervals(*broken, SAME, SAME).interval() is None
+        assert intervals(*broken, SAME, SAME, SAME).interval() == THE_SAME
 
     def test_begins_anew_once_it_is_forgotten(self) -> None:
         gathered = intervals(*[step(1.0, 1.0)] * 3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,7 @@ def crowd(phases: Path, count: int) -> None:
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine would have a sweep stop before it has seen what a test put there."""
-    monkeypatch.setattr(dead_rings, "_MOST_TIME_S", 30.0)
+    monkeypatch.setattr(dead_rings, "_MOST_TIME_S", 60.0)
 
 
 def sweep(phases: Path, *, after_s: float) -> int:
@@ -75,12 +77,6 @@ def sweep(phases: Path, *, after_s: float) -> int:
     )
 
 
-@pytest.fixture
-def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep looks at as many names as it may, however busy the machine is."""
-    monkeypatch.setattr(dead_rings, "_MOST_TIME_S", 60.0)
-
-
 def _memory_folder(otherwise: Path) -> Path:
     """Where files live in memory, and the newest names of a folder are listed first."""
     memory = Path("/dev/shm")
@@ -88,15 +84,26 @@ def _memory_folder(otherwise: Path) -> Path:
 
 
 class TestADeadRing:
-    def test_goes_after_a_day(self, phases: Path) -> None:
-        ring = dead_ring(phases)
+    @pytest.mark.parametrize(
+        ("made_in", "kept_s"),
+        [
+            pytest.param(dead_ring, DAY_S, id="whole"),
+            pytest.param(unmade_ring, DAY_S, id="never finished"),
+            pytest.param(partial(unmade_ring, size=0), DAY_S, id="never begun"),
+            pytest.param(partial(dead_ring, boot_id="another"), WEEK_S, id="of another boot"),
+            pytest.param(partial(dead_ring, poke=(WORD_FACTS_CRC, 0)), WEEK_S, id="torn facts"),
+        ],
+    )
+    def test_goes_after_a_day_or_a_week_where_its_clock_is_not_known(
+        self, phases: Path, made_in: Callable[[Path], Path], kept_s: float
+    ) -> None:
+        ring = made_in(phases)
 
-        assert sweep(phases, after_s=DAY_S - 5) == 0
+        assert sweep(phases, after_s=kept_s - 5) == 0
         assert ring.exists()
-        assert sweep(phases, after_s=DAY_S + 5) == 1
+        assert sweep(phases, after_s=kept_s + 5) == 1
         assert not ring.exists()
 
-    @pytest.mark.usefixtures("no_haste")
     @pytest.mark.parametrize(("others", "kept_s"), [(64, 15 * MINUTE_S), (256, MINUTE_S)])
     def test_goes_sooner_from_a_crowd(self, phases: Path, others: int, kept_s: float) -> None:
         dead_ring(phases)
@@ -104,8 +111,7 @@ class TestADeadRing:
         crowd(phases, others - 1)
         assert _sweeps(phases, made, kept_s + 5) == 0
 
-        crowd_of_one_more = phases / "1-1.ring"
-        crowd_of_one_more.symlink_to("nowhere")
+        (phases / "1-1.ring").symlink_to("nowhere")  # a crowd of one more
 
         assert _sweeps(phases, made, kept_s - 5) == 0
         assert _sweeps(phases, made, kept_s + 5) == 1
@@ -133,23 +139,6 @@ class TestADeadRing:
         os.utime(ring, (later_s, later_s))
 
         assert sweep(phases, after_s=DAY_S + 5) == 0
-
-    @pytest.mark.parametrize("size", [0, RING_BYTES])
-    def test_that_was_never_finished_goes_too(self, phases: Path, size: int) -> None:
-        unmade_ring(phases, size=size)
-
-        assert sweep(phases, after_s=DAY_S - 5) == 0
-        assert sweep(phases, after_s=DAY_S + 5) == 1
-
-    @pytest.mark.parametrize("why", ["another boot", "torn facts"])
-    def test_whose_clock_is_not_known_stays_a_week(self, phases: Path, why: str) -> None:
-        if why == "another boot":
-            dead_ring(phases, boot_id="another")
-        else:
-            dead_ring(phases, poke=(WORD_FACTS_CRC, 0))
-
-        assert sweep(phases, after_s=WEEK_S - 5) == 0
-        assert sweep(phases, after_s=WEEK_S + 5) == 1
 
     def test_of_another_version_is_not_judged(self, phases: Path) -> None:
         dead_ring(phases, poke=(WORD_VERSION, 2))

@@ -22,8 +22,8 @@ FROM_NS = 1_000_000_000_000
 class World:
     """A training of two minutes, and a daemon that has told its state once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, warned: pytest.WarningsRecorder) -> None:
+        self.folder, self._warned = folder, warned
         self.now_ns = FROM_NS
         self.doubts = GpuDoubts(now_ns=lambda: self.now_ns)
         self.facts = replace(SILENT, started_ns=FROM_NS - 120 * S)
@@ -41,30 +41,31 @@ class World:
     def names(self, *gpus: str) -> None:
         self.facts = replace(self.facts, gpus=gpus)
 
+    def said(self) -> list[str]:
+        """What the training was told so far."""
+        told = [str(warning.message) for warning in self._warned]
+        return [text for text in told if text.startswith("to gpumon")]
+
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> World:
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-    return World(tmp_path)
-
-
-def said(recorded: pytest.WarningsRecorder) -> list[str]:
-    return [str(one.message) for one in recorded if str(one.message).startswith("to gpumon")]
+    return World(tmp_path, recwarn)
 
 
 class TestNames:
-    def test_of_no_gpu_are_told_as_soon_as_they_are_given(
-        self, world: World, recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_of_no_gpu_are_told_as_soon_as_they_are_given(self, world: World) -> None:
         world.has_daemon()
         world.names("0", "99")
 
         world.doubts.of_names(world.facts)
 
-        (text,) = said(recwarn)
+        (text,) = world.said()
         assert text.startswith("to gpumon, this training names GPU 99, and there are GPU 0 and")
 
-    def test_are_told_once(self, world: World, recwarn: pytest.WarningsRecorder) -> None:
+    def test_are_told_once(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
         world.names("99")
 
@@ -73,57 +74,49 @@ class TestNames:
         world.doubts.at_the_start(world.facts)
         world.doubts.at_the_end(world.facts, steps=7)
 
-        assert len(said(recwarn)) == 1
+        assert len(world.said()) == 1
 
-    def test_that_fit_are_not_spoken_of(
-        self, world: World, recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_that_fit_are_not_spoken_of(self, world: World) -> None:
         world.has_daemon(simulated=True)
         world.names("0", "GPU-2")
 
         world.doubts.of_names(world.facts)
         world.doubts.at_the_start(world.facts)
 
-        assert said(recwarn) == []
+        assert world.said() == []
 
 
 class TestATrainingThatSaysNothing:
-    def test_is_told_of_simulated_gpus_when_it_begins(
-        self, world: World, recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_is_told_of_simulated_gpus_when_it_begins(self, world: World) -> None:
         world.has_daemon(simulated=True)
 
         world.doubts.of_names(world.facts)
-        assert said(recwarn) == []
+        assert world.said() == []
         world.doubts.at_the_start(world.facts)
 
-        (text,) = said(recwarn)
+        (text,) = world.said()
         assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in text
 
-    def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(
-        self, world: World, recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.at_the_start(world.facts)
-        assert said(recwarn) == []
+        assert world.said() == []
         world.doubts.at_the_end(world.facts, steps=7)
 
-        (text,) = said(recwarn)
+        (text,) = world.said()
         assert "was seen at work on no GPU, for the driver lists its pid 4242 on none" in text
 
-    def test_is_looked_up_every_ten_seconds_at_most(
-        self, world: World, recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_is_looked_up_every_ten_seconds_at_most(self, world: World) -> None:
         world.doubts.at_the_end(world.facts, steps=7)
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.at_the_end(world.facts, steps=8)
-        assert said(recwarn) == []
+        assert world.said() == []
         world.pass_seconds(10)
         world.doubts.at_the_end(world.facts, steps=9)
 
-        assert len(said(recwarn)) == 1
+        assert len(world.said()) == 1
 
     @pytest.mark.parametrize(
         ("steps", "age_s", "runs"),
@@ -136,21 +129,19 @@ class TestATrainingThatSaysNothing:
         ],
     )
     def test_is_told_nothing_where_nothing_is_known(
-        self, world: World, recwarn: pytest.WarningsRecorder, steps: int, age_s: int, runs: Any
+        self, world: World, steps: int, age_s: int, runs: Any
     ) -> None:
         world.has_daemon(runs=runs)
         facts = replace(world.facts, started_ns=FROM_NS - age_s * S)
 
         world.doubts.at_the_end(facts, steps)
 
-        assert said(recwarn) == []
+        assert world.said() == []
 
 
 class TestNobodyWhoKnows:
     @pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b"\xff" * 9, b"x" * (3 << 20)])
-    def test_leaves_a_training_alone(
-        self, world: World, recwarn: pytest.WarningsRecorder, raw: bytes | None
-    ) -> None:
+    def test_leaves_a_training_alone(self, world: World, raw: bytes | None) -> None:
         if raw is not None:
             (world.folder / STATE_FILE).write_bytes(raw)
         world.names("99")
@@ -159,15 +150,15 @@ class TestNobodyWhoKnows:
         world.doubts.at_the_start(world.facts)
         world.doubts.at_the_end(world.facts, steps=7)
 
-        assert said(recwarn) == []
+        assert world.said() == []
 
-    def test_is_one_without_gpus(self, world: World, recwarn: pytest.WarningsRecorder) -> None:
+    def test_is_one_without_gpus(self, world: World) -> None:
         world.has_daemon(gpus=())
         world.names("99")
 
         world.doubts.at_the_start(world.facts)
 
-        assert said(recwarn) == []
+        assert world.said() == []
 
 
 def test_warnings_that_are_errors_end_no_training(world: World) -> None:

@@ -11,24 +11,25 @@ MS = 1_000_000
 
 
 class Graph:
-    """What a graph sums up; ``readings`` counts how often somebody looked."""
+    """What a graph sums up; ``readings`` counts how often its accounts looked."""
 
     def __init__(self, *, wait_ns: int, batches: int = 4, took_ns: int) -> None:
         self.wait_ns, self._batches, self._took_ns = wait_ns, batches, took_ns
         self._executions = self._waited_ns = 0
         self.now_ns = 1_000 * MS
         self.readings = 0
+        self.accounts = Accounts(self.read, 4)
 
     def read(self) -> Totals:
         self.readings += 1
         done = self._executions
         return Totals(self._waited_ns / 1e9, done * self._batches, done * self._batches * 16)
 
-    def execute(self, accounts: Accounts) -> tuple[int, int, int]:
+    def execute(self) -> tuple[int, int, int]:
         self._executions += 1
         self._waited_ns += self.wait_ns
         self.now_ns += self._took_ns
-        return accounts.executed(self._took_ns, self.now_ns)
+        return self.accounts.executed(self._took_ns, self.now_ns)
 
     def pass_unaccounted(self) -> None:
         """An execution that had no batch: it waited, and that is all."""
@@ -38,44 +39,40 @@ class Graph:
 class TestAnExecution:
     def test_that_is_long_is_told_as_it_was(self) -> None:
         graph = Graph(wait_ns=30 * MS, took_ns=40 * MS)
-        accounts = Accounts(graph.read, 4)
 
-        assert graph.execute(accounts) == (30 * MS, 4, 64)
+        assert graph.execute() == (30 * MS, 4, 64)
 
     def test_that_is_shorter_than_expected_counts_the_batches_it_had(self) -> None:
         graph = Graph(wait_ns=0, batches=3, took_ns=40 * MS)
 
-        assert graph.execute(Accounts(graph.read, 4)) == (0, 3, 48)
+        assert graph.execute() == (0, 3, 48)
 
     def test_is_never_told_to_have_waited_longer_than_it_took(self) -> None:
         graph = Graph(wait_ns=50 * MS, took_ns=40 * MS)
 
-        assert graph.execute(Accounts(graph.read, 4))[0] == 40 * MS
+        assert graph.execute()[0] == 40 * MS
 
 
 class TestShortExecutions:
     def test_share_a_reading(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
-        accounts = Accounts(graph.read, 4)
 
         for _ in range(100):
-            graph.execute(accounts)
+            graph.execute()
 
         assert graph.readings - 1 == 100 * MS // SPACING_NS
 
     def test_are_told_to_have_waited_alike(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
-        accounts = Accounts(graph.read, 4)
 
-        told = [graph.execute(accounts)[0] for _ in range(40)]
+        told = [graph.execute()[0] for _ in range(40)]
 
         assert set(told[10:]) == {MS // 2}
 
     def test_count_each_batch_once(self) -> None:
         graph = Graph(wait_ns=0, batches=3, took_ns=MS)
-        accounts = Accounts(graph.read, 4)
 
-        steps = [graph.execute(accounts)[1] for _ in range(101)]
+        steps = [graph.execute()[1] for _ in range(101)]
 
         assert min(steps) >= 0
         assert 303 <= sum(steps) <= 303 + SPACING_NS // MS
@@ -84,35 +81,32 @@ class TestShortExecutions:
 class TestAnExecutionThatFoundNoBatch:
     def test_keeps_its_wait_to_itself(self) -> None:
         graph = Graph(wait_ns=30 * MS, batches=0, took_ns=30 * MS)
-        accounts = Accounts(graph.read, 4)
 
         graph.pass_unaccounted()
-        assert accounts.found_nothing(40 * MS) == 30 * MS
+        assert graph.accounts.found_nothing(40 * MS) == 30 * MS
 
         graph.wait_ns = 2 * MS
-        assert [graph.execute(accounts)[0] for _ in range(5)] == [2 * MS] * 5
+        assert [graph.execute()[0] for _ in range(5)] == [2 * MS] * 5
 
     def test_leaves_what_those_before_it_waited(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
-        accounts = Accounts(graph.read, 4)
-        told_ns = sum(graph.execute(accounts)[0] for _ in range(13))
+        told_ns = sum(graph.execute()[0] for _ in range(13))
 
         graph.wait_ns = 400 * MS
         graph.pass_unaccounted()
-        assert accounts.found_nothing(400 * MS) == 400 * MS
+        assert graph.accounts.found_nothing(400 * MS) == 400 * MS
         graph.wait_ns = 0
-        told_ns += sum(graph.execute(accounts)[0] for _ in range(40))
+        told_ns += sum(graph.execute()[0] for _ in range(40))
 
         assert told_ns == 13 * MS // 2
 
     def test_loses_no_sample(self) -> None:
         graph = Graph(wait_ns=0, took_ns=MS)
-        accounts = Accounts(graph.read, 4)
         spacing = SPACING_NS // MS
-        samples = sum(graph.execute(accounts)[2] for _ in range(2 * spacing))
+        samples = sum(graph.execute()[2] for _ in range(2 * spacing))
 
-        accounts.found_nothing(0)
-        samples += sum(graph.execute(accounts)[2] for _ in range(spacing + 1))
+        graph.accounts.found_nothing(0)
+        samples += sum(graph.execute()[2] for _ in range(spacing + 1))
 
         assert samples == (3 * spacing + 1) * 4 * 16  # the last of them was read
 
@@ -124,9 +118,8 @@ class TestLaws:
     ) -> None:
         wait_ns = min(wait_ns, took_ns)
         graph = Graph(wait_ns=wait_ns, took_ns=took_ns)
-        accounts = Accounts(graph.read, 4)
 
-        told_ns = sum(graph.execute(accounts)[0] for _ in range(executions))
+        told_ns = sum(graph.execute()[0] for _ in range(executions))
 
         assert told_ns <= executions * wait_ns + executions
         assert told_ns >= executions * wait_ns - 2 * (SPACING_NS + took_ns)

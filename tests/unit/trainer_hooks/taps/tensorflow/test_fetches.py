@@ -30,39 +30,55 @@ class Batches:
         return self.get_next()
 
 
-@pytest.fixture
-def kind() -> type[Any]:
-    """A class that no other test has touched."""
-    return type("Batches", (Batches,), {name: vars(Batches)[name] for name in FETCHES})
-
-
 FETCHES = ("get_next", "get_next_as_optional", "__next__")
 
 
-def noting(heard: list[str], name: str) -> Around:
-    def around(fetch: Fetch) -> Any:
-        heard.append(name)
-        return fetch()
+class World:
+    """A class that no other test has touched, its patch, and who heard of a fetch."""
 
-    return around
+    def __init__(self) -> None:
+        self.kind: type[Any] = type("Batches", (Batches,), dict(methods_of(Batches)))
+        self.whole = methods_of(self.kind)
+        self.patch = FetchPatch(self.kind)
+        self.heard: list[str] = []
+
+    @property
+    def methods(self) -> dict[str, Any]:
+        """Those that the class has now."""
+        return methods_of(self.kind)
+
+    def noting(self, name: str) -> Around:
+        def around(fetch: Fetch) -> Any:
+            self.heard.append(name)
+            return fetch()
+
+        return around
+
+    def call(self, function: Callable[[Any], Any], name: str = "mine") -> Any:
+        return self.patch.call(function, self.kind(), self.noting(name))
 
 
-def fetch_once(batches: Any) -> Any:
-    return next(batches)
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
 def methods_of(kind: type[Any]) -> dict[str, Any]:
     return {name: vars(kind)[name] for name in FETCHES}
 
 
+def fail(_: object) -> None:
+    raise OSError("disk")
+
+
 class InAThread:
     """A call under way in a thread, that goes on when it is told to."""
 
-    def __init__(self, patch: FetchPatch, kind: type[Any], around: Around) -> None:
+    def __init__(self, world: World, name: str = "mine") -> None:
         self._steps = threading.Semaphore(0)
         self._done = threading.Semaphore(0)
         self._is_over = False
-        batches = kind()
+        batches = world.kind()
 
         def fetch_when_told(_: object) -> None:
             self._done.release()
@@ -70,7 +86,7 @@ class InAThread:
                 next(batches)
                 self._done.release()
 
-        self._thread = threading.Thread(target=lambda: patch.call(fetch_when_told, None, around))
+        self._thread = threading.Thread(target=world.call, args=(fetch_when_told, name))
         self._thread.start()
         assert self._done.acquire(timeout=PATIENCE_S)
 
@@ -89,65 +105,50 @@ class InAThread:
 
 
 class TestACall:
-    def test_hears_each_of_its_fetches_once(self, kind: type[Any]) -> None:
-        heard: list[str] = []
+    def test_hears_each_of_its_fetches_once(self, world: World) -> None:
+        assert world.call(next) == 0
+        assert world.heard == ["mine"]
 
-        fetched = FetchPatch(kind).call(fetch_once, kind(), noting(heard, "mine"))
-
-        assert (fetched, heard) == (0, ["mine"])
-
-    def test_leaves_the_class_as_it_was(self, kind: type[Any]) -> None:
-        whole, patch = methods_of(kind), FetchPatch(kind)
-
-        def fail(_: object) -> None:
-            raise OSError("disk")
-
-        patch.call(fetch_once, kind(), noting([], "mine"))
+    def test_leaves_the_class_as_it_was(self, world: World) -> None:
+        world.call(next)
         with pytest.raises(OSError, match="disk"):
-            patch.call(fail, kind(), noting([], "mine"))
+            world.call(fail)
 
-        assert methods_of(kind) == whole
+        assert world.methods == world.whole
 
-    def test_within_a_call_hears_what_the_outer_one_does_not(self, kind: type[Any]) -> None:
-        patch = FetchPatch(kind)
-        heard: list[str] = []
-
-        def inner(batches: Any) -> None:
+    def test_within_a_call_hears_what_the_outer_one_does_not(self, world: World) -> None:
+        def outer(batches: Any) -> None:
             next(batches)
-            patch.call(fetch_once, batches, noting(heard, "inner"))
+            world.patch.call(next, batches, world.noting("inner"))
             next(batches)
 
-        patch.call(inner, kind(), noting(heard, "outer"))
+        world.call(outer, "outer")
 
-        assert heard == ["outer", "inner", "outer"]
+        assert world.heard == ["outer", "inner", "outer"]
 
 
 class TestCallsOfSeveralThreads:
     @pytest.mark.parametrize("first_to_end", [0, 1])
     def test_hear_their_own_fetches_until_each_is_over(
-        self, kind: type[Any], first_to_end: int
+        self, world: World, first_to_end: int
     ) -> None:
-        patch, whole = FetchPatch(kind), methods_of(kind)
-        heard: list[str] = []
-        calls = [InAThread(patch, kind, noting(heard, name)) for name in ("a", "b")]
+        calls = [InAThread(world, "a"), InAThread(world, "b")]
         rest = calls[1 - first_to_end]
 
         calls[0].fetch()
         calls[1].fetch()
         calls[first_to_end].end()
         rest.fetch()
-        next(kind())  # somebody else's
+        next(world.kind())  # somebody else's
         rest.end()
 
-        assert heard == ["a", "b", "ab"[1 - first_to_end]]
-        assert methods_of(kind) == whole
+        assert world.heard == ["a", "b", "ab"[1 - first_to_end]]
+        assert world.methods == world.whole
 
-    def test_leave_nothing_however_they_overlap(self, kind: type[Any]) -> None:
-        patch, whole = FetchPatch(kind), methods_of(kind)
-
+    def test_leave_nothing_however_they_overlap(self, world: World) -> None:
         def fetch_many() -> None:
             for _ in range(300):
-                patch.call(fetch_once, kind(), lambda fetch: fetch())
+                world.call(next)
 
         threads = [threading.Thread(target=fetch_many) for _ in range(4)]
         for thread in threads:
@@ -155,7 +156,8 @@ class TestCallsOfSeveralThreads:
         for thread in threads:
             thread.join(PATIENCE_S)
 
-        assert methods_of(kind) == whole
+        assert world.methods == world.whole
+        assert len(world.heard) == 4 * 300
 
 
 class TestSomebodyElsesPatch:
@@ -169,45 +171,39 @@ class TestSomebodyElsesPatch:
         kind.__next__ = theirs
         return theirs
 
-    def test_put_over_ours_stays_and_works(self, kind: type[Any]) -> None:
-        patch = FetchPatch(kind)
+    def test_put_over_ours_stays_and_works(self, world: World) -> None:
         seen: list[str] = []
-        heard: list[str] = []
-        whole = methods_of(kind)
-        call = InAThread(patch, kind, noting(heard, "mine"))
-        theirs = self.over(kind, seen)
+        call = InAThread(world)
+        theirs = self.over(world.kind, seen)
 
         call.fetch()
         call.end()
-        assert methods_of(kind) == {**whole, "__next__": theirs}
-        assert (next(kind()), heard, seen) == (0, ["mine"], ["theirs", "theirs"])
+        assert world.methods == {**world.whole, "__next__": theirs}
+        assert next(world.kind()) == 0
+        assert (world.heard, seen) == (["mine"], ["theirs", "theirs"])
 
     def test_that_puts_ours_back_when_it_goes_is_cleared_up_by_the_next_call(
-        self, kind: type[Any]
+        self, world: World
     ) -> None:
-        patch = FetchPatch(kind)
-        heard: list[str] = []
-        whole = methods_of(kind)
-        call = InAThread(patch, kind, noting(heard, "mine"))
-        below = vars(kind)["__next__"]
-        self.over(kind, [])
+        call = InAThread(world)
+        below = vars(world.kind)["__next__"]
+        self.over(world.kind, [])
         call.end()
-        kind.__next__ = below
+        world.kind.__next__ = below
 
-        patch.call(fetch_once, kind(), noting(heard, "mine"))
+        world.call(next)
 
-        assert heard == ["mine"]
-        assert methods_of(kind) == whole
+        assert world.heard == ["mine"]
+        assert world.methods == world.whole
 
 
 class TestAForkedChild:
-    def test_has_the_class_whole_and_no_lock_that_its_parent_held(self, kind: type[Any]) -> None:
-        patch, whole = FetchPatch(kind), methods_of(kind)
-        call = InAThread(patch, kind, noting([], "mine"))
+    def test_has_the_class_whole_and_no_lock_that_its_parent_held(self, world: World) -> None:
+        patch, call = world.patch, InAThread(world)
 
         def forget() -> bool:
             patch.forget()
-            return methods_of(kind) == whole and not patch._lock.locked()
+            return world.methods == world.whole and not patch._lock.locked()
 
         with patch._lock:
             code = code_of_fork(forget)
