@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -38,9 +40,14 @@ def plans(draw: st.DrawFn) -> tuple[EpochShape, EpochPlan]:
     return shape, plan
 
 
-def real_positions(plan: EpochPlan, batch: int, rank: int) -> list[int]:
-    """Those that have a weight."""
-    return list(plan.positions(batch, rank))[: plan.share(batch, rank).samples]
+def everyones(shape: EpochShape) -> Iterator[tuple[int, int]]:
+    """Each rank's batches, as their number and its own."""
+    return product(range(shape.batch_count), range(shape.world_size))
+
+
+def samples_of(plan: EpochPlan, batches: Iterable[int], rank: int = 0) -> list[int]:
+    """How many samples are in each of these batches."""
+    return [plan.share(batch, rank).samples for batch in batches]
 
 
 class TestAnEpoch:
@@ -50,9 +57,9 @@ class TestAnEpoch:
     ) -> None:
         shape, plan = shaped
         taken: dict[int, list[int]] = {step: [] for step in range(shape.step_count)}
-        for rank in range(shape.world_size):
-            for batch in range(shape.batch_count):
-                taken[plan.share(batch, rank).step] += real_positions(plan, batch, rank)
+        for at in everyones(shape):
+            share = plan.share(*at)
+            taken[share.step] += list(plan.positions(*at))[: share.samples]  # with a weight
 
         end = min(shape.samples, shape.step_count * shape.batch_size)
         assert [sorted(samples) for samples in taken.values()] == [
@@ -65,10 +72,9 @@ class TestAnEpoch:
     ) -> None:
         shape, plan = shaped
         sums = [0.0] * shape.step_count
-        for rank in range(shape.world_size):
-            for batch in range(shape.batch_count):
-                share = plan.share(batch, rank)
-                sums[share.step] += share.weight / shape.world_size
+        for at in everyones(shape):
+            share = plan.share(*at)
+            sums[share.step] += share.weight / shape.world_size
 
         assert sums == pytest.approx([1.0] * shape.step_count)
 
@@ -91,12 +97,11 @@ class TestAnEpoch:
         self, shaped: tuple[EpochShape, EpochPlan]
     ) -> None:
         shape, plan = shaped
-        for rank in range(shape.world_size):
-            for batch in range(shape.batch_count):
-                share, positions = plan.share(batch, rank), plan.positions(batch, rank)
-                begin = share.step * shape.batch_size
-                assert len(positions) == (share.samples or 2)
-                assert all(begin <= at < begin + share.step_samples for at in positions)
+        for at in everyones(shape):
+            share, positions = plan.share(*at), plan.positions(*at)
+            begin = share.step * shape.batch_size
+            assert len(positions) == (share.samples or 2)
+            assert all(begin <= one < begin + share.step_samples for one in positions)
 
 
 class TestAStep:
@@ -108,10 +113,9 @@ class TestAStep:
     def test_that_is_smaller_than_the_world_leaves_the_slowest_without_weight(self) -> None:
         plan = EpochPlan(EpochShape(samples=11, batch_size=9, world_size=3), (4, 3, 2))
 
-        assert [plan.share(1, rank).samples for rank in range(3)] == list(
-            split_counts(2, (4, 3, 2))
-        )
-        assert [plan.share(1, rank).weight for rank in range(3)] == [1.5, 1.5, 0]
+        shares = [plan.share(1, rank) for rank in range(3)]
+        assert [share.samples for share in shares] == list(split_counts(2, (4, 3, 2)))
+        assert [share.weight for share in shares] == [1.5, 1.5, 0]
         assert list(plan.positions(1, 2)) == [9, 10]
 
     def test_of_a_single_sample_is_computed_twice_over_by_those_that_have_none(self) -> None:
@@ -123,9 +127,8 @@ class TestAStep:
         shape = EpochShape(samples=107, batch_size=100, world_size=2, micro_batches=4)
         plan = EpochPlan(shape, (3, 2))
 
-        assert [plan.share(batch, 0).samples for batch in range(4)] == [15, 15, 15, 15]
-        assert [plan.share(batch, 0).samples for batch in range(4, 8)] == [1, 1, 1, 1]
-        assert [plan.share(batch, 1).samples for batch in range(4, 8)] == [1, 1, 1, 0]
+        assert samples_of(plan, range(8)) == [15, 15, 15, 15, 1, 1, 1, 1]
+        assert samples_of(plan, range(4, 8), rank=1) == [1, 1, 1, 0]
 
     def test_that_is_short_has_no_more_pieces_than_it_needs(self) -> None:
         shape = EpochShape(samples=103, batch_size=100, world_size=2, micro_batches=4)
@@ -134,18 +137,13 @@ class TestAStep:
 
 
 class TestOtherRatios:
-    def test_hold_from_their_step_on(self) -> None:
+    def test_hold_from_their_step_on_and_replace_those_for_it_or_later(self) -> None:
         plan = EpochPlan(EpochShape(samples=40, batch_size=10, world_size=2), (1, 1))
         plan.change(2, (4, 1))
+        assert samples_of(plan, range(4)) == [5, 5, 8, 8]
 
-        assert [plan.share(batch, 0).samples for batch in range(4)] == [5, 5, 8, 8]
-
-    def test_take_the_place_of_those_for_the_same_step_or_later(self) -> None:
-        plan = EpochPlan(EpochShape(samples=40, batch_size=10, world_size=2), (1, 1))
-        plan.change(3, (4, 1))
         plan.change(1, (3, 2))
-
-        assert [plan.share(batch, 0).samples for batch in range(4)] == [5, 6, 6, 6]
+        assert samples_of(plan, range(4)) == [5, 6, 6, 6]
 
     def test_can_begin_with_the_first_step_of_which_nothing_was_drawn(self) -> None:
         shape = EpochShape(samples=25, batch_size=10, world_size=2, micro_batches=2)
