@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring.events import RingEvent
+from gpumon.core.join.idle_sharing import WindowParts
+from gpumon.core.join.timeline import PhaseTimeline
+from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords, RunFacts
 from tests.patience import lateness_ns
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples.keras_parts import MeasuredModel
 from trainer_hooks.ring.process_ring import process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 FEATURES = 8
 BATCH = 16
 
 
 class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]
-    """Passes its input on after a sleep inside the compiled program."""
+    """Passes its input on after a sleep inside the compiled program, and notes when it slept."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
+        self.spans_ns: list[tuple[int, int]] = []
         self._seconds = seconds
 
     def call(self, rows: Any) -> Any:
         return rows + 0 * _SLEEP[keras.backend.backend()](rows, self._sleep)
 
     def _sleep(self, values: Any) -> Any:
+        began_ns = time.monotonic_ns()
         if self._seconds:
             time.sleep(self._seconds)
+        self.spans_ns.append((began_ns, time.monotonic_ns()))
         return np.asarray(values)
 
 
@@ -102,6 +109,30 @@ class SlowBatches:
         )
 
 
+class SlowSequence(keras.utils.PyDataset):  # type: ignore[misc]
+    """Keras' own kind of dataset: it sleeps before each batch, and notes how long it really did."""
+
+    def __init__(self, batches: int, *, seconds: float, **said: Any) -> None:
+        super().__init__(**said)
+        self.batches = batches
+        self.seconds = seconds
+        self.slept_ns = 0
+
+    @property
+    def num_batches(self) -> int:
+        return self.batches
+
+    def __len__(self) -> int:
+        return self.batches  # how an older Keras asks for it
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        began_ns = time.monotonic_ns()
+        time.sleep(self.seconds)
+        self.slept_ns += time.monotonic_ns() - began_ns
+        rows = np.full((BATCH, FEATURES), index, dtype="float32")
+        return rows, rows.sum(1, keepdims=True)
+
+
 def rows_and_sums(count: int, seed: int = 3) -> tuple[Any, Any]:
     rows = np.random.default_rng(seed).normal(size=(count, FEATURES)).astype("float32")
     return rows, rows.sum(1, keepdims=True)
@@ -113,6 +144,20 @@ def small_model(*layers: Any, **compiled: Any) -> Any:
         [keras.layers.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
     )
     model.compile(optimizer="adam", loss="mse", **compiled)
+    return model
+
+
+def normalized_model(**compiled: Any) -> Any:
+    """One whose numbers tell each batch from every other, and each step."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    rows, norm, dropout = (
+        layers.Input((FEATURES,)),
+        layers.BatchNormalization(),
+        layers.Dropout(0.3),
+    )
+    model = keras.Sequential([rows, norm, dropout, layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse", **compiled)
     return model
 
 
@@ -147,9 +192,40 @@ def fit(model: Any, source: Any, *callbacks: Any, steps: int = 15, epochs: int =
     )
 
 
+def fit_rows(model: Any, count: int, *callbacks: Any, **said: Any) -> Any:
+    """Train on so many samples that are ready, silently."""
+    words = {"batch_size": BATCH, "verbose": 0, "callbacks": list(callbacks), **said}
+    return model.fit(*rows_and_sums(count), **words)
+
+
+def warmed_model(*layers: Any, **compiled: Any) -> Any:
+    """One whose first steps, which take their time, are over, and of whose sleeps none is noted."""
+    model = small_model(*layers, **compiled)
+    fit(model, SlowBatches(0.0), steps=2, epochs=1)
+    for layer in layers:
+        layer.spans_ns.clear()
+    return model
+
+
+def left_by(model: Any, *callbacks: Any, **said: Any) -> dict[str, Any]:
+    """Every number that a training leaves behind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras says that the data ran out: it was meant to
+        history = model.fit(verbose=0, callbacks=list(callbacks), **said)
+    return {
+        "history": history.history,
+        "iterations": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
+        "weights": [weight.tobytes() for weight in model.get_weights()],
+    }
+
+
 def an_ordinary_callback() -> Any:
     """One that makes Keras wait for each step: it defines ``on_train_batch_end``."""
     return SleepingCallback("on_train_batch_end", seconds=0.0)
+
+
+def others(ordinary: bool) -> list[Any]:
+    return [an_ordinary_callback()] if ordinary else []
 
 
 class Edges(keras.callbacks.Callback):  # type: ignore[misc]
@@ -183,26 +259,61 @@ class Edges(keras.callbacks.Callback):  # type: ignore[misc]
         return self.sum_at_end_ns - self.sum_at_begin_ns
 
 
-class SleepingCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Sleeps in the named methods and adds up how long it really took."""
+class Does(keras.callbacks.Callback):  # type: ignore[misc]
+    """Does something in the named methods, given itself, and notes when."""
 
-    def __init__(self, *methods: str, seconds: float) -> None:
+    def __init__(
+        self, what: Callable[[Any], object], *methods: str, async_safe: bool = False
+    ) -> None:
         super().__init__()
-        self.spent_ns = 0
-        self._seconds = seconds
+        self.async_safe = async_safe
+        self.spans_ns: list[tuple[int, int]] = []
+        self._what = what
         for method in methods:
-            setattr(self, method, self._sleep)
+            setattr(self, method, self._do)
 
-    def _sleep(self, *_: object, **__: object) -> None:
+    def _do(self, *_: object, **__: object) -> None:
         began_ns = time.monotonic_ns()
-        time.sleep(self._seconds)
-        self.spent_ns += time.monotonic_ns() - began_ns
+        self._what(self)
+        self.spans_ns.append((began_ns, time.monotonic_ns()))
+
+    @property
+    def times(self) -> int:
+        return len(self.spans_ns)
+
+    @property
+    def spent_ns(self) -> int:
+        return sum(lengths_ns(self.spans_ns))
+
+
+class SleepingCallback(Does):
+    """Sleeps in the named methods."""
+
+    def __init__(self, *methods: str, seconds: float, async_safe: bool = False) -> None:
+        super().__init__(lambda _: time.sleep(seconds), *methods, async_safe=async_safe)
+
+
+def raising(error: type[Exception], *methods: str) -> Any:
+    """A callback that raises it, at the end of an epoch where nothing else is said."""
+
+    def fail(_: object) -> None:
+        raise error
+
+    return Does(fail, *(methods or ("on_epoch_end",)))
+
+
+def lengths_ns(spans_ns: Sequence[tuple[int, int]]) -> list[int]:
+    return [end - start for start, end in spans_ns]
+
+
+def _writer() -> RingWriter:
+    writer = process_ring().writer
+    assert writer is not None
+    return writer
 
 
 def _page() -> bytes:
-    writer = process_ring().writer
-    assert writer is not None
-    return writer._memory.path.read_bytes()
+    return _writer()._memory.path.read_bytes()
 
 
 def _spent_ns() -> int:
@@ -221,14 +332,39 @@ def records() -> list[RingEvent]:
     return records_in(_page())
 
 
-def facts_of_the_loader() -> dict[str, Any]:
-    writer = process_ring().writer
-    assert writer is not None
-    return writer.facts.loader
+def marks(kind: RingKind) -> list[int]:
+    """What was said with each record of a kind, such as the number of each step."""
+    return [event.value for event in records() if event.kind is kind]
+
+
+def steps_told() -> int:
+    """The number of the last step."""
+    return max(marks(RingKind.STEP), default=0)
+
+
+def phases_in(mode: TrainingMode) -> list[TrainingPhase]:
+    """The phases of a mode, in the order in which they began."""
+    return [e.phase for e in records() if e.kind is RingKind.ENTER and e.value == mode]
+
+
+def timeline() -> PhaseTimeline:
+    """What the daemon makes of the ring so far."""
+    told = PhaseTimeline()
+    told.extend(RingRecords.of(records()), time.monotonic_ns())
+    return told
+
+
+def told_of(spans_ns: Sequence[tuple[int, int]]) -> list[WindowParts]:
+    """What the daemon makes of the ring in each of those stretches."""
+    told = timeline()
+    return [told.parts(*span) for span in spans_ns]
+
+
+def facts() -> RunFacts:
+    """What is said of the run."""
+    return _writer().facts
 
 
 def present_phase() -> TrainingPhase:
     """The phase under way."""
-    writer = process_ring().writer
-    assert writer is not None
-    return PHASES[writer.present[0]]
+    return PHASES[_writer().present[0]]

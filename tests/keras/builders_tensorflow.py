@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import pairwise
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -20,28 +18,20 @@ MS = 1_000_000
 STEPS = 16
 
 
-class BatchNotes(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """When each batch began: Keras fetches it then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun_ns: list[int] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.begun_ns.append(time.monotonic_ns())
+def two_devices() -> None:
+    """Divide this process's processor, before TensorFlow does anything."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 def synchronous(source: Any, batches: int = STEPS) -> Any:
     """A ``tf.data`` pipeline that works only while it is asked."""
-    return pipeline(source, batches, prefetches=False)
+    return dataset(lambda: iter(source)).take(batches)
 
 
-def prefetched(source: Any, batches: int = STEPS) -> Any:
-    return pipeline(source, batches, prefetches=True).prefetch(2)
-
-
-def pipeline(source: Any, batches: int, *, prefetches: bool) -> Any:
-    return dataset(lambda: iter(source), prefetches=prefetches).take(batches)
+def prefetched(source: Any) -> Any:
+    return dataset(lambda: iter(source), prefetches=True).take(STEPS).prefetch(2)
 
 
 def dataset(batches: Callable[[], Any], *, prefetches: bool = False) -> Any:
@@ -56,21 +46,7 @@ def dataset(batches: Callable[[], Any], *, prefetches: bool = False) -> Any:
 
 def py_dataset(workers: int) -> Callable[[Any], Any]:
     """Makes a ``PyDataset`` as slow as a source."""
-
-    def make(source: Any) -> Any:
-        class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-            _batch = next(iter(b.SlowBatches(0.0)))
-
-            def __len__(self) -> int:
-                return STEPS
-
-            def __getitem__(self, index: int) -> Any:
-                time.sleep(source.seconds)
-                return self._batch
-
-        return Batches(workers=workers)
-
-    return make
+    return lambda source: b.SlowSequence(STEPS, seconds=source.seconds, workers=workers)
 
 
 SOURCES: dict[str, Callable[[Any], Any]] = {
@@ -82,23 +58,6 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
     "workers=2": py_dataset(workers=2),
 }
 """What ``fit`` may be handed, made of a source of batches."""
-
-
-def noting_compute(seconds: float) -> Any:
-    """Sleeps inside the compiled step, and notes when it did."""
-
-    class NotingCompute(b.SleepingCompute):
-        def __init__(self) -> None:
-            super().__init__(seconds)
-            self.spans_ns: list[tuple[int, int]] = []
-
-        def _sleep(self, values: Any) -> Any:
-            began_ns = time.monotonic_ns()
-            slept = super()._sleep(values)
-            self.spans_ns.append((began_ns, time.monotonic_ns()))
-            return slept
-
-    return NotingCompute()
 
 
 def waits_told_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
@@ -135,7 +94,7 @@ def in_a_quiet_moment(lengths_ns: list[int]) -> float:
 
 
 def usually_told_and_true_ns(
-    train: Callable[[Any, Any], object], told_ns: Callable[[], list[int]]
+    train: Callable[..., object], told_ns: Callable[[], list[int]], batches: int = STEPS
 ) -> tuple[float, float]:
     """By how much longer a source that sleeps is usually told to be waited for, and by how much
     longer it usually took, by its own notes.
@@ -144,18 +103,54 @@ def usually_told_and_true_ns(
     first training only compiles, those around the slow one are on a source that does not sleep.
 
     Args:
-        train: Is handed a source and a callback.
+        train: Is handed data, and what ``fit`` takes by name.
         told_ns: What is told of each fetch so far.
+        batches: Of each training.
     """
     told: list[float] = []
     true: list[float] = []
     for pause_s in (0.0, 0.0, 0.05, 0.0):
-        source, hook = b.SlowBatches(pause_s), b.tagger()
-        before = len(told_ns())
-        train(source, hook)
+        source, before = b.SlowBatches(pause_s), len(told_ns())
+        train(synchronous(source, batches), verbose=0, callbacks=[b.tagger()])
         told.append(in_a_quiet_moment(told_ns()[before:]))
-        true.append(in_a_quiet_moment([end - start for start, end in source.spans_ns]))
+        true.append(in_a_quiet_moment(b.lengths_ns(source.spans_ns)))
     return told[2] - min(told[1], told[3]), true[2] - min(true[1], true[3])
+
+
+def true_waits_and_errors_ns(
+    make: Callable[[Any], Any], compute: Any, pause_s: float
+) -> tuple[list[float], list[float]]:
+    """How long each step really waited for a source that sleeps, and what was told beyond that.
+
+    A step waits from its batch's callbacks to its compute; what that takes on a source that does
+    not sleep is no wait.
+
+    Args:
+        make: Makes what ``fit`` is handed of a source.
+        compute: The layer that notes when it computes.
+        pause_s: Before each batch.
+    """
+    fast = _gaps_and_told_ns(make, compute, 0.0)
+    gaps_ns, told_ns = _gaps_and_told_ns(make, compute, pause_s)
+    rest_ns = median(gap - told for gap, told in zip(*fast, strict=True))
+    true_ns = [gap - rest_ns for gap in gaps_ns]
+    return true_ns, [told - true for told, true in zip(told_ns, true_ns, strict=True)]
+
+
+def _gaps_and_told_ns(
+    make: Callable[[Any], Any], compute: Any, pause_s: float
+) -> tuple[list[int], list[int]]:
+    """From a batch's callbacks to its compute, and what was told of the fetch between."""
+    model, begins = b.small_model(compute), b.Does(lambda _: None, "on_train_batch_begin")
+    model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
+    compute.spans_ns.clear()
+    before, data = len(waits_told_ns()), make(b.SlowBatches(pause_s))
+    model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[begins, b.tagger()])
+    gaps_ns = [
+        computed_ns - begun_ns
+        for (begun_ns, _), (computed_ns, _) in zip(begins.spans_ns, compute.spans_ns, strict=True)
+    ]
+    return gaps_ns[1:], waits_told_ns()[before + 1 :]
 
 
 def within_a_tenth(true_ns: float) -> Any:

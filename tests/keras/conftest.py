@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +35,20 @@ def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
-        for name in ("jax", "tensorflow", "torch")
-    ]
-)
+def _on(*frameworks: str) -> list[Any]:
+    """For the parameters of a fixture."""
+    return [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in frameworks]
+
+
+@pytest.fixture(params=_on("jax", "tensorflow", "torch"))
 def each_backend(request: pytest.FixtureRequest, framework: str) -> str:
     """A test that uses it is run once on each backend, in the environment of that backend."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=_on("jax", "torch"))
+def jax_and_torch(request: pytest.FixtureRequest, framework: str) -> str:
+    """As ``each_backend``, for what TensorFlow does in another way."""
     name: str = request.param
     return name

@@ -8,6 +8,8 @@ from tests.imported_later import ImportedLater
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
+    import torch
 
     from tests.keras import builders_batches as w
     from tests.keras import builders_keras as b
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
     from trainer_hooks.keras import nan_guard as g
 else:
     keras = ImportedLater("keras")
+    tf = ImportedLater("tensorflow")
+    torch = ImportedLater("torch")
     w = ImportedLater("tests.keras.builders_batches")
     g = ImportedLater("trainer_hooks.keras.nan_guard")
     b = ImportedLater("tests.keras.builders_keras")
     on_tensorflow = ImportedLater("tests.keras.builders_tensorflow")
     on_torch = ImportedLater("tests.keras.builders_torch")
 
-__all__ = ["b", "g", "keras", "on_tensorflow", "on_torch", "w"]
+__all__ = ["b", "g", "keras", "on_tensorflow", "on_torch", "tf", "torch", "w"]

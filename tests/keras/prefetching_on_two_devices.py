@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-import tempfile
 import time
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-os.environ["KERAS_BACKEND"] = "tensorflow"
-os.environ["GPUMON_RUNTIME_DIR"] = tempfile.mkdtemp()
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
+import numpy as np
 import tensorflow as tf
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-
-import numpy as np  # noqa: E402
-
-from tests.builders_prefetch import Source, most_ahead, usual_gap_s  # noqa: E402
-from tests.keras import builders_keras as b  # noqa: E402
-from tests.keras import builders_tensorflow as t  # noqa: E402
-from trainer_hooks.keras.adapter_facts import adapter_facts  # noqa: E402
-from trainer_hooks.prefetch import prefetch_to_device  # noqa: E402
+from tests.builders_prefetch import Source, most_ahead, usual_gap_s
+from tests.keras import builders_keras as b
+from tests.keras import builders_tensorflow as t
+from trainer_hooks.keras.adapter_facts import adapter_facts
+from trainer_hooks.prefetch import prefetch_to_device
 
 BATCHES = 12
 THERE = "CPU:1"
@@ -38,10 +26,6 @@ COMPUTE_S = 0.02
 def dataset(source: Any) -> Any:
     """What TensorFlow does of itself against a slow source is left out."""
     return t.dataset(lambda: iter(source))
-
-
-def dataset_of_known_length(source: Any) -> Any:
-    return dataset(source).apply(tf.data.experimental.assert_cardinality(BATCHES))
 
 
 def numbered(seconds: float = 0.0) -> Source:
@@ -98,18 +82,12 @@ def left_behind(make: Any) -> dict[str, Any]:
     """What a training leaves, by what its data was made into."""
 
     def data() -> Any:
-        return make(dataset_of_known_length(numbered()))
+        known = tf.data.experimental.assert_cardinality(BATCHES)
+        return make(dataset(numbered()).apply(known))
 
     model = b.small_model()
-    history = model.fit(
-        data(),
-        validation_data=data(),
-        epochs=2,
-        verbose=0,
-    )
     return {
-        "history": history.history,
-        "weights": [weight.tolist() for weight in model.get_weights()],
+        **b.left_by(model, x=data(), validation_data=data(), epochs=2),
         "evaluated": model.evaluate(data(), verbose=0),
         "predicted": model.predict(data(), verbose=0).tolist(),
     }
@@ -133,44 +111,23 @@ def there(data: Any) -> Any:
     return prefetch_to_device(data, 2, THERE)
 
 
-def waits(make: Any) -> dict[str, float]:
+def waits() -> dict[str, float]:
     """Of a training that waits: what is told, and what is true, from below; in seconds."""
-    fast_gaps_ns, fast_told_ns = _gaps_and_told_ns(make, 0.0)
-    gaps_ns, told_ns = _gaps_and_told_ns(make, PAUSE_S)
-    rest_ns = median(gap - told for gap, told in zip(fast_gaps_ns, fast_told_ns, strict=True))
-    true_ns = [gap - rest_ns for gap in gaps_ns]
-    errors_ns = [told - true for told, true in zip(told_ns, true_ns, strict=True)]
+    compute = b.SleepingCompute(COMPUTE_S)
+    true_ns, errors_ns = t.true_waits_and_errors_ns(
+        lambda source: there(dataset(source)), compute, PAUSE_S
+    )
     return {"true": mean(true_ns) / 1e9, "error": median(errors_ns) / 1e9}
 
 
-def _gaps_and_told_ns(make: Any, pause_s: float) -> tuple[list[int], list[int]]:
-    """From a batch's beginning to its compute, and what was told of the fetch between."""
-    compute, notes = t.noting_compute(COMPUTE_S), t.BatchNotes()
-    model = b.small_model(compute)
-    model.fit(dataset(b.SlowBatches(0.0)), steps_per_epoch=2, verbose=0)
-    compute.spans_ns.clear()
-    before = len(t.waits_told_ns())
-    data = make(dataset(b.SlowBatches(pause_s)))
-    model.fit(data, steps_per_epoch=BATCHES, verbose=0, callbacks=[notes, b.tagger()])
-    gaps_ns = [
-        computes[0] - begun
-        for begun, computes in zip(notes.begun_ns, compute.spans_ns, strict=True)
-    ]
-    return gaps_ns[1:], t.waits_told_ns()[before + 1 :]
-
-
 if __name__ == "__main__":
-    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
-
-    print(
-        json.dumps(
-            {
-                "comes": what_comes(),
-                "ahead": ahead(),
-                "gaps_s": gaps_s(),
-                "same": left_behind(there) == left_behind(lambda data: data),
-                "error": error(),
-                "waits": waits(there),
-            }
-        )
-    )
+    t.two_devices()
+    told = {
+        "comes": what_comes(),
+        "ahead": ahead(),
+        "gaps_s": gaps_s(),
+        "same": left_behind(there) == left_behind(lambda data: data),
+        "error": error(),
+        "waits": waits(),
+    }
+    print(json.dumps(told))

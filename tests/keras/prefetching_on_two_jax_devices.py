@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import threading
-from pathlib import Path
 from typing import Any
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np

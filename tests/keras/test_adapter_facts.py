@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring.events import LoaderFacts
+from tests.keras.later import keras, tf
 from trainer_hooks.keras.adapter_facts import adapter_facts
 
 pytestmark = pytest.mark.keras_tensorflow
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.keras_tensorflow
 
 class TestTheFactsOfATfDataPipeline:
     def facts(self, make: Callable[[Any], Any]) -> LoaderFacts:
-        import tensorflow as tf
         from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
         rows = tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [4.0]])
@@ -46,8 +46,6 @@ class TestTheFactsOfATfDataPipeline:
 
 class TestTheFactsOfAPyDataset:
     def facts(self, **methods: Any) -> LoaderFacts:
-        import keras
-
         kind = type("OwnDataset", (keras.utils.PyDataset,), {"__len__": lambda self: 3, **methods})
         return adapter_facts(SimpleNamespace(py_dataset=kind(workers=2)))
 

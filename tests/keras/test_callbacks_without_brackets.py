@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
 import pytest
 
 import trainer_hooks
-from tests.keras.later import keras
-from trainer_hooks.ring.process_ring import process_ring
+from tests.keras.later import b, keras
 
 
 def with_a_name() -> Any:
@@ -35,11 +33,7 @@ def of_the_old_school() -> Any:
 
 
 def fit(callbacks: Any) -> Any:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    rows = np.ones((64, 4), "float32")
-    history = model.fit(rows, rows[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
-    return history.history
+    return b.fit_rows(b.small_model(), 8 * b.BATCH, epochs=2, callbacks=callbacks).history
 
 
 def names_in(said: pytest.WarningsRecorder) -> list[str]:
@@ -56,9 +50,7 @@ class TestACallbackThatIsGivenAsItsClass:
 
         assert names_in(said) == ["PhaseTagger"]
         assert len(logs["input_wait_ratio"]) == 2
-        writer = process_ring().writer
-        assert writer is not None
-        assert writer.steps == 16
+        assert b.steps_told() == 16
 
     @pytest.mark.oldest_keras
     def test_may_stand_without_a_list(self) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.join.timeline import PhaseTimeline
-from gpumon.core.ring.events import RingRecords
+from tests.keras.later import b, keras
 
 FIRST_S = 0.6
 
@@ -21,8 +20,6 @@ class Slept:
         self.first_s = 0.0
 
     def batch(self, index: int) -> Any:
-        from tests.keras import builders_keras as b
-
         if index == 0:
             began_s = time.monotonic()
             time.sleep(FIRST_S)
@@ -33,18 +30,12 @@ class Slept:
         yield from map(self.batch, range(6))
 
     def py_dataset(self) -> Any:
-        import keras
+        methods = {"__len__": lambda _: 6, "__getitem__": lambda _, index: self.batch(index)}
+        return type("Dataset", (keras.utils.PyDataset,), methods)()
 
-        source = self
-
-        class Dataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-            def __len__(self) -> int:
-                return 6
-
-            def __getitem__(self, index: int) -> Any:
-                return source.batch(index)
-
-        return Dataset()
+    def fit(self, kind: str, tagger: Any) -> Any:
+        words = {"steps_per_epoch": 6, "shuffle": False, "verbose": 0}
+        return b.small_model().fit(getattr(self, kind)(), callbacks=[tagger], **words)
 
 
 def functions_of_keras() -> list[Any]:
@@ -59,37 +50,29 @@ def functions_of_keras() -> list[Any]:
     ]
 
 
+@pytest.mark.usefixtures("each_backend")
 @pytest.mark.parametrize("kind", ["generator", "py_dataset"])
 class TestTheWaitForTheVeryFirstBatch:
     @pytest.mark.measured
-    def test_is_told_wherever_keras_fetches_it(self, each_backend: str, kind: str) -> None:
-        from tests.keras import builders_keras as b
+    def test_is_told_wherever_keras_fetches_it(self, kind: str) -> None:
+        source = Slept()
+        source.fit(kind, b.tagger())
 
-        source, tagger = Slept(), b.tagger()
-        data = getattr(source, kind)()
-        b.small_model().fit(data, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[tagger])
-
-        timeline = PhaseTimeline()
-        timeline.extend(RingRecords.of(b.records()), time.monotonic_ns())
-        assert timeline.first_input_wait_ns is not None
+        told_ns = b.timeline().first_input_wait_ns
+        assert told_ns is not None
         assert source.first_s >= FIRST_S
-        assert timeline.first_input_wait_ns / 1e9 == pytest.approx(
-            source.first_s, rel=0.15, abs=0.3
-        )
+        assert told_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
 
     def test_changes_nothing_in_keras_for_longer_than_until_the_training_begins(
-        self, each_backend: str, kind: str
+        self, kind: str
     ) -> None:
-        from tests.keras import builders_keras as b
         from trainer_hooks.keras.first_fetch import FirstFetches
 
         FirstFetches.remove()  # the tagger of another test may wait for a training that never came
-        before, source = functions_of_keras(), Slept()
+        before = functions_of_keras()
         tagger = b.tagger()
         around = functions_of_keras()
-        history = b.small_model().fit(
-            getattr(source, kind)(), steps_per_epoch=6, verbose=0, callbacks=[tagger]
-        )
+        history = Slept().fit(kind, tagger)
 
         assert all(one is not other for one, other in zip(before, around, strict=True))
         assert functions_of_keras() == before

@@ -3,28 +3,72 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.imported_later import ImportedLater
+from tests.keras.later import keras, tf, torch, w
 from trainer_hooks.batches import fixed_batches
-
-if TYPE_CHECKING:
-    import keras
-
-    from tests.keras import builders_batches as w
-else:
-    keras = ImportedLater("keras")
-    w = ImportedLater("tests.keras.builders_batches")
+from trainer_hooks.prefetch import prefetch_to_device
 
 TAILS = ["drop", "repeat", "pad"]
+ON_EACH = ("arrays", "a PyDataset", "workers", "a generator")
+KINDS = {
+    "jax": ON_EACH,
+    "tensorflow": (*ON_EACH, "tf.data", "tf.data, prefetched"),
+    "torch": (
+        *ON_EACH, "a loader", "a loader, prefetched", "workers of a loader",
+        "workers of a loader, prefetched", "a stream",
+    ),
+}  # fmt: skip
+"""What batches may be made of."""
 
 
-pytestmark = pytest.mark.usefixtures("each_backend")
+def of_each(*, again: bool = False) -> pytest.MarkDecorator:
+    """Of each kind, or of each that can be gone through again."""
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(kind, marks=getattr(pytest.mark, f"keras_{backend}"))
+            for backend, kinds in KINDS.items()
+            for kind in kinds
+            if not again or kind != "a generator"
+        ],
+    )
 
 
+def whole_batches(kind: str, count: int, tail: str) -> Any:
+    """Of 8, of so many samples."""
+    samples = w.rows_and_targets(count)
+    kind, _, is_ahead = kind.partition(", ")
+    made: dict[str, Callable[[], Any]] = {
+        "arrays": lambda: samples,
+        "a PyDataset": lambda: w.Source(count, 8),
+        "workers": lambda: w.Source(count, 8, workers=2),
+        "a generator": lambda: w.iter_once(samples),
+        "tf.data": lambda: tf.data.Dataset.from_tensor_slices(samples).batch(5),
+        "a loader": lambda: loader_of(samples),
+        "workers of a loader": lambda: loader_of(samples, num_workers=1),
+        "a stream": lambda: torch.utils.data.DataLoader(a_stream_of(samples), batch_size=5),
+    }
+    batches = fixed_batches(made[kind](), 8, tail=tail)
+    device = "CPU:0" if kind == "tf.data" else "cpu"
+    return prefetch_to_device(batches, device=device) if is_ahead else batches
+
+
+def loader_of(samples: Any, **words: Any) -> Any:
+    of_torch = torch.utils.data.TensorDataset(*map(torch.from_numpy, samples))
+    return torch.utils.data.DataLoader(of_torch, batch_size=5, **words)
+
+
+def a_stream_of(samples: Any) -> Any:
+    rows = {"__iter__": lambda _: zip(*samples, strict=True)}
+    return type("Stream", (torch.utils.data.IterableDataset,), rows)()
+
+
+@pytest.mark.usefixtures("each_backend")
 class TestRow6BatchNormAfterAnOddLastBatch:
     """Acceptance row 6: N % batch != 0."""
 
@@ -46,6 +90,7 @@ class TestRow6BatchNormAfterAnOddLastBatch:
         assert np.isfinite(model.predict(w.rows_and_targets(9)[0], verbose=0)).all()
 
 
+@pytest.mark.usefixtures("each_backend")
 class TestAPaddedBatch:
     """Loss and update equal those of the short batch of real samples."""
 
@@ -101,49 +146,51 @@ class TestEvaluate:
     """It would take the copies for samples: on one device, and on several."""
 
     @pytest.mark.parametrize("tail", ["repeat", "pad"])
-    @pytest.mark.parametrize("kind", ["arrays", "a PyDataset", "workers", "a generator"])
+    @of_each()
     def test_refuses_batches_that_are_filled_up_with_copies(self, kind: str, tail: str) -> None:
-        model = w.a_model()
-
         with pytest.raises(Exception, match=r"evaluate would count .* the data as they are"):
-            model.evaluate(fixed_batches(self.data(kind, 18), 8, tail=tail), verbose=0)
+            w.a_model().evaluate(whole_batches(kind, 18, tail), verbose=0)
 
-    @pytest.mark.parametrize("kind", ["arrays", "a PyDataset", "workers", "a generator"])
+    @of_each()
     def test_takes_those_that_need_no_copies(self, kind: str) -> None:
         model = w.a_model()
         bare = model.evaluate(*w.rows_and_targets(16), verbose=0)
 
-        told = model.evaluate(fixed_batches(self.data(kind, 16), 8, tail="pad"), verbose=0)
+        told = model.evaluate(whole_batches(kind, 16, "pad"), verbose=0)
 
         assert told == pytest.approx(bare, rel=1e-5)
 
-    def test_refuses_them_as_validation_data_and_training_takes_them_again(self) -> None:
-        model = w.a_model()
-        batches = fixed_batches(w.rows_and_targets(18), 8, tail="pad")
+    @of_each(again=True)
+    def test_refuses_them_as_validation_data_and_training_takes_them_again(self, kind: str) -> None:
+        model, batches = w.a_model(), whole_batches(kind, 18, "pad")
 
         with pytest.raises(ValueError, match="evaluate would count"):
-            model.fit(batches, validation_data=batches, verbose=0)
+            model.fit(*w.rows_and_targets(8), validation_data=batches, verbose=0)
         model.fit(batches, verbose=0)
 
+    @pytest.mark.usefixtures("each_backend")
     def test_may_train_on_them_in_a_callback(self) -> None:
         model, other = w.a_model(), w.a_model()
-        batches = fixed_batches(w.rows_and_targets(18), 8, tail="pad")
         trains = keras.callbacks.LambdaCallback(
-            on_test_end=lambda logs: other.fit(batches, verbose=0)
+            on_test_end=lambda logs: other.fit(whole_batches("arrays", 18, "pad"), verbose=0)
         )
 
         model.evaluate(*w.rows_and_targets(18), callbacks=[trains], verbose=0)
 
         assert not np.allclose(other.get_weights()[0], model.get_weights()[0])
 
-    def data(self, kind: str, count: int) -> Any:
-        if kind == "arrays":
-            return w.rows_and_targets(count)
-        if kind == "a generator":
-            return w.iter_once(w.rows_and_targets(count))
-        return w.Source(count, 8, workers=2 if kind == "workers" else 1)
+
+class TestEachKindOfData:
+    @of_each(again=True)
+    def test_is_trained_on_in_whole_batches_epoch_after_epoch(self, kind: str) -> None:
+        seen, batches = w.Steps(), whole_batches(kind, 18, "pad")
+
+        w.a_model(rate=1e-6).fit(batches, epochs=3, verbose=0, callbacks=[seen])
+
+        assert seen.steps == [3, 3, 3]
 
 
+@pytest.mark.usefixtures("each_backend")
 class TestAPyDataset:
     @pytest.mark.oldest_keras
     def test_becomes_one_with_its_workers(self) -> None:
@@ -191,6 +238,7 @@ class TestAPyDataset:
         assert len(fixed_batches(w.Source(5, 8), 8)) == 0  # its only one is short
 
 
+@pytest.mark.usefixtures("each_backend")
 class TestOtherData:
     @pytest.mark.parametrize("tail", TAILS)
     def test_arrays_are_trained_on_for_several_epochs(self, tail: str) -> None:

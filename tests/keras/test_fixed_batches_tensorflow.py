@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.imported_later import ImportedLater
+from tests.keras.later import tf
 from trainer_hooks.batches import fixed_batches
-from trainer_hooks.prefetch import prefetch_to_device
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tests.keras import builders_batches as w
-else:
-    tf = ImportedLater("tensorflow")
-    w = ImportedLater("tests.keras.builders_batches")
 
 pytestmark = pytest.mark.keras_tensorflow
 
@@ -130,32 +121,3 @@ class TestWhatCannotBeTold:
             fixed_batches(data, 2, tail="repeat")
         with pytest.raises(ValueError, match="no targets to weight"):
             fixed_batches(tf.data.Dataset.range(5), 2, tail="pad")
-
-
-def test_fit_trains_on_whole_batches_epoch_after_epoch() -> None:
-    model = w.a_model(rate=1e-6)
-    model.fit(fixed_batches(samples(7).batch(4), 4, tail="pad"), epochs=3, verbose=0)
-
-    assert int(model.optimizer.iterations) == 6
-
-
-class TestEvaluate:
-    @pytest.mark.parametrize("tail", ["repeat", "pad"])
-    @pytest.mark.parametrize("ahead", [False, True], ids=["as it is", "prefetched"])
-    def test_refuses_a_dataset_that_is_filled_up_with_copies(self, tail: str, ahead: bool) -> None:
-        model = w.a_model()
-        batches = fixed_batches(samples(7), 4, tail=tail)
-        if ahead:
-            batches = prefetch_to_device(batches, device="CPU:0")
-
-        model.fit(batches, verbose=0)
-        with pytest.raises(ValueError, match="evaluate would count"):
-            model.evaluate(batches, verbose=0)
-
-    def test_takes_one_that_needs_no_copies(self) -> None:
-        model = w.a_model()
-        bare = model.evaluate(*rows_and_targets(8), verbose=0)
-
-        told = model.evaluate(fixed_batches(samples(8), 4, tail="pad"), verbose=0)
-
-        assert told == pytest.approx(bare, rel=1e-5)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
+from tests.keras.later import torch
 from trainer_hooks.batches import fixed_batches
-from trainer_hooks.prefetch import prefetch_to_device
 
-if TYPE_CHECKING:
-    import torch
-    from torch.utils import data as data_of
-
-    from tests.keras import builders_batches as w
-else:
-    torch = ImportedLater("torch")
-    data_of = ImportedLater("torch.utils.data")
-    w = ImportedLater("tests.keras.builders_batches")
+data_of: Any = ImportedLater("torch.utils.data")
 
 pytestmark = pytest.mark.keras_torch
 
@@ -101,14 +93,6 @@ class TestADataLoader:
             list(fixed_batches(given, 2, tail="pad"))
 
 
-@pytest.mark.parametrize("source", [streamed, lambda size: loader(7, size)])
-def test_fit_trains_on_whole_batches_epoch_after_epoch(source: Any) -> None:
-    model = w.a_model(rate=1e-6)
-    model.fit(fixed_batches(source(4), 4, tail="pad"), epochs=3, verbose=0)
-
-    assert int(model.optimizer.iterations) == 6
-
-
 def test_tensors_as_arrays_keep_their_kind() -> None:
     rows, targets = dataset(5).tensors
     ((inputs, _, weights),) = fixed_batches(
@@ -118,29 +102,3 @@ def test_tensors_as_arrays_keep_their_kind() -> None:
     assert weights.tolist() == [2, 4, 6, 8, 10, 0, 0, 0, 0, 0]
     assert isinstance(inputs, torch.Tensor)
     np.testing.assert_array_equal(inputs[5:], rows)
-
-
-class TestEvaluate:
-    @pytest.mark.parametrize("tail", ["repeat", "pad"])
-    @pytest.mark.parametrize("workers", [0, 1])
-    @pytest.mark.parametrize("ahead", [False, True], ids=["as it is", "prefetched"])
-    def test_refuses_a_loader_that_is_filled_up_with_copies(
-        self, tail: str, workers: int, ahead: bool
-    ) -> None:
-        model = w.a_model()
-        batches = fixed_batches(loader(7, 3, num_workers=workers), 4, tail=tail)
-        if ahead:
-            batches = prefetch_to_device(batches)
-
-        model.fit(batches, verbose=0)
-        with pytest.raises(ValueError, match="evaluate would count"):
-            model.evaluate(batches, verbose=0)
-
-    def test_takes_one_that_needs_no_copies(self) -> None:
-        model = w.a_model()
-        rows = torch.stack([row for row, _ in dataset(8)])
-        bare = model.evaluate(rows, rows.sum(1, keepdim=True), verbose=0)
-
-        told = model.evaluate(fixed_batches(loader(8, 3), 4, tail="pad"), verbose=0)
-
-        assert told == pytest.approx(bare, rel=1e-5)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import trainer_hooks
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import keras
+from tests.keras.later import b
 
 
 @pytest.fixture
@@ -24,10 +23,7 @@ def daemon(own_runtime_folder: Path) -> FakeDaemon:
 
 
 def fit(tagger: Any) -> None:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    rows = np.ones((32, 4), "float32")
-    model.fit(rows, rows[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=[tagger])
+    b.fit_rows(b.small_model(), 32, tagger, epochs=2)
 
 
 def said(recorded: pytest.WarningsRecorder) -> list[str]:

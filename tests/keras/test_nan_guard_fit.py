@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.imported_later import ImportedLater
-
-if TYPE_CHECKING:
-    import keras
-
-    from tests.keras import builders_batches as w
-    from trainer_hooks.keras import nan_guard as g
-else:
-    keras = ImportedLater("keras")
-    w = ImportedLater("tests.keras.builders_batches")
-    g = ImportedLater("trainer_hooks.keras.nan_guard")
+from tests.keras.later import g, keras, w
 
 BATCH = 4
-
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 

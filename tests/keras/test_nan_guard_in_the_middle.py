@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.keras.later import g, keras, w
+from tests.keras.later import b, g, keras, w
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 
@@ -17,42 +17,32 @@ SIZE, STEPS = 4, 10
 ACTS_AT, ODD = 3, 7
 
 
-def evaluates(model: Any, other: Any, guard: Any) -> None:
+def evaluates(model: Any, guard: Any) -> None:
     model.evaluate(*w.rows_and_targets(8), verbose=0, callbacks=[guard])
 
 
-def evaluates_another(model: Any, other: Any, guard: Any) -> None:
-    other.evaluate(*w.rows_and_targets(8), verbose=0, callbacks=[guard])
+def fits(model: Any, guard: Any) -> None:
+    model.fit(*w.rows_and_targets(SIZE * 20), SIZE, epochs=3, verbose=0, callbacks=[guard])
 
 
-def fits(model: Any, other: Any, guard: Any) -> None:
-    model.fit(*w.rows_and_targets(SIZE * 20), SIZE, verbose=0, callbacks=[guard])
+def fits_and_fails(model: Any, guard: Any) -> None:
+    fails = b.raising(ValueError, "on_train_batch_end")
+    with pytest.raises(ValueError):  # noqa: PT011 (it says nothing)
+        model.fit(*w.rows_and_targets(SIZE * 20), SIZE, verbose=0, callbacks=[guard, fails])
 
 
-def fits_another(model: Any, other: Any, guard: Any) -> None:
-    other.fit(*w.rows_and_targets(SIZE * 20), SIZE, epochs=3, verbose=0, callbacks=[guard])
-
-
-def fits_another_and_fails(model: Any, other: Any, guard: Any) -> None:
-    def fail(batch: int, logs: Any) -> None:
-        raise ValueError("inside")
-
-    callbacks = [guard, keras.callbacks.LambdaCallback(on_train_batch_end=fail)]
-    with pytest.raises(ValueError, match="inside"):
-        other.fit(*w.rows_and_targets(SIZE * 20), SIZE, verbose=0, callbacks=callbacks)
-
-
-ACTS: dict[str, Callable[[Any, Any, Any], None]] = {
-    "an evaluation": evaluates,
-    "an evaluation of another model": evaluates_another,
-    "a fit": fits,
-    "a fit of another model": fits_another,
-    "a fit of another model that fails": fits_another_and_fails,
+ACTS: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
+    "an evaluation": ("the same", evaluates),
+    "an evaluation of another model": ("another", evaluates),
+    "a fit": ("the same", fits),
+    "a fit of another model": ("another", fits),
+    "a fit of another model that fails": ("another", fits_and_fails),
 }
 
 
-def trained(act: Callable[[Any, Any, Any], None], method: str, guard: Any, odd: int) -> Any:
+def trained(act: str, method: str, guard: Any, odd: int) -> Any:
     """The model, and the losses of its epochs; the numbers of one batch (from 1) are infinite."""
+    which, acts = ACTS[act]
     model, other = w.a_model(), w.a_model()
     rows, targets = w.rows_and_targets(STEPS * SIZE)
     rows[(odd - 1) * SIZE] = np.inf
@@ -61,12 +51,14 @@ def trained(act: Callable[[Any, Any, Any], None], method: str, guard: Any, odd: 
     def do(number: int, logs: Any = None) -> None:
         if left[0] and (number == ACTS_AT - 1 or method == "on_epoch_begin"):
             left[0] -= 1
-            act(callback.model, other, guard)
+            acts(callback.model if which == "the same" else other, guard)
 
     callback = keras.callbacks.LambdaCallback(**{method: do})
-    history = model.fit(
-        rows, targets, SIZE, epochs=2, shuffle=False, verbose=0, callbacks=[guard, callback]
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        history = model.fit(
+            rows, targets, SIZE, epochs=2, shuffle=False, verbose=0, callbacks=[guard, callback]
+        )
     assert left == [0]
     return model, history.history["loss"]
 
@@ -76,9 +68,7 @@ def trained(act: Callable[[Any, Any, Any], None], method: str, guard: Any, odd: 
 class TestABatchThatSpoilsTheWeights:
     def test_is_named_after_it_and_the_training_is_stopped(self, method: str, act: str) -> None:
         guard = g.NaNGuard(every=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            model, losses = trained(ACTS[act], method, guard, ODD)
+        model, losses = trained(act, method, guard, ODD)
 
         found = guard.found
         assert found is not None
@@ -88,9 +78,7 @@ class TestABatchThatSpoilsTheWeights:
 
     def test_is_found_at_the_end_of_its_epoch(self, method: str, act: str) -> None:
         guard = g.NaNGuard(every=1_000)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            _, losses = trained(ACTS[act], method, guard, STEPS)
+        _, losses = trained(act, method, guard, STEPS)
 
         assert guard.found is not None
         assert (guard.found.epoch, guard.found.last_batch) == (1, STEPS)
@@ -99,21 +87,19 @@ class TestABatchThatSpoilsTheWeights:
 
 def test_a_fit_inside_is_told_to_have_a_guard_of_its_own() -> None:
     model, other, guard = w.a_model(), w.a_model(), g.NaNGuard(every=1)
-    inside = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: fits_another(model, other, guard)
-    )
+    inside = b.Does(lambda _: fits(other, guard), "on_epoch_end")
 
     with pytest.warns(RuntimeWarning, match="not the one inside .* give it a NaNGuard of its own"):
         model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, inside])
 
 
 def test_a_fit_after_one_that_failed_is_guarded_with_the_same() -> None:
-    def fail(batch: int, logs: Any) -> None:
-        assert fails.model  # on JAX, asking for it brings the weights back to it
+    def fail(own: Any) -> None:
+        assert own.model  # on JAX, asking for it brings the weights back to it
         raise ValueError("of a callback")
 
     model, guard = w.a_model(), g.NaNGuard(every=1)
-    fails = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+    fails = b.Does(fail, "on_train_batch_end")
     with pytest.raises(ValueError, match="of a callback") as kept:
         model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, fails])
     rows, targets = w.rows_and_targets(8)

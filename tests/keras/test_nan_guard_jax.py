@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.imported_later import ImportedLater
-
-if TYPE_CHECKING:
-    import keras
-
-    from tests.keras import builders_batches as w
-    from trainer_hooks.keras import nan_guard as g
-else:
-    keras = ImportedLater("keras")
-    w = ImportedLater("tests.keras.builders_batches")
-    g = ImportedLater("trainer_hooks.keras.nan_guard")
+from tests.keras.later import g, keras, w
 
 pytestmark = pytest.mark.keras_jax
 

@@ -11,7 +11,7 @@ import pytest
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import FACTS_OFFSET, parse_header
-from tests.keras.later import b
+from tests.keras.later import b, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -26,13 +26,13 @@ def callback_ns() -> dict[str, int]:
     return facts_in_the_ring().callback_ns
 
 
-def sleeper(name: str, *methods: str, seconds: float) -> Any:
+def sleeper(name: str, *methods: str, seconds: float, **said: Any) -> Any:
     """A sleeping callback of a class of its own."""
-    return type(name, (b.SleepingCallback,), {})(*methods, seconds=seconds)
+    return type(name, (b.SleepingCallback,), {})(*methods, seconds=seconds, **said)
 
 
+@pytest.mark.measured
 class TestTheTimeOfACallback:
-    @pytest.mark.measured
     @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
     def test_is_told_by_its_class(self, first: bool) -> None:
         slow = sleeper("Upload", "on_epoch_end", "on_train_batch_end", seconds=0.01)
@@ -45,32 +45,23 @@ class TestTheTimeOfACallback:
         assert told["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
         assert told["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
 
-    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_is_told_before_each_batch_and_around_validations_too(self) -> None:
         before = sleeper("Before", "on_train_batch_begin", "on_test_end", seconds=0.005)
 
-        b.small_model().fit(
-            *b.rows_and_sums(160),
-            batch_size=16,
-            verbose=0,
-            validation_data=b.rows_and_sums(32),
-            callbacks=[b.tagger(), before],
-        )
+        validated = {"validation_data": b.rows_and_sums(32)}
+        b.fit_rows(b.small_model(), 160, b.tagger(), before, **validated)
 
         assert callback_ns()["Before"] == pytest.approx(before.spent_ns, rel=0.05, abs=3 * MS)
 
-    @pytest.mark.measured
     def test_is_not_that_of_a_callback_on_another_thread(self) -> None:
-        beside = sleeper("Beside", "on_train_batch_end", seconds=0.002)
-        beside.async_safe = True
+        beside = sleeper("Beside", "on_train_batch_end", seconds=0.002, async_safe=True)
 
         b.fit(b.small_model(), b.SlowBatches(0.004), b.tagger(), beside)
 
         assert beside.spent_ns > 30 * 2 * MS
         assert callback_ns().get("Beside", 0) < beside.spent_ns / 4
 
-    @pytest.mark.measured
     def test_of_several_of_one_class_is_told_together(self) -> None:
         twins = [sleeper("Twin", "on_epoch_end", seconds=0.01) for _ in range(2)]
 
@@ -78,7 +69,6 @@ class TestTheTimeOfACallback:
 
         assert callback_ns()["Twin"] >= 4 * 10 * MS
 
-    @pytest.mark.measured
     def test_adds_up_over_the_fits_of_a_process(self) -> None:
         slow, model = sleeper("Upload", "on_epoch_end", seconds=0.01), b.small_model()
 
@@ -87,10 +77,7 @@ class TestTheTimeOfACallback:
 
         assert callback_ns()["Upload"] >= 2 * 10 * MS
 
-    @pytest.mark.measured
     def test_of_a_checkpoint_stays_a_checkpoint(self, tmp_path: Path) -> None:
-        import keras
-
         class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 time.sleep(0.02)
@@ -112,12 +99,9 @@ class TestTheTimeOfACallback:
         saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
         assert told["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
 
-    @pytest.mark.measured
     def test_stays_bounded_whatever_the_callbacks_are_called(self) -> None:
-        many = [
-            sleeper(f"A\x1b[2J{number}" * 40, "on_epoch_end", seconds=0.0002)
-            for number in range(40)
-        ]
+        names = [f"A\x1b[2J{number}" * 40 for number in range(40)]
+        many = [sleeper(name, "on_epoch_end", seconds=0.0002) for name in names]
 
         b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), *many, steps=2, epochs=1)
 
@@ -126,31 +110,25 @@ class TestTheTimeOfACallback:
         assert told["others"] >= 20 * MS / 5
         assert all(name.isprintable() and len(name) <= 48 for name in told)
 
-    def test_changes_nothing_in_the_order_of_the_callbacks(self) -> None:
-        import keras
+
+class TestTheOrderOfTheCallbacks:
+    def test_is_what_it_is_without_the_tagger(self) -> None:
+        methods = [
+            f"on_{what}_{edge}"
+            for what in ("train", "epoch", "train_batch", "test", "test_batch")
+            for edge in ("begin", "end")
+        ]
 
         def order(*tagger: Any) -> list[tuple[str, str]]:
             heard: list[tuple[str, str]] = []
 
-            class Hears(keras.callbacks.Callback):  # type: ignore[misc]
-                def __init__(self, name: str) -> None:
-                    super().__init__()
-                    for method in METHODS:
-                        setattr(self, method, lambda *_, m=method, **__: heard.append((name, m)))
+            def hears(name: str) -> Any:
+                words = {m: lambda *_, m=m, **__: heard.append((name, m)) for m in methods}
+                return keras.callbacks.LambdaCallback(**words)
 
-            b.small_model().fit(
-                *b.rows_and_sums(64),
-                verbose=0,
-                validation_data=b.rows_and_sums(32),
-                callbacks=[Hears("first"), *tagger, Hears("second")],
-            )
+            callbacks = [hears("first"), *tagger, hears("second")]
+            validated = {"validation_data": b.rows_and_sums(32)}
+            b.fit_rows(b.small_model(), 64, *callbacks, **validated)
             return heard
 
         assert order(b.tagger()) == order()
-
-
-METHODS = [
-    f"on_{what}_{edge}"
-    for what in ("train", "epoch", "train_batch", "test", "test_batch")
-    for edge in ("begin", "end")
-]

@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingKind, RingRecords
-from tests.keras.later import b
+from gpumon.core.ring.events import RingKind
+from tests.keras.later import b, tf
 from tests.keras.later import on_tensorflow as t
-
-if TYPE_CHECKING:
-    from gpumon.core.join.idle_sharing import WindowParts
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
@@ -26,8 +22,6 @@ BATCHES, WAIT_S, COMPUTE_S = 10, 0.02, 0.01  # the last of executions of four is
 @pytest.fixture(params=["model", "program"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What ``compile`` is told, by one who debugs his model, or all of his program."""
-    import tensorflow as tf
-
     tf.config.run_functions_eagerly(request.param == "program")
     return {"run_eagerly": request.param == "model"}
 
@@ -35,8 +29,6 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def compiles_afterwards(framework: str) -> Iterator[None]:
     """Other tests are compiled."""
-    import tensorflow as tf
-
     yield
     tf.config.run_functions_eagerly(False)
 
@@ -50,7 +42,7 @@ class Trained:
     """
 
     def __init__(self, **options: Any) -> None:
-        compute, source, edges = t.noting_compute(COMPUTE_S), b.SlowBatches(WAIT_S), b.Edges()
+        compute, source, edges = b.SleepingCompute(COMPUTE_S), b.SlowBatches(WAIT_S), b.Edges()
         model = b.small_model(compute, **options)
         compute.spans_ns.clear()
         model.fit(
@@ -62,54 +54,33 @@ class Trained:
         self.late_ns: float = source.late_ns
 
 
-def told_of(spans_ns: list[tuple[int, int]]) -> list[WindowParts]:
-    """What the daemon makes of the ring in each of those stretches."""
-    timeline = PhaseTimeline()
-    timeline.extend(RingRecords.of(b.records()), time.monotonic_ns())
-    return [timeline.parts(*span) for span in spans_ns]
-
-
-def lengths_ns(spans_ns: list[tuple[int, int]]) -> list[int]:
-    return [end - start for start, end in spans_ns]
-
-
-def values_of(kind: RingKind) -> list[int]:
-    return [event.value for event in b.records() if event.kind is kind]
+def waits_told_ns(spans_ns: list[tuple[int, int]]) -> list[int]:
+    """How much of each of those stretches the daemon takes for a wait for input."""
+    return [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in b.told_of(spans_ns)]
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 class TestATrainingThatIsNotCompiled:
-    @pytest.mark.measured
-    def test_has_every_wait_told_and_none_called_hidden(
-        self, steps_per_execution: int, options: dict[str, Any]
-    ) -> None:
-        trained = Trained(steps_per_execution=steps_per_execution, **options)
-
-        told = told_of(trained.waits_ns)
-        assert len(told) == 2 * BATCHES - 1
-        assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(
-            trained.waits_ns
-        )
-        assert "input_wait" not in b.facts_of_the_loader()
+    @pytest.fixture
+    def trained(self, steps_per_execution: int, options: dict[str, Any]) -> Trained:
+        return Trained(steps_per_execution=steps_per_execution, **options)
 
     @pytest.mark.measured
-    def test_has_every_compute_told_as_step_and_nothing_as_compile(
-        self, steps_per_execution: int, options: dict[str, Any]
-    ) -> None:
-        trained = Trained(steps_per_execution=steps_per_execution, **options)
+    def test_has_every_wait_told_and_none_called_hidden(self, trained: Trained) -> None:
+        assert len(trained.waits_ns) == 2 * BATCHES - 1
+        assert waits_told_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
+        assert "input_wait" not in b.facts().loader
 
-        told = told_of(trained.computes_ns)
+    @pytest.mark.measured
+    def test_has_every_compute_told_as_step_and_nothing_as_compile(self, trained: Trained) -> None:
+        told = b.told_of(trained.computes_ns)
         assert len(told) == 2 * BATCHES
-        assert [parts.step_ns for parts in told] == lengths_ns(trained.computes_ns)
+        assert [parts.step_ns for parts in told] == b.lengths_ns(trained.computes_ns)
         assert b.phase_ns()["compile"] == 0
         assert b.phase_ns()["other"] < 0.01 * trained.wall_ns
 
     @pytest.mark.measured
-    def test_has_each_step_counted_and_done_after_its_compute(
-        self, steps_per_execution: int, options: dict[str, Any]
-    ) -> None:
-        trained = Trained(steps_per_execution=steps_per_execution, **options)
-
+    def test_has_each_step_counted_and_done_after_its_compute(self, trained: Trained) -> None:
         done_ns: dict[int, int] = {}  # by step, when that was first told
         for event in b.records():
             if event.kind is RingKind.DEVICE_DONE:
@@ -119,31 +90,20 @@ class TestATrainingThatIsNotCompiled:
         following_ns = [start for start, _ in trained.waits_ns]
         assert all(end <= at for end, at in zip(ends_ns, done_ns.values(), strict=True))
         assert all(at <= next_ for at, next_ in zip(done_ns.values(), following_ns, strict=False))
-        assert values_of(RingKind.STEP)[-1] == 2 * BATCHES
-        assert values_of(RingKind.SAMPLES)[-1] == 2 * BATCHES * b.BATCH
+        assert b.marks(RingKind.STEP)[-1] == 2 * BATCHES
+        assert b.marks(RingKind.SAMPLES)[-1] == 2 * BATCHES * b.BATCH
 
     def test_goes_on_where_it_is_compiled_from_its_second_epoch_on(
         self, steps_per_execution: int
     ) -> None:
-        import keras
-        import tensorflow as tf
-
-        class CompileAgain(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                tf.config.run_functions_eagerly(False)
-
+        again = b.Does(lambda _: tf.config.run_functions_eagerly(False), "on_epoch_end")
         model = b.small_model(steps_per_execution=steps_per_execution)
         tf.config.run_functions_eagerly(True)
-        model.fit(
-            *b.rows_and_sums(8 * b.BATCH),
-            batch_size=b.BATCH,
-            epochs=3,
-            verbose=0,
-            callbacks=[b.tagger(), CompileAgain()],
-        )
+
+        b.fit_rows(model, 8 * b.BATCH, b.tagger(), again, epochs=3)
 
         assert int(model.optimizer.iterations) == 3 * 8
-        assert values_of(RingKind.STEP)[:1] == [1]
+        assert b.marks(RingKind.STEP)[:1] == [1]
         assert b.present_phase() is TrainingPhase.OTHER
 
 
@@ -151,24 +111,15 @@ class TestAValidationThatIsNotCompiled:
     @pytest.mark.measured
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
     def test_has_its_waits_told(self, steps_per_execution: int, options: dict[str, Any]) -> None:
-        source, compute = b.SlowBatches(WAIT_S), t.noting_compute(COMPUTE_S)
+        source, compute = b.SlowBatches(WAIT_S), b.SleepingCompute(COMPUTE_S)
         model = b.small_model(compute, steps_per_execution=steps_per_execution, **options)
-        model.fit(
-            *b.rows_and_sums(4 * b.BATCH),
-            batch_size=b.BATCH,
-            verbose=0,
-            validation_data=t.synchronous(source, BATCHES),
-            callbacks=[b.tagger()],
-        )
+        b.fit_rows(model, 4 * b.BATCH, b.tagger(), validation_data=t.synchronous(source, BATCHES))
 
-        told, computed = told_of(source.spans_ns), told_of(compute.spans_ns[-BATCHES:])
-        assert len(told) == BATCHES
-        assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(
-            source.spans_ns
-        )
-        assert [parts.validation_ns for parts in computed] == lengths_ns(
-            compute.spans_ns[-BATCHES:]
-        )
+        assert len(source.spans_ns) == BATCHES
+        assert waits_told_ns(source.spans_ns) == b.lengths_ns(source.spans_ns)
+        computes_ns = compute.spans_ns[-BATCHES:]
+        computed = [parts.validation_ns for parts in b.told_of(computes_ns)]
+        assert computed == b.lengths_ns(computes_ns)
 
 
 class TestBesideAGpuThatComputesOnItsOwn:
@@ -176,8 +127,6 @@ class TestBesideAGpuThatComputesOnItsOwn:
 
     @pytest.fixture(autouse=True)
     def a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import tensorflow as tf
-
         present = [SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: present)
 
@@ -187,35 +136,29 @@ class TestBesideAGpuThatComputesOnItsOwn:
         trained = Trained(steps_per_execution=4, run_eagerly=True)
 
         firsts_ns = [*trained.waits_ns[3 : BATCHES - 1 : 4], *trained.waits_ns[BATCHES - 1 :: 4]]
-        told = told_of(firsts_ns)
-        assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(firsts_ns)
-        (whole,) = told_of([(trained.waits_ns[0][0], time.monotonic_ns())])
-        others_ns = sum(lengths_ns(trained.waits_ns)) - sum(lengths_ns(firsts_ns))
+        assert waits_told_ns(firsts_ns) == b.lengths_ns(firsts_ns)
+        (whole,) = b.told_of([(trained.waits_ns[0][0], time.monotonic_ns())])
+        others_ns = sum(b.lengths_ns(trained.waits_ns)) - sum(b.lengths_ns(firsts_ns))
         others = 2 * BATCHES - 1 - len(firsts_ns)
         late_ns = others * (MS + trained.late_ns)
         assert whole.gross_input_wait_ns == pytest.approx(others_ns, rel=0.1, abs=late_ns)
-        assert b.facts_of_the_loader()["input_wait"] == "gross"
+        assert b.facts().loader["input_wait"] == "gross"
 
     def test_no_step_is_called_done_before_keras_waited_for_it(self) -> None:
         Trained(steps_per_execution=4, run_eagerly=True)
 
-        assert values_of(RingKind.DEVICE_DONE) == [4, 8, 10, 14, 18, 20]
-        assert values_of(RingKind.STEP)[-1] == 2 * BATCHES
+        assert b.marks(RingKind.DEVICE_DONE) == [4, 8, 10, 14, 18, 20]
+        assert b.marks(RingKind.STEP)[-1] == 2 * BATCHES
 
     @pytest.mark.measured
     def test_one_step_an_execution_is_told_as_ever(self) -> None:
         trained = Trained(steps_per_execution=1, run_eagerly=True)
 
-        told = told_of(trained.waits_ns)
-        assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(
-            trained.waits_ns
-        )
-        assert "input_wait" not in b.facts_of_the_loader()
+        assert waits_told_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
+        assert "input_wait" not in b.facts().loader
 
     def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
-        import tensorflow as tf
-
         from trainer_hooks.ring.places import TRAINS
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 

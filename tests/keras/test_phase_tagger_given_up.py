@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+import trainer_hooks
 from gpumon.core.ring.events import RingKind
+from tests.keras.later import b
 from trainer_hooks import phase
 from trainer_hooks.ring.process_ring import process_ring
 
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-
-BACKENDS = ("tensorflow", "jax", "torch")
-pytestmark = pytest.mark.parametrize(
-    "backend",
-    [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
-)
+pytestmark = pytest.mark.usefixtures("each_backend")
 STEPS = 4
 
 
 @pytest.fixture(autouse=True)
-def builders(framework: str) -> Iterator[None]:
-    """Keras is imported only where it is there; nothing is collected but where a test says so.
-
-    Nor is the framework itself looked through for it.
-    """
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
+def collected_only_where_a_test_says_so(framework: str) -> Iterator[None]:
+    """Nor is the framework itself looked through for it."""
+    b.small_model()  # all that there is to import
     gc.disable()
     gc.freeze()
     yield
@@ -41,19 +30,15 @@ def builders(framework: str) -> Iterator[None]:
     gc.enable()
 
 
-def at_the_end(does: Callable[[], None]) -> Any:
-    """A callback that does something at the end of the first epoch."""
-    import keras
-
-    return keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: does())
-
-
 def fail() -> None:
     raise OSError("no room for the plot")
 
 
-def fit(does: Callable[[], None]) -> None:
-    b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), at_the_end(does), steps=STEPS, epochs=1)
+def fit(does: Callable[[], None], *callbacks: Any) -> None:
+    """Something is done at the end of its one epoch."""
+    last = b.Does(lambda _: does(), "on_epoch_end")
+    callbacks = (b.tagger(), *callbacks, last)
+    b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=STEPS, epochs=1)
 
 
 def fit_that_raises() -> list[BaseException]:
@@ -83,51 +68,35 @@ def present() -> tuple[str, int]:
     return entered[-1].phase.value, entered[-1].value
 
 
-def steps_told() -> int:
-    return max(e.value for e in b.records() if e.kind is RingKind.STEP)
-
-
 class TestAFitThatRaised:
-    def test_says_its_phase_until_somebody_knows_that_it_is_over(self, backend: str) -> None:
+    def test_says_its_phase_until_somebody_knows_that_it_is_over(self) -> None:
         kept = fit_that_raises()
 
         assert present() == ("callbacks", 0)
         let_go_of(kept)
         assert present() == ("other", 0)
 
-    def test_has_told_how_long_its_callbacks_took(self, backend: str) -> None:
-        import keras
+    def test_has_told_how_long_its_callbacks_took(self) -> None:
+        sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.01)
 
-        slept_ns: list[int] = []
-
-        def sleep(*_: object, **__: object) -> None:
-            began_ns = time.monotonic_ns()
-            time.sleep(0.01)
-            slept_ns.append(time.monotonic_ns() - began_ns)
-
-        slow = keras.callbacks.LambdaCallback(
-            on_train_batch_end=sleep, on_epoch_end=lambda *_, **__: fail()
-        )
         with pytest.raises(OSError, match="no room") as kept:
-            b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), slow, steps=STEPS, epochs=1)
+            fit(fail, sleeper)
         del kept
         gc.collect()
 
-        writer = process_ring().writer
-        assert writer is not None
-        told_ns = writer.facts.callback_ns["LambdaCallback"]
-        assert len(slept_ns) == STEPS
-        assert told_ns == pytest.approx(sum(slept_ns), rel=0.1, abs=5_000_000)
+        told_ns = b.facts().callback_ns["SleepingCallback"]
+        assert sleeper.times == STEPS
+        assert told_ns == pytest.approx(sleeper.spent_ns, rel=0.1, abs=5_000_000)
 
 
 class TestAFitThatIsCollectedOnAnotherThread:
-    def test_ends_in_other_while_its_own_thread_waits(self, backend: str) -> None:
+    def test_ends_in_other_while_its_own_thread_waits(self) -> None:
         kept = fit_that_raises()
         elsewhere(lambda: let_go_of(kept))
 
         assert present() == ("other", 0)
 
-    def test_ends_in_other_when_its_own_thread_is_gone(self, backend: str) -> None:
+    def test_ends_in_other_when_its_own_thread_is_gone(self) -> None:
         process_ring()  # this thread is the one that counts, but for the fit
         kept: list[BaseException] = []
         is_gone = threading.Event()
@@ -146,7 +115,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
         with phase("checkpoint"):
             assert present() == ("checkpoint", 0)
 
-    def test_lets_a_region_that_its_thread_is_in_end_first(self, backend: str) -> None:
+    def test_lets_a_region_that_its_thread_is_in_end_first(self) -> None:
         kept = fit_that_raises()
         with phase("checkpoint"):
             elsewhere(lambda: let_go_of(kept))
@@ -154,7 +123,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
 
         assert present() == ("other", 0)
 
-    def test_goes_back_to_the_region_around_it(self, backend: str) -> None:
+    def test_goes_back_to_the_region_around_it(self) -> None:
         with phase("validation"):
             kept = fit_that_raises()
             elsewhere(lambda: let_go_of(kept))
@@ -162,7 +131,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
 
         assert present() == ("other", 0)
 
-    def test_says_nothing_once_the_region_around_it_is_over(self, backend: str) -> None:
+    def test_says_nothing_once_the_region_around_it_is_over(self) -> None:
         with phase("validation"):
             kept = fit_that_raises()
         with phase("checkpoint"):
@@ -172,7 +141,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
         assert present() == ("other", 0)
 
     @pytest.mark.parametrize("where", [elsewhere, lambda does: does()], ids=["there", "here"])
-    def test_says_nothing_in_the_middle_of_another_fit(self, backend: str, where: Any) -> None:
+    def test_says_nothing_in_the_middle_of_another_fit(self, where: Any) -> None:
         kept, seen = fit_that_raises(), []
 
         def let_go() -> None:
@@ -183,30 +152,25 @@ class TestAFitThatIsCollectedOnAnotherThread:
 
         assert seen == [("callbacks", 0)]
         assert present() == ("other", 0)
-        assert steps_told() == 2 * STEPS
+        assert max(b.marks(RingKind.STEP)) == 2 * STEPS
 
 
 class TestATaggerThatWasNotSetUp:
-    def test_lets_the_fit_go_on(self, backend: str) -> None:
-        from trainer_hooks import PhaseTagger
-
-        class Forgetful(PhaseTagger):
+    def test_lets_the_fit_go_on(self) -> None:
+        class Forgetful(trainer_hooks.PhaseTagger):
             def __init__(self) -> None:
                 """It calls no other, as callbacks of Keras need not."""
 
-        rows, sums = b.rows_and_sums(32)
         with pytest.warns(RuntimeWarning, match="gpumon tags no phases"):
-            history = b.small_model().fit(rows, sums, verbose=0, callbacks=[Forgetful()])
+            history = b.fit_rows(b.small_model(), 32, Forgetful())
 
         assert len(history.history["loss"]) == 1
 
 
 class TestInsideARegionOfTheUsersOwn:
     @pytest.mark.parametrize("what", ["fit", "evaluate", "predict"])
-    def test_it_goes_back_to_the_region(self, backend: str, what: str) -> None:
-        rows, sums = b.rows_and_sums(32)
-        model = b.small_model()
-        data = (rows,) if what == "predict" else (rows, sums)
+    def test_it_goes_back_to_the_region(self, what: str) -> None:
+        model, data = b.small_model(), b.rows_and_sums(32)[: 1 if what == "predict" else 2]
         with phase("validation"):
             getattr(model, what)(*data, verbose=0, callbacks=[b.tagger()])
             assert present() == ("validation", 1)
@@ -214,17 +178,17 @@ class TestInsideARegionOfTheUsersOwn:
         assert present() == ("other", 0)
 
     def test_an_evaluation_by_a_callback_with_a_tagger_of_its_own_goes_back_to_the_callback(
-        self, backend: str
+        self,
     ) -> None:
-        rows, sums = b.rows_and_sums(32)
-        other, seen = b.small_model(), []
+        data, other = b.rows_and_sums(32), b.small_model()
+        seen: list[Any] = []
 
         def evaluate() -> None:
             with phase("checkpoint"):
-                other.evaluate(rows, sums, verbose=0, callbacks=[b.tagger()])
+                other.evaluate(*data, verbose=0, callbacks=[b.tagger()])
                 seen.append(present())
             seen.append(present())
-            other.evaluate(rows, sums, verbose=0, callbacks=[b.tagger()])
+            other.evaluate(*data, verbose=0, callbacks=[b.tagger()])
             seen.append(present())
 
         fit(evaluate)

@@ -1,4 +1,7 @@
-"""The wait for input that ``PhaseTagger`` tells on TensorFlow, against truth from below."""
+"""The wait for input that ``PhaseTagger`` tells on TensorFlow, against truth from below.
+
+Several steps an execution fetch beside their compute where they are compiled: that wait is gross.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 from tests.patience import lateness_ns
@@ -16,29 +21,8 @@ MS = 1_000_000
 COMPUTE_S = 0.005
 
 
+@pytest.mark.measured
 class TestTheWaitForInput:
-    def gaps_and_waits_ns(self, source: str, seconds: float) -> tuple[list[int], list[int], float]:
-        """From a batch's callbacks to its compute, and what was told of the fetch between.
-
-        And by how much the computes, which sleep, were late: as late is a busy machine with all.
-        """
-        make, compute = t.SOURCES[source], t.noting_compute(COMPUTE_S)
-        model, hook, notes = b.small_model(compute), b.tagger(), t.BatchNotes()
-        model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=t.STEPS)
-        compute.spans_ns.clear()
-        before = len(t.waits_told_ns())
-
-        data = make(b.SlowBatches(seconds))
-        model.fit(data, verbose=0, steps_per_epoch=t.STEPS, callbacks=[notes, hook])
-
-        gaps_ns = [
-            computes[0] - begun_ns
-            for begun_ns, computes in zip(notes.begun_ns, compute.spans_ns, strict=True)
-        ]
-        late_ns = lateness_ns(compute.spans_ns, COMPUTE_S)
-        return gaps_ns[1:], t.waits_told_ns()[before + 1 :], late_ns
-
-    @pytest.mark.measured
     @pytest.mark.parametrize(
         ("source", "seconds"),
         [
@@ -51,50 +35,63 @@ class TestTheWaitForInput:
         ],
     )
     def test_is_what_the_compute_had_to_wait(self, source: str, seconds: float) -> None:
-        fast_gaps_ns, fast_waits_ns, _ = self.gaps_and_waits_ns(source, 0.0)
-        gaps_ns, waits_ns, late_ns = self.gaps_and_waits_ns(source, seconds)
+        compute = b.SleepingCompute(COMPUTE_S)
 
-        rest_ns = median(gap - wait for gap, wait in zip(fast_gaps_ns, fast_waits_ns, strict=True))
-        true_ns = [gap - rest_ns for gap in gaps_ns]
-        errors_ns = [wait - true for wait, true in zip(waits_ns, true_ns, strict=True)]
+        true_ns, errors_ns = t.true_waits_and_errors_ns(t.SOURCES[source], compute, seconds)
+
+        late_ns = lateness_ns(compute.spans_ns, COMPUTE_S)  # as late is a busy machine with all
         assert mean(true_ns) > 10 * MS
         assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
 
-    @pytest.mark.measured
     @pytest.mark.parametrize(
         "compiled",
-        [{"jit_compile": False}, {"run_eagerly": True}],
-        ids=["compiled", "eager"],
+        [
+            {"jit_compile": False},
+            {"run_eagerly": True},
+            {"run_eagerly": True, "steps_per_execution": 4},
+        ],
+        ids=["compiled", "eager", "several eager steps"],
     )
     def test_is_as_long_as_a_source_sleeps_that_works_only_while_asked(
         self, compiled: dict[str, Any]
     ) -> None:
         model = b.small_model(**compiled)
 
-        told_ns, true_ns = t.usually_told_and_true_ns(
-            lambda source, hook: model.fit(t.synchronous(source), verbose=0, callbacks=[hook]),
-            t.waits_told_ns,
-        )
+        told_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.waits_told_ns)
 
         assert true_ns > 40 * MS
         assert told_ns == t.within_a_tenth(true_ns)
+        assert "input_wait" not in b.facts().loader
+
+
+class TestTheWaitOfSeveralStepsInOneExecution:
+    @pytest.mark.measured
+    def test_is_told_gross(self) -> None:
+        model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
+
+        told_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.gross_waits_told_ns)
+
+        assert true_ns > 40 * MS
+        assert told_ns / 4 == t.within_a_tenth(true_ns)
+        assert b.facts().loader["input_wait"] == "gross"
+
+    @pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
+    def test_counts_the_batches_of_an_execution_that_ends_early(self, eagerly: bool) -> None:
+        model = b.small_model(steps_per_execution=4, run_eagerly=eagerly)
+        data = t.synchronous(b.SlowBatches(0.003), 18)
+
+        model.fit(data, epochs=2, verbose=0, callbacks=[b.tagger()])
+
+        assert b.marks(RingKind.STEP)[-1] == 36
+        assert b.marks(RingKind.SAMPLES)[-1] == 36 * b.BATCH
 
     @pytest.mark.measured
-    def test_is_told_with_several_steps_per_execution_where_nothing_is_compiled(self) -> None:
-        model = b.small_model(steps_per_execution=4, run_eagerly=True)
+    def test_beside_the_compute_is_told_inside_the_step_and_as_no_phase(self) -> None:
+        model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 
-        told_ns, true_ns = t.usually_told_and_true_ns(
-            lambda source, hook: model.fit(t.synchronous(source), verbose=0, callbacks=[hook]),
-            t.waits_told_ns,
-        )
+        model.fit(t.synchronous(b.SlowBatches(0.02)), verbose=0, callbacks=[b.tagger()])
 
-        assert told_ns == t.within_a_tenth(true_ns)
-        assert "input_wait" not in b.facts_of_the_loader()
-
-    @pytest.mark.measured
-    def test_is_short_where_batches_are_ready(self) -> None:
-        model = b.small_model(b.SleepingCompute(0.005))
-
-        model.fit(*b.rows_and_sums(480), batch_size=16, verbose=0, callbacks=[b.tagger()])
-
-        assert b.phase_ns()["input_wait"] / 30 < 2 * MS
+        amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
+        assert {e.phase for e in amounts} == {TrainingPhase.INPUT_WAIT}
+        assert len(t.gross_waits_told_ns()) == t.STEPS // 4
+        assert sum(t.waits_told_ns()) < 5 * MS

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import b
+from tests.keras.later import b, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -28,191 +32,135 @@ def daemon(own_runtime_folder: Path) -> FakeDaemon:
     return FakeDaemon(own_runtime_folder)
 
 
-def logging_tagger(**said: Any) -> Any:
+def fit(*callbacks: Any, wait_s: float = 0.0, epochs: int = 2) -> Any:
+    """The history of a small training."""
+    source = b.SlowBatches(wait_s)
+    return b.fit(b.small_model(), source, *callbacks, steps=5, epochs=epochs).history
+
+
+def tagger(**said: Any) -> Any:
     return b.tagger(logs=True, **said)
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def calling(**methods: Callable[[Any, Any], object]) -> Any:
+    return keras.callbacks.LambdaCallback(**methods)
 
 
-class EpochEdges:
-    """When each epoch began and ended, noted by a callback of its own."""
+class Csv:
+    """What Keras' own logger writes of the epochs."""
 
-    def __init__(self) -> None:
-        import time
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "epochs.csv"
+        self.logger = keras.callbacks.CSVLogger(self._path)
 
-        import keras
-
-        self.spans_ns: list[tuple[int, int]] = []
-        self.callback = keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: self.spans_ns.append((time.monotonic_ns(), 0)),
-            on_epoch_end=lambda epoch, logs: self.spans_ns.append(
-                (self.spans_ns.pop()[0], time.monotonic_ns())
-            ),
-        )
+    def column(self, name: str) -> list[str | None]:
+        with self._path.open(newline="") as file:
+            return [row.get(name) for row in csv.DictReader(file)]
 
 
 class TestTheWaitOfAnEpoch:
     @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_is_a_ratio_of_it_as_true_as_the_source(self) -> None:
-        model, source, edges = b.small_model(), b.SlowBatches(0.02), EpochEdges()
-        b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
+        model, source, edges_ns = b.warmed_model(), b.SlowBatches(0.02), list[int]()
+        note = calling(
+            on_epoch_begin=lambda epoch, logs: edges_ns.append(time.monotonic_ns()),
+            on_epoch_end=lambda epoch, logs: edges_ns.append(time.monotonic_ns()),
+        )
 
-        history = b.fit(model, source, logging_tagger(), edges.callback, steps=15, epochs=2)
+        told = b.fit(model, source, tagger(), note).history["input_wait_ratio"]
 
-        for told, (began, ended) in zip(
-            history.history["input_wait_ratio"], edges.spans_ns, strict=True
-        ):
+        for ratio, began, ended in zip(told, edges_ns[::2], edges_ns[1::2], strict=True):
             waited = sum(end - start for start, end in source.spans_ns if began <= start < ended)
-            assert told == pytest.approx(waited / (ended - began), abs=0.1)
-            assert 0.0 < told <= 1.0
+            assert ratio == pytest.approx(waited / (ended - began), abs=0.1)
+            assert 0.0 < ratio <= 1.0
 
     @pytest.mark.measured
     def test_is_not_that_of_its_validation(self) -> None:
-        model, source = b.small_model(), b.SlowBatches(0.03)
+        slow = {"validation_data": iter(b.SlowBatches(0.03)), "validation_steps": 10}
 
-        history = model.fit(
-            *b.rows_and_sums(160),
-            batch_size=16,
-            epochs=2,
-            verbose=0,
-            validation_data=iter(source),
-            validation_steps=10,
-            callbacks=[logging_tagger()],
-        )
+        history = b.fit_rows(b.small_model(), 160, tagger(), epochs=2, **slow).history
 
-        assert history.history["input_wait_ratio"][1] < 0.2
+        assert history["input_wait_ratio"][1] < 0.2
         assert b.phase_ns()["input_wait"] > 15 * 30 * MS
 
     @pytest.mark.measured
     def test_is_not_that_of_a_validation_by_somebodys_callback(self) -> None:
-        import keras
-
-        class Evaluate(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                self.model.evaluate(iter(b.SlowBatches(0.03)), steps=10, verbose=0)
+        def evaluate(own: Any) -> None:
+            own.model.evaluate(iter(b.SlowBatches(0.03)), steps=10, verbose=0)
 
         model = b.small_model()
         model.evaluate(*b.rows_and_sums(32), verbose=0)
 
-        history = model.fit(
-            *b.rows_and_sums(160),
-            batch_size=16,
-            verbose=0,
-            callbacks=[logging_tagger(), Evaluate()],
-        )
+        history = b.fit_rows(model, 160, tagger(), b.Does(evaluate, "on_epoch_begin")).history
 
-        assert history.history["input_wait_ratio"][0] < 0.2
+        assert history["input_wait_ratio"][0] < 0.2
 
     @pytest.mark.measured
     def test_reaches_every_callback_wherever_the_tagger_stands(self, tmp_path: Path) -> None:
-        import keras
+        seen: list[float] = []
+        look = calling(on_epoch_end=lambda epoch, logs: seen.append(logs["input_wait_ratio"]))
+        table = Csv(tmp_path)
 
-        seen = []
-        look = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: seen.append({**logs})
-        )
-        csv_logger = keras.callbacks.CSVLogger(tmp_path / "epochs.csv")
+        history = fit(look, table.logger, tagger())
 
-        history = b.fit(
-            b.small_model(), b.SlowBatches(0.0), look, csv_logger, logging_tagger(), steps=5
-        )
-
-        assert [epoch["input_wait_ratio"] for epoch in seen] == history.history["input_wait_ratio"]
-        assert [float(row["input_wait_ratio"]) for row in rows_of(tmp_path / "epochs.csv")] == (
-            history.history["input_wait_ratio"]
-        )
+        assert seen == history["input_wait_ratio"]
+        assert [float(told or -1) for told in table.column("input_wait_ratio")] == seen
 
     def test_is_not_there_where_nobody_wants_it(self) -> None:
-        history = b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(logs=False), steps=5)
-
-        assert set(history.history) == {"loss"}
+        assert set(fit(b.tagger(logs=False))) == {"loss"}
 
 
+@pytest.mark.measured
 class TestTheGpusOfAnEpoch:
-    @pytest.mark.measured
     def test_have_no_ratio_without_a_daemon(self) -> None:
-        history = b.fit(b.small_model(), b.SlowBatches(0.0), logging_tagger(gpus=[0]), steps=5)
+        assert set(fit(tagger(gpus=[0]))) == {"loss", "input_wait_ratio"}
 
-        assert set(history.history) == {"loss", "input_wait_ratio"}
-
-    @pytest.mark.measured
     def test_have_the_ratios_of_what_the_daemon_counted_meanwhile(self, daemon: FakeDaemon) -> None:
-        import keras
-
         daemon.counts(observed_s=100, busy_s=70, in_use_s=90, starved_s=5)
-        ticks = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: daemon.counts(
-                observed_s=110, busy_s=73, in_use_s=98, starved_s=7, suspected_s=2
-            )
-        )
+        later: dict[str, Any] = {
+            "observed_s": 110,
+            "busy_s": 73,
+            "in_use_s": 98,
+            "starved_s": 7,
+            "suspected_s": 2,
+        }
+        ticks = calling(on_train_batch_end=lambda batch, logs: daemon.counts(**later))
 
-        history = b.fit(
-            b.small_model(),
-            b.SlowBatches(0.06),
-            ticks,
-            logging_tagger(gpus=["GPU-0"]),
-            steps=5,
-            epochs=1,
-        )
+        history = fit(ticks, tagger(gpus=["GPU-0"]), wait_s=0.06, epochs=1)
 
-        assert history.history["gpu_busy_ratio"] == [pytest.approx(0.3)]
-        assert history.history["starved_ratio"] == [pytest.approx(0.5)]
+        assert history["gpu_busy_ratio"] == [pytest.approx(0.3)]
+        assert history["starved_ratio"] == [pytest.approx(0.5)]
 
-    @pytest.mark.measured
     def test_that_appear_later_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
-        import keras
+        def tick(epoch: int, logs: Any) -> None:
+            daemon.counts(observed_s=9 * epoch, busy_s=3 * epoch)
 
-        csv_logger = keras.callbacks.CSVLogger(tmp_path / "epochs.csv")
-        ticks = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: daemon.counts(observed_s=9 * epoch, busy_s=3 * epoch)
-        )
+        table = Csv(tmp_path)
+        callbacks = [tagger(gpus=[0]), table.logger, calling(on_epoch_end=tick)]
 
-        history = b.fit(
-            b.small_model(),
-            b.SlowBatches(0.06),
-            logging_tagger(gpus=[0]),
-            csv_logger,
-            ticks,
-            steps=5,
-            epochs=4,
-        )
+        history = fit(*callbacks, wait_s=0.06, epochs=4)
 
-        assert "gpu_busy_ratio" not in history.history  # as in the first epoch
-        rows = rows_of(tmp_path / "epochs.csv")
-        assert [row["epoch"] for row in rows] == ["0", "1", "2", "3"]
-        assert all("gpu_busy_ratio" not in row for row in rows)
+        assert "gpu_busy_ratio" not in history  # as in the first epoch
+        assert table.column("epoch") == ["0", "1", "2", "3"]
+        assert table.column("gpu_busy_ratio") == [None] * 4
 
-    @pytest.mark.measured
     def test_that_vanish_with_the_daemon_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
-        import keras
-
-        csv_logger = keras.callbacks.CSVLogger(tmp_path / "epochs.csv")
         daemon.counts(observed_s=1, busy_s=1)
-        ticks = keras.callbacks.LambdaCallback(
+        ticks = calling(
             on_epoch_begin=lambda epoch, logs: daemon.counts(observed_s=9, busy_s=3),
             on_epoch_end=lambda epoch, logs: daemon.dies(),
         )
+        table = Csv(tmp_path)
 
-        b.fit(
-            b.small_model(),
-            b.SlowBatches(0.06),
-            logging_tagger(gpus=[0]),
-            csv_logger,
-            ticks,
-            steps=5,
-            epochs=1,
-        )
-        csv_rows = rows_of(tmp_path / "epochs.csv")
+        fit(tagger(gpus=[0]), table.logger, ticks, wait_s=0.06, epochs=1)
 
-        assert float(csv_rows[0]["gpu_busy_ratio"]) == pytest.approx(0.25)
+        (told,) = table.column("gpu_busy_ratio")
+        assert float(told or -1) == pytest.approx(0.25)
 
 
 class TestTheLineAtTheEnd:
@@ -226,12 +174,9 @@ class TestTheLineAtTheEnd:
     def test_has_the_median_step_the_pace_and_what_took_the_time(
         self, ordinary: bool, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        import statistics
-        from itertools import pairwise
-
         model, source = b.small_model(b.SleepingCompute(0.002)), b.SlowBatches(0.03)
-        others = [b.an_ordinary_callback()] if ordinary else []
-        model.fit(iter(source), steps_per_epoch=30, verbose=2, callbacks=[b.tagger(), *others])
+        callbacks = [b.tagger(), *b.others(ordinary)]
+        model.fit(iter(source), steps_per_epoch=30, verbose=2, callbacks=callbacks)
 
         line = self.line(capsys.readouterr().out)
 
@@ -249,13 +194,8 @@ class TestTheLineAtTheEnd:
     ) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
 
-        model.fit(
-            iter(b.SlowBatches(0.01)),
-            steps_per_epoch=16,
-            epochs=2,
-            verbose=2,
-            callbacks=[b.tagger()],
-        )
+        words = {"steps_per_epoch": 16, "epochs": 2, "verbose": 2}
+        model.fit(iter(b.SlowBatches(0.01)), callbacks=[b.tagger()], **words)
 
         line = self.line(capsys.readouterr().out)
         assert (line["steps"], line["left_out"]) == ("32", "4")
@@ -265,7 +205,7 @@ class TestTheLineAtTheEnd:
     def test_stands_on_a_line_of_its_own(
         self, verbose: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        b.small_model().fit(*b.rows_and_sums(256), verbose=verbose, callbacks=[b.tagger()])
+        b.fit_rows(b.small_model(), 128, b.tagger(), verbose=verbose)
 
         printed = capsys.readouterr().out
         assert printed.endswith("\n")
@@ -273,19 +213,17 @@ class TestTheLineAtTheEnd:
         assert printed.count("gpumon:") == 1
 
     def test_is_not_printed_where_verbose_is_0(self, capsys: pytest.CaptureFixture[str]) -> None:
-        b.small_model().fit(*b.rows_and_sums(256), verbose=0, callbacks=[b.tagger()])
+        b.fit_rows(b.small_model(), 128, b.tagger(), verbose=0)
 
         assert capsys.readouterr().out == ""
 
     def test_goes_to_the_log_where_keras_logs(
         self, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
     ) -> None:
-        import keras
-
         caplog.set_level("INFO")
         keras.config.disable_interactive_logging()
         try:
-            b.small_model().fit(*b.rows_and_sums(256), verbose=2, callbacks=[b.tagger()])
+            b.fit_rows(b.small_model(), 128, b.tagger(), verbose=2)
         finally:
             keras.config.enable_interactive_logging()
 

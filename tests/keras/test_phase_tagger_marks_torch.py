@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import b, keras, torch
 from tests.keras.later import on_torch as t
 
 pytestmark = pytest.mark.keras_torch
@@ -22,9 +23,8 @@ both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronou
 class TestCompiling:
     """What torch compiles here is handed on as it is, so that it takes no half a minute."""
 
-    def own_step(self, backend: str | None) -> Any:
-        import keras
-        import torch
+    def own_step(self, backend: Any) -> Any:
+        import torch  # the compiler looks into what is imported later
 
         class Own(keras.Sequential):  # type: ignore[misc]
             def train_step(self, data: Any) -> Any:
@@ -40,15 +40,15 @@ class TestCompiling:
 
     @pytest.mark.measured
     def test_is_told_once_and_not_as_a_further_step(self) -> None:
-        model, rows_sums = self.own_step("aot_eager"), b.rows_and_sums(64)
+        model = self.own_step("aot_eager")
 
-        t.fit_on(rows_sums[0], y=rows_sums[1], batch_size=16, model=model)
+        b.fit_rows(model, 64, b.tagger())
         first_ns = b.phase_ns()["compile"]
-        t.fit_on(rows_sums[0], y=rows_sums[1], batch_size=16, model=model)
+        b.fit_rows(model, 64, b.tagger())
 
         assert first_ns > 5 * MS
         assert b.phase_ns()["compile"] == first_ns
-        assert t.marks(RingKind.STEP) == list(range(1, 9))
+        assert b.marks(RingKind.STEP) == list(range(1, 9))
 
     def test_is_told_while_it_lasts(self) -> None:
         seen = []
@@ -57,15 +57,13 @@ class TestCompiling:
             seen.append(b.present_phase())
             return graph.forward
 
-        model, rows_sums = self.own_step(slow_backend), b.rows_and_sums(64)  # type: ignore[arg-type]
-
-        t.fit_on(rows_sums[0], y=rows_sums[1], model=model)
+        b.fit_rows(self.own_step(slow_backend), 64, b.tagger())
 
         assert seen == [TrainingPhase.COMPILE]
 
     @pytest.mark.measured
     def test_is_none_where_nothing_is_compiled(self) -> None:
-        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1], model=self.own_step(None))
+        b.fit_rows(self.own_step(None), 64, b.tagger())
 
         assert b.phase_ns()["compile"] == 0
 
@@ -73,25 +71,13 @@ class TestCompiling:
         from torch._dynamo.callback import callback_handler
 
         before = (list(callback_handler.start_callbacks), list(callback_handler.end_callbacks))
-        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1])
+        b.fit_rows(b.small_model(), 64, b.tagger())
 
         assert before == (callback_handler.start_callbacks, callback_handler.end_callbacks)
 
 
 class TestMarks:
-    @both_ways
-    def test_steps_samples_and_epochs_are_counted(self, ordinary: bool) -> None:
-        source = b.SlowBatches(0.0)
-        b.fit(b.small_model(), source, b.tagger(), *t.others(ordinary), steps=4, epochs=3)
-
-        assert t.marks(RingKind.STEP) == list(range(1, 13))
-        assert t.marks(RingKind.SAMPLES)[-1] == 12 * b.BATCH
-        assert t.marks(RingKind.EPOCH) == [0, 1, 2]
-
     def test_a_scheduler_made_first_loses_none(self) -> None:
-        import keras
-        import torch
-
         class Scheduled(keras.Sequential):  # type: ignore[misc]
             """Trains by torch's own optimizer and scheduler."""
 
@@ -111,43 +97,29 @@ class TestMarks:
 
         t.fit_on(t.loader_of(t.SlowRows(16 * 50)), model=model)
 
-        assert t.marks(RingKind.STEP) == list(range(1, 51))
+        assert b.marks(RingKind.STEP) == list(range(1, 51))
         assert scheduler.last_epoch == 50
 
     def test_the_last_batch_may_be_smaller(self) -> None:
         t.fit_on(t.loader_of(t.SlowRows(40)))
 
-        assert t.marks(RingKind.STEP) == [1, 2, 3]
-        assert t.marks(RingKind.SAMPLES)[-1] == 40
+        assert b.marks(RingKind.STEP) == [1, 2, 3]
+        assert b.marks(RingKind.SAMPLES)[-1] == 40
 
     def test_an_early_stop_ends_the_steps(self) -> None:
-        import keras
+        def stop(own: Any) -> None:
+            own.model.stop_training = own.times == 2
 
-        class Stop(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                self.model.stop_training = batch == 2
+        stops = b.Does(stop, "on_train_batch_end")
+        t.fit_on(t.loader_of(t.SlowRows(160)), stops, epochs=3)
 
-        t.fit_on(t.loader_of(t.SlowRows(160)), Stop(), epochs=3)
-
-        assert t.marks(RingKind.STEP) == [1, 2, 3]
+        assert b.marks(RingKind.STEP) == [1, 2, 3]
         assert b.present_phase() is TrainingPhase.OTHER
-
-    def test_the_device_is_done_with_a_step_that_was_waited_for(self) -> None:
-        model = t.warmed_model(b.SleepingCompute(0.02))
-
-        source, hook = b.SlowBatches(0.0), b.tagger()
-        b.fit(model, source, hook, b.an_ordinary_callback(), steps=5, epochs=1)
-
-        assert t.marks(RingKind.DEVICE_DONE) == [1, 2, 3, 4, 5]
 
 
 class TestCuda:
     def test_is_not_touched_where_the_training_does_not(self) -> None:
-        import threading
-
-        import torch
-
-        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1])
+        b.fit_rows(b.small_model(), 64, b.tagger())
 
         assert not torch.cuda.is_initialized()
         assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
@@ -155,22 +127,17 @@ class TestCuda:
     @pytest.mark.measured
     @both_ways
     def test_says_when_a_step_was_done_where_the_training_uses_it(self, ordinary: bool) -> None:
-        import keras
-
         from trainer_hooks.taps.cuda_events import CudaEvents
 
-        class HandIn(keras.callbacks.Callback):  # type: ignore[misc]
+        def hand_in(_: Any) -> None:
             """Gives the tap a device that is done with everything at once."""
+            tagging = hook._tagging
+            tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
 
-            async_safe = True
+        hook, model = b.tagger(), b.warmed_model(b.SleepingCompute(0.005))
+        hands_in = b.Does(hand_in, "on_train_begin", async_safe=True)
 
-            def on_train_begin(self, logs: Any = None) -> None:
-                tagging = hook._tagging
-                tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
-
-        hook, model = b.tagger(), t.warmed_model(b.SleepingCompute(0.005))
-
-        callbacks = [hook, HandIn(), *t.others(ordinary)]
+        callbacks = [hook, hands_in, *b.others(ordinary)]
         b.fit(model, b.SlowBatches(0.01), *callbacks, steps=10, epochs=2)
 
         begun = [
@@ -202,8 +169,6 @@ class EventOfAFastDevice:
 class TestATrainingThatKerasDoesNotFeed:
     @pytest.mark.measured
     def test_is_said_once_to_be_unseen_and_its_steps_are_counted(self) -> None:
-        import keras
-
         class Own(keras.Sequential):  # type: ignore[misc]
             """Feeds itself: nobody can see there what it waits for."""
 
@@ -226,26 +191,19 @@ class TestATrainingThatKerasDoesNotFeed:
             model.fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
 
         assert len([w for w in warned if "gpumon" in str(w.message)]) == 1
-        assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
+        assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
         told = b.phase_ns()
         assert (told["input_wait"], told["train_step"]) == (0, 0)
         assert told["other"] >= 3 * 16 * 2 * MS
 
 
 class TestTheFacts:
-    def facts(self) -> dict[str, Any]:
-        from trainer_hooks.ring.process_ring import process_ring
-
-        writer = process_ring().writer
-        assert writer is not None
-        return writer.facts.loader
-
     @pytest.mark.parametrize("workers", [0, 2])
     def test_say_how_a_loader_is_set(self, workers: int) -> None:
         said = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
         t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **said))
 
-        facts = self.facts()
+        facts = b.facts().loader
         assert (facts["kind"], facts["adapter"]) == ("DataLoader", "TorchDataLoaderAdapter")
         assert (facts["workers"], facts["batch_size"], facts["batches"]) == (workers, 16, 2)
         assert facts["pin_memory"] is False
@@ -253,17 +211,16 @@ class TestTheFacts:
         assert facts.get("prefetch") == (3 if workers else None)
 
     def test_say_how_a_sequence_is_set(self) -> None:
-        t.fit_on(t.SlowSequence(3, seconds=0.0, workers=2, max_queue_size=5))
+        t.fit_on(b.SlowSequence(3, seconds=0.0, workers=2, max_queue_size=5))
 
-        facts = self.facts()
+        facts = b.facts().loader
         assert (facts["kind"], facts["workers"], facts["max_queue_size"]) == ("PyDataset", 2, 5)
         assert facts["use_multiprocessing"] is False
 
     def test_say_that_it_is_arrays_or_a_generator(self) -> None:
-        rows, sums = b.rows_and_sums(64)
-        t.fit_on(rows, y=sums, batch_size=8)
-        assert (self.facts()["kind"], self.facts()["batch_size"]) == ("arrays", 8)
+        b.fit_rows(b.small_model(), 64, b.tagger(), batch_size=8)
+        assert (b.facts().loader["kind"], b.facts().loader["batch_size"]) == ("arrays", 8)
 
         b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=1)
-        assert self.facts()["kind"] == "generator"
-        assert "batch_size" not in self.facts()
+        assert b.facts().loader["kind"] == "generator"
+        assert "batch_size" not in b.facts().loader

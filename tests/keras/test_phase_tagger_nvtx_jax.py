@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import islice
 from types import ModuleType, SimpleNamespace
@@ -49,17 +50,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return recorder
 
 
-def without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nvtx", None)
-
-
 def train(**said: Any) -> None:
-    b.small_model().fit(
-        *b.rows_and_sums(64),
-        verbose=0,
-        validation_data=b.rows_and_sums(32),
-        callbacks=[b.tagger(**said)],
-    )
+    validated = {"validation_data": b.rows_and_sums(32)}
+    b.fit_rows(b.small_model(), 64, b.tagger(**said), **validated)
 
 
 class TestTheRanges:
@@ -82,10 +75,7 @@ class TestTheRanges:
         assert package.open == []
 
     def test_tell_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
-        model = b.small_model()
-        model.compile(optimizer="sgd", loss="mse", steps_per_execution=3)
-
-        model.fit(*b.rows_and_sums(96), batch_size=32, verbose=0, callbacks=[b.tagger(nvtx=True)])
+        b.fit_rows(b.small_model(steps_per_execution=3), 48, b.tagger(nvtx=True))
 
         assert "input_wait (beside a step)" in package.opened
         assert package.open == []
@@ -96,9 +86,7 @@ class TestTheRanges:
             raise OSError("disk")
 
         with pytest.raises(OSError, match="disk"):
-            b.small_model().fit(
-                source(), steps_per_epoch=4, verbose=0, callbacks=[b.tagger(nvtx=True)]
-            )
+            b.fit(b.small_model(), source(), b.tagger(nvtx=True), steps=4, epochs=1)
 
         assert package.open == []
 
@@ -109,33 +97,36 @@ class TestTheRanges:
 
 
 class TestWhatOpensThem:
-    def test_is_torch_where_it_has_cuda_and_there_is_no_package(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        recorder, torch = Recorder(), ModuleType("torch")
-        ranges = SimpleNamespace(range_push=recorder.push, range_pop=recorder.pop)
-        torch.__dict__["cuda"] = SimpleNamespace(is_available=lambda: True, nvtx=ranges)
-        without_the_package(monkeypatch)
-        monkeypatch.setitem(sys.modules, "torch", torch)
+    @pytest.fixture
+    def trained_beside(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        """Trains where the tagger was made beside a torch with this CUDA, and without a package."""
 
-        hook = b.tagger(nvtx=True)
-        monkeypatch.delitem(sys.modules, "torch")
-        b.small_model().fit(*b.rows_and_sums(64), verbose=0, callbacks=[hook])
+        def train_so(**cuda: Any) -> None:
+            torch = ModuleType("torch")
+            torch.__dict__["cuda"] = SimpleNamespace(**cuda)
+            monkeypatch.setitem(sys.modules, "nvtx", None)
+            monkeypatch.setitem(sys.modules, "torch", torch)
+            hook = b.tagger(nvtx=True)
+            monkeypatch.delitem(sys.modules, "torch")
+            b.fit_rows(b.small_model(), 64, hook)
+
+        return train_so
+
+    def test_is_torch_where_it_has_cuda_and_there_is_no_package(
+        self, trained_beside: Callable[..., None]
+    ) -> None:
+        recorder = Recorder()
+        ranges = SimpleNamespace(range_push=recorder.push, range_pop=recorder.pop)
+
+        trained_beside(is_available=lambda: True, nvtx=ranges)
 
         assert "gpumon: train_step" in recorder.opened
 
     def test_is_nothing_where_there_is_neither_and_one_warning_says_so(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, trained_beside: Callable[..., None]
     ) -> None:
-        without_the_package(monkeypatch)
-        torch = ModuleType("torch")
-        torch.__dict__["cuda"] = SimpleNamespace(is_available=lambda: False)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-
         with pytest.warns(RuntimeWarning, match=SAYS_SO) as said:
-            hook = b.tagger(nvtx=True)
-        monkeypatch.delitem(sys.modules, "torch")
-        b.small_model().fit(*b.rows_and_sums(64), verbose=0, callbacks=[hook])
+            trained_beside(is_available=lambda: False)
 
         assert len([one for one in said if SAYS_SO in str(one.message)]) == 1
         assert b.phase_ns()["train_step"] > 0

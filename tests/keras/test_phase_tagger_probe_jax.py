@@ -9,28 +9,20 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import b, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 UNSEEN = "cannot see the steps of this training"
 
 
-def puts_back(function: Any, method: str) -> Any:
+def puts_back(function: Any, method: str = "on_train_batch_begin") -> Any:
     """A user's callback that has a train function of its own."""
-    import keras
 
-    class PutsBack(keras.callbacks.Callback):  # type: ignore[misc]
-        async_safe = True
+    def put(own: Any) -> None:
+        own._model.train_function = function
 
-    callback = PutsBack()
-
-    def put(*_: object, **__: object) -> None:
-        callback._model.train_function = function
-
-    setattr(callback, method, put)
-    return callback
+    return b.Does(put, method, async_safe=True)
 
 
 def fit_before(model: Any) -> Any:
@@ -39,18 +31,10 @@ def fit_before(model: Any) -> Any:
     return model.train_function
 
 
-def fit_with(model: Any, callbacks: Any, *, steps: int, epochs: int) -> None:
-    model.fit(
-        iter(b.SlowBatches(0.0)),
-        steps_per_epoch=steps,
-        epochs=epochs,
-        verbose=0,
-        callbacks=callbacks,
-    )
-
-
-def steps_told() -> list[int]:
-    return [event.value for event in b.records() if event.kind is RingKind.STEP]
+def another_way() -> tuple[Any, Any]:
+    """A model, and a callback that has its steps go around the tap."""
+    model = b.small_model()
+    return model, puts_back(fit_before(model))
 
 
 class TestATrainingThatGoesAroundTheTap:
@@ -59,12 +43,11 @@ class TestATrainingThatGoesAroundTheTap:
     def test_is_said_once_to_be_unseen_and_its_wait_and_steps_are_other(
         self, ordinary: bool
     ) -> None:
-        model, source, edges = b.small_model(), b.SlowBatches(0.01), b.Edges()
-        others = [b.an_ordinary_callback()] if ordinary else []
-        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+        (model, other_way), source, edges = another_way(), b.SlowBatches(0.01), b.Edges()
+        callbacks = [b.tagger(), edges, other_way, *b.others(ordinary)]
 
         with pytest.warns(RuntimeWarning, match=UNSEEN) as said:
-            b.fit(model, source, b.tagger(), edges, other_way, *others, steps=20, epochs=2)
+            b.fit(model, source, *callbacks, steps=20, epochs=2)
 
         told = b.phase_ns()
         assert len([one for one in said if UNSEEN in str(one.message)]) == 1
@@ -74,17 +57,15 @@ class TestATrainingThatGoesAroundTheTap:
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
 
     def test_has_its_steps_counted_all_the_same(self) -> None:
-        model = b.small_model()
-        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+        model, other_way = another_way()
 
         with pytest.warns(RuntimeWarning, match=UNSEEN):
             b.fit(model, b.SlowBatches(0.0), b.tagger(), other_way, steps=10, epochs=2)
 
-        assert steps_told()[-1] == 20
+        assert b.steps_told() == 20
 
     def test_gets_no_ratio_of_a_wait_that_was_not_seen(self) -> None:
-        model = b.small_model()
-        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+        model, other_way = another_way()
 
         with pytest.warns(RuntimeWarning, match=UNSEEN):
             history = b.fit(model, b.SlowBatches(0.0), b.tagger(logs=True), other_way, steps=5)
@@ -97,7 +78,7 @@ class TestATrainingThatGoesAroundTheTap:
         model, hook = b.small_model(), b.tagger()
         bare = fit_before(model)
         with pytest.warns(RuntimeWarning, match=UNSEEN):
-            b.fit(model, b.SlowBatches(0.0), hook, puts_back(bare, "on_train_batch_begin"))
+            b.fit(model, b.SlowBatches(0.0), hook, puts_back(bare))
 
         b.fit(model, b.SlowBatches(0.01), hook, steps=10, epochs=1)
 
@@ -106,8 +87,6 @@ class TestATrainingThatGoesAroundTheTap:
 
     @pytest.mark.measured
     def test_may_be_a_fit_of_the_models_own(self) -> None:
-        import keras
-
         class OwnFit(keras.Sequential):  # type: ignore[misc]
             def fit(self, *, callbacks: Any) -> None:
                 listed = keras.callbacks.CallbackList(callbacks, model=self, verbose=0, steps=6)
@@ -128,7 +107,7 @@ class TestATrainingThatGoesAroundTheTap:
             model.fit(callbacks=[b.tagger()])
 
         assert b.phase_ns()["other"] >= 3 * 10 * MS
-        assert steps_told()[-1] == 6
+        assert b.steps_told() == 6
 
 
 class TestATrainingThatIsSeen:
@@ -145,32 +124,24 @@ class TestATrainingThatIsSeen:
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.1, abs=30 * MS)
 
     def test_needs_no_callbacks_of_batches_after_its_first(self) -> None:
-        import keras
-
         heard: list[bool] = []
         default = keras.callbacks.Callback.on_train_batch_begin
 
-        class Looks(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                # What does nothing is a plain function, in the place of Keras' own method.
-                begins = [one.on_train_batch_begin for one in listed.callbacks]
-                heard.append(
-                    any(getattr(one, "__func__", default) is not default for one in begins)
-                )
+        def look(_: Any) -> None:
+            # What does nothing is a plain function, in the place of Keras' own method.
+            begins = [one.on_train_batch_begin for one in listed.callbacks]
+            heard.append(any(getattr(one, "__func__", default) is not default for one in begins))
 
         model = b.small_model()
-        callbacks = [b.tagger(), Looks()]
-        listed = keras.callbacks.CallbackList(
-            callbacks, add_history=True, model=model, verbose=0, steps=1, epochs=3
-        )
+        callbacks = [b.tagger(), b.Does(look, "on_epoch_end")]
+        listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=model)
 
-        fit_with(model, listed, steps=1, epochs=3)
+        b.fit_rows(model, b.BATCH, epochs=3, callbacks=listed)
 
         assert heard == [True, False, False]
 
     def test_is_not_warned_of_where_there_were_too_few_batches_to_tell(self) -> None:
-        model = b.small_model()
-        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+        model, other_way = another_way()
 
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", RuntimeWarning)
@@ -199,21 +170,15 @@ class TestATapThatFails:
     def test_leaves_the_training_and_one_warning(
         self, where: str, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rows, sums = b.rows_and_sums(160)
-        bare = b.small_model().fit(rows, sums, batch_size=16, epochs=2, verbose=0, shuffle=False)
+        def trained(*callbacks: Any) -> Any:
+            words = {"epochs": 2, "shuffle": False}
+            return b.fit_rows(b.small_model(), 160, *callbacks, **words).history
+
+        bare = trained()
         monkeypatch.setattr(where, fails)
 
         with pytest.warns(RuntimeWarning, match=UNSEEN) as said:
-            tagged = b.small_model().fit(
-                rows,
-                sums,
-                batch_size=16,
-                epochs=2,
-                verbose=0,
-                shuffle=False,
-                callbacks=[b.tagger()],
-            )
+            assert trained(b.tagger()) == bare
 
-        assert tagged.history == bare.history
         assert len([one for one in said if UNSEEN in str(one.message)]) == 1
-        assert steps_told()[-1] == 20
+        assert b.steps_told() == 20

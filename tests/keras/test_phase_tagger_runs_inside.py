@@ -3,61 +3,82 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import RingKind
-from tests.keras.callback_methods import WHILE_TRAINING
-from tests.keras.later import b
+from tests.keras.later import b, keras
 
-BACKENDS = ("tensorflow", "jax", "torch")
-pytestmark = pytest.mark.parametrize(
-    "backend",
-    [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
-)
 MS = 1_000_000
 STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
+WHILE_TRAINING = (
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_epoch_end",
+)
 
 
-def does(method: str, what: Any) -> Any:
-    """A callback that does it in one of its methods, and notes when."""
-    import keras
-
-    class Does(keras.callbacks.Callback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.spans_ns: list[tuple[int, int]] = []
-
-        @property
-        def times(self) -> int:
-            return len(self.spans_ns)
-
-        def _do(self, *_: object, **__: object) -> None:
-            began_ns = time.monotonic_ns()
-            what(self.model)
-            self.spans_ns.append((began_ns, time.monotonic_ns()))
-
-    one = Does()
-    setattr(one, method, one._do)
-    return one
+def phases_within(span: tuple[int, int]) -> set[tuple[TrainingPhase, int]]:
+    """Phases and modes that any moment of a stretch was told to be in."""
+    entered = [event for event in b.records() if event.kind is RingKind.ENTER]
+    return {
+        (event.phase, event.value)
+        for event, after in pairwise(entered)
+        if event.at_ns < span[1] and after.at_ns > span[0]
+    }
 
 
-def begins_of_batches() -> Any:
-    """A callback, the last in its list, that notes when Keras has called them all for a batch."""
-    import keras
+def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> Any:
+    words = {"steps_per_execution": steps_per_execution, "run_eagerly": eagerly}
+    return pytest.param(words, marks=getattr(pytest.mark, f"keras_{backend}"))
 
-    class BeginsOfBatches(keras.callbacks.Callback):  # type: ignore[misc]
-        async_safe = True
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.at_ns: list[int] = []
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        cell("jax", 1),
+        cell("torch", 1),
+        cell("tensorflow", 1),
+        cell("tensorflow", 3),
+        cell("tensorflow", 1, eagerly=True),
+        cell("tensorflow", 3, eagerly=True),
+    ],
+)
+class TestTrainingOnABatchInACallback:
+    def trained_aside(self, compiled: dict[str, Any]) -> Any:
+        """The callback, after one slow step and the other on batches that are ready."""
+        batch = b.rows_and_sums(5)
+        aside = b.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
+        model = b.small_model(b.SleepingCompute(0.01), **compiled)
+        # Before its own, a tagger tags nothing.
+        b.fit_rows(model, STEPS * b.BATCH, b.tagger(), aside, epochs=EPOCHS)
+        return aside
 
-        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-            self.at_ns.append(time.monotonic_ns())
+    def test_is_no_step_and_no_sample_of_the_fit(self, compiled: dict[str, Any]) -> None:
+        aside = self.trained_aside(compiled)
 
-    return BeginsOfBatches()
+        each, steps = compiled["steps_per_execution"], EPOCHS * STEPS
+        assert aside.times == 1 + 2 * EPOCHS + 2 * steps // each
+        assert int(aside.model.optimizer.iterations) == steps + aside.times
+        assert b.marks(RingKind.STEP)[-1] == steps
+        assert b.marks(RingKind.SAMPLES)[-1] == steps * b.BATCH
+        if keras.backend.backend() == "tensorflow":
+            each = 1 if compiled["run_eagerly"] else each  # what is compiled is done all at once
+            assert b.marks(RingKind.DEVICE_DONE) == list(range(each, steps + 1, each))
+
+    @pytest.mark.measured
+    def test_is_callbacks_from_its_beginning_to_its_end(self, compiled: dict[str, Any]) -> None:
+        aside = self.trained_aside(compiled)
+
+        told = [phases_within(span) for span in aside.spans_ns]
+        assert told == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(told)
+        assert b.phase_ns()["callbacks"] == pytest.approx(aside.spent_ns, rel=0.15)
+        assert b.phase_ns()["input_wait"] < aside.spent_ns / 4
 
 
 def told_and_waited_ns(source: Any, edges: Any, begins: Any, steps: Any) -> tuple[int, int]:
@@ -70,123 +91,77 @@ def told_and_waited_ns(source: Any, edges: Any, begins: Any, steps: Any) -> tupl
     Args:
         source: Of the batches.
         edges: Of the training.
-        begins: When batches were announced.
+        begins: Which batches were announced when, to the last callback.
         steps: When each really ran.
     """
-    import keras
-
     told_ns: int = b.phase_ns()["input_wait"]
     if keras.backend.backend() != "tensorflow":
         return told_ns, source.spent_ns(edges)
-    starts_ns = (start_ns for start_ns, _ in steps.spans_ns)
-    waits_ns = [to_ns - from_ns for from_ns, to_ns in zip(begins.at_ns, starts_ns, strict=True)]
+    starts = zip(begins.spans_ns, steps.spans_ns, strict=True)
+    waits_ns = [to_ns - from_ns for (_, from_ns), (to_ns, _) in starts]
     entered = [event for event in b.records() if event.kind is RingKind.ENTER]
     first = next(at for at, event in enumerate(entered) if event.phase == "input_wait")
     told_ns -= entered[first + 1].at_ns - entered[first].at_ns
     return told_ns, sum(waits_ns[1:])
 
 
-def values_of(kind: RingKind) -> list[int]:
-    return [event.value for event in b.records() if event.kind is kind]
-
-
-class TestTrainingOnABatchInACallback:
-    @pytest.mark.parametrize("method", WHILE_TRAINING)
-    def test_is_no_step_and_no_sample_of_the_fit(self, backend: str, method: str) -> None:
-        rows, sums = b.rows_and_sums(5)
-        aside = does(method, lambda model: model.train_on_batch(rows, sums))
-        model = b.small_model()
-
-        b.fit(model, b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
-
-        assert aside.times > 0
-        assert int(model.optimizer.iterations) == EPOCHS * STEPS + aside.times
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
-        assert values_of(RingKind.SAMPLES)[-1] == EPOCHS * STEPS * b.BATCH
-
-
+@pytest.mark.usefixtures("each_backend")
 class TestAFitInsideAFit:
+    def assert_tagged_around(self, tagger: Any, act: Any) -> None:
+        """A fit at the end of whose epochs another model does something with the same tagger."""
+        aside, edges = b.Does(act, "on_epoch_end"), b.Edges()
+        source, steps = b.SlowBatches(WAIT_S), b.Notes()
+        begins = b.Does(lambda _: None, "on_train_batch_begin", async_safe=True)
+        callbacks = (tagger, edges, aside, begins)
+
+        b.fit(b.measured_model(steps), source, *callbacks, steps=STEPS, epochs=EPOCHS)
+
+        assert aside.times == EPOCHS
+        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        told_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
+        late_ns = EPOCHS * STEPS * (MS + source.late_ns)
+        assert told_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
+
     @pytest.mark.measured
-    def test_with_the_same_tagger_leaves_the_outer_one_tagged(self, backend: str) -> None:
-        tagger, source, inner = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
+    def test_with_the_same_tagger_leaves_the_outer_one_tagged(self) -> None:
+        tagger, inner = b.tagger(), b.small_model()
 
         def train_another(_: Any) -> None:
             began_s = time.monotonic()
             b.fit(inner, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
             time.sleep(max(0.0, ASIDE_S - (time.monotonic() - began_s)))
 
-        aside, edges, steps = does("on_epoch_end", train_another), b.Edges(), b.Notes()
+        self.assert_tagged_around(tagger, train_another)
 
-        begins = begins_of_batches()
-        callbacks = (tagger, edges, aside, begins)
-
-        b.fit(b.measured_model(steps), source, *callbacks, steps=STEPS, epochs=EPOCHS)
-
-        assert aside.times == EPOCHS
         assert int(inner.optimizer.iterations) == 4 * EPOCHS
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
-        told_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
-        late_ns = EPOCHS * STEPS * (MS + source.late_ns)
-        assert told_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
         assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
 
     @pytest.mark.measured
-    def test_and_an_evaluation_with_it_do_too(self, backend: str) -> None:
-        tagger, source, other = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
+    def test_and_an_evaluation_with_it_do_too(self) -> None:
+        tagger, other = b.tagger(), b.small_model()
         rows, sums = b.rows_and_sums(32)
-        aside = does(
-            "on_epoch_end", lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
+
+        self.assert_tagged_around(
+            tagger, lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
         )
-        edges, steps = b.Edges(), b.Notes()
 
-        begins = begins_of_batches()
-        callbacks = (tagger, edges, aside, begins)
-
-        b.fit(b.measured_model(steps), source, *callbacks, steps=STEPS, epochs=EPOCHS)
-
-        assert aside.times == EPOCHS
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
-        told_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
-        late_ns = EPOCHS * STEPS * (MS + source.late_ns)
-        assert told_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
-
-    def test_that_raised_lets_the_next_one_be_tagged(self, backend: str) -> None:
-        tagger, model = b.tagger(), b.small_model()
-
-        def fail(_: Any) -> None:
-            raise ValueError("of a callback")
-
-        with pytest.raises(ValueError, match="of a callback") as kept:
-            b.fit(model, b.SlowBatches(0.0), tagger, does("on_epoch_end", fail), steps=STEPS)
-        b.fit(model, b.SlowBatches(0.0), tagger, steps=STEPS, epochs=1)
-
-        assert kept.traceback  # whoever keeps it keeps the frames of the first one alive
-        assert values_of(RingKind.STEP)[-1] == 2 * STEPS
-
-
-class TestAFitOfTheSameModelWithoutTheTagger:
     @pytest.mark.parametrize("method", ["on_epoch_end", "on_train_batch_end"])
-    def test_is_no_step_of_the_outer_one(self, backend: str, method: str) -> None:
-        rows, sums = b.rows_and_sums(64)
-        left = [2]
+    def test_of_the_same_model_without_the_tagger_is_no_step_of_it(self, method: str) -> None:
+        def train_aside(own: Any) -> None:
+            if own.times < 2:
+                b.fit_rows(own.model, 64)
 
-        def train_aside(model: Any) -> None:
-            if left[0] > 0:
-                left[0] -= 1
-                model.fit(rows, sums, batch_size=16, epochs=1, verbose=0)
-
-        aside = does(method, train_aside)
+        aside = b.Does(train_aside, method)
 
         b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
 
-        assert left == [0]
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert int(aside.model.optimizer.iterations) == EPOCHS * STEPS + 2 * 4
+        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
 
 
+@pytest.mark.usefixtures("each_backend")
 class TestAValidationThatRaised:
-    def test_and_was_caught_leaves_the_training_tagged(self, backend: str) -> None:
-        import keras
-
+    def test_and_was_caught_leaves_the_training_tagged(self) -> None:
         class Catches(keras.Sequential):  # type: ignore[misc]
             def evaluate(self, *args: Any, **named: Any) -> Any:
                 try:
@@ -201,20 +176,16 @@ class TestAValidationThatRaised:
 
         model = Catches([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
         model.compile(optimizer="adam", loss="mse")
-        model.fit(
-            iter(b.SlowBatches(0.0)), steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0,
-            callbacks=[b.tagger()], validation_data=failing(), validation_steps=10,
-        )  # fmt: skip
+        validated = {"validation_data": failing(), "validation_steps": 10}
+        b.fit_rows(model, STEPS * b.BATCH, b.tagger(), epochs=EPOCHS, **validated)
 
-        steps = [e for e in b.records() if e.phase.value == "train_step" and e.value == 0]
-        entered = [e for e in steps if e.kind is RingKind.ENTER]
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
-        assert len(entered) >= EPOCHS * STEPS
+        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        entered = b.phases_in(TrainingMode.TRAIN)
+        assert entered.count(TrainingPhase.TRAIN_STEP) >= EPOCHS * STEPS
 
 
 def a_composite_of(one: Any) -> Any:
     """A callback that holds another, and passes on to it what it needs itself."""
-    import keras
 
     class Composite(keras.callbacks.Callback):  # type: ignore[misc]
         callbacks: list[Any]
@@ -230,35 +201,24 @@ def a_composite_of(one: Any) -> Any:
     return made
 
 
+@pytest.mark.usefixtures("each_backend")
 class TestAListThatDoesNotPassEverythingOn:
-    def test_has_its_steps_counted_where_a_callback_holds_the_tagger(self, backend: str) -> None:
-        b.fit(
-            b.small_model(),
-            b.SlowBatches(0.0),
-            a_composite_of(b.tagger()),
-            steps=STEPS,
-            epochs=EPOCHS,
-        )
+    def test_has_its_steps_counted_where_a_callback_holds_the_tagger(self) -> None:
+        holder = a_composite_of(b.tagger())
 
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        b.fit(b.small_model(), b.SlowBatches(0.0), holder, steps=STEPS, epochs=EPOCHS)
+
+        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
 
     @pytest.mark.oldest_keras
-    def test_has_them_counted_where_somebody_puts_another_list_there(self, backend: str) -> None:
-        import keras
-
-        class Replaces(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_train_begin(self, logs: object = None) -> None:
-                listed.callbacks = [tagger, self]
+    def test_has_them_counted_where_somebody_puts_another_list_there(self) -> None:
+        def replace(own: Any) -> None:
+            listed.callbacks = [tagger, own]
 
         tagger, model = b.tagger(), b.small_model()
-        listed = keras.callbacks.CallbackList(
-            [tagger, Replaces()], add_history=True, model=model, verbose=0, steps=STEPS,
-            epochs=EPOCHS,
-        )  # fmt: skip
+        callbacks = [tagger, b.Does(replace, "on_train_begin")]
+        listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=model)
 
-        model.fit(
-            iter(b.SlowBatches(0.0)), steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0,
-            callbacks=listed,
-        )  # fmt: skip
+        b.fit_rows(model, STEPS * b.BATCH, epochs=EPOCHS, callbacks=listed)
 
-        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import b, keras, tf
 from tests.keras.later import on_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
-MS = 1_000_000
 PATIENCE_S = 60.0
 
 
@@ -37,6 +35,10 @@ class Meeting:
     def wait(self) -> None:
         assert self._there.wait(PATIENCE_S), "the other thread never came"
 
+    def meet(self, other: Meeting) -> None:
+        self.arrive()
+        other.wait()
+
 
 def training(fit: Callable[[], object]) -> threading.Thread:
     """A fit under way in a thread of its own."""
@@ -51,28 +53,9 @@ def ended(*threads: threading.Thread) -> None:
         assert not thread.is_alive()
 
 
-def at_the_first_epoch(call: Callable[[], None]) -> Any:
-    """A callback that calls something before the first batch."""
-    import keras
-
-    class AtTheFirstEpoch(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            if epoch == 0:
-                call()
-
-    return AtTheFirstEpoch()
-
-
-def at_the_end_of(calls: dict[int, Callable[[], None]]) -> Any:
-    """A callback that calls something at the end of given batches."""
-    import keras
-
-    class AtTheEnd(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch in calls:
-                calls[batch]()
-
-    return AtTheEnd()
+def several(*layers: Any) -> Any:
+    """A model of several steps an execution."""
+    return b.small_model(*layers, steps_per_execution=4)
 
 
 def computing(once: Callable[[], None]) -> Any:
@@ -99,9 +82,13 @@ def traced(once: Callable[[], None]) -> Any:
             return super().call(rows)
 
     layer = Traced(0.0)
-    model = b.small_model(layer, steps_per_execution=4)  # Keras traces shapes meanwhile
+    model = several(layer)  # Keras traces shapes meanwhile
     waiting.append(once)
     return model
+
+
+def fit(model: Any, *callbacks: Any) -> None:
+    b.fit(model, b.SlowBatches(0.0), *callbacks, b.tagger(), steps=8, epochs=1)
 
 
 class TestTwoTrainingsAtOnce:
@@ -109,25 +96,16 @@ class TestTwoTrainingsAtOnce:
         """The one that began first ends first, in the middle of a step of the other."""
         whole = methods_of_iterators()
         in_a_step, other_began, first_over = Meeting(), Meeting(), Meeting()
-
-        def meet() -> None:
-            in_a_step.arrive()
-            other_began.wait()
-
-        def wait_for_the_first() -> None:
-            other_began.arrive()
-            first_over.wait()
-
-        first = b.small_model(computing(meet), steps_per_execution=4)
-        second = b.small_model(computing(wait_for_the_first), steps_per_execution=4)
+        first = several(computing(lambda: in_a_step.meet(other_began)))
+        second = several(computing(lambda: other_began.meet(first_over)))
 
         def fit_first() -> None:
-            b.fit(first, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1)
+            fit(first)
             first_over.arrive()
 
         one = training(fit_first)
         in_a_step.wait()
-        other = training(lambda: b.fit(second, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1))
+        other = training(lambda: fit(second))
         ended(one, other)
 
         assert methods_of_iterators() == whole
@@ -136,15 +114,9 @@ class TestTwoTrainingsAtOnce:
         whole = methods_of_iterators()
         in_a_step, inner_over = Meeting(), Meeting()
 
-        def meet() -> None:
-            in_a_step.arrive()
-            inner_over.wait()
-
-        outer = b.small_model(computing(meet), steps_per_execution=4)
-        inner = b.small_model(steps_per_execution=4)
-        one = training(lambda: b.fit(outer, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1))
+        one = training(lambda: fit(several(computing(lambda: in_a_step.meet(inner_over)))))
         in_a_step.wait()
-        b.fit(inner, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1)
+        fit(several())
         inner_over.arrive()
         ended(one)
 
@@ -155,19 +127,15 @@ class TestTwoTrainingsAtOnce:
     def test_are_each_timed_whole_though_one_was_traced_during_the_other(self) -> None:
         """A trace without some of its timers would tell a part of the wait for ever."""
         tracing, inner_over = Meeting(), Meeting()
+        outer, inner, source = traced(lambda: tracing.meet(inner_over)), several(), SlowSource()
 
-        def meet() -> None:
-            tracing.arrive()
-            inner_over.wait()
-
-        outer, inner, source = traced(meet), b.small_model(steps_per_execution=4), SlowSource()
-        one = training(lambda: outer.fit(source.dataset(16), verbose=0, callbacks=[b.tagger()]))
+        one = training(lambda: source.train(outer, 16))
         tracing.wait()
-        b.fit(inner, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1)
+        fit(inner)
         inner_over.arrive()
         ended(one)
         before = len(t.gross_waits_told_ns())
-        outer.fit(source.dataset(16), verbose=0, callbacks=[b.tagger()])
+        source.train(outer, 16)
 
         told_ns = t.gross_waits_told_ns()[before:]
         assert len(told_ns) == 4
@@ -178,45 +146,25 @@ class TestTwoTrainingsAtOnce:
     def test_count_no_batch_that_passed_while_the_other_had_the_word(self) -> None:
         """One ring, one voice: the one that began last has it, until it ends."""
         after_two, inner_began, resume, inner_over = Meeting(), Meeting(), Meeting(), Meeting()
-
-        def hand_over() -> None:
-            after_two.arrive()
-            inner_began.wait()
-
-        def give_back() -> None:
-            resume.arrive()
-            inner_over.wait()
-
-        def let_it_pass() -> None:
-            inner_began.arrive()
-            resume.wait()
-
-        source = SlowSource()
-        outer = b.small_model(steps_per_execution=4)
-        inner = b.small_model(steps_per_execution=4)
-        told: dict[str, Any] = {}
-        pauses = at_the_end_of({7: hand_over, 15: give_back})
-        one = training(
-            lambda: outer.fit(source.dataset(24), verbose=0, callbacks=[pauses, b.tagger()])
+        meetings = {
+            7: lambda: after_two.meet(inner_began),
+            15: lambda: resume.meet(inner_over),
+        }
+        pauses = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: meetings.get(batch, lambda: None)()
         )
+        outer, inner, source = several(), several(), SlowSource()
+
+        one = training(lambda: source.train(outer, 24, pauses))
         after_two.wait()
-        told["before"] = steps_told()
-        b.fit(
-            inner,
-            b.SlowBatches(0.0),
-            at_the_first_epoch(let_it_pass),
-            b.tagger(),
-            steps=8,
-            epochs=1,
-        )
-        told["inner"] = steps_told()
-        waits_before = len(t.gross_waits_told_ns())
+        before = b.steps_told()
+        # Before the first batch of its only epoch it lets some of the other's pass.
+        fit(inner, b.Does(lambda _: inner_began.meet(resume), "on_epoch_begin"))
+        after_inner, waits_before = b.steps_told(), len(t.gross_waits_told_ns())
         inner_over.arrive()
         ended(one)
 
-        assert told["before"] == 8
-        assert told["inner"] == 8 + 8
-        assert steps_told() == 8 + 8 + 8
+        assert (before, after_inner, b.steps_told()) == (8, 8 + 8, 8 + 8 + 8)
         slept_ns = sum(source.slept_ns[16:24])
         assert sum(t.gross_waits_told_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
 
@@ -227,21 +175,14 @@ class SlowSource:
     def __init__(self) -> None:
         self.slept_ns: list[int] = []
 
-    def dataset(self, batches: int) -> Any:
-        import tensorflow as tf
-
-        rows, sums = b.rows_and_sums(b.BATCH)
-
-        def slow() -> Any:
-            for _ in range(batches):
-                began_ns = time.monotonic_ns()
-                time.sleep(0.05)
-                self.slept_ns.append(time.monotonic_ns() - began_ns)
-                yield rows, sums
-
+    def train(self, model: Any, batches: int, *callbacks: Any) -> None:
         known = tf.data.experimental.assert_cardinality(batches)
-        return t.dataset(slow).apply(known)
+        data = t.dataset(lambda: self._slow(batches)).apply(known)
+        model.fit(data, verbose=0, callbacks=[*callbacks, b.tagger()])
 
-
-def steps_told() -> int:
-    return [e.value for e in b.records() if e.kind is RingKind.STEP][-1]
+    def _slow(self, batches: int) -> Iterator[Any]:
+        for _ in range(batches):
+            began_ns = time.monotonic_ns()
+            time.sleep(0.05)
+            self.slept_ns.append(time.monotonic_ns() - began_ns)
+            yield b.rows_and_sums(b.BATCH)

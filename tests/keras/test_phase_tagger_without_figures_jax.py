@@ -23,11 +23,8 @@ class TestFiguresThatFail:
         from trainer_hooks.keras import fit_figures
 
         monkeypatch.setattr(fit_figures, where, fail)
-        rows, sums = b.rows_and_sums(4 * b.BATCH)
         with pytest.warns(RuntimeWarning, match="no figures of this training") as caught:
-            b.small_model().fit(
-                rows, sums, batch_size=b.BATCH, epochs=2, verbose=2, callbacks=[b.tagger()]
-            )
+            b.fit_rows(b.small_model(), 4 * b.BATCH, b.tagger(), epochs=2, verbose=2)
 
         assert len([one for one in caught if "gpumon" in str(one.message)]) == 1
         assert "gpumon:" not in capsys.readouterr().out

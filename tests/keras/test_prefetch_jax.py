@@ -11,21 +11,16 @@ import numpy as np
 import pytest
 
 from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
-from tests.keras.later import b
-from tests.keras.prefetched_py_datasets import PyDatasetSpecification
+from tests.imported_later import ImportedLater
+from tests.keras.later import keras
 from tests.keras.told_by_script import told_by
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
 
+jax: Any = ImportedLater("jax")
+
 pytestmark = pytest.mark.keras_jax
-
-
-@pytest.fixture(autouse=True)
-def jax() -> Any:
-    import jax
-
-    return jax
 
 
 def rows(count: int) -> list[Any]:
@@ -33,13 +28,13 @@ def rows(count: int) -> list[Any]:
 
 
 class TestBatches:
-    def test_are_arrays_of_jax_in_the_same_order(self, jax: Any) -> None:
+    def test_are_arrays_of_jax_in_the_same_order(self) -> None:
         found = list(prefetch_to_device(rows(6)))
 
         assert [float(batch[0, 0]) for batch in found] == [0, 1, 2, 3, 4, 5]
         assert all(isinstance(batch, jax.Array) for batch in found)
 
-    def test_keep_their_structure_and_whatever_is_no_array(self, jax: Any) -> None:
+    def test_keep_their_structure_and_whatever_is_no_array(self) -> None:
         Pair = namedtuple("Pair", "rows name")
         batch = {"a": (rows(1)[0], [np.float32(2)]), "b": Pair(rows(1)[0], "a name"), "c": None}
 
@@ -70,7 +65,7 @@ class TestBatches:
 
 class TestTheGapBetweenBatches:
     @pytest.mark.measured
-    def test_is_shorter_with_prefetch_though_the_step_is_waited_for(self, jax: Any) -> None:
+    def test_is_shorter_with_prefetch_though_the_step_is_waited_for(self) -> None:
         compiled = jax.jit(lambda batch: batch.sum())
 
         def train(batch: Any) -> None:
@@ -84,7 +79,9 @@ class TestTheGapBetweenBatches:
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    return told_by("prefetching_on_two_jax_devices.py")
+    return told_by(
+        "prefetching_on_two_jax_devices", XLA_FLAGS="--xla_force_host_platform_device_count=2"
+    )
 
 
 class TestDevices:
@@ -132,21 +129,8 @@ class TestALoopOfOnesOwn:
 
 
 class TestKerasOnJax:
-    def losses(self, data: Any, **said: Any) -> Any:
-        return b.small_model().fit(data, epochs=2, verbose=0, **said).history["loss"]
-
     @pytest.mark.oldest_keras
-    def test_learns_the_same_from_a_generator(self) -> None:
-        bare = self.losses(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
-
-        ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
-
-        assert self.losses(ahead, steps_per_epoch=4) == bare
-
-    @pytest.mark.oldest_keras
-    def test_takes_what_it_spreads_itself_from_the_host(self) -> None:
-        import keras
-
+    def test_is_given_what_it_spreads_itself_from_the_host(self) -> None:
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=["cpu:0"]))
         try:
             (batch,) = prefetch_to_device(rows(1))
@@ -167,7 +151,3 @@ class TestAnError:
         next(ahead)
         with pytest.raises(OSError, match="the file is torn"):
             next(ahead)
-
-
-class TestAPyDataset(PyDatasetSpecification):
-    pass

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.builders_prefetch import Source, readers
-from tests.keras.later import b
-from tests.keras.told_by_script import told_by
+from tests.builders_prefetch import Source
+from tests.keras.later import b, tf
+from tests.keras.told_by_script import told_on_two_devices
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.keras_tensorflow
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    return told_by("prefetching_on_two_devices.py")
+    return told_on_two_devices("prefetching_on_two_devices")
 
 
 class TestElementsOfTfData:
@@ -73,15 +72,11 @@ class TestATrainingOnPrefetchedElements:
 class TestADeviceThatIsNotThere:
     @pytest.mark.parametrize("device", ["GPU:0", "/GPU:0", "cuda:0", "TPU:0", "CPU:9", "", 3])
     def test_is_refused_with_those_that_are(self, device: Any) -> None:
-        import tensorflow as tf
-
         with pytest.raises(ValueError, match=r"TensorFlow has no device .*: there is CPU:0"):
             prefetch_to_device(tf.data.Dataset.range(3), device=device)
 
     @pytest.mark.parametrize("device", ["CPU:0", "/CPU:0", "cpu:0", "/device:CPU:0"])
     def test_is_not_the_host_however_it_is_written(self, device: str) -> None:
-        import tensorflow as tf
-
         data = prefetch_to_device(tf.data.Dataset.range(3), device=device)
 
         assert [int(element) for element in data] == [0, 1, 2]
@@ -91,8 +86,6 @@ class TestWithoutANameOfADevice:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         """Where TensorFlow is asked to bring elements to, and how many ahead."""
-        import tensorflow as tf
-
         asked: list[tuple[str, int]] = []
 
         def note(name: str, depth: int) -> Any:
@@ -102,19 +95,18 @@ class TestWithoutANameOfADevice:
         monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", note)
         return asked
 
-    def two_gpus(self, kind: str | None = None) -> list[Any]:
-        from tensorflow.config import LogicalDevice
+    @pytest.fixture
+    def two_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kind = tf.config.LogicalDevice
+        gpus = [kind(f"/device:GPU:{index}", "GPU") for index in range(2)]
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: gpus)
 
-        return [LogicalDevice(f"/device:GPU:{index}", "GPU") for index in range(2)]
-
+    @pytest.mark.usefixtures("two_gpus")
     def test_elements_go_to_the_first_gpu_and_of_several_a_word_says_so(
         self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import tensorflow as tf
-
         from trainer_hooks.prefetch import on_tensorflow
 
-        monkeypatch.setattr(tf.config, "list_logical_devices", self.two_gpus)
         monkeypatch.setattr(on_tensorflow, "_warn_of_several", QuietWarningOnce())
 
         with pytest.warns(RuntimeWarning, match='of 2 GPUs, .* device="CPU:0" for multi_gpu_model'):
@@ -122,22 +114,18 @@ class TestWithoutANameOfADevice:
 
         assert asked == [("/GPU:0", 4)]
 
+    @pytest.mark.usefixtures("two_gpus")
     def test_elements_stay_on_the_host_for_keras_on_another_backend(
         self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import tensorflow as tf
-
         from trainer_hooks.prefetch import on_tensorflow
 
-        monkeypatch.setattr(tf.config, "list_logical_devices", self.two_gpus)
         monkeypatch.setattr(on_tensorflow, "keras_backend", lambda: "jax")
 
         assert [int(one) for one in prefetch_to_device(tf.data.Dataset.range(3))] == [0, 1, 2]
         assert asked == []
 
     def test_a_word_says_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import tensorflow as tf
-
         from trainer_hooks.prefetch import kinds as no_device
 
         monkeypatch.setattr(no_device, "_warn", QuietWarningOnce())
@@ -148,8 +136,6 @@ class TestWithoutANameOfADevice:
 
 class TestUnderAStrategy:
     def test_elements_stay_on_the_host_for_it_to_send(self) -> None:
-        import tensorflow as tf
-
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
             model = b.small_model()
             data = tf.data.Dataset.from_tensor_slices(b.rows_and_sums(32)).batch(16)
@@ -158,8 +144,6 @@ class TestUnderAStrategy:
         assert len(history.history["loss"]) == 1
 
     def test_data_that_is_distributed_already_is_refused(self) -> None:
-        import tensorflow as tf
-
         strategy = tf.distribute.MirroredStrategy(["CPU:0"])
         data = strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
 
@@ -168,30 +152,11 @@ class TestUnderAStrategy:
 
 
 class TestOtherDataForKerasOnTensorFlow:
-    def losses(self, data: Any) -> Any:
-        return b.small_model().fit(data, steps_per_epoch=4, epochs=2, verbose=0).history["loss"]
-
-    def test_is_only_read_ahead(self) -> None:
-        bare = self.losses(iter(b.SlowBatches(0.0)))
-        earlier = set(readers())  # TensorFlow keeps the generator of a fit that failed, too
-
-        ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
-        assert self.losses(ahead) == bare
-        assert len(set(readers()) - earlier) == 1  # TensorFlow keeps a generator: it could go on
-        ahead.close()
-        assert set(readers()) <= earlier
-
     def test_has_no_device_to_name(self) -> None:
-        import keras
-
-        class Rows(keras.utils.PyDataset):  # type: ignore[misc]
-            def __getitem__(self, index: int) -> Any:
-                return (np.zeros((2, b.FEATURES)),)
-
         with pytest.raises(ValueError, match=r"only a tf\.data\.Dataset can be brought to 'CPU:1'"):
             prefetch_to_device(Source([1]), device="CPU:1")
         with pytest.raises(ValueError, match="a PyDataset cannot be brought to 'CPU:1'"):
-            prefetch_to_device(Rows(), device="CPU:1")
+            prefetch_to_device(b.SlowSequence(1, seconds=0.0), device="CPU:1")
 
     def test_may_be_told_to_stay_on_the_host(self) -> None:
         assert list(prefetch_to_device(Source([1, 2]), device="CPU:0")) == [1, 2]

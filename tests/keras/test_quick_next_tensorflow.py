@@ -6,33 +6,28 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+from tests.imported_later import ImportedLater
+from tests.keras.later import tf
 
-    from trainer_hooks.taps.tensorflow.split import QuickNext
+split: Any = ImportedLater("trainer_hooks.taps.tensorflow.split")
 
 pytestmark = pytest.mark.keras_tensorflow
 ROWS = np.arange(28, dtype="float32").reshape(7, 4)
 
 
-@pytest.fixture(autouse=True)
-def tensorflow(framework: str) -> None:
-    """TensorFlow is imported only where it is there."""
-    import tensorflow
-
-    from trainer_hooks.taps.tensorflow import split as tensorflow_next
-
-    globals()["tf"] = tensorflow
-    globals()["QuickNext"] = tensorflow_next.QuickNext
-
-
 def batches_of(*parts: Any) -> Any:
     return tf.data.Dataset.from_tensor_slices(parts).batch(3)
+
+
+def iter_of(generator: Callable[[], Any]) -> Any:
+    """Of pairs of ``ROWS``."""
+    spec = tf.TensorSpec((7, 4)), tf.TensorSpec((7, 4))
+    return iter(tf.data.Dataset.from_generator(generator, output_signature=spec))
 
 
 DATA = {
@@ -70,19 +65,19 @@ class TestTheQuickWay:
     def test_gives_what_tensorflow_gives(self, kind: str) -> None:
         data = DATA[kind]()
 
-        quick = [plain(batch) for batch in all_of(iter(data), QuickNext())]
+        quick = [plain(batch) for batch in all_of(iter(data), split.QuickNext())]
 
         assert quick == [plain(batch) for batch in all_of(iter(data), next)]
 
     def test_is_taken_for_a_pair_of_tensors(self) -> None:
-        iterator, quick = iter(DATA["a pair"]()), QuickNext()
+        iterator, quick = iter(DATA["a pair"]()), split.QuickNext()
 
         quick(iterator)
 
         assert quick._fetch is not None
 
     def test_ends_again_and_again(self) -> None:
-        iterator, quick = iter(DATA["empty"]()), QuickNext()
+        iterator, quick = iter(DATA["empty"]()), split.QuickNext()
 
         for _ in range(3):
             with pytest.raises(StopIteration):
@@ -93,10 +88,9 @@ class TestTheQuickWay:
             yield ROWS, ROWS
             raise OSError("disk")
 
-        spec = tf.TensorSpec((7, 4)), tf.TensorSpec((7, 4))
         errors = []
-        for following in (next, QuickNext()):
-            iterator = iter(tf.data.Dataset.from_generator(broken, output_signature=spec))
+        for following in (next, split.QuickNext()):
+            iterator = iter_of(broken)
             following(iterator)
             with pytest.raises(tf.errors.OpError, match="disk") as raised:
                 following(iterator)
@@ -105,7 +99,7 @@ class TestTheQuickWay:
         assert errors[0] == errors[1]
 
     def test_follows_from_one_iterator_to_the_next(self) -> None:
-        first, second, quick = iter(DATA["a pair"]()), iter(DATA["names"]()), QuickNext()
+        first, second, quick = iter(DATA["a pair"]()), iter(DATA["names"]()), split.QuickNext()
 
         taken = [plain(quick(first)), plain(quick(second)), plain(quick(first))]
 
@@ -123,9 +117,8 @@ class TestTheQuickWay:
             finally:
                 ends.append("closed")
 
-        spec = tf.TensorSpec((7, 4)), tf.TensorSpec((7, 4))
-        iterator = iter(tf.data.Dataset.from_generator(source, output_signature=spec))
-        quick, alive = QuickNext(), weakref.ref(iterator)
+        iterator = iter_of(source)
+        quick, alive = split.QuickNext(), weakref.ref(iterator)
         quick(iterator)
         del iterator
         gc.collect()

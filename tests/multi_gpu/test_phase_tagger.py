@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,32 +155,20 @@ class TestATaggedTraining:
 @pytest.mark.alone
 class TestTheTapOnASplitModel:
     @pytest.mark.measured
-    def test_tells_the_wait_for_input_from_the_step(self) -> None:
-        model = split()
-
+    @pytest.mark.parametrize(
+        ("call", "mode"),
+        [
+            ("fit", TrainingMode.TRAIN),
+            ("evaluate", TrainingMode.VALIDATION),
+            ("predict", TrainingMode.PREDICT),
+        ],
+    )
+    def test_tells_the_wait_for_input_from_the_step(self, call: str, mode: TrainingMode) -> None:
         told_ns, true_ns = t.usually_told_and_true_ns(
-            lambda source, hook: model.fit(t.synchronous(source, 8), verbose=0, callbacks=[hook]),
-            t.waits_told_ns,
+            getattr(split(), call), partial(t.waits_told_ns, mode), batches=8
         )
 
         assert true_ns > 40 * MS
-        assert told_ns == t.within_a_tenth(true_ns)
-
-    @pytest.mark.measured
-    @pytest.mark.parametrize(
-        ("call", "mode"),
-        [("evaluate", TrainingMode.VALIDATION), ("predict", TrainingMode.PREDICT)],
-    )
-    def test_tells_it_where_nothing_is_trained(self, call: str, mode: TrainingMode) -> None:
-        model = split()
-
-        told_ns, true_ns = t.usually_told_and_true_ns(
-            lambda source, hook: getattr(model, call)(
-                t.synchronous(source, 8), verbose=0, callbacks=[hook]
-            ),
-            lambda: t.waits_told_ns(mode),
-        )
-
         assert told_ns == t.within_a_tenth(true_ns)
 
     @pytest.mark.measured

@@ -1,0 +1,210 @@
+"""``PhaseTagger`` harms nothing, on whichever backend: results, errors, models and threads stay."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingKind
+from tests.keras.later import b, keras, tf
+from tests.keras.later import on_torch as t
+
+MS = 1_000_000
+WAYS: dict[str, dict[str, Any]] = {
+    "compiled": {"jit_compile": False},
+    "several steps": {"jit_compile": False, "steps_per_execution": 4},
+    "jit": {"jit_compile": True},
+    "eager": {"run_eagerly": True},
+    "several eager steps": {"run_eagerly": True, "steps_per_execution": 4},
+}
+ON_ARRAYS = ("arrays", "class weight", "validation split")
+ON_TENSORFLOW = ("tf.data", "unknown length", "generator", *ON_ARRAYS)
+ON_TORCH = (
+    "loader", "shuffled by workers", "unknown length", "generator", "sequence", *ON_ARRAYS,
+)  # fmt: skip
+CELLS = {
+    # Where the way leaves little for the kind to change, some kinds stand for the others.
+    ("jax", "compiled"): ("arrays", "validation split", "generator", "unknown length"),
+    ("jax", "several steps"): ("arrays", "generator", "unknown length"),
+    ("jax", "eager"): ("arrays", "generator", "unknown length"),
+    ("tensorflow", "compiled"): ON_TENSORFLOW,
+    ("tensorflow", "several steps"): ON_TENSORFLOW,
+    ("tensorflow", "jit"): ("tf.data", "unknown length"),
+    ("tensorflow", "eager"): ("arrays", "unknown length", "validation split"),
+    ("tensorflow", "several eager steps"): ("arrays", "unknown length"),
+    ("torch", "compiled"): ON_TORCH,
+    ("torch", "eager"): ("arrays", "loader", "validation split"),
+}
+"""What is trained on, by backend and way."""
+BESIDE_AN_ORDINARY_CALLBACK = {
+    "jax": ("arrays",),
+    "torch": ("loader", "unknown length", "validation split"),
+}
+
+
+def cell(backend: str, *said: str) -> Any:
+    marks = getattr(pytest.mark, f"keras_{backend}")
+    return pytest.param(*said, marks=marks, id=", ".join([backend, *said]))
+
+
+def uneven_batches() -> Iterator[Any]:
+    rows, sums = b.rows_and_sums(60)
+    for first in range(0, 60, 16):
+        yield rows[first : first + 16], sums[first : first + 16]
+
+
+def of_unknown_length() -> dict[str, Any]:
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return {"x": uneven_batches(), "epochs": 1}
+    if backend == "torch":
+        return {"x": t.loader_of(t.RowsThatEnd(60))}
+    spec = tf.TensorSpec((None, b.FEATURES)), tf.TensorSpec((None, 1))
+    return {"x": tf.data.Dataset.from_generator(uneven_batches, output_signature=spec)}
+
+
+def data_of(kind: str) -> dict[str, Any]:
+    """What ``fit`` is called with; but for the generator's and the sequence's, the last batch
+    is smaller.
+    """
+    rows, sums = b.rows_and_sums(60)
+    arrays = {"x": rows, "y": sums, "batch_size": 16}
+    weighted = {"y": (sums > 0).astype("int32"), "class_weight": {0: 1.0, 1: 3.0}}
+    made: dict[str, Any] = {
+        "arrays": lambda: arrays,
+        "class weight": lambda: {**arrays, **weighted},
+        "validation split": lambda: {**arrays, "validation_split": 0.2},
+        "generator": lambda: {"x": iter(b.SlowBatches(0.0)), "steps_per_epoch": 4},
+        "unknown length": of_unknown_length,
+        "tf.data": lambda: {"x": tf.data.Dataset.from_tensor_slices((rows, sums)).batch(16)},
+        "loader": lambda: {"x": t.loader_of(t.SlowRows(60))},
+        "shuffled by workers": lambda: {
+            "x": t.loader_of(t.SlowRows(60), num_workers=2, shuffle=True)
+        },
+        "sequence": lambda: {"x": b.SlowSequence(4, seconds=0.0, workers=2)},
+    }
+    return {"epochs": 2, **made[kind]()}
+
+
+def numbers_of(kind: str, way: str, *callbacks: Any) -> dict[str, Any]:
+    """Everything a training leaves behind, and what is asked of the model then."""
+    model = b.normalized_model(**WAYS[way])
+    numbers = b.left_by(model, *callbacks, **data_of(kind))
+    # What fit was given is nothing to these two.
+    if kind == "arrays":
+        rows, sums = b.rows_and_sums(32)
+        numbers["evaluate"] = model.evaluate(rows, sums, verbose=0, callbacks=list(callbacks))
+        asked = model.predict(rows, verbose=0, callbacks=list(callbacks))
+        numbers["predict"] = asked.tobytes()
+    return numbers
+
+
+class TestResultsDoNotChange:
+    @pytest.mark.parametrize(
+        ("kind", "way"),
+        [cell(backend, kind, way) for (backend, way), kinds in CELLS.items() for kind in kinds],
+    )
+    def test_with_the_hook(self, kind: str, way: str) -> None:
+        assert numbers_of(kind, way, b.tagger()) == numbers_of(kind, way)
+
+    @pytest.mark.oldest_keras
+    @pytest.mark.parametrize(
+        "kind",
+        [cell(backend, kind) for backend, of in BESIDE_AN_ORDINARY_CALLBACK.items() for kind in of],
+    )
+    def test_with_the_hook_and_an_ordinary_callback(self, kind: str) -> None:
+        with_hook = numbers_of(kind, "compiled", b.an_ordinary_callback(), b.tagger())
+
+        assert with_hook == numbers_of(kind, "compiled")
+
+
+@pytest.mark.usefixtures("each_backend")
+class TestAFitThatRaises:
+    def still_usable(self, model: Any) -> Any:
+        """The model, or another: some versions of Keras lose the weights in a fit that raises."""
+        try:
+            model.get_weights()
+        except TypeError:
+            return b.small_model()
+        return model
+
+    def test_in_its_data_leaves_the_model_as_it_was_and_can_be_followed_by_another(self) -> None:
+        def broken() -> Iterator[Any]:
+            for _, batch in zip(range(9), b.SlowBatches(0.0), strict=False):
+                yield batch
+            raise OSError("disk")
+
+        def error_of(model: Any, *callbacks: Any) -> type[BaseException]:
+            with pytest.raises(Exception, match="disk") as raised:
+                b.fit(model, broken(), *callbacks)
+            return raised.type
+
+        model, hook = b.warmed_model(), b.tagger()
+        bare = model.train_function
+
+        assert error_of(model, hook) is error_of(b.small_model())
+        assert model.train_function is bare
+        assert b.present_phase() is TrainingPhase.OTHER
+        b.fit(self.still_usable(model), b.SlowBatches(0.01), hook, steps=5, epochs=1)
+
+        assert model.train_function is bare
+        assert b.marks(RingKind.EPOCH) == [0, 0]
+        assert b.phase_ns()["input_wait"] >= 3 * 10 * MS  # Keras peeked at the other two
+
+    @pytest.mark.parametrize(
+        ("is_new", "is_kept"),
+        [(True, True), (False, True), (False, False)],
+        ids=["a new tagger", "the same one", "the error is forgotten"],
+    )
+    def test_in_a_callback_can_be_followed_by_another(self, is_new: bool, is_kept: bool) -> None:
+        model, hook = b.warmed_model(), b.tagger()
+        bare = model.train_function
+
+        with pytest.raises(KeyError) as kept:
+            b.fit(model, b.SlowBatches(0.0), hook, b.raising(KeyError), steps=3)
+        if not is_kept:  # whoever keeps it keeps the frames of the fit alive
+            del kept
+            gc.collect()
+        after = b.tagger() if is_new else hook
+        b.fit(model, b.SlowBatches(0.0), after, steps=5, epochs=1)
+
+        assert model.train_function is bare
+        assert b.present_phase() is TrainingPhase.OTHER
+        assert b.marks(RingKind.STEP) == list(range(1, 9))
+
+
+@pytest.mark.usefixtures("each_backend")
+class TestTheTraining:
+    def test_may_be_trained_evaluated_and_asked_by_somebodys_callback(self) -> None:
+        rows, sums = b.rows_and_sums(32)
+        after: list[TrainingPhase] = []
+
+        def meddle(own: Any) -> None:
+            for call, data in {
+                "train_on_batch": (rows, sums),
+                "predict": (rows,),
+                "evaluate": (rows, sums),
+                "test_on_batch": (rows, sums),
+            }.items():
+                getattr(own.model, call)(*data)
+                after.append(b.present_phase())
+
+        meddling = b.Does(meddle, "on_epoch_end")
+        split = {"validation_split": 0.2, "epochs": 2}
+        b.fit_rows(b.small_model(), 60, b.tagger(), meddling, **split)
+
+        assert after == [TrainingPhase.CALLBACKS] * 4 * 2
+        assert b.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
+        assert b.present_phase() is TrainingPhase.OTHER
+
+    def test_leaves_no_thread_behind(self) -> None:
+        before = set(threading.enumerate())
+        b.fit(b.small_model(b.SleepingCompute(0.005)), b.SlowBatches(0.0), b.tagger())
+
+        new = set(threading.enumerate()) - before
+        assert [thread.name for thread in new if "gpumon" in thread.name] == []
