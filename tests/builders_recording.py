@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.recording_codec import RecordingHeader
+from gpumon.core.documents.recording_codec import HEAD_BYTES, RecordingHeader, packed_length
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import (
     RingEvent,
@@ -195,6 +195,17 @@ class _Training:
             lost_events=self._random.choice([0, 0, 0, 3]), phase_ns=dict(self._phase_ns),
             steps=self._steps, samples=self._samples, epoch=second // 30,
         )  # fmt: skip
+
+
+def blocks_of(raw: bytes) -> list[bytes]:
+    """The members of the file."""
+    blocks = []
+    while raw:
+        length = packed_length(raw[:HEAD_BYTES])
+        assert length is not None
+        blocks.append(raw[:length])
+        raw = raw[length:]
+    return blocks
 
 
 def record(path: Path, moments: Sequence[Moment], *, why: str | None = "ended") -> Path:

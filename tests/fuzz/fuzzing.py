@@ -12,11 +12,13 @@ import gc
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Final
+
+import pytest
 
 SEED_VARIABLE: Final = "GPUMON_FUZZ_SEED"
 SECONDS_VARIABLE: Final = "GPUMON_FUZZ_SECONDS"
@@ -101,6 +103,14 @@ class Fuzz:
             self.spent = (time.monotonic() - began_s) / self._budget_s
         print(f"{self.done} cases in {self._budget_s:g} s, {slowest[1]} took {slowest[0]:.2f} s")
 
+    def run(self, act: Callable[[Case], object], growth: Growth) -> None:
+        """Do so in each case; what does it holds no more at the end than once it was warm."""
+        for case in self.cases():
+            with case:
+                act(case)
+            if self.spent > 0.3:
+                growth.warm()
+
 
 class Growth:
     """Whether a process holds more at the end than once it was warm.
@@ -145,3 +155,16 @@ class Growth:
     def threads(self) -> int:
         """Its threads."""
         return sum(1 for _ in (self._at / "task").iterdir())
+
+
+def fuzz_here(fuzz: Fuzz, act: Callable[[Case], object], *, most_kib: int) -> None:
+    """Do so in each case, in this process, whose memory may grow by so much."""
+    growth = Growth(os.getpid(), most_kib=most_kib)
+    fuzz.run(act, growth)
+    growth.check()
+
+
+def for_seconds_and_minutes(ci_s: float = CI_SECONDS) -> pytest.MarkDecorator:
+    """A test for so many ``seconds``, and in `make soak` for minutes."""
+    minutes = pytest.param(SOAK_SECONDS, marks=pytest.mark.soak)
+    return pytest.mark.parametrize("seconds", [ci_s, minutes])

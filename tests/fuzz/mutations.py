@@ -86,6 +86,17 @@ def double_lines(random: Random, lines: list[bytes]) -> list[bytes]:
     return lines[:at] + part * random.choice(_MOST_TIMES) + lines[at:]
 
 
+def drop_alike(random: Random, lines: list[bytes]) -> list[bytes]:
+    """All that begin as one of them does are gone."""
+    start = random.choice(lines)[:4]
+    return [line for line in lines if line[:4] != start]
+
+
+def double_alike(random: Random, lines: list[bytes]) -> list[bytes]:
+    start = random.choice(lines)[:9]
+    return [again for line in lines for again in [line] * (1 + (line[:9] == start))]
+
+
 def swap_lines(random: Random, lines: list[bytes]) -> list[bytes]:
     swapped = list(lines)
     for _ in range(random.choice((1, 1, 20))):
@@ -112,8 +123,11 @@ BYTES: Final[Sequence[Mutator]] = (
     flip_bytes, put_signs, cut_out, cut_off, repeat_part, change_numbers,
 )  # fmt: skip
 LINES: Final[Sequence[Mutator]] = tuple(
-    of_lines(change) for change in (drop_lines, double_lines, swap_lines, join_lines, splice_lines)
-)
+    of_lines(change)
+    for change in (
+        drop_lines, double_lines, drop_alike, double_alike, swap_lines, join_lines, splice_lines,
+    )
+)  # fmt: skip
 
 
 def mutated(random: Random, data: bytes, mutators: Sequence[Mutator]) -> bytes:

@@ -92,6 +92,14 @@ sys.stdin.read()
 """The real writer at full speed, until it is asked; then it says what it has written."""
 
 
+def answer_of(child: subprocess.Popen[str], line: str) -> str:
+    """What it says to that."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    print(line, file=child.stdin, flush=True)
+    return child.stdout.readline()
+
+
 class HonestTraining:
     """A training beside them, which claims GPU 1."""
 
@@ -100,10 +108,7 @@ class HonestTraining:
 
     def stop(self) -> dict[str, Any]:
         """What it has counted in the end, as it says itself; it lives on and does nothing."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        print("enough", file=self._child.stdin, flush=True)
-        told: dict[str, Any] = json.loads(self._child.stdout.readline())
+        told: dict[str, Any] = json.loads(answer_of(self._child, "enough"))
         return told
 
 
@@ -156,10 +161,7 @@ class Neighbour:
         return self._phases / (plain if random.random() < 0.9 else random.choice(odd))
 
     def _hold(self, path: Path) -> None:
-        assert self._holder.stdin is not None
-        assert self._holder.stdout is not None
-        print(path, file=self._holder.stdin, flush=True)
-        self._holder.stdout.readline()
+        answer_of(self._holder, str(path))
 
     def _make(self, random: Random) -> None:
         path = self._new_path(random)

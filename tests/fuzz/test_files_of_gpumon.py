@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -14,16 +13,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.documents.recording_codec import (
-    HEAD_BYTES,
-    pack_block,
-    packed_length,
-    unpack_block,
-)
+from gpumon.core.documents.recording_codec import pack_block, unpack_block
 from tests.bare_dstat import Table
 from tests.builders_dstat import gpu, publish
+from tests.builders_recording import blocks_of
 from tests.fuzz.figures import check_report, parsed
-from tests.fuzz.fuzzing import SOAK_SECONDS, Fuzz, Growth
+from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated
 from tests.fuzz.said import check_said, said
 from tests.patience import no_hang
@@ -41,56 +36,40 @@ _JUNK: tuple[Any, ...] = (
 
 
 class TestARecording:
-    def test_is_played_or_refused_with_a_sentence(self, tmp_path: Path) -> None:
-        fuzz_recordings(Fuzz(tmp_path, _CI_SECONDS))
-
-    @pytest.mark.soak
-    def test_is_so_for_minutes(self, tmp_path: Path) -> None:
-        fuzz_recordings(Fuzz(tmp_path, SOAK_SECONDS))
+    @for_seconds_and_minutes(_CI_SECONDS)
+    def test_is_played_or_refused_with_a_sentence(self, tmp_path: Path, seconds: float) -> None:
+        fuzz_here(Fuzz(tmp_path, seconds), play, most_kib=_MOST_GROWTH_KIB)
 
 
 class TestASavedReport:
-    def test_is_shown_or_refused_with_a_sentence(self, tmp_path: Path) -> None:
-        fuzz_saved_reports(Fuzz(tmp_path, _CI_SECONDS))
-
-    @pytest.mark.soak
-    def test_is_so_for_minutes(self, tmp_path: Path) -> None:
-        fuzz_saved_reports(Fuzz(tmp_path, SOAK_SECONDS))
+    @for_seconds_and_minutes(_CI_SECONDS)
+    def test_is_shown_or_refused_with_a_sentence(self, tmp_path: Path, seconds: float) -> None:
+        fuzz_here(Fuzz(tmp_path, seconds), show_a_saved_report, most_kib=_MOST_GROWTH_KIB)
 
 
 class TestAStateFile:
+    @for_seconds_and_minutes(_CI_SECONDS)
     def test_is_shown_by_dstat_or_is_dashes(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-        fuzz_state_files(Fuzz(tmp_path, _CI_SECONDS))
-
-    @pytest.mark.soak
-    def test_is_so_for_minutes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-        fuzz_state_files(Fuzz(tmp_path, SOAK_SECONDS))
+        fuzz_here(Fuzz(tmp_path, seconds), show_a_state, most_kib=_MOST_GROWTH_KIB)
 
 
-def fuzz_recordings(fuzz: Fuzz) -> None:
-    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
-    for case in fuzz.cases():
-        with case:
-            recording = case.folder / "night.gpumon"
-            recording.write_bytes(case.tries(a_recording(case.random)))
-            words = ("--json",) if case.random.random() < 0.8 else ()
-            with no_hang():
-                code, out, err = said("replay", str(recording), *words)
-            check_said(code, out, err)
-            if words and out:
-                check_report(parsed(out))
-        if fuzz.spent > 0.3:
-            growth.warm()
-    growth.check()
+def play(case: Case) -> None:
+    recording = case.folder / "night.gpumon"
+    recording.write_bytes(case.tries(a_recording(case.random)))
+    words = ("--json",) if case.random.random() < 0.8 else ()
+    with no_hang():
+        code, out, err = said("replay", str(recording), *words)
+    check_said(code, out, err)
+    if words and out:
+        check_report(parsed(out))
 
 
 def a_recording(random: Random) -> bytes:
     """One that was made, with its bytes damaged, or what its blocks say."""
-    blocks = list(blocks_of(random.choice(_RECORDINGS)))
+    blocks = list(texts_of(random.choice(_RECORDINGS)))
     if random.random() < 0.3:
         return mutated(random, b"".join(map(pack_block, blocks)), BYTES)
     for _ in range(random.choice((1, 1, 3))):
@@ -105,17 +84,9 @@ def a_recording(random: Random) -> bytes:
 
 
 @cache
-def blocks_of(path: Path) -> tuple[bytes, ...]:
+def texts_of(path: Path) -> tuple[bytes, ...]:
     """The text of each block."""
-    return tuple(_blocks_in(path.read_bytes()))
-
-
-def _blocks_in(raw: bytes) -> Iterator[bytes]:
-    while raw:
-        length = packed_length(raw[:HEAD_BYTES])
-        assert length is not None
-        yield unpack_block(raw[:length])
-        raw = raw[length:]
+    return tuple(map(unpack_block, blocks_of(path.read_bytes())))
 
 
 def with_lies(random: Random, block: bytes) -> bytes:
@@ -143,25 +114,19 @@ def lied(random: Random, document: Any) -> Any:
     return changed
 
 
-def fuzz_saved_reports(fuzz: Fuzz) -> None:
-    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
-    for case in fuzz.cases():
-        with case:
-            random, one, whole = case.random, case.folder / "one.json", case.folder / "two.json"
-            one.write_bytes(case.tries(a_saved_report(random)))
-            whole.write_bytes(saved("analyze", _LOGS / "wide_csv--plain.csv"))
-            compared = random.choice(((), (one, whole), (whole, one)))
-            files = ("--compare", *map(str, compared)) if compared else (str(one),)
-            as_json = ("--json",) if random.random() < 0.5 else ()
-            with no_hang():
-                code, out, err = said("report", *files, *as_json)
-            check_said(code, out, err)
-            assert out.replace("\n", "").isprintable()
-            if as_json and out:
-                parsed(out)
-        if fuzz.spent > 0.3:
-            growth.warm()
-    growth.check()
+def show_a_saved_report(case: Case) -> None:
+    random, one, whole = case.random, case.folder / "one.json", case.folder / "two.json"
+    one.write_bytes(case.tries(a_saved_report(random)))
+    whole.write_bytes(saved("analyze", _LOGS / "wide_csv--plain.csv"))
+    compared = random.choice(((), (one, whole), (whole, one)))
+    files = ("--compare", *map(str, compared)) if compared else (str(one),)
+    as_json = ("--json",) if random.random() < 0.5 else ()
+    with no_hang():
+        code, out, err = said("report", *files, *as_json)
+    check_said(code, out, err)
+    assert out.replace("\n", "").isprintable()
+    if as_json and out:
+        parsed(out)
 
 
 @cache
@@ -178,26 +143,21 @@ def a_saved_report(random: Random) -> bytes:
     return with_damage(random, raw, ("gpus", "gpus", "gpus", "runs", "advice"))
 
 
-def fuzz_state_files(fuzz: Fuzz) -> None:
-    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
-    for case in fuzz.cases():
-        with case, no_hang(), contextlib.redirect_stderr(io.StringIO()) as complaints:
-            random, folder = case.random, case.folder
-            publish(folder, gpu(0, busy_s=40), gpu(1, starved_s=20))
-            table = Table(full=random.random() < 0.5)
-            for _ in range(random.choice((1, 3))):
-                publish(folder, gpu(0, observed_s=101, busy_s=41), gpu(1, observed_s=101))
-                state = folder / "state.json"
-                state.write_bytes(case.tries(a_state(random, state.read_bytes())))
-                row = table.row()
-                assert row.isascii()
-                assert "nan" not in row.lower()
-                assert "inf" not in row.lower()
-            Table(full=random.random() < 0.5).row()  # one that starts now
-            check_complaints(complaints.getvalue())
-        if fuzz.spent > 0.3:
-            growth.warm()
-    growth.check()
+def show_a_state(case: Case) -> None:
+    random, folder = case.random, case.folder
+    with no_hang(), contextlib.redirect_stderr(io.StringIO()) as complaints:
+        publish(folder, gpu(0, busy_s=40), gpu(1, starved_s=20))
+        table = Table(full=random.random() < 0.5)
+        for _ in range(random.choice((1, 3))):
+            publish(folder, gpu(0, observed_s=101, busy_s=41), gpu(1, observed_s=101))
+            state = folder / "state.json"
+            state.write_bytes(case.tries(a_state(random, state.read_bytes())))
+            row = table.row()
+            assert row.isascii()
+            assert "nan" not in row.lower()
+            assert "inf" not in row.lower()
+        Table(full=random.random() < 0.5).row()  # one that starts now
+    check_complaints(complaints.getvalue())
 
 
 def check_complaints(err: str) -> None:

@@ -8,10 +8,8 @@ import socket
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.daemon import RunningDaemon
-from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Case, Fuzz, Growth
+from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.fuzz.requests import a_request, pieces_of
 from tests.patience import until
 
@@ -26,29 +24,25 @@ _WAITING = 4
 
 
 class TestThePort:
-    def test_answers_or_closes_whatever_it_is_sent(self, tmp_path: Path) -> None:
-        fuzz_http(Fuzz(tmp_path, CI_SECONDS), tmp_path)
-
-    @pytest.mark.soak
-    def test_answers_or_closes_for_minutes(self, tmp_path: Path) -> None:
-        fuzz_http(Fuzz(tmp_path, SOAK_SECONDS), tmp_path)
+    @for_seconds_and_minutes()
+    def test_answers_or_closes_whatever_it_is_sent(self, tmp_path: Path, seconds: float) -> None:
+        fuzz_http(Fuzz(tmp_path, seconds), tmp_path)
 
 
 def fuzz_http(fuzz: Fuzz, folder: Path) -> None:
+    silent: list[socket.socket] = []
     with RunningDaemon(folder, "--source", "simulated:input-bound") as daemon:
         host, _, port = daemon.address.rpartition(":")
-        peer = (host, int(port))
         growth = Growth(daemon.process.pid, most_kib=_MOST_GROWTH_KIB)
         assert daemon.get("/metrics")[0] == 200
         at_rest = (growth.threads(), growth.descriptors())
-        silent: list[socket.socket] = []
-        for case in fuzz.cases():
-            with case:
-                send_one(case, peer, silent)
-                assert daemon.process.poll() is None
-                assert "Traceback" not in daemon.log()  # of an answer that nobody waited for, too
-            if fuzz.spent > 0.3:
-                growth.warm()
+
+        def one_connection(case: Case) -> None:
+            send_one(case, (host, int(port)), silent)
+            assert daemon.process.poll() is None
+            assert "Traceback" not in daemon.log()  # of an answer that nobody waited for, too
+
+        fuzz.run(one_connection, growth)
         for waiting in silent:
             waiting.close()
         assert until(lambda: (growth.threads(), growth.descriptors()) <= at_rest, _ANSWERED_S), (

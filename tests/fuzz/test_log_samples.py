@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import pytest
-
 from tests.fuzz.figures import check_report, parsed
-from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth
+from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations_of_logs import mutated_log
 from tests.fuzz.said import check_said, said
 from tests.logs.test_samples import SAMPLES
@@ -24,20 +20,13 @@ _WORDS = (
     (), (), (), (), (), (), ("--period", "1"), ("--period", "0.001"), ("--period", "86400"),
     ("--column", "utilization.gpu=2"), ("--column", "timestamp=1"), ("--column", "index=300"),
 )  # fmt: skip
-
-
-def words_of(random: Random) -> tuple[str, ...]:
-    """Words after the file; mostly none."""
-    return random.choice(_WORDS)
+"""Words after the file; mostly none."""
 
 
 class TestADamagedLog:
-    def test_is_a_report_or_a_sentence(self, tmp_path: Path) -> None:
-        fuzz_logs(Fuzz(tmp_path, CI_SECONDS))
-
-    @pytest.mark.soak
-    def test_is_a_report_or_a_sentence_for_minutes(self, tmp_path: Path) -> None:
-        fuzz_logs(Fuzz(tmp_path, SOAK_SECONDS))
+    @for_seconds_and_minutes()
+    def test_is_a_report_or_a_sentence(self, tmp_path: Path, seconds: float) -> None:
+        fuzz_here(Fuzz(tmp_path, seconds), analyze, most_kib=_MOST_GROWTH_KIB)
 
     def test_is_so_for_the_real_command_too(self, tmp_path: Path) -> None:
         for number, case in enumerate(Fuzz(tmp_path, 2.0).cases()):
@@ -52,26 +41,20 @@ class TestADamagedLog:
             log.unlink()
 
 
-def fuzz_logs(fuzz: Fuzz) -> None:
-    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
-    for case in fuzz.cases():
-        with case:
-            log = case.folder / "gpu.log"
-            log.write_bytes(case.tries(mutated_log(case.random, SAMPLES)))
-            words = words_of(case.random)
-            with no_hang():
-                code, out, err = said("analyze", "--json", str(log), *words)
-            check_said(code, out, err)
-            for report in reports_in(out):
-                check_report(report)
-            if case.random.random() < 0.2:
-                picture = case.folder / "picture.html"
-                drawn = ("--html", str(picture)) if case.random.random() < 0.5 else ()
-                with no_hang():
-                    check_said(*said("analyze", str(log), *words, *drawn))
-        if fuzz.spent > 0.3:
-            growth.warm()
-    growth.check()
+def analyze(case: Case) -> None:
+    log = case.folder / "gpu.log"
+    log.write_bytes(case.tries(mutated_log(case.random, SAMPLES)))
+    words = case.random.choice(_WORDS)
+    with no_hang():
+        code, out, err = said("analyze", "--json", str(log), *words)
+    check_said(code, out, err)
+    for report in reports_in(out):
+        check_report(report)
+    if case.random.random() < 0.2:
+        picture = case.folder / "picture.html"
+        drawn = ("--html", str(picture)) if case.random.random() < 0.5 else ()
+        with no_hang():
+            check_said(*said("analyze", str(log), *words, *drawn))
 
 
 def reports_in(out: str) -> list[dict[str, Any]]:

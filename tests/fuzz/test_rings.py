@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.core.clock import NS_PER_S, Clock
@@ -25,12 +25,13 @@ from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.rings.phase_rings import PhaseRingReader
+from tests.builders_recording import facts
 from tests.builders_ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed
-from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth
+from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.fuzz.neighbours_rings import HONEST_PID, honest_training, neighbour
 from tests.patience import no_hang
 from tests.serving import nothing_said
@@ -65,12 +66,7 @@ class Daemon:
     def __init__(self, folder: Path) -> None:
         self.clock = MovedClock()
         self.reader = PhaseRingReader([folder], boot_id=BOOT_ID)
-        self.monitor = Monitor(
-            MonitorFacts(
-                source="nvml", source_kind="nvml", simulated=False, period_ns=NS_PER_S,
-                boot_id=BOOT_ID, started_wall_time_s=0.0,
-            )
-        )  # fmt: skip
+        self.monitor = Monitor(replace(facts(), boot_id=BOOT_ID))
         self.reports = Reports()
         self.exporter = MetricsExporter(clock=self.clock, version="0")
         self.live = LiveState(self.clock, nothing_said)
@@ -176,12 +172,11 @@ def is_of_a_run(name: str, labels: set[str]) -> bool:
 
 
 class TestHostileRings:
-    def test_tell_nothing_impossible_and_leave_an_honest_one_exact(self, tmp_path: Path) -> None:
-        fuzz_rings(Fuzz(tmp_path, CI_SECONDS), tmp_path)
-
-    @pytest.mark.soak
-    def test_tell_nothing_impossible_for_minutes(self, tmp_path: Path) -> None:
-        fuzz_rings(Fuzz(tmp_path, SOAK_SECONDS), tmp_path)
+    @for_seconds_and_minutes()
+    def test_tell_nothing_impossible_and_leave_an_honest_one_exact(
+        self, tmp_path: Path, seconds: float
+    ) -> None:
+        fuzz_rings(Fuzz(tmp_path, seconds), tmp_path)
 
 
 def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
@@ -189,16 +184,17 @@ def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
     growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
     daemon = Daemon(folder)
     before = growth.descriptors()
+
+    def one_tick(case: Case) -> None:
+        with no_hang():
+            did = [somebody.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
+            case.tries("\n".join(did).encode())
+            daemon.tick(case.random)
+            daemon.check()
+
     try:
         with neighbour(folder) as somebody, honest_training(folder) as training:
-            for case in fuzz.cases():
-                with case, no_hang():
-                    did = [somebody.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
-                    case.tries("\n".join(did).encode())
-                    daemon.tick(case.random)
-                    daemon.check()
-                if fuzz.spent > 0.3:
-                    growth.warm()
+            fuzz.run(one_tick, growth)
             told = training.stop()
             daemon.tick(Random(0))
             honest = next(run for run in daemon.rings if run.facts.pid == HONEST_PID)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.documents.recording_codec import HEAD_BYTES, MAGIC, pack_block, packed_length
+from gpumon.core.documents.recording_codec import HEAD_BYTES, MAGIC, pack_block
 from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
-from tests.builders_recording import header, plain_moments, record, training_moments
+from tests.builders_recording import blocks_of, header, plain_moments, record, training_moments
 from tests.patience import PATIENCE_S
 
 MOMENTS = plain_moments(26)
@@ -26,17 +26,6 @@ def read(path: Path) -> tuple[list[Moment], tuple[str, ...]]:
     """Its moments, and what is to be known of it."""
     with RecordingFile(path) as recording:
         return list(recording.moments()), recording.troubles()
-
-
-def blocks_of(raw: bytes) -> list[bytes]:
-    """The members of the file."""
-    blocks = []
-    while raw:
-        length = packed_length(raw[:HEAD_BYTES])
-        assert length is not None
-        blocks.append(raw[:length])
-        raw = raw[length:]
-    return blocks
 
 
 class Night:
