@@ -8,6 +8,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def shared(folder: Path) -> Path:
+    """One that is there already, and into which everybody may look."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[HeldFolder]:
+    held = HeldFolder(said(folder))
+    yield held
+    held.close()
+
+
+@pytest.fixture
 def held(folder: Path) -> Iterator[HeldFolder]:
-    made = HeldFolder(said(folder))
-    yield made
-    made.close()
+    with holding(folder) as held:
+        yield held
 
 
 class TestAFolderThatIsHeld:
@@ -151,36 +166,28 @@ class TestAFolderThatIsHeld:
             "one, stop it, or name another folder in $GPUMON_RUNTIME_DIR"
         )
 
-    def test_is_not_locked_by_whoever_may_look_into_it(self, folder: Path) -> None:
-        folder.mkdir(mode=0o755)
-        folder.chmod(0o755)
-        held = HeldFolder(said(folder))
+    def test_is_not_locked_by_whoever_may_look_into_it(self, shared: Path) -> None:
+        with holding(shared):
+            assert not is_locked(shared)
+            assert (is_locked(shared / "daemon"), mode(shared / "daemon")) == (True, 0o700)
 
-        assert not is_locked(folder)
-        assert (is_locked(folder / "daemon"), mode(folder / "daemon")) == (True, 0o700)
-        held.close()
-        assert not is_locked(folder / "daemon")
+        assert not is_locked(shared / "daemon")
 
     @as_root
-    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, folder: Path) -> None:
-        folder.mkdir(mode=0o755)
-        folder.chmod(0o755)
-        os.chown(folder, NOBODY, NOBODY)
-        held = HeldFolder(said(folder))
-        within = {path.name for path in folder.iterdir()}
-        held.close()
+    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, shared: Path) -> None:
+        os.chown(shared, NOBODY, NOBODY)
+        with holding(shared):
+            within = {path.name for path in shared.iterdir()}
 
         assert within == {"daemon", "phases"}
-        assert [path.name for path in folder.iterdir()] == ["phases"]
+        assert [path.name for path in shared.iterdir()] == ["phases"]
 
-    def test_is_refused_where_others_may_open_what_is_to_be_locked(self, folder: Path) -> None:
-        folder.mkdir()
-        folder.chmod(0o755)
-        (folder / "daemon").mkdir()
-        (folder / "daemon").chmod(0o755)
+    def test_is_refused_where_others_may_open_what_is_to_be_locked(self, shared: Path) -> None:
+        (shared / "daemon").mkdir()
+        (shared / "daemon").chmod(0o755)
 
-        with pytest.raises(GpumonError, match=f"{folder}/daemon: somebody else may open it"):
-            HeldFolder(said(folder))
+        with pytest.raises(GpumonError, match=f"{shared}/daemon: somebody else may open it"):
+            HeldFolder(said(shared))
 
     def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
@@ -188,10 +195,8 @@ class TestAFolderThatIsHeld:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         threading.Timer(0.1, os.close, (descriptor,)).start()
 
-        held = HeldFolder(said(folder))
-
-        assert is_locked(folder)
-        held.close()
+        with holding(folder):
+            assert is_locked(folder)
 
 
 class TestAFolderThatIsKept:
@@ -207,31 +212,26 @@ class TestAFolderThatIsKept:
         assert is_locked(folder)
         assert held.keep() is None
 
-    def test_is_made_again_as_it_was(self, folder: Path) -> None:
+    def test_is_made_again_as_it_was(self, shared: Path) -> None:
         """What everybody could use before, everybody can use afterwards."""
-        (folder / "phases").mkdir(parents=True)
-        folder.chmod(0o755)
-        (folder / "phases").chmod(0o1777)
-        held = HeldFolder(said(folder))
-        shutil.rmtree(folder)
-        held.keep()
+        (shared / "phases").mkdir()
+        (shared / "phases").chmod(0o1777)
+        with holding(shared) as held:
+            shutil.rmtree(shared)
+            held.keep()
 
-        assert (mode(folder), mode(folder / "phases")) == (0o755, 0o1777)
-        held.close()
+            assert (mode(shared), mode(shared / "phases")) == (0o755, 0o1777)
 
     @pytest.mark.parametrize("name", ["phases", "daemon"])
-    def test_gets_back_what_was_removed_from_it(self, folder: Path, name: str) -> None:
-        folder.mkdir()
-        folder.chmod(0o755)
-        held = HeldFolder(said(folder))
-        (folder / name).rmdir()
+    def test_gets_back_what_was_removed_from_it(self, shared: Path, name: str) -> None:
+        with holding(shared) as held:
+            (shared / name).rmdir()
 
-        assert held.keep() == (
-            f"{folder / name} was removed or replaced: the state is now kept in {folder}"
-        )
-        assert (folder / name).is_dir()
-        assert is_locked(folder / "daemon")
-        held.close()
+            assert held.keep() == (
+                f"{shared / name} was removed or replaced: the state is now kept in {shared}"
+            )
+            assert (shared / name).is_dir()
+            assert is_locked(shared / "daemon")
 
     def test_keeps_its_lock_where_others_may_look_in_from_now_on(
         self, held: HeldFolder, folder: Path
@@ -253,24 +253,19 @@ class TestAFolderThatIsKept:
 
     def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
         shutil.rmtree(folder)
-        other = HeldFolder(said(folder))
+        with holding(folder) as other:
+            with pytest.raises(FolderInUseError):
+                held.keep()
 
-        with pytest.raises(FolderInUseError):
-            held.keep()
-        assert other.keep() is None
-        other.close()
+            assert other.keep() is None
 
-    def test_leaves_the_lock_of_whoever_has_it_by_now(self, folder: Path) -> None:
-        folder.mkdir()
-        folder.chmod(0o755)
-        held = HeldFolder(said(folder))
-        (folder / "daemon").rmdir()
-        other = HeldFolder(said(folder))
-
-        held.close()
+    def test_leaves_the_lock_of_whoever_has_it_by_now(self, shared: Path) -> None:
+        with holding(shared):
+            (shared / "daemon").rmdir()
+            other = HeldFolder(said(shared))
 
         assert other.keep() is None
-        assert is_locked(folder / "daemon")
+        assert is_locked(shared / "daemon")
         other.close()
 
     @pytest.mark.parametrize("kind", ["link", "file"])

@@ -46,8 +46,16 @@ class Story:
         self._now_s += 1
         return self.listing.go_on(self._now_s * NS_PER_S, watched, done)
 
+    def ticks(self, count: int) -> list[bool]:
+        return [self.tick() for _ in range(count)]
+
     def counts(self) -> dict[int, int]:
         return {uid: own.count for uid, own in self.listing.owners.items()}
+
+    def first_place(self) -> Place:
+        """Of the first ring that was made."""
+        name = "0-1.ring"
+        return str(self.runtime), name, (self.phases / name).stat().st_ino
 
 
 @pytest.fixture
@@ -61,12 +69,11 @@ class TestAFolder:
     def test_is_listed_again_only_when_a_name_came_or_went(self, story: Story) -> None:
         story.make(3)
         story.changed(seconds_ago=60)
-        first = [story.tick() for _ in range(3)]
+        first = story.ticks(3)
         (story.phases / "0-1.ring").unlink()
         story.changed(seconds_ago=1)
-        second = [story.tick() for _ in range(3)]
 
-        assert (first, second) == ([True, False, False],) * 2
+        assert first == story.ticks(3) == [True, False, False]
         assert story.counts() == {os.geteuid(): 2}
 
     def test_that_has_changed_just_now_is_listed_once_more_for_its_stamp_is_coarse(
@@ -75,7 +82,7 @@ class TestAFolder:
         story.make(3)
         story.changed(seconds_ago=-60)  # as by a clock that was set back since
 
-        assert [story.tick() for _ in range(4)] == [True, True, False, False]
+        assert story.ticks(4) == [True, True, False, False]
 
     def test_counts_nothing_but_rings(self, story: Story) -> None:
         story.make(10, "junk-{}")
@@ -119,38 +126,36 @@ class TestAFolderThatIsNamed:
         assert [*folders_to_read([glob.escape(str(folder))])] == [str(folder)]
 
 
+of_names_or_rings = pytest.mark.parametrize(
+    ("name", "a_tick"), [("junk-{}", NAMES_A_TICK), ("{}-1.ring", RINGS_A_TICK)]
+)
+
+
 class TestALongFolder:
-    @pytest.mark.parametrize(
-        ("name", "a_tick"), [("junk-{}", NAMES_A_TICK), ("{}-1.ring", RINGS_A_TICK)]
-    )
+    @of_names_or_rings
     def test_takes_several_ticks(self, story: Story, name: str, a_tick: int) -> None:
         story.make(2 * a_tick + 10, name)
         before = _open_files()
         story.tick()
         assert _open_files() > before  # under way
-        story.tick()
-        story.tick()
+        story.ticks(2)
 
         assert _open_files() == before
         assert sum(story.counts().values()) == (2 * a_tick + 10 if "ring" in name else 0)
 
-    @pytest.mark.parametrize(
-        ("name", "a_tick"), [("junk-{}", NAMES_A_TICK), ("{}-1.ring", RINGS_A_TICK)]
-    )
+    @of_names_or_rings
     @pytest.mark.parametrize("less", [0, 1])
     def test_is_one_with_as_many_names_as_a_tick_looks_at(
         self, story: Story, name: str, a_tick: int, less: int
     ) -> None:
-        for _ in range(3):
-            story.tick()
+        story.ticks(3)
         story.make(a_tick - less, name)
 
         assert story.tick() == bool(less)
 
     def test_is_known_as_it_was_until_it_is_listed_anew(self, story: Story) -> None:
         story.make(3)
-        for _ in range(3):
-            story.tick()
+        story.ticks(3)
         story.make(RINGS_A_TICK + 10, "more-{}.ring")
 
         assert not story.tick()
@@ -160,14 +165,14 @@ class TestALongFolder:
 
     def test_keeps_the_oldest_of_an_owner_by_name_and_counts_the_others(self, story: Story) -> None:
         story.make(1_000)
-        story.tick()
-        story.tick()
+        story.ticks(2)
         (own,) = story.listing.owners.values()
 
         kept = sorted(claim.changed_ns for claim in own.oldest)
+        changed = sorted(path.stat().st_ctime_ns for path in story.phases.iterdir())
         assert own.count == 1_000
         assert len(kept) < 2 * 256
-        assert kept[:256] == sorted(_change_time(path) for path in story.phases.iterdir())[:256]
+        assert kept[:256] == changed[:256]
 
     def test_is_not_made_older_by_a_time_that_a_user_set(self, story: Story) -> None:
         story.make(1)
@@ -185,8 +190,7 @@ class TestALongFolder:
         story.make(900)
         for number in range(900):
             os.chown(story.phases / f"{number}-1.ring", NOBODY - number % 300, -1)
-        story.tick()
-        story.tick()
+        story.ticks(2)
 
         assert set(story.counts().values()) == {3}
         assert sum(len(own.oldest) for own in story.listing.owners.values()) <= 2 * 300
@@ -195,18 +199,17 @@ class TestALongFolder:
 class TestARingThatIsWatched:
     def test_is_missing_once_a_whole_listing_has_not_seen_it(self, story: Story) -> None:
         story.make(1)
-        ring = story.phases / "0-1.ring"
-        place = (str(story.runtime), ring.name, ring.stat().st_ino)
+        place = story.first_place()
         story.tick(frozenset({place}))
         there = story.listing.missing(place)
-        ring.unlink()
+        (story.phases / "0-1.ring").unlink()
         story.tick(frozenset({place}))
 
         assert (there, story.listing.missing(place)) == (False, True)
 
     def test_is_missing_with_its_folder(self, story: Story) -> None:
         story.make(1)
-        place = (str(story.runtime), "0-1.ring", (story.phases / "0-1.ring").stat().st_ino)
+        place = story.first_place()
         story.tick(frozenset({place}))
         story.phases.rename(story.runtime / "away")
         story.tick(frozenset({place}))
@@ -216,15 +219,11 @@ class TestARingThatIsWatched:
 
     def test_that_nobody_asks_for_any_more_has_no_part(self, story: Story) -> None:
         story.make(2)
-        place = (str(story.runtime), "0-1.ring", (story.phases / "0-1.ring").stat().st_ino)
+        place = story.first_place()
         story.tick(done=frozenset({place}))
 
         assert story.counts() == {os.geteuid(): 1}
         assert not story.listing.missing(place)
-
-
-def _change_time(path: Path) -> int:
-    return path.stat().st_ctime_ns
 
 
 def _open_files() -> int:
