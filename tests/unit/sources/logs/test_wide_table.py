@@ -120,11 +120,6 @@ TABLES = {
         "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
         "3;5;1024.5 MiB;6", "4;5;1.0245e3;6", used_mib=[1024.5, None] * 4,
     ),
-    "says of cells without an answer that they have none": corner(
-        "time,gpu0 [%],gpu1 [%]", "1,[N/A],20", "2,[Not Supported],20", "3,-,20", "4,N/A,20",
-        "5,ERR!,20", "6,None,20",
-        busy=[None, 20] * 6, skipped=6, noted="6 lines without an answer of the GPU",
-    ),
     "is full with a mean rounded over 100": corner(
         "time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101", busy=[100, None], skipped=1
     ),

@@ -24,8 +24,10 @@ class TestACell:
         assert read("0.45", "1", is_percent=False) == [0.45, 1.0]
 
     @pytest.mark.parametrize(
-        "cell", ["[N/A]", "[Not Supported]", " [Unknown Error]", "N/A", "[GPU is lost]", "", "-"]
-    )
+        "cell",
+        ["[N/A]", "[Not Supported]", " [Unknown Error]", "Unknown Error", "N/A", "ERR!", "None",
+         "null", "Field not found", "[GPU is lost]", "", "-"],
+    )  # fmt: skip
     def test_without_an_answer_is_no_zero(self, cell: str) -> None:
         assert read(cell) == [Refusal.NO_ANSWER]
 
