@@ -26,7 +26,7 @@ from tests.fakenvml import codes
 from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.layout import MAGIC, MAX_GPUS, NO_OVERRIDE, UNSIGNED_INT, ControlFile
 from tests.fakenvml.parts import Parts
-from tests.fakenvml.signals import WINDOW_S, Signals, clock_offset_us
+from tests.fakenvml.signals import WINDOW_S, clock_offset_us
 from tests.fakenvml.troubles import Troubles
 from tests.fakenvml.work import Work
 
@@ -36,7 +36,7 @@ _ORDINARY_EVENTS = 0x1F
 """Single and double bit ECC, P-state, XID, clock."""
 
 
-class FakeNvml(Signals, Troubles, Work, Parts):
+class FakeNvml(Troubles, Work, Parts):
     """The GPUs of one control file, and everything that can go wrong with them.
 
     GPUs are named here by their slot, which stays; ``reorder`` changes the

@@ -6,13 +6,8 @@ import ctypes
 import platform
 from typing import Any, Final
 
-from tests.fakenvml.layout import (
-    MAX_EVENTS,
-    MAX_PROCESSES,
-    NO_INSTANCE,
-    ControlAccess,
-    ControlFile,
-)
+from tests.fakenvml.layout import MAX_EVENTS, MAX_PROCESSES, NO_INSTANCE, ControlFile
+from tests.fakenvml.signals import Signals
 
 _LIBC: Final = ctypes.CDLL(None)
 _FUTEX: Final = 98 if platform.machine() == "aarch64" else 202
@@ -28,7 +23,7 @@ COMPUTE, GRAPHICS, MPS = 0, 1, 2
 """What a process does."""
 
 
-class Work(ControlAccess):
+class Work(Signals):
     """Processes, GPM's ratios, throttling, and events."""
 
     def run(
@@ -70,6 +65,12 @@ class Work(ControlAccess):
         process.computes_from_ns = process.computes_until_ns = process.use_stamp_us = 0
         self.control.process_count += 1
         return process
+
+    def keep_busy(self, *slots: int) -> None:
+        """These GPUs are busy all the time, each by a process of its own."""
+        for slot in slots:
+            self.wave(slot, period_s=1.0, busy_ratio=1.0)
+            self.run(slot, 1000 + slot)
 
     def start(self, slot: int, pid: int, **more: Any) -> Any:
         """Add a process as ``run`` does that begins only now."""

@@ -55,8 +55,7 @@ def machine(tmp_path: Path, fake_library: Path) -> Iterator[Machine]:
 @pytest.fixture
 def two_busy(fake_nvml_of_both_generations: FakeNvml) -> FakeNvml:
     """Two GPUs that are busy all the time, on either driver."""
-    for slot in BOTH:
-        fake_nvml_of_both_generations.wave(slot, period_s=1.0, busy_ratio=1.0)
+    fake_nvml_of_both_generations.keep_busy(*BOTH)
     return fake_nvml_of_both_generations
 
 

@@ -183,9 +183,7 @@ def open_story(
         fake = stack.enter_context(
             shown_to_this_process(library, tmp_path / "gpus", driver_generation, gpus=GPUS)
         )
-        for slot in range(GPUS):
-            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
-            fake.run(slot, 1000 + slot)
+        fake.keep_busy(*range(GPUS))
         story = DriverStory(fake, options=WITHOUT_EVENTS)
         stack.callback(story.close)
         return story, stack.close

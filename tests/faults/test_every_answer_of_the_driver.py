@@ -79,9 +79,7 @@ MACHINES = (
 @contextmanager
 def started(machine: Machine, library: Path, control: Path) -> Iterator[FakeNvml]:
     with shown_to_this_process(library, control, machine.driver, gpus=3) as fake:
-        for slot in range(3):
-            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
-            fake.run(slot, 1000 + slot)
+        fake.keep_busy(0, 1, 2)
         if machine.cut:
             fake.cut(2, 2)
             for part in range(2):

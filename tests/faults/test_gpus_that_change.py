@@ -64,8 +64,16 @@ class TestMigSwitchedAtRunTime:
         fake.part_wave(0, 1, period_s=1.0, busy_ratio=0.5)
         story.tick(30)
 
-        assert story.gpu(0).device.mig_enabled
+        parent = story.sample(0)
+        assert parent.device.mig_enabled
+        assert not story.sample(1).device.mig_enabled
+        assert (parent.utilization_ratio, parent.activity, parent.error) == (None, None, None)
         assert story.idle_ns(0) == 0
+        # What is the board's own it goes on to say.
+        assert parent.power_watts == 310.5
+        assert parent.temperature_celsius == 54
+        assert parent.energy_joules is not None
+        assert (parent.memory_used_bytes or 0) >= 20_480 << 20
         assert set(series(story, MEMORY)) == {*made, fake.uuid(0), fake.uuid(1)}
         assert set(series(story, POWER)) == {fake.uuid(0), fake.uuid(1)}
         observed_s = [series(story, OBSERVED)[uuid] for uuid in made]
@@ -97,10 +105,14 @@ class TestMigSwitchedAtRunTime:
         busy_before_s = series(story, BUSY)[story.uuid(0)]
         made = story.fake.cut(0, 3)
         story.tick(12)
+        assert story.uuids == [story.uuid(0), *made, story.uuid(1)]
 
         story.fake.uncut(0)
         story.tick(18)
 
+        assert story.uuids == [story.uuid(0), story.uuid(1)]
+        assert not story.sample(0).device.mig_enabled
+        assert story.sample(0).utilization_ratio == 1.0
         assert not [uuid for uuid in made if uuid in scraped(story)]
         assert series(story, BUSY)[story.uuid(0)] >= busy_before_s + 12.0
         assert story.message is None

@@ -17,22 +17,6 @@ NAME = "nvmlDeviceGetName"
 
 
 class TestInstancesAtRunTime:
-    def test_appear_and_vanish_with_the_mode(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.5)
-        whole = [fake.uuid(0), fake.uuid(1)]
-        assert story.uuids == whole
-
-        made = fake.cut(0, 2)
-        story.pass_s(6)
-        assert story.uuids == [fake.uuid(0), *made, fake.uuid(1)]
-        fake.uncut(0)
-        story.pass_s(6)
-
-        assert story.uuids == whole
-        assert story.sample(0).utilization_ratio == 0.0
-        assert not story.sample(0).device.mig_enabled
-        assert story.message is None
-
     def test_that_are_destroyed_are_withdrawn_at_once_and_the_others_stay_as_they_were(
         self, fake: Fake
     ) -> None:

@@ -29,24 +29,6 @@ def part_handles(fake: Fake) -> list[int]:
 
 
 class TestAGpuThatIsCut:
-    def test_is_unknown_which_is_neither_idle_nor_in_error(self, fake: Fake) -> None:
-        fake.cut(0, 2)
-        story = fake.tell(period_s=0.5)
-
-        story.pass_s(12)
-
-        parent = story.sample(0)
-        assert parent.device.mig_enabled
-        assert story.busy(0) == []
-        assert (parent.utilization_ratio, parent.activity, parent.error) == (None, None, None)
-        assert story.observed_s(0) == 0
-        assert not story.sample(1).device.mig_enabled
-        # What is the board's own it goes on to say.
-        assert parent.power_watts == 310.5
-        assert parent.temperature_celsius == 54
-        assert parent.energy_joules is not None
-        assert parent.memory_used_bytes == 20_480 << 20
-
     def test_stands_before_its_instances_in_the_order_of_the_board(self, fake: Fake) -> None:
         first = fake.cut(0, 2)
         second = fake.cut(1, 1)

@@ -119,9 +119,7 @@ def answers(story: DriverStory, slot: int) -> set[str]:
 
 @pytest.fixture
 def story(fake: Fake) -> Iterator[DriverStory]:
-    for slot in BOTH:
-        fake.wave(slot, period_s=1.0, busy_ratio=1.0)
-        fake.run(slot, 4000 + slot)
+    fake.keep_busy(*BOTH)
     others = set(threading.enumerate())
     told = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
     told.tick(10)
