@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,6 +14,8 @@ _PROGRAM: Final = Path(__file__).with_name("load_program.py")
 _START_S: Final = 120.0
 """The first product on a fresh machine compiles, and reads gigabytes of libraries."""
 _SLACK_S: Final = 60.0
+_STDERR: Final = 2
+"""Where all goes that libraries print."""
 
 
 class LoadError(Exception):
@@ -59,14 +60,13 @@ class ChildLoad:
         environ = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         if gpu_uuid is not None:
             environ["CUDA_VISIBLE_DEVICES"] = gpu_uuid
-        self._child = subprocess.Popen(
-            [sys.executable, str(_PROGRAM), "--device", device],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ,
-        )  # fmt: skip
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._told, self._said = self._child.stdin, self._child.stdout
-        self._rest, self._seconds, self._number = b"", 0.0, 0
+        self._pipe, its_end = Pipe()
+        with its_end:
+            self._child = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), str(its_end.fileno()), device],
+                pass_fds=[its_end.fileno()], stdin=subprocess.DEVNULL, stdout=_STDERR, env=environ,
+            )  # fmt: skip
+        self._seconds, self._number = 0.0, 0
         try:
             ready = self._answer(_START_S)
         except LoadError:
@@ -86,24 +86,21 @@ class ChildLoad:
     def begin(self, command: dict[str, Any]) -> None:
         self._seconds = float(command.get("seconds", 0.0))
         self._number += 1
-        line = json.dumps({**command, "number": self._number}).encode() + b"\n"
         try:
-            self._told.write(line)
-            self._told.flush()
-        except BrokenPipeError as error:
+            self._pipe.send({**command, "number": self._number})
+        except OSError as error:
             raise LoadError("the process that computes has ended") from error
 
     def result(self) -> dict[str, Any]:
         return self._answer(self._seconds + _SLACK_S)
 
     def close(self) -> None:
-        self._told.close()
+        self._pipe.close()
         try:
             self._child.wait(10)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._said.close()
 
     def _answer(self, patience_s: float, *, since: int | None = None) -> dict[str, Any]:
         """The next answer to the newest command; what earlier ones left unread is passed over.
@@ -115,7 +112,7 @@ class ChildLoad:
         until_s, trouble = time.monotonic() + patience_s, None
         first = self._number if since is None else since
         while True:
-            answer = self._line(until_s, patience_s)
+            answer = self._next(until_s, patience_s)
             number = answer.get("number", 0)
             if number >= first and "error" in answer:
                 trouble = str(answer["error"])
@@ -125,14 +122,11 @@ class ChildLoad:
             raise LoadError(trouble)
         return answer
 
-    def _line(self, until_s: float, patience_s: float) -> dict[str, Any]:
-        while b"\n" not in self._rest:
-            if not select.select([self._said], [], [], max(0.0, until_s - time.monotonic()))[0]:
-                raise LoadError(f"the process that computes was silent for {patience_s:.0f} s")
-            more = os.read(self._said.fileno(), 1 << 16)
-            if not more:
-                raise LoadError("the process that computes has ended")
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+    def _next(self, until_s: float, patience_s: float) -> dict[str, Any]:
+        if not self._pipe.poll(max(0.0, until_s - time.monotonic())):
+            raise LoadError(f"the process that computes was silent for {patience_s:.0f} s")
+        try:
+            answer: dict[str, Any] = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise LoadError("the process that computes has ended") from error
         return answer

@@ -1,11 +1,11 @@
 """A process that keeps a GPU busy as it is told, and says when it really did.
 
-    python3 tests/tools/board_capture/load_program.py [--device cpu]
+    python3 tests/tools/board_capture/load_program.py PIPE DEVICE
 
-Commands come as JSON lines on standard input, answers go out the same way; what libraries
-print goes to standard error. Needs PyTorch or JAX, and nothing of ours.
+Commands come from the pipe of that number, and answers go back. The device is cuda, or cpu to try
+the program without a GPU. Needs PyTorch or JAX, and nothing of ours.
 
-    {"number": 1, "do": "run", "kind": "small"}    until the next line; says when it has begun
+    {"number": 1, "do": "run", "kind": "small"}    until the next one; says when it has begun
     {"number": 2, "do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
     {"number": 3, "do": "steps", "seconds": 10}
     {"number": 4, "do": "profile", "busy_s": 0.3, "idle_s": 0.2, "seconds": 3}
@@ -18,15 +18,14 @@ and ends when the device has said that its last one is done.
 
 from __future__ import annotations
 
-import json
-import os
-import select
 import statistics
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,17 +38,17 @@ _QUEUED: Final = 3
 
 
 class LoadProgram:
-    """Obeys one command after the other, until its input ends."""
+    """Obeys one command after the other, until its pipe is closed."""
 
-    def __init__(self, kernels: Kernels, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._kernels, self._tell = kernels, tell
-        self._lines = _Lines()
+    def __init__(self, kernels: Kernels, pipe: Connection) -> None:
+        self._kernels, self._pipe = kernels, pipe
 
     def serve(self) -> None:
         """Obey until nobody asks any more."""
-        self._tell({"ready": self._kernels.name, "profiles": self._kernels.can_profile})
-        while (command := self._lines.next()) is not None:
-            self._tell(self._answer(command))
+        self._pipe.send({"ready": self._kernels.name, "profiles": self._kernels.can_profile})
+        with suppress(EOFError, OSError):
+            while True:
+                self._pipe.send(self._answer(self._pipe.recv()))
 
     def _answer(self, command: dict[str, Any]) -> dict[str, Any]:
         number = {"number": command["number"]}
@@ -62,8 +61,8 @@ class LoadProgram:
         what = command["do"]
         if what == "run":
             self._kernels.launch(command["kind"])()
-            self._tell({"number": command["number"], "begun": what})
-            self._busy(command["kind"], self._lines.waits, Stopwatch())
+            self._pipe.send({"number": command["number"], "begun": what})
+            self._busy(command["kind"], self._pipe.poll, Stopwatch())
         elif what == "wave":
             return self._wave(command)
         elif what == "steps":
@@ -122,44 +121,16 @@ def _is_past(moment_ns: int) -> bool:
     return time.monotonic_ns() >= moment_ns
 
 
-class _Lines:
-    """JSON lines of standard input, one after the other, and whether one waits."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def waits(self) -> bool:
-        """Whether there is a line, or the end."""
-        return b"\n" in self._rest or bool(select.select([0], [], [], 0)[0])
-
-    def next(self) -> dict[str, Any] | None:
-        """The next line, waited for; ``None`` at the end."""
-        while b"\n" not in self._rest:
-            more = os.read(0, 1 << 16)
-            if not more:
-                return None
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
-        command: dict[str, Any] = json.loads(line)
-        return command
-
-
-def main() -> int:
-    """Obey until standard input ends; 1 where there is nothing to compute with."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
-
-    def tell(answer: dict[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-
-    device = "cpu" if sys.argv[1:] == ["--device", "cpu"] else "cuda"
-    kernels, reasons = find_kernels(device)
-    if kernels is None:
-        tell({"error": "; ".join(reasons)})
-        return 1
-    LoadProgram(kernels, tell).serve()
+def main(pipe: str, device: str) -> int:
+    """Obey until the pipe is closed; 1 where there is nothing to compute with."""
+    with Connection(int(pipe)) as answers:
+        kernels, reasons = find_kernels(device)
+        if kernels is None:
+            answers.send({"error": "; ".join(reasons)})
+            return 1
+        LoadProgram(kernels, answers).serve()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
