@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from operator import truediv
 from typing import Any, Final
 
 from gpumon.core.clock import Clock, seconds
@@ -83,10 +85,7 @@ def _held(
     total_ns = sum(lengths_ns)
     true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in held]
     seen_ns = [one.busy_ratio * length for one, length in zip(held, lengths_ns, strict=True)]
-    wrong = [
-        abs(busy_ns / length - one.busy_ratio)
-        for one, length, busy_ns in zip(held, lengths_ns, true_ns, strict=True)
-    ]
+    apart_ns = [abs(true - seen) for true, seen in zip(true_ns, seen_ns, strict=True)]
     begin_ns, end_ns = held[0].start_ns, held[-1].end_ns
     pauses = [one for one in truth.pauses() if begin_ns <= one[0] and one[1] <= end_ns]
     seen = _pauses(held)
@@ -96,7 +95,7 @@ def _held(
         truth=origin,
         true_busy_ratio=sum(true_ns) / total_ns,
         seen_busy_ratio=sum(seen_ns) / total_ns,
-        error_ratio=sum(wrong) / len(wrong),
+        error_ratio=statistics.mean(map(truediv, apart_ns, lengths_ns)),
         true_pauses=len(pauses),
         seen_pauses=len(seen),
         true_pause_s=mean([seconds(end - start) for start, end in pauses]),

@@ -25,20 +25,6 @@ Wait = Callable[[], None]
 """Returns when the device is done with what was launched."""
 
 
-class Stopwatch:
-    """How long the device itself says that it worked; this one is of a device that does not say."""
-
-    def begin(self) -> None:
-        """Before the first launch."""
-
-    def end(self) -> None:
-        """After the last."""
-
-    def seconds(self) -> float | None:
-        """Between the two, once the device is done; ``None`` where it does not say."""
-        return None
-
-
 class Kernels(ABC):
     """A framework on one device.
 
@@ -88,8 +74,9 @@ class Kernels(ABC):
         """One step of a training whose kernels are small, waited for."""
         self._add(_SMALL_IN_A_STEP)()
 
-    def stopwatch(self) -> Stopwatch:
-        return Stopwatch()
+    def event(self) -> Any:
+        """A moment between two launches, noted by the device; ``None`` where it notes none."""
+        return None
 
     def profiled(self) -> AbstractContextManager[list[tuple[int, int]]]:
         """Watch kernels meanwhile; afterwards the list says when they ran, as spans do."""
@@ -173,8 +160,12 @@ class TorchKernels(Kernels):
         done.record()
         return lambda: done.synchronize()
 
-    def stopwatch(self) -> Stopwatch:
-        return _CudaStopwatch(self._torch) if self._device == "cuda" else Stopwatch()
+    def event(self) -> Any:
+        if self._device != "cuda":
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     @contextmanager
     def profiled(self) -> Iterator[list[tuple[int, int]]]:
@@ -198,23 +189,6 @@ class TorchKernels(Kernels):
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
             found += kernel_spans(path.read_text(encoding="utf-8"))
-
-
-class _CudaStopwatch(Stopwatch):
-    """Two CUDA events."""
-
-    def __init__(self, torch: Any) -> None:
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-
-    def begin(self) -> None:
-        self._events[0].record()
-
-    def end(self) -> None:
-        self._events[1].record()
-
-    def seconds(self) -> float | None:
-        self._events[1].synchronize()
-        return float(self._events[0].elapsed_time(self._events[1])) / 1000
 
 
 class JaxKernels(Kernels):

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # this is run by its path
 
-from tests.tools.board_capture.kernels import Kernels, Stopwatch, find_kernels
+from tests.tools.board_capture.kernels import Kernels, find_kernels
 
 _QUEUED: Final = 3
 """Launches that are under way at once: the device always has the next one waiting."""
@@ -62,7 +62,7 @@ class LoadProgram:
         if what == "run":
             self._kernels.launch(command["kind"])()
             self._pipe.send({"number": command["number"], "begun": what})
-            self._busy(command["kind"], self._pipe.poll, Stopwatch())
+            self._busy(command["kind"], self._pipe.poll)
         elif what == "wave":
             return self._wave(command)
         elif what == "steps":
@@ -73,27 +73,27 @@ class LoadProgram:
             return {**said, "kernels": kernel_spans}
         return {"done": what}
 
-    def _busy(self, kind: str, is_over: Callable[[], bool], stopwatch: Stopwatch) -> None:
-        """Launch until it is over, then wait for the device."""
-        stopwatch.begin()
+    def _busy(self, kind: str, is_over: Callable[[], bool]) -> tuple[Any, Any]:
+        """Launch until it is over, then wait for the device; its events before and after."""
+        before = self._kernels.event()
         under_way: deque[Callable[[], None]] = deque()
         while not is_over():
             under_way.append(self._kernels.launch(kind))
             if len(under_way) >= _QUEUED:
                 under_way.popleft()()
-        stopwatch.end()
+        after = self._kernels.event()
         while under_way:
             under_way.popleft()()
+        return before, after
 
     def _wave(self, command: dict[str, Any]) -> dict[str, Any]:
         busy_ns, idle_ns = (round(command[key] * 1e9) for key in ("busy_s", "idle_s"))
         until_ns = time.monotonic_ns() + round(command["seconds"] * 1e9)
         spans, device_s = [], []
         while (start_ns := time.monotonic_ns()) < until_ns:
-            stopwatch = self._kernels.stopwatch()
-            self._busy("full", partial(_is_past, start_ns + busy_ns), stopwatch)
+            before, after = self._busy("full", partial(_is_past, start_ns + busy_ns))
             end_ns = time.monotonic_ns()
-            device_s.append(stopwatch.seconds())
+            device_s.append(_seconds_between(before, after))
             spans.append((start_ns, end_ns))
             time.sleep(max(0, end_ns + idle_ns - time.monotonic_ns()) / 1e9)
         return {"spans": spans, "device_s": device_s}
@@ -115,6 +115,14 @@ class LoadProgram:
             "p99_ms": took_ms[int(0.99 * (len(took_ms) - 1))],
             "worst_ms": took_ms[-1],
         }
+
+
+def _seconds_between(before: Any, after: Any) -> float | None:
+    """As the device itself has it, where it noted these two events."""
+    if before is None:
+        return None
+    after.synchronize()
+    return float(before.elapsed_time(after)) / 1000
 
 
 def _is_past(moment_ns: int) -> bool:
