@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
+from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "dstat_plugins" / "dstat_gpu.py"
@@ -26,14 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = ran(*command, cwd=cwd, timeout_s=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -67,46 +61,50 @@ def wheel(built: Path) -> Path:
     return built / f"{STEM}-py3-none-any.whl"
 
 
+@pytest.fixture(scope="module")
+def inside(wheel: Path) -> dict[str, bytes]:
+    """What the wheel holds, by name."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def metadata(inside: dict[str, bytes]) -> Message:
+    return metadata_of(inside[f"{STEM}.dist-info/METADATA"])
+
+
 def metadata_of(text: bytes) -> Message:
     return BytesParser().parsebytes(text)
 
 
 class TestTheWheel:
-    def test_carries_the_packages_their_types_and_the_page(self, wheel: Path) -> None:
-        with zipfile.ZipFile(wheel) as archive:
-            names = set(archive.namelist())
+    def test_carries_the_packages_their_types_and_the_page(self, inside: dict[str, bytes]) -> None:
+        names = set(inside)
 
         assert {"gpumon/py.typed", "trainer_hooks/py.typed", "gpumon/cli/main.py"} <= names
         page = {path.name for path in (ROOT / "gpumon" / "outlets" / "web").glob("*.*")}
         assert {f"gpumon/outlets/web/{name}" for name in page if not name.endswith(".pyc")} <= names
 
-    def test_carries_nothing_that_is_not_for_users(self, wheel: Path) -> None:
-        with zipfile.ZipFile(wheel) as archive:
-            rooms = {name.split("/")[0] for name in archive.namelist()}
+    def test_carries_nothing_that_is_not_for_users(self, inside: dict[str, bytes]) -> None:
+        rooms = {name.split("/")[0] for name in inside}
 
         data, info = f"{STEM}.data", f"{STEM}.dist-info"
         assert rooms == {"gpumon", "trainer_hooks", "ratio_training_utils", data, info}
 
-    def test_puts_the_plugin_where_dstat_and_dool_look(self, wheel: Path) -> None:
-        with zipfile.ZipFile(wheel) as archive:
-            lie = [archive.read(f"{STEM}.data/data/{place}") for place in PLACES]
+    def test_puts_the_plugin_where_dstat_and_dool_look(self, inside: dict[str, bytes]) -> None:
+        lie = [inside[f"{STEM}.data/data/{place}"] for place in PLACES]
 
         assert lie == [PLUGIN.read_bytes()] * 3
 
-    def test_says_who_it_is(self, wheel: Path) -> None:
-        with zipfile.ZipFile(wheel) as archive:
-            metadata = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
-            scripts = archive.read(f"{STEM}.dist-info/entry_points.txt").decode()
+    def test_says_who_it_is(self, inside: dict[str, bytes], metadata: Message) -> None:
+        scripts = inside[f"{STEM}.dist-info/entry_points.txt"].decode()
 
         assert metadata["Name"] == "gpumon-starvation"
         assert metadata["License-Expression"] == "Apache-2.0"
         assert metadata["Requires-Python"] == ">=3.10"
         assert "gpumon = gpumon.cli.main:main" in scripts
 
-    def test_demands_five_small_libraries_and_no_framework(self, wheel: Path) -> None:
-        with zipfile.ZipFile(wheel) as archive:
-            metadata = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
-
+    def test_demands_five_small_libraries_and_no_framework(self, metadata: Message) -> None:
         demanded = metadata.get_all("Requires-Dist") or []
         always = {line.split(">")[0] for line in demanded if "extra ==" not in line}
         assert always == {"nvidia-ml-py", "psutil", "prometheus-client", "rich", "ijson"}
@@ -127,14 +125,13 @@ class TestTheThinSetupScript:
 
         assert lines == ["from", "setuptools", "import", "setup", "setup()"]
 
-    def test_says_the_same_as_pyproject(self, checkout: Path, wheel: Path, tmp_path: Path) -> None:
+    def test_says_the_same_as_pyproject(
+        self, checkout: Path, metadata: Message, tmp_path: Path
+    ) -> None:
         run(sys.executable, "setup.py", "-q", "dist_info", "--output-dir", tmp_path, cwd=checkout)
 
         by_script = metadata_of((tmp_path / f"{STEM}.dist-info" / "METADATA").read_bytes())
-        with zipfile.ZipFile(wheel) as archive:
-            by_build = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
-
-        assert sorted(by_script.items()) == sorted(by_build.items())
+        assert sorted(by_script.items()) == sorted(metadata.items())
 
 
 def libraries_of(*names: str) -> Iterator[Path]:
@@ -188,10 +185,6 @@ class Newcomer:
             timeout=120,
         )
 
-    def has(self, module: str) -> bool:
-        """Whether it is installed there."""
-        return self.types("python", "-c", f"import {module}").returncode == 0
-
 
 @pytest.fixture
 def newcomer(environment: Path, tmp_path: Path) -> Newcomer:
@@ -227,16 +220,14 @@ class TestAMachineWithoutAGpu:
 
 
 class TestAFreshEnvironment:
-    def test_has_a_command_that_tells_what_it_does(self, environment: Path, tmp_path: Path) -> None:
-        helped = run(environment / "bin" / "gpumon", "--help", cwd=tmp_path)
+    def test_has_a_command_that_tells_what_it_does(self, newcomer: Newcomer) -> None:
+        helped = newcomer.types("gpumon", "--help").stdout
 
         for command in ("serve", "analyze", "report", "demo", "doctor", "dstat"):
             assert command in helped
 
-    def test_knows_its_version(self, environment: Path, tmp_path: Path) -> None:
-        said = run(environment / "bin" / "gpumon", "--version", cwd=tmp_path)
-
-        assert said.strip() == f"gpumon {__version__}"
+    def test_knows_its_version(self, newcomer: Newcomer) -> None:
+        assert newcomer.types("gpumon", "--version").stdout.strip() == f"gpumon {__version__}"
 
     def test_has_the_plugin_where_the_hosts_look_below_its_prefix(self, environment: Path) -> None:
         installed = [environment / place for place in PLACES]
@@ -256,11 +247,20 @@ class TestAFreshEnvironment:
         else:
             assert "example:\n  " in done.stderr
 
-    def test_says_what_to_do_without_a_daemon(self, newcomer: Newcomer) -> None:
-        done = newcomer.types("gpumon", "report")
+    @pytest.mark.parametrize(
+        ("words", "code", "said"),
+        [
+            ("report", 4, "start one with `gpumon serve`"),
+            ("demo --keras", 1, "pip install keras jax; without --keras the demo needs neither"),
+        ],
+    )
+    def test_says_what_to_do_where_something_is_missing(
+        self, newcomer: Newcomer, words: str, code: int, said: str
+    ) -> None:
+        done = newcomer.types("gpumon", *words.split())
 
-        assert done.returncode == 4
-        assert "start one with `gpumon serve`" in done.stderr
+        assert done.returncode == code
+        assert said in done.stderr
 
     def test_puts_the_plugin_in_place_and_names_what_loads_it(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "dstat", "install")
@@ -295,13 +295,7 @@ class TestAFreshEnvironment:
         assert "slow input, read in the loop: 30 steps in" in done.stdout
         assert "== side by side" in done.stdout
         assert "the reading and the computing were real." in done.stdout
-        assert not newcomer.has("numpy")
-
-    def test_says_what_keras_would_take(self, newcomer: Newcomer) -> None:
-        done = newcomer.types("gpumon", "demo", "--keras")
-
-        assert done.returncode == 1
-        assert "pip install keras jax; without --keras the demo needs neither" in done.stderr
+        assert newcomer.types("python", "-c", "import numpy").returncode != 0
 
     def test_leaves_nothing_behind_when_it_goes(self, environment: Path, tmp_path: Path) -> None:
         python = environment / "bin" / "python"

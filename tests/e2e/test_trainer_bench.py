@@ -34,6 +34,17 @@ def bench(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
+@pytest.fixture
+def told(bench: Any) -> Any:
+    """Run the command on simulated GPUs; what it says for programs."""
+
+    def run(*words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(bench("--simulate", *words, "--json")[1])
+        return answer
+
+    return run
+
+
 def speed_in(line: str) -> int:
     found = re.search(r"(\d+)sps$", line)
     assert found, line
@@ -95,11 +106,26 @@ class TestRow5TheArticlesCommands:
         assert err.startswith(f"trainer-bench: {error}")
         assert len(err.splitlines()) == 1
 
-    def test_memory_that_runs_out_names_the_gpu(self, bench: Any) -> None:
-        code, _, err = bench("--simulate", "--gpus", "0", "1", "--batches", "1024", "710")
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (
+                ["--gpus", "0", "1", "--batches", "1024", "710"],
+                "out of memory on GPU:1, which does not hold 710 samples",
+            ),
+            (
+                ["--batches", "100000", "--balance"],
+                "take a smaller one (--find-batch tells what each GPU holds)",
+            ),
+        ],
+    )
+    def test_memory_that_runs_out_gets_a_sentence(
+        self, bench: Any, words: list[str], said: str
+    ) -> None:
+        code, _, err = bench("--simulate", *words)
 
         assert code == 1
-        assert "out of memory on GPU:1, which does not hold 710 samples" in err
+        assert said in err
 
 
 class TestWrongWords:
@@ -115,6 +141,8 @@ class TestWrongWords:
             (["--batches", "64", "--seconds", "nan"], "'nan' is not a number of seconds"),
             (["--batches", "64", "--plot", "a.jpg"], "a plot is a .png, a .svg or a .pdf"),
             (["--batches", "64", "--scaling", "1", "4"], "asks for 4 GPUs, and there are 2"),
+            (["--batches", "64", "--scaling", "4"], "--simulate fast,fast,slow,slow has four"),
+            (["fast,tpu", "--batches", "64"], "there is no simulated GPU 'tpu'"),
             (["--batches", "64", "--balance", "--gpus", "0"], "--balance needs two GPUs"),
             (["--find-batch", "--margin", "1"], "'1' is not a part from 0 to 0.9"),
             (["--balance", "--find-batch"], "not allowed with"),
@@ -140,12 +168,6 @@ class TestWrongWords:
         assert (code, out) == (2, "")
         assert f"{folder} is a folder" in err
 
-    def test_name_a_gpu_that_cannot_be_simulated(self, bench: Any) -> None:
-        code, _, err = bench("--simulate", "fast,tpu", "--batches", "64")
-
-        assert code == 2
-        assert "there is no simulated GPU 'tpu'" in err
-
     def test_without_tensorflow_is_no_gpu(
         self, bench: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -168,14 +190,15 @@ class TestSimulated:
             ["--batches", "64", "--scaling", "1", "2"],
         ],
     )
-    def test_says_so_in_every_output(self, bench: Any, tmp_path: Path, words: list[str]) -> None:
+    def test_says_so_in_every_output(
+        self, bench: Any, told: Any, tmp_path: Path, words: list[str]
+    ) -> None:
         plot = tmp_path / "plot.svg"
 
         _, text, _ = bench("--simulate", *words)
-        _, told, _ = bench("--simulate", *words, "--json", "--plot", str(plot))
 
         assert text.splitlines()[0] == SIMULATED
-        assert json.loads(told)["simulated"] is True
+        assert told(*words, "--plot", str(plot))["simulated"] is True
         assert "(SIMULATED)" in plot.read_text(encoding="utf-8")
         ElementTree.parse(plot)
 
@@ -192,32 +215,28 @@ class TestTheNotice:
         assert ("generalises worse" in out) == comes
         assert ("docs/multi-gpu.md" in out) == comes
 
-    def test_comes_once_where_several_gpus_are_searched(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "--gpus", "0", "1", "--find-batch", "--json")
+    def test_comes_once_where_several_gpus_are_searched(self, told: Any) -> None:
+        found = told("--gpus", "0", "1", "--find-batch")
 
-        told = json.loads(told)
-        assert len(told["notices"]) == 1
-        assert f"of {max(row['advised'] for row in told['gpus'])} is past" in told["notices"][0]
+        (notice,) = found["notices"]
+        assert f"of {max(row['advised'] for row in found['gpus'])} is past" in notice
 
 
 class TestBalance:
-    def test_ends_with_ratios_ready_to_paste(self, bench: Any) -> None:
+    def test_ends_with_ratios_ready_to_paste_and_says_what_they_are_held_against(
+        self, bench: Any
+    ) -> None:
         _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
 
         assert "ratios=[3, 2]" in out.splitlines()
-
-    def test_says_which_batches_alone_it_is_held_against(self, bench: Any) -> None:
-        _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
-
         assert "GPU:1[694]: out of memory" in out
         assert "of what they did alone (GPU:0[694], GPU:1[347])" in out
 
-    def test_says_why_all_together_do_more_than_each_alone(self, bench: Any) -> None:
+    def test_says_why_all_together_do_more_than_each_alone(self, bench: Any, told: Any) -> None:
         _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
-        _, told, _ = bench("--simulate", "--batches", "1388", "--balance", "--json")
 
         assert "103.4% of what they did alone" in out
-        why = json.loads(told)["notices"][0]
+        why = told("--batches", "1388", "--balance")["notices"][0]
         assert f"Notice: {why}\n" in out
         assert why == (
             "3.4% above what they did alone, because larger parts are worked off faster: GPU:0 had "
@@ -225,33 +244,21 @@ class TestBalance:
             "552 here"
         )
 
-    def test_says_nothing_of_it_where_they_do_less(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "--batches", "1024", "--balance", "--json")
+    def test_says_nothing_of_it_where_they_do_less(self, told: Any) -> None:
+        found = told("--batches", "1024", "--balance")
 
-        told = json.loads(told)
-        assert told["part_of_solo_speeds"] < 1
-        assert [notice for notice in told["notices"] if "alone" in notice] == []
+        assert found["part_of_solo_speeds"] < 1
+        assert [notice for notice in found["notices"] if "alone" in notice] == []
 
-    def test_of_a_batch_that_no_gpu_holds_says_what_to_do(self, bench: Any) -> None:
-        code, _, err = bench("--simulate", "--batches", "100000", "--balance")
-
-        assert code == 1
-        assert "take a smaller one (--find-batch tells what each GPU holds)" in err
-
-    def test_takes_512_samples_a_gpu_if_it_is_told_no_batch(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "--balance", "--json")
-
-        assert sum(json.loads(told)["batches"]) == 1024
+    def test_takes_512_samples_a_gpu_if_it_is_told_no_batch(self, told: Any) -> None:
+        assert sum(told("--balance")["batches"]) == 1024
 
 
 class TestScaling:
-    def test_tells_speed_up_and_efficiency(self, bench: Any) -> None:
-        _, told, _ = bench(
-            "--simulate", "fast,fast,fast,fast", "--batches", "256", "--scaling", "1", "2", "4",
-            "--json",
-        )  # fmt: skip
+    def test_tells_speed_up_and_efficiency(self, told: Any) -> None:
+        words = ["fast,fast,fast,fast", "--batches", "256", "--scaling", "1", "2", "4"]
 
-        rows = json.loads(told)["rows"]
+        rows = told(*words)["rows"]
         assert [row["gpu_count"] for row in rows] == [1, 2, 4]
         assert [row["global_batch"] for row in rows] == [256, 512, 1024]
         for row in rows:
@@ -260,25 +267,22 @@ class TestScaling:
             assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"], rel=0.01)
 
     def test_holds_unequal_gpus_against_what_each_does_alone(
-        self, bench: Any, tmp_path: Path
+        self, bench: Any, told: Any, tmp_path: Path
     ) -> None:
         """Four times the first is something that the two slow ones cannot do."""
         plot = tmp_path / "plot.svg"
         words = ["fast,fast,slow,slow", "--batches", "256", "--scaling", "1", "2", "4"]
 
         _, out, _ = bench("--simulate", *words, "--plot", str(plot))
-        _, told, _ = bench("--simulate", *words, "--json")
+        found = told(*words)
 
-        told = json.loads(told)
-        alone = [one["samples_per_second"] for one in told["alone"]]
+        alone, rows = [one["samples_per_second"] for one in found["alone"]], found["rows"]
         assert alone == pytest.approx([1130, 1130, 772, 772], rel=0.01)
-        for row in told["rows"]:
-            possible = sum(alone[: row["gpu_count"]])
-            assert row["efficiency"] == pytest.approx(
-                row["samples_per_second"] / possible, rel=1e-4
-            )
-        assert told["rows"][-1]["efficiency"] == pytest.approx(0.818, abs=0.005)
-        assert told["rows"][0]["samples_per_second"] == pytest.approx(alone[0], rel=1e-4)
+        for row in rows:
+            of_possible = row["samples_per_second"] / sum(alone[: row["gpu_count"]])
+            assert row["efficiency"] == pytest.approx(of_possible, rel=1e-4)
+        assert rows[-1]["efficiency"] == pytest.approx(0.818, abs=0.005)
+        assert rows[0]["samples_per_second"] == pytest.approx(alone[0], rel=1e-4)
         assert "the GPUs are unequal, 1130 samples a second on GPU:1 and 77" in out
         assert "--balance finds the ratio" in out
         assert "sum of each alone" in plot.read_text(encoding="utf-8")
@@ -292,27 +296,19 @@ class TestScaling:
         assert why[1].startswith("in each step no GPU is at its samples for 7.0 ms")
         assert "the GPUs are unequal" not in out
 
-    def test_of_equal_gpus_below_it_says_neither(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "slow", "--batches", "256", "--scaling", "1", "--json")
+    def test_of_equal_gpus_below_it_says_neither(self, told: Any) -> None:
+        assert told("slow", "--batches", "256", "--scaling", "1")["notices"] == []
 
-        assert json.loads(told)["notices"] == []
+    def test_holds_more_gpus_against_the_fewest_in_whatever_order(self, told: Any) -> None:
+        rows = told("--batches", "64", "--scaling", "2", "1", "2")["rows"]
 
-    def test_holds_more_gpus_against_the_fewest_in_whatever_order(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "--batches", "64", "--scaling", "2", "1", "2", "--json")
-
-        assert [row["gpu_count"] for row in json.loads(told)["rows"]] == [1, 2]
-
-    def test_that_asks_for_more_simulated_gpus_than_there_are_is_told_how(self, bench: Any) -> None:
-        _, _, err = bench("--simulate", "--batches", "64", "--scaling", "4")
-
-        assert "--simulate fast,fast,slow,slow has four" in err
+        assert [row["gpu_count"] for row in rows] == [1, 2]
 
 
 class TestFindBatch:
-    def test_finds_what_each_gpu_of_the_article_holds(self, bench: Any) -> None:
-        _, told, _ = bench("--simulate", "--gpus", "0", "1", "--find-batch", "--json")
+    def test_finds_what_each_gpu_of_the_article_holds(self, told: Any) -> None:
+        rows = told("--gpus", "0", "1", "--find-batch")["gpus"]
 
-        rows = json.loads(told)["gpus"]
         assert [(row["gpu"], row["fits"]) for row in rows] == [("GPU:0", 1024), ("GPU:1", 640)]
         assert all(row["advised"] <= 0.95 * row["fits"] for row in rows)
         assert any(one["samples_per_second"] is None for one in rows[0]["tries"])
