@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpumon.core.ring.fair_share import (
@@ -129,6 +129,7 @@ claims_of_some = st.lists(
 
 
 class TestLaws:
+    @example({ALICE: 1, BOB: 7, CAROL: 100}, 18)  # two rounds, and no more than he wants in any
     @given(wishes, st.integers(1, 300))
     def test_everybody_has_his_part_or_what_he_wants_and_no_place_is_empty_meanwhile(
         self, wanted: dict[int, int], places: int
