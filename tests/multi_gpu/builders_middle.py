@@ -13,6 +13,7 @@ import h5py
 import keras
 import numpy as np
 
+from tests.multi_gpu.builders_parallel import SINGLE_PRECISION
 from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
 ROWS = 60
@@ -22,6 +23,7 @@ EPOCHS = 3
 FEATURES = 4
 DEVICES = ("CPU:1", "CPU:2", "CPU:3")
 RATIOS = (4, 3, 2)
+CLOSE = SINGLE_PRECISION
 
 layers = keras.layers
 
@@ -38,12 +40,22 @@ def single_model() -> keras.Model:
     return keras.Sequential([layers.Input((FEATURES,)), layers.Dense(1)])
 
 
+def spread(model: Any, devices: int, ratios: Sequence[float] | None = None) -> Any:
+    """``model`` itself on one device."""
+    if devices == 1:
+        return model
+    return multi_gpu_model(model, gpus=list(DEVICES[:devices]), ratios=ratios)
+
+
+def plain(model: Any) -> Any:
+    """The model for one device."""
+    return serialize(model) if hasattr(model, "template") else model
+
+
 def made(devices: int, *, average: bool = False) -> tuple[Any, Any]:
     """The single-device model, and what trains it: on one device the same."""
-    single = model = single_model()
-    if devices > 1:
-        gpus, ratios = list(DEVICES[:devices]), RATIOS[:devices]
-        model = multi_gpu_model(single, gpus=gpus, ratios=ratios)
+    single = single_model()
+    model = spread(single, devices, RATIOS[:devices])
     optimizer = keras.optimizers.SGD(0.02, momentum=0.8, use_ema=average)
     model.compile(optimizer, loss="mse", metrics=["mae"])
     model.optimizer.build(model.trainable_variables)
@@ -88,10 +100,6 @@ class Trained:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.single, self.model = models(self.devices, average=self.average)
-
-    def plain(self) -> Any:
-        """The model for one device."""
-        return serialize(self.model) if self.devices > 1 else self.model
 
     def saw(self, *values: Any) -> None:
         self.seen += [np.array(value) for value in keras.tree.flatten(values)]
@@ -199,7 +207,7 @@ def read_weights(trained: Trained) -> None:
 
 
 def serialized(trained: Trained) -> None:
-    trained.saw(trained.plain().get_weights())
+    trained.saw(plain(trained.model).get_weights())
 
 
 def saved(trained: Trained) -> None:
@@ -294,3 +302,15 @@ def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
         for one, other in zip(some, others, strict=True)
     ]
     return float(np.nan_to_num(far, nan=np.inf).max(initial=0.0))
+
+
+def differing(some: dict[str, list[Any]], others: dict[str, list[Any]]) -> dict[str, float]:
+    """The groups of numbers that are not the same, and by how much."""
+    assert some.keys() == others.keys()
+    far = {name: furthest(some[name], others[name]) for name in others}
+    return {name: off for name, off in far.items() if not off <= CLOSE}
+
+
+def trains_alike(left: Callable[[int], Sequence[Any]], several: int) -> bool:
+    """Whether what a training leaves behind is the same on one device and on several."""
+    return furthest(left(several), left(1)) <= CLOSE

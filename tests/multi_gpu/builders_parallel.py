@@ -18,6 +18,9 @@ CLASSES = 3
 ROWS = 57
 """Two batches of 28, and a last one of a single sample: fewer than there are devices."""
 
+SINGLE_PRECISION = 1e-6
+"""As near as sums in another order come."""
+
 layers = keras.layers
 
 
@@ -108,6 +111,7 @@ class Training:
         weighted: Whether the samples have weights.
         evaluates: Whether to validate and to evaluate as well.
         predicts: Whether to predict as well, afterwards.
+        within: How near all numbers are to be on several.
     """
 
     build: Callable[[], keras.Model] = dense
@@ -117,6 +121,7 @@ class Training:
     evaluates: bool = True
     predicts: bool = False
     data: Callable[[], tuple[Any, Any, Any]] = rows
+    within: float = SINGLE_PRECISION
 
     def on(self, model: Any) -> Outcome:
         """Compile, fit, evaluate and predict; ``model`` is a template or a parallel model."""

@@ -13,7 +13,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+from tests.multi_gpu.builders_parallel import parallel
 
 FORWARD_PART = 1 / 3
 
@@ -109,3 +112,29 @@ def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 
 def threads_for_sleepers(count: int = 16) -> None:
     """Let so many operations sleep at a time; must run before TensorFlow starts."""
     tf.config.threading.set_inter_op_parallelism_threads(count)
+
+
+class SlowTraining:
+    """A training whose batches are split evenly over devices that take so long for a sample."""
+
+    def __init__(self, *sample_seconds: float, batch: int, **compiled: Any) -> None:
+        self.devices = SlowDevices(sample_seconds)
+        self.batch = batch
+        self.model: Any = slow_classifier(self.devices)
+        if len(sample_seconds) > 1:
+            names = [f"CPU:{number}" for number in range(1, 1 + len(sample_seconds))]
+            self.model = parallel(self.model, devices=names, ratios=None)
+        self.model.compile("sgd", "sparse_categorical_crossentropy", **compiled)
+
+    def rows(self, steps: int, *, more: int = 0) -> dict[str, Any]:
+        """What ``fit`` is given for so many batches, and some samples more."""
+        random, count = np.random.default_rng(0), self.batch * steps + more
+        x = random.normal(size=(count, 32)).astype("float32")
+        words = {"batch_size": self.batch, "shuffle": False, "verbose": 0}
+        return {"x": x, "y": random.integers(0, 10, count), **words}
+
+    def fit(self, *callbacks: Any, steps: int, more: int = 0, **said: Any) -> Any:
+        """The training itself, afterwards."""
+        words = {**self.rows(steps, more=more), **said}
+        self.model.fit(**words, callbacks=list(callbacks))
+        return self

@@ -2,115 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras
+from tests.multi_gpu.later import b, keras, kinds
 
 pytestmark = pytest.mark.multi_gpu
-
-SINGLE_PRECISION = 1e-6
 
 
 def crossentropy(reduction: str) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
 
 
-def assert_trains_alike(training: Any, within: float = SINGLE_PRECISION) -> None:
-    """Fit, evaluate and predict agree, and so do the weights and the steps taken."""
-    one, several = training.on_one_and_on_several()
-
-    furthest = several.furthest_from(one)
-
-    assert {kind: far for kind, far in furthest.items() if not far <= within} == {}
-    assert any(np.abs(weight).max() > 0 for weight in one.weights)
+def optimized(optimizer: Callable[[], Any]) -> Any:
+    """Its evaluations are no others than with Adam."""
+    return b.Training(compiled={"optimizer": optimizer}, evaluates=False)
 
 
-OPTIMIZERS = {
-    "Adam with clipnorm": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),
-    "momentum with global_clipnorm": lambda: keras.optimizers.SGD(
-        0.05, momentum=0.9, global_clipnorm=0.5
+def reduced(reduction: str) -> Any:
+    loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
+    slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
+    return b.Training(weighted=True, compiled={**loss, **slow}, within=4e-6)
+
+
+def regularized(**words: Any) -> Any:
+    return b.Training(build=lambda: b.dense(regularized=True), **words)
+
+
+def callbacks() -> list[Any]:
+    return [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)),
+        keras.callbacks.EarlyStopping("loss", patience=5, restore_best_weights=True),
+    ]
+
+
+WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
+    "Adam with clipnorm": lambda: b.Training(
+        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, predicts=True
     ),
-    "AdamW with clipvalue and a schedule": lambda: keras.optimizers.AdamW(
-        keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5), clipvalue=0.05
+    "momentum with global_clipnorm": lambda: optimized(
+        lambda: keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=0.5)
     ),
-    "moving averages of the weights": lambda: keras.optimizers.SGD(0.05, use_ema=True),
+    "AdamW with clipvalue and a schedule": lambda: optimized(
+        lambda: keras.optimizers.AdamW(
+            keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5), clipvalue=0.05
+        )
+    ),
+    "moving averages of the weights": lambda: optimized(
+        lambda: keras.optimizers.SGD(0.05, use_ema=True)
+    ),
+    "an optimizer that no configuration describes": lambda: b.Training(
+        compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
+    ),
+    "a mean over weighted samples": lambda: reduced("sum_over_batch_size"),
+    "a sum over weighted samples": lambda: reduced("sum"),
+    "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
+    "weighted classes": lambda: b.Training(
+        fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}}, evaluates=False
+    ),
+    "layers that add to the loss": regularized,
+    "layers that add to the loss of weighted samples": lambda: regularized(
+        weighted=True,
+        evaluates=False,
+        compiled={"loss": crossentropy("mean_with_sample_weight")},
+    ),
+    "run eagerly": lambda: b.Training(compiled={"run_eagerly": True}),
+    "callbacks that change the rate and restore weights": lambda: b.Training(
+        fitted={"callbacks": callbacks()}, evaluates=False
+    ),
+    "several inputs and outputs by name": lambda: b.Training(
+        build=b.of_two_inputs_and_outputs,
+        data=b.named_rows,
+        predicts=True,
+        compiled={
+            "loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"},
+            "loss_weights": {"kind": 1.0, "size": 0.3},
+            "metrics": {"kind": ["accuracy"], "size": ["mae"]},
+        },
+    ),
+    "what a mask leaves out": lambda: b.Training(
+        build=b.masked, data=b.sentences, compiled={"metrics": None}
+    ),
+    "a subclass": lambda: b.Training(build=b.subclassed),
+    "a subclass without a configuration": lambda: b.Training(
+        build=b.unrepeatable, evaluates=False
+    ),
+    "statistics, counters and metrics of layers": lambda: b.Training(
+        build=kinds.keeping, predicts=True
+    ),
+    "losses that are one number or one for each sample": lambda: b.Training(
+        kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
+    ),
+    "one loss for outputs that nobody was told of": lambda: b.Training(
+        kinds.two_heads, {"loss": "mse", "metrics": None}, data=kinds.rows_for_two_heads
+    ),
 }
 
 
-class TestWithoutBatchNormOrDropout:
-    @pytest.mark.parametrize("name", OPTIMIZERS)
-    def test_any_optimizer_takes_the_same_steps(self, name: str) -> None:
-        compiled = {"optimizer": OPTIMIZERS[name]}
-        is_first = name == "Adam with clipnorm"  # the others' evaluations are no others
+class TestATraining:
+    @pytest.mark.parametrize("name", WITHOUT_BATCH_NORM_OR_DROPOUT)
+    def test_leaves_the_same_numbers_and_has_taken_as_many_steps(self, name: str) -> None:
+        training = WITHOUT_BATCH_NORM_OR_DROPOUT[name]()
 
-        assert_trains_alike(b.Training(compiled=compiled, evaluates=is_first, predicts=is_first))
+        one, several = training.on_one_and_on_several()
 
-    @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "mean_with_sample_weight"])
-    def test_a_loss_may_be_reduced_in_any_way_over_weighted_samples(self, reduction: str) -> None:
-        compiled = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
-        slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
+        furthest = several.furthest_from(one)
+        assert {kind: far for kind, far in furthest.items() if not far <= training.within} == {}
+        assert any(np.abs(weight).max() > 0 for weight in one.weights)
 
-        assert_trains_alike(b.Training(weighted=True, compiled={**compiled, **slow}), within=4e-6)
-
-    def test_classes_may_be_weighted(self) -> None:
-        weighted = {"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}}
-
-        assert_trains_alike(b.Training(fitted=weighted, evaluates=False))
-
-    def test_layers_may_add_to_the_loss(self) -> None:
-        assert_trains_alike(b.Training(build=lambda: b.dense(regularized=True)))
-        assert_trains_alike(
-            b.Training(
-                build=lambda: b.dense(regularized=True),
-                weighted=True,
-                evaluates=False,
-                compiled={"loss": crossentropy("mean_with_sample_weight")},
-            )
-        )
-
-    def test_it_may_run_eagerly(self) -> None:
-        assert_trains_alike(b.Training(compiled={"run_eagerly": True}))
-
-    def test_callbacks_may_change_the_learning_rate_and_restore_weights(self) -> None:
-        def with_callbacks() -> Any:
-            return {
-                "callbacks": [
-                    keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)),
-                    keras.callbacks.EarlyStopping("loss", patience=5, restore_best_weights=True),
-                ]
-            }
-
-        assert_trains_alike(b.Training(fitted=with_callbacks(), evaluates=False))
-
-    def test_several_inputs_and_outputs_go_by_name(self) -> None:
-        assert_trains_alike(
-            b.Training(
-                build=b.of_two_inputs_and_outputs,
-                data=b.named_rows,
-                predicts=True,
-                compiled={
-                    "loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"},
-                    "loss_weights": {"kind": 1.0, "size": 0.3},
-                    "metrics": {"kind": ["accuracy"], "size": ["mae"]},
-                },
-            ),
-        )
-
-    def test_what_a_mask_leaves_out_counts_for_nothing(self) -> None:
-        assert_trains_alike(
-            b.Training(build=b.masked, data=b.sentences, compiled={"metrics": None})
-        )
-
-    def test_a_subclass_needs_no_configuration(self) -> None:
-        assert_trains_alike(b.Training(build=b.subclassed))
-        assert_trains_alike(b.Training(build=b.unrepeatable, evaluates=False))
-
-
-class TestMixedPrecision:
-    def test_comes_within_a_hundredth(self) -> None:
+    def test_in_mixed_precision_comes_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
         training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
 
@@ -136,4 +139,4 @@ class TestEachReplica:
 
         alone = training.on(b.parallel(training.build(), devices=["CPU:1"], ratios=None))
 
-        assert alone.furthest_from(one)["weights"] <= SINGLE_PRECISION
+        assert alone.furthest_from(one)["weights"] <= b.SINGLE_PRECISION

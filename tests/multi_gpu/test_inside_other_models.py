@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,38 +13,8 @@ from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
-CLOSE = 1e-6
-
-
 def spread(model: Any, devices: int) -> Any:
-    """``model`` itself on one device."""
-    if devices == 1:
-        return model
-    return multi_gpu.multi_gpu_model(model, list(b.DEVICES[:devices]), b.RATIOS[:devices])
-
-
-def assert_trains_alike(
-    build: Callable[[int], Any],
-    data: tuple[Any, Any],
-    *,
-    within: float = CLOSE,
-    evaluates: bool = True,
-    **words: Any,
-) -> None:
-    """What ``build`` makes for one device and for three leaves the same behind."""
-    x, y = data
-    told = []
-    for devices in (1, 3):
-        model = build(devices)
-        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), **{"loss": "mse", **words})
-        validated = {"validation_data": (x, y)} if evaluates else {}
-        history = model.fit(
-            x, y, batch_size=28, epochs=2, shuffle=False, verbose=0, **validated
-        ).history
-        predicted = model.predict(x, batch_size=28, verbose=0) if evaluates else []
-        told.append([*history.values(), *keras.tree.flatten(predicted), *model.get_weights()])
-
-    assert m.furthest(told[1], told[0]) <= within
+    return m.spread(model, devices, m.RATIOS[:devices])
 
 
 def inner() -> Any:
@@ -133,42 +103,65 @@ def numbers(rows: int = 56) -> tuple[Any, Any]:
     return x, x[:, :1]
 
 
+def narrowed() -> tuple[Any, Any]:
+    x, y = numbers()
+    return {"wide": x, "narrow": x[:, :2]}, y
+
+
 def kinds_of_sentences() -> tuple[Any, Any]:
     words, _, _ = b.sentences()
     return words[:56], np.eye(b.CLASSES)[words[:56, 0] % b.CLASSES]
 
 
+def frozen(devices: int) -> Any:
+    model = between_layers(devices)
+    model.layers[2].trainable = False
+    return model
+
+
+class Case(NamedTuple):
+    """A model around another, which is on one device or on several.
+
+    Attributes:
+        evaluates: Whether it validates and predicts as well.
+        within: How near all numbers are to be on several.
+    """
+
+    build: Callable[[int], Any]
+    data: Callable[[], tuple[Any, Any]] = numbers
+    evaluates: bool = False
+    eagerly: bool = False
+    within: float = 1e-6
+
+    def left(self, devices: int) -> list[Any]:
+        """What a training leaves behind."""
+        (x, y), model = self.data(), self.build(devices)
+        momentum = keras.optimizers.SGD(0.05, momentum=0.9)
+        model.compile(momentum, loss="mse", run_eagerly=self.eagerly)
+        words = {"validation_data": (x, y)} if self.evaluates else {}
+        told = model.fit(x, y, batch_size=28, epochs=2, shuffle=False, verbose=0, **words).history
+        predicted = model.predict(x, batch_size=28, verbose=0) if self.evaluates else []
+        return [*told.values(), *keras.tree.flatten(predicted), *model.get_weights()]
+
+
+CASES = {
+    "between its layers": Case(between_layers, lambda: numbers(57), evaluates=True),
+    "where nothing is compiled": Case(between_layers, eagerly=True),
+    "of a model with a step of its own": Case(with_a_step_of_its_own),
+    "that gives it masks": Case(given_masks, kinds_of_sentences, evaluates=True),
+    "that is given masks": Case(giving_masks, kinds_of_sentences, evaluates=True),
+    "by several inputs and outputs": Case(of_several, narrowed, evaluates=True),
+    "in mixed precision": Case(mixed, within=1e-2),
+    "with layers that are frozen": Case(frozen),
+}
+
+
 class TestWithinAnotherModel:
-    def test_between_its_layers(self) -> None:
-        assert_trains_alike(between_layers, numbers(57))
+    @pytest.mark.parametrize("name", CASES)
+    def test_it_leaves_the_same_behind_on_three_devices(self, name: str) -> None:
+        case = CASES[name]
 
-    def test_where_nothing_is_compiled(self) -> None:
-        assert_trains_alike(between_layers, numbers(), evaluates=False, run_eagerly=True)
-
-    def test_of_a_model_with_a_step_of_its_own(self) -> None:
-        assert_trains_alike(with_a_step_of_its_own, numbers(), evaluates=False)
-
-    def test_that_gives_it_masks(self) -> None:
-        assert_trains_alike(given_masks, kinds_of_sentences())
-
-    def test_that_is_given_masks(self) -> None:
-        assert_trains_alike(giving_masks, kinds_of_sentences())
-
-    def test_by_several_inputs_and_outputs(self) -> None:
-        x, y = numbers()
-
-        assert_trains_alike(of_several, ({"wide": x, "narrow": x[:, :2]}, y))
-
-    def test_in_mixed_precision(self) -> None:
-        assert_trains_alike(mixed, numbers(), within=1e-2, evaluates=False)
-
-    def test_with_layers_that_are_frozen(self) -> None:
-        def frozen(devices: int) -> Any:
-            model = between_layers(devices)
-            model.layers[2].trainable = False
-            return model
-
-        assert_trains_alike(frozen, numbers(), evaluates=False)
+        assert m.furthest(case.left(3), case.left(1)) <= case.within
 
     def test_that_cannot_be_saved_and_says_what_can(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"serialize\(model\) returns it"):
@@ -185,13 +178,12 @@ class TestInALoopOfSomebodysOwn:
     @pytest.mark.parametrize("compiled", ["nothing", "the step", "the call"])
     def test_it_is_given_the_gradients(self, compiled: str) -> None:
         x, y = numbers()
-        told = []
-        for devices in (1, 3):
-            model = spread(inner(), devices)
-            optimizer = keras.optimizers.Adam(0.01)
+
+        def left(devices: int) -> list[Any]:
+            model, optimizer = spread(inner(), devices), keras.optimizers.Adam(0.01)
             call = tf.function(model) if compiled == "the call" else model
 
-            def step(model: Any = model, call: Any = call, optimizer: Any = optimizer) -> Any:
+            def step() -> Any:
                 with tf.GradientTape() as tape:
                     loss = tf.reduce_mean(tf.square(call(x)[:, :1] - y))
                 variables = model.trainable_variables
@@ -202,10 +194,10 @@ class TestInALoopOfSomebodysOwn:
             stepped = tf.function(step) if compiled == "the step" else step
             optimizer.build(model.trainable_variables)
             losses = [float(stepped()) for _ in range(3)]
-            told.append([losses, *model.get_weights()])
+            assert losses[2] < losses[0]
+            return [losses, *model.get_weights()]
 
-        assert m.furthest(told[1], told[0]) <= CLOSE
-        assert told[0][0][2] < told[0][0][0]
+        assert m.trains_alike(left, 3)
 
     def test_its_statistics_follow(self) -> None:
         """As in a step of its own: the mean of what each replica saw."""
@@ -227,12 +219,12 @@ class TestInALoopOfSomebodysOwn:
 
     def test_inputs_are_given_theirs(self) -> None:
         x = tf.constant(b.rows()[0])
-        told = []
-        for devices in (1, 3):
+
+        def gradient(devices: int) -> Any:
             model = spread(inner(), devices)
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 loss = tf.reduce_sum(tf.square(model(x)))
-            told.append(tape.gradient(loss, x))
+            return tape.gradient(loss, x)
 
-        assert m.furthest([told[1]], [told[0]]) <= 1e-5
+        assert m.furthest([gradient(3)], [gradient(1)]) <= 1e-5

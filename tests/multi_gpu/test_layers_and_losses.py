@@ -10,30 +10,11 @@ import numpy as np
 import pytest
 
 from tests.multi_gpu.later import b, keras, kinds, multi_gpu, tf
-from tests.multi_gpu.test_equals_one_device import assert_trains_alike
 
 pytestmark = pytest.mark.multi_gpu
 
 
 class TestTraining:
-    def test_keeps_statistics_counters_and_metrics_of_layers(self) -> None:
-        assert_trains_alike(b.Training(build=kinds.keeping, predicts=True))
-
-    def test_takes_losses_that_are_one_number_or_one_for_each_sample(self) -> None:
-        compiled = {"loss": lambda y_true, y_pred: kinds.one_number(y_true, y_pred)}
-        assert_trains_alike(b.Training(build=kinds.adding, compiled=compiled), within=2e-6)
-
-    def test_gives_one_loss_to_outputs_that_nobody_was_told_of(self) -> None:
-        compiled = {"loss": "mse", "metrics": None}
-        assert_trains_alike(b.Training(kinds.two_heads, compiled, data=kinds.rows_for_two_heads))
-
-    def test_takes_an_optimizer_that_no_configuration_describes(self) -> None:
-        assert_trains_alike(
-            b.Training(
-                compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
-            )
-        )
-
     def test_may_have_no_loss_but_that_of_layers_and_nothing_to_train(self) -> None:
         x, _, _ = b.rows()
         one, several = kinds.frozen(), b.parallel(kinds.frozen())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 from statistics import quantiles
 from typing import Any
 
@@ -16,7 +16,6 @@ from tests.imported_later import ImportedLater
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b as k
 from tests.multi_gpu.later import b, keras, multi_gpu
-from trainer_hooks.ring.process_ring import process_ring
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
@@ -33,25 +32,15 @@ LOOKS: dict[str, Any] = {"every": 8, "warm_up": 3, "dead_band": 0.005, "verbose"
 """A narrow dead band: what the clock of a shared machine is off comes on top of it."""
 
 
-def rows(steps: int, *, more: int = 0) -> tuple[Any, Any]:
-    random = np.random.default_rng(0)
-    count = BATCH * steps + more
-    return random.normal(size=(count, 32)).astype("float32"), random.integers(0, 10, count)
-
-
 class Training:
     """A training on devices that take so long for a sample."""
 
     def __init__(self, *sample_seconds: float, **compiled: Any) -> None:
-        self.devices = slow.SlowDevices(sample_seconds)
-        names = [f"CPU:{number}" for number in range(1, 1 + len(sample_seconds))]
-        self.model = b.parallel(slow.slow_classifier(self.devices), devices=names, ratios=None)
-        self.model.compile("sgd", "sparse_categorical_crossentropy", **compiled)
+        self.on = slow.SlowTraining(*sample_seconds, batch=BATCH, **compiled)
+        self.devices, self.model = self.on.devices, self.on.model
 
-    def fit(self, *callbacks: Any, steps: int, more: int = 0, verbose: int = 0) -> Training:
-        x, y = rows(steps, more=more)
-        words = {"batch_size": BATCH, "shuffle": False, "verbose": verbose}
-        self.model.fit(x, y, callbacks=list(callbacks), **words)
+    def fit(self, *callbacks: Any, steps: int, **said: Any) -> Training:
+        self.on.fit(*callbacks, steps=steps, **said)
         return self
 
     def fit_undisturbed(self, levels: Any, *callbacks: Any, steps: int) -> Training:
@@ -89,20 +78,13 @@ class Training:
     def part_of_the_best_speed(self) -> float:
         """Of the last split, beside the best of all whole ones, by the devices' true speeds."""
         seconds = self.devices.sample_seconds
-        best_s = min(_slowest(counts, seconds) for counts in _all_splits(BATCH, len(seconds)))
-        return best_s / _slowest(self.counts(), seconds)
+        cuts = combinations(range(1, BATCH), len(seconds) - 1)
+        splits = ([end - start for start, end in pairwise((0, *at, BATCH))] for at in cuts)
+        return min(_slowest(split, seconds) for split in splits) / _slowest(self.counts(), seconds)
 
 
 def _slowest(counts: Sequence[int], seconds: Sequence[float]) -> float:
     return max(count * of_sample for count, of_sample in zip(counts, seconds, strict=True))
-
-
-def _all_splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(1, total - parts + 2):
-        yield from ((first, *others) for others in _all_splits(total - first, parts - 1))
 
 
 def balancer(**words: Any) -> Any:
@@ -156,9 +138,7 @@ class TestUnequalDevices:
     def test_are_levelled_over_epochs_and_calls_of_fit_with_smaller_last_batches(self) -> None:
         levels, training = balancer(every=4), Training(FAST, SLOW)
         for _ in range(4):
-            x, y = rows(3, more=77)
-            words = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
-            training.model.fit(x, y, callbacks=[levels], **words)
+            training.fit(levels, epochs=2, steps=3, more=77)
 
         assert len(levels.changes) >= 1
         assert {sum(change.new) for change in levels.changes} == {BATCH}
@@ -194,10 +174,9 @@ class TestMemory:
         assert even.devices.samples_of(1) == [250] * 4
 
     def test_is_respected_from_the_second_step_on_where_the_data_are_a_stream(self) -> None:
-        levels = balancer(max_samples=[None, 250])
-        training = Training(0.0, 0.0)
-        x, y = rows(1)
-        stream = ((x, y) for _ in range(4))
+        levels, training = balancer(max_samples=[None, 250]), Training(0.0, 0.0)
+        batch = training.on.rows(1)
+        stream = ((batch["x"], batch["y"]) for _ in range(4))
         training.model.fit(stream, steps_per_epoch=4, verbose=0, callbacks=[levels])
 
         assert training.devices.samples_of(1) == [300] + [250] * 3
@@ -248,12 +227,10 @@ class TestAChange:
         callbacks = [tagger, levels] if tagger_is_first else [levels, tagger]
         training = Training(FAST, SLOW).fit(*callbacks, steps=12)
 
-        writer = process_ring().writer
-        assert writer is not None
-        assert writer.facts.ratio_changes == len(levels.changes) >= 1
-        told = tuple(round(BATCH * writer.facts.shares[gpu]) for gpu in ("0", "1"))
+        assert k.facts().ratio_changes == len(levels.changes) >= 1
+        told = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
         assert told == training.counts()
-        assert writer.steps == 12
+        assert k.steps_told() == 12
         # The first step is also traced, and so no train_step.
         assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])
 
@@ -347,16 +324,19 @@ class TestATrainingThatCannotBeLevelled:
 
 
 class TestWrongWords:
-    def test_are_refused_in_a_sentence(self) -> None:
-        for words, sentence in (
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
             ({"every": 0}, "every must be a whole number of steps, 1 or more, not 0"),
             ({"every": 2.5}, "every must be a whole number"),
             ({"warm_up": -1}, "warm_up must be a whole number of steps, 0 or more"),
             ({"source": "nvml"}, "source must be one of auto, replicas, gpumon, not 'nvml'"),
             ({"dead_band": 1}, "dead_band must be a part"),
-        ):
-            with pytest.raises(ValueError, match=sentence):
-                balancer(**words)
+        ],
+    )
+    def test_are_refused_in_a_sentence(self, words: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence):
+            balancer(**words)
 
     def test_are_limits_that_do_not_fit_the_devices(self) -> None:
         model = Training(FAST, SLOW).model

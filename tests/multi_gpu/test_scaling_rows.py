@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
@@ -42,17 +40,8 @@ class TestRow11ThreeGpus:
 
 def calmest_step(count: int, *, batch: int, sample_seconds: float) -> float:
     """Seconds from one step to the next on one device or several, least disturbed by others."""
-    devices = slow.SlowDevices([sample_seconds] * count)
-    model = slow.slow_classifier(devices)
-    if count > 1:
-        model = b.parallel(model, [f"CPU:{at + 1}" for at in range(count)], ratios=None)
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.01),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    x = np.zeros((STEPS * batch, 32), "float32")
-    model.fit(x, np.zeros(len(x), int), batch_size=batch, verbose=0)
+    seconds = [sample_seconds] * count
+    devices = slow.SlowTraining(*seconds, batch=batch, metrics=["accuracy"]).fit(steps=STEPS).devices
     assert all(devices.samples_of(at) == [batch // count] * STEPS for at in range(count))
     calmest: float = min(devices.step_seconds())
     return calmest

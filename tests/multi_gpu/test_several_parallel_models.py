@@ -12,26 +12,20 @@ from tests.multi_gpu.later import keras, m, multi_gpu
 
 pytestmark = pytest.mark.multi_gpu
 
-CLOSE = 1e-6
-
 
 class TestSeveralParallelModelsOfOne:
     def test_train_the_same_weights_on_the_same_devices(self) -> None:
-        single = m.single_model()
-        several = [
-            multi_gpu.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"], ratios=ratios)
-            for ratios in ([1, 1], [4, 3])
-        ]
-        one = m.single_model()
-        for model in (one, *several):
-            model.compile("sgd", "mse")
-        for x, y in m.batches():
-            for model in several:
-                model.train_on_batch(x, y)
-            for _ in several:
-                one.train_on_batch(x, y)
+        def left(devices: int) -> Any:
+            single = m.single_model()
+            models = [m.spread(single, devices, ratios) for ratios in ([1, 1], [4, 3])]
+            for model in models:
+                model.compile("sgd", "mse")
+            for x, y in m.batches():
+                for model in models:
+                    model.train_on_batch(x, y)
+            return single.get_weights()
 
-        assert m.furthest(single.get_weights(), one.get_weights()) <= CLOSE
+        assert m.trains_alike(left, 2)
 
     def test_go_on_with_the_newest_where_that_is_on_other_devices(self) -> None:
         x, y = m.rows()
@@ -62,39 +56,36 @@ class TestSeveralParallelModelsOfOne:
     def test_may_be_made_of_a_model_around_one_that_is_shared(self) -> None:
         """As a GAN's discriminator is trained alone, and within what trains its generator."""
         x, y = m.rows()
-        told = []
-        for devices in (1, 2):
+
+        def left(devices: int) -> Any:
             inner = m.single_model()
             outer = keras.Sequential([keras.Input((m.FEATURES,)), keras.layers.Dense(4), inner])
-            models = [inner, outer]
-            if devices > 1:
-                models = [multi_gpu.multi_gpu_model(each, ["CPU:1", "CPU:2"]) for each in models]
+            models = [m.spread(model, devices) for model in (inner, outer)]
             for model in models:
                 model.compile("sgd", "mse")
                 model.train_on_batch(x, y)
-            models[0].train_on_batch(x, y)
-            models[1].train_on_batch(x, y)
-            told.append(outer.get_weights())
+            for model in models:
+                model.train_on_batch(x, y)
+            return outer.get_weights()
 
-        assert m.furthest(*told) <= CLOSE
+        assert m.trains_alike(left, 2)
 
 
 class TestWhatIsDroppedOnTheWay:
     def test_a_single_model_that_nobody_holds_trains_on(self) -> None:
-        single, model = m.made(2)
-        one, _ = m.made(1)
         x, y = m.rows()
 
         def collect(batch: int, logs: Any) -> None:
             if batch == 3:
                 gc.collect()
 
-        del single
-        callback = keras.callbacks.LambdaCallback(on_train_batch_begin=collect)
-        model.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0, callbacks=[callback])
-        one.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0)
+        def left(devices: int) -> Any:
+            model = m.made(devices)[1]  # and not the single one
+            callback = keras.callbacks.LambdaCallback(on_train_batch_begin=collect)
+            model.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0, callbacks=[callback])
+            return m.plain(model).get_weights()
 
-        assert m.furthest(multi_gpu.serialize(model).get_weights(), one.get_weights()) <= CLOSE
+        assert m.trains_alike(left, 2)
 
     def test_a_parallel_model_that_nobody_holds_leaves_a_single_one_that_works(self) -> None:
         single, model = m.made(2)
@@ -105,6 +96,6 @@ class TestWhatIsDroppedOnTheWay:
         del model
         gc.collect()
 
-        assert single.predict(x, verbose=0) == pytest.approx(expected, abs=CLOSE)
+        assert single.predict(x, verbose=0) == pytest.approx(expected, abs=m.CLOSE)
         single.compile("sgd", "mse")
         single.fit(x, y, verbose=0)

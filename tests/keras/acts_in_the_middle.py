@@ -1,0 +1,133 @@
+"""What may be done in the middle of a ``fit``: it is to change nothing of it, and of no hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.keras.later import keras
+
+CHOSEN, EPOCHS = 2, 2
+
+
+@dataclass
+class Training:
+    """One ``fit`` in whose middle something is done, and what it leaves behind.
+
+    Attributes:
+        model: Trains.
+        other: May do so beside it.
+        folder: For files.
+        data: What ``fit`` is given to train the model on, by name.
+        aside: The same for the other.
+        evaluated: What ``evaluate`` is given, by name.
+        hooks: Callbacks that are to change nothing.
+        acts: Callbacks that did something, and how often they were still to do it.
+        waits: How long each epoch waited for input, where a hook told so.
+    """
+
+    model: Any
+    other: Any
+    folder: Path
+    data: dict[str, Any]
+    aside: dict[str, Any]
+    evaluated: dict[str, Any]
+    hooks: list[Any]
+    acts: list[Any] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    told: list[Any] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def fit(self, *acts: Any, model: Any = None, epochs: int = EPOCHS) -> None:
+        self.acts += acts
+        trains = self.model if model is None else model
+        words = {"epochs": epochs, "verbose": 0, "shuffle": False, "callbacks": [*self.hooks, *acts]}
+        data = self.data if trains is self.model else self.aside
+        history = trains.fit(**data, **words)
+        self.losses += history.history["loss"]
+        self.waits += history.history.get("input_wait_ratio", [])
+
+    def evaluate(self, model: Any, *hooks: Any) -> None:
+        self.told.append(model.evaluate(**self.evaluated, verbose=0, callbacks=list(hooks)))
+
+    def left(self) -> list[Any]:
+        weights = [*self.model.get_weights(), *self.other.get_weights()]
+        return [*weights, np.array(self.losses), *map(np.array, self.told)]
+
+
+def acting(act: Callable[[], Any], method: str = "on_train_batch_end", times: int = 1) -> Any:
+    """A callback that does it at the chosen batch, or at the end of an epoch."""
+
+    def do(number: int, logs: Any = None) -> None:
+        if callback.left and (number == CHOSEN or method == "on_epoch_end"):
+            callback.left -= 1
+            assert callback.model  # on JAX, asking for it brings the weights back to it
+            act()
+
+    callback = keras.callbacks.LambdaCallback(**{method: do})
+    callback.left = times
+    return callback
+
+
+def evaluates(training: Training) -> None:
+    training.fit(acting(lambda: training.evaluate(training.model), times=EPOCHS))
+
+
+def evaluates_with_the_hook(training: Training) -> None:
+    """Another model, with the callbacks of the training."""
+    act = acting(lambda: training.evaluate(training.other, *training.hooks), times=EPOCHS)
+    training.fit(act)
+
+
+def saves(training: Training) -> None:
+    def act() -> None:
+        training.model.save(training.folder / "middle.keras")
+        loaded = keras.models.load_model(training.folder / "middle.keras")
+        training.told += loaded.get_weights()
+
+    training.fit(acting(act, times=EPOCHS))
+
+
+def fits_again(method: str, **which: Any) -> Callable[[Training], None]:
+    """The same model, or the other, with the same callbacks, in a callback."""
+
+    def run(training: Training) -> None:
+        model = training.other if which.get("other") else training.model
+        training.fit(acting(lambda: training.fit(model=model, epochs=1), method))
+
+    return run
+
+
+def fail() -> None:
+    raise ValueError("of a callback")
+
+
+def fits_again_and_fails(training: Training) -> None:
+    def act() -> None:
+        with pytest.raises(ValueError, match="of a callback"):
+            training.fit(acting(fail), model=training.other)
+
+    training.fit(acting(act))
+
+
+def fails(training: Training) -> None:
+    with pytest.raises(ValueError, match="of a callback"):
+        training.fit(acting(fail))
+    training.fit()
+
+
+ACTS: dict[str, Callable[[Training], None]] = {
+    "an evaluation": evaluates,
+    "an evaluation of another model with the same callbacks": evaluates_with_the_hook,
+    "a save": saves,
+    "a fit of the same model at an epoch's end": fits_again("on_epoch_end"),
+    "a fit of the same model at a batch's end": fits_again("on_train_batch_end"),
+    "a fit of another model at a batch's end": fits_again("on_train_batch_end", other=True),
+    "a fit of another model that fails": fits_again_and_fails,
+    "an exception of a callback, and a second fit": fails,
+}
