@@ -46,7 +46,12 @@ class Training:
     def fit(self, *acts: Any, model: Any = None, epochs: int = EPOCHS) -> None:
         self.acts += acts
         trains = self.model if model is None else model
-        words = {"epochs": epochs, "verbose": 0, "shuffle": False, "callbacks": [*self.hooks, *acts]}
+        words = {
+            "epochs": epochs,
+            "verbose": 0,
+            "shuffle": False,
+            "callbacks": [*self.hooks, *acts],
+        }
         data = self.data if trains is self.model else self.aside
         history = trains.fit(**data, **words)
         self.losses += history.history["loss"]

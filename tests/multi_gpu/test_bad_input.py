@@ -9,12 +9,26 @@ from typing import Any
 
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, multi_gpu, tf
+from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 from trainer_hooks import fixed_batches
 
 pytestmark = pytest.mark.multi_gpu
 
 TWO = ["CPU:1", "CPU:2"]
+NO_GPU = r"sees no GPU here; to try without one .* gpus=\['CPU:0', 'CPU:1'\]"
+NO_NUMBER = "ratios must be positive, finite numbers"
+NO_LIST = r"(?i)ratios must be a list.* such as \[3, 2\]; .* is of type \w*"
+
+ratios = pytest.mark.parametrize(
+    ("ratios", "sentence"),
+    [
+        ([1], "1 for 2 GPUs were given"),
+        ([1, 2, 3], "3 for 2 GPUs were given"),
+        *[([1, no], NO_NUMBER) for no in (0, -1, -2, float("nan"), float("inf"), None)],
+        *[(no, NO_LIST + type(no).__name__) for no in ("32", "3:2", {"CPU:1": 3, "CPU:2": 2})],
+        (["3", "2"], "'3' is text: leave out the quotes"),
+    ],
+)
 
 
 def assert_refused(match: str, *, model: Any = None, **words: Any) -> None:
@@ -23,55 +37,40 @@ def assert_refused(match: str, *, model: Any = None, **words: Any) -> None:
 
 
 class TestGpus:
-    def test_that_are_not_there_at_all(self) -> None:
-        for words in ({}, {"gpus": 2}, {"gpus": [0, 1]}):
-            assert_refused(
-                r"sees no GPU here; to try without one .* gpus=\['CPU:0', 'CPU:1'\]", **words
-            )
-
-    def test_by_a_name_that_is_no_device(self) -> None:
-        assert_refused(
-            "there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1", gpus=["GPU:7"]
-        )
-
-    def test_named_twice(self) -> None:
-        assert_refused("gpus names CPU:1 twice", gpus=["CPU:1", "/device:cpu:1"])
-
-    @pytest.mark.parametrize("gpus", [True, 1.5, "CPU:1", {"CPU:1"}, [None], ["gpu one"], [1.0]])
-    def test_that_name_nothing(self, gpus: Any) -> None:
-        assert_refused("neither", gpus=gpus)
-
-    def test_in_an_empty_list(self) -> None:
-        assert_refused("gpus is an empty list", gpus=[])
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            *[(words, NO_GPU) for words in ({}, {"gpus": 2}, {"gpus": [0, 1]})],
+            ({"gpus": ["GPU:7"]}, "there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1"),
+            ({"gpus": ["CPU:1", "/device:cpu:1"]}, "gpus names CPU:1 twice"),
+            *[
+                ({"gpus": no}, "neither")
+                for no in (True, 1.5, "CPU:1", {"CPU:1"}, [None], ["gpu one"], [1.0])
+            ],
+            ({"gpus": []}, "gpus is an empty list"),
+        ],
+    )
+    def test_that_are_none_are_refused(self, words: dict[str, Any], sentence: str) -> None:
+        assert_refused(sentence, **words)
 
 
 class TestRatios:
-    @pytest.mark.parametrize("ratios", [[1], [1, 2, 3]])
-    def test_of_another_number(self, ratios: list[int]) -> None:
-        assert_refused(f"{len(ratios)} for 2 GPUs were given", gpus=TWO, ratios=ratios)
+    @ratios
+    def test_that_cannot_be_are_refused(self, ratios: Any, sentence: str) -> None:
+        assert_refused(sentence, gpus=TWO, ratios=ratios)
 
-    @pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf"), None])
-    def test_that_are_no_positive_finite_numbers(self, ratio: Any) -> None:
-        assert_refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
-
-    @pytest.mark.parametrize("ratios", ["32", "3:2", {"CPU:1": 3, "CPU:2": 2}])
-    def test_that_are_no_list(self, ratios: Any) -> None:
-        kind = type(ratios).__name__
-
-        assert_refused(rf"such as \[3, 2\]; .* is of type {kind}", gpus=TWO, ratios=ratios)
+    @ratios
+    def test_are_refused_later_too_and_leave_the_old_ones(self, ratios: Any, sentence: str) -> None:
         model = b.parallel(b.dense(), TWO, [3, 2])
-        with pytest.raises(ValueError, match="ratios must be a list"):
-            model.ratios = ratios
-        assert model.ratios == (3, 2)
 
-    def test_that_are_text(self) -> None:
-        assert_refused("'3' is text: leave out the quotes", gpus=TWO, ratios=["3", "2"])
+        with pytest.raises(ValueError, match=sentence):
+            model.ratios = ratios
+
+        assert model.ratios == (3, 2)
 
 
 class TestTooFewSamples:
-    def test_for_one_fixed_batch_say_how_many_there_are_and_what_to_do(
-        self,
-    ) -> None:
+    def test_for_one_fixed_batch_say_how_many_there_are_and_what_to_do(self) -> None:
         model = b.parallel(b.dense())
         model.compile("sgd", "sparse_categorical_crossentropy")
 
@@ -80,27 +79,19 @@ class TestTooFewSamples:
 
 
 class TestAModel:
-    def test_that_is_parallel_already(self) -> None:
-        parallel = b.parallel(b.dense())
-
-        assert_refused(
-            "is parallel already; change the split by model.ratios", model=parallel, gpus=TWO
-        )
-
-    def test_that_is_none(self) -> None:
-        assert_refused("takes a Keras model, not str", model="dense", gpus=TWO)
-
-    def test_without_weights_yet(self) -> None:
-        assert_refused(
-            "has no weights yet", model=keras.Sequential([keras.layers.Dense(1)]), gpus=TWO
-        )
-
-    def test_with_a_step_or_a_loss_of_its_own(self) -> None:
-        assert_refused("has a train_step of its own", model=b.with_own(b.OwnStep), gpus=TWO)
-        assert_refused("has a compute_loss of its own", model=b.with_own(b.OwnLoss), gpus=TWO)
-
-    def test_that_remembers_the_rows_of_the_batch_before(self) -> None:
-        assert_refused("keeps a state for each row of a batch", model=kinds.stateful(), gpus=TWO)
+    @pytest.mark.parametrize(
+        ("build", "sentence"),
+        [
+            (lambda: b.parallel(b.dense()), "is parallel already; change the split by model.ratio"),
+            (lambda: "dense", "takes a Keras model, not str"),
+            (lambda: keras.Sequential([keras.layers.Dense(1)]), "has no weights yet"),
+            (lambda: b.with_own(b.OwnStep), "has a train_step of its own"),
+            (lambda: b.with_own(b.OwnLoss), "has a compute_loss of its own"),
+            (lambda: kinds.stateful(), "keeps a state for each row of a batch"),
+        ],
+    )
+    def test_that_cannot_be_split_is_refused(self, build: Any, sentence: str) -> None:
+        assert_refused(sentence, model=build(), gpus=TWO)
 
     def test_with_a_variable_that_keras_does_not_know_is_warned_of(self) -> None:
         with pytest.warns(
@@ -119,26 +110,33 @@ class TestAModel:
             multi_gpu.serialize(b.dense())
 
 
+def sgd(**words: Any) -> Any:
+    return keras.optimizers.SGD(0.1, **words)
+
+
 class TestCompile:
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
-            ({"jit_compile": True}, "jit_compile=True would run every part .* on one GPU"),
-            ({"steps_per_execution": 4}, "steps_per_execution=4 cannot be spread over GPUs"),
+            (lambda: {"jit_compile": True}, "jit_compile=True would run every part .* on one GPU"),
+            (lambda: {"steps_per_execution": 4}, "steps_per_execution=4 cannot be spread over GPU"),
+            (
+                lambda: {"optimizer": sgd(gradient_accumulation_steps=2)},
+                r"SGD\(gradient_accumulation_steps=...\) cannot",
+            ),
+            (
+                lambda: {"optimizer": sgd(use_ema=True, ema_overwrite_frequency=2)},
+                "ema_overwrite_frequency",
+            ),
+            (
+                lambda: {"loss": keras.losses.MeanSquaredError(reduction=None)},
+                "has no reduction",
+            ),
         ],
     )
-    def test_refuses(self, words: dict[str, Any], sentence: str) -> None:
+    def test_refuses_what_one_device_alone_can_do(self, words: Any, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
-            b.parallel(b.dense()).compile(loss="mse", **words)
-
-    def test_refuses_what_an_optimizer_can_do_on_one_device_only(self) -> None:
-        model = b.parallel(b.dense())
-
-        with pytest.raises(ValueError, match=r"SGD\(gradient_accumulation_steps=...\) cannot"):
-            model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss="mse")
-        averaging = keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2)
-        with pytest.raises(ValueError, match="ema_overwrite_frequency"):
-            model.compile(averaging, loss="mse")
+            b.parallel(b.dense()).compile(**{"loss": "mse", **words()})
 
     def test_refuses_an_optimizer_that_cannot_be_made_again(self) -> None:
         class Closed(keras.optimizers.SGD):  # type: ignore[misc]
@@ -147,10 +145,6 @@ class TestCompile:
 
         with pytest.raises(ValueError, match=r"Closed cannot be made again .* raised TypeError"):
             b.parallel(b.dense()).compile(Closed(), loss="mse")
-
-    def test_refuses_a_loss_that_is_never_one_number(self) -> None:
-        with pytest.raises(ValueError, match="has no reduction"):
-            b.parallel(b.dense()).compile(loss=keras.losses.MeanSquaredError(reduction=None))
 
     def test_never_lets_xla_put_all_parts_on_one_device(self) -> None:
         model = b.parallel(b.dense())
@@ -167,6 +161,22 @@ class TestData:
 
         with pytest.raises(ValueError, match=r"give it dense, by tf\.sparse\.to_dense"):
             model.predict(batch, verbose=0)
+
+    @pytest.mark.parametrize("kind", ["arrays", "tf.data"])
+    @pytest.mark.parametrize("tail", ["repeat", "pad"])
+    def test_that_are_filled_up_with_copies_are_refused_by_evaluate_alone(
+        self, tail: str, kind: str
+    ) -> None:
+        (x, y), model = m.rows(), m.made(2)[1]
+        data = (x, y) if kind == "arrays" else tf.data.Dataset.from_tensor_slices((x, y))
+        batches = fixed_batches(data, 8, tail=tail)
+
+        model.fit(batches, verbose=0)
+        with pytest.raises(ValueError, match="evaluate would count"):
+            model.evaluate(batches, verbose=0)
+        with pytest.raises(ValueError, match="evaluate would count"):
+            model.fit(x, y, verbose=0, validation_data=batches)
+        assert len(model.evaluate(x, y, batch_size=8, verbose=0)) == 2
 
 
 class TestAnotherBackend:

@@ -18,24 +18,18 @@ class TestMovingStatistics:
     """Those of a MirroredStrategy, of which Keras 3 reads and saves the first replica's alone."""
 
     def test_are_the_average_of_those_that_plain_replicas_have_after_the_same_fit(self) -> None:
-        x, y, _ = b.rows(27 * STEPS)
         with strategy_over(b.DEVICES).scope():
-            plain = compiled(b.normalized())
-        ours = compiled(b.parallel(b.normalized(), ratios=None))
+            plain = fitted(b.normalized())
 
-        for model in (plain, ours):
-            model.fit(x, y, batch_size=27, shuffle=False, verbose=0)
-
-        assert furthest(ours.template, plain) <= CLOSE
+        ours = fitted(b.parallel(b.normalized(), ratios=None)).template
+        assert furthest(ours, plain) <= CLOSE
 
     def test_are_that_where_plain_replicas_are_fed_the_same_unequal_parts(self) -> None:
+        ours = fitted(b.parallel(b.normalized(), ratios=(4, 3, 2))).template
+
         x, y, _ = b.rows(27 * STEPS)
-        ours = compiled(b.parallel(b.normalized(), ratios=(4, 3, 2)))
-
-        ours.fit(x, y, batch_size=27, shuffle=False, verbose=0)
-
-        assert furthest(ours.template, mirrored(b.DEVICES, x, y, (12, 9, 6))) <= CLOSE
-        moved = zip(statistics(ours.template), statistics(b.normalized()), strict=True)
+        assert furthest(ours, mirrored(b.DEVICES, x, y, (12, 9, 6))) <= CLOSE
+        moved = zip(statistics(ours), statistics(b.normalized()), strict=True)
         assert min(float(np.abs(now - start).max()) for now, start in moved) > 0.01
 
 
@@ -81,6 +75,12 @@ def compiled(model: Any) -> Any:
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
+    return model
+
+
+def fitted(model: Any) -> Any:
+    x, y, _ = b.rows(27 * STEPS)
+    compiled(model).fit(x, y, batch_size=27, shuffle=False, verbose=0)
     return model
 
 

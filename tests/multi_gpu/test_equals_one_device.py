@@ -87,9 +87,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
         build=b.masked, data=b.sentences, compiled={"metrics": None}
     ),
     "a subclass": lambda: b.Training(build=b.subclassed),
-    "a subclass without a configuration": lambda: b.Training(
-        build=b.unrepeatable, evaluates=False
-    ),
+    "a subclass without a configuration": lambda: b.Training(build=b.unrepeatable, evaluates=False),
     "statistics, counters and metrics of layers": lambda: b.Training(
         build=kinds.keeping, predicts=True
     ),

@@ -13,6 +13,7 @@ from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
+
 def spread(model: Any, devices: int) -> Any:
     return m.spread(model, devices, m.RATIOS[:devices])
 

@@ -17,8 +17,6 @@ from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
-CLOSE = 1e-6
-
 
 def after_ten_batches(devices: int) -> Any:
     training = m.made(devices)
@@ -95,7 +93,7 @@ class TestWhoeverReadsTheSingleModelAfterTrainOnBatch:
             folder.mkdir()
             told[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
 
-        assert m.furthest([told[2], told[3]], [told[1], told[1]]) <= CLOSE
+        assert m.furthest([told[2], told[3]], [told[1], told[1]]) <= m.CLOSE
 
     def test_evaluates_it_as_its_owner_has_compiled_it(self, trainings: dict[int, Any]) -> None:
         x, y = m.rows(seed=2)
@@ -104,8 +102,8 @@ class TestWhoeverReadsTheSingleModelAfterTrainOnBatch:
         single.compile(loss="mae")
         told = single.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
 
-        assert told[0] == pytest.approx(told[1][1], abs=CLOSE)
-        assert told[1] == pytest.approx(trainings[1][1].evaluate(x, y, verbose=0), abs=CLOSE)
+        assert told[0] == pytest.approx(told[1][1], abs=m.CLOSE)
+        assert told[1] == pytest.approx(trainings[1][1].evaluate(x, y, verbose=0), abs=m.CLOSE)
 
 
 def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_later() -> None:
@@ -119,24 +117,25 @@ def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_la
     model.fit(x, y, verbose=0)
 
     after = other.predict(x, verbose=0)
-    assert after == pytest.approx(model.predict(x, verbose=0), abs=CLOSE)
-    assert after == pytest.approx(single.predict(x, verbose=0), abs=CLOSE)
+    assert after == pytest.approx(model.predict(x, verbose=0), abs=m.CLOSE)
+    assert after == pytest.approx(single.predict(x, verbose=0), abs=m.CLOSE)
     assert np.abs(after - before[0]).max() > 1e-3
 
 
 def test_a_model_that_xla_has_compiled_goes_on_without() -> None:
     x, y = m.rows()
-    told = []
-    for shares in (False, True):
+
+    def trained(devices: int) -> Any:
         single = m.single_model()
         single.compile("sgd", "mse", jit_compile=True)
         single.fit(x, y, shuffle=False, verbose=0)
-        if shares:
-            multi_gpu.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"])
+        m.spread(single, devices)
         single.fit(x, y, shuffle=False, verbose=0)
-        told.append([single.predict(x, verbose=0), *single.get_weights()])
+        return single
 
-    assert m.furthest(*told) <= CLOSE
+    single = trained(2)
+
+    assert m.furthest(single.get_weights(), trained(1).get_weights()) <= m.CLOSE
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
         single.compile("sgd", "mse", jit_compile=True)
     single.fit(x, y, verbose=0)
@@ -149,18 +148,14 @@ def other_weights(single: Any) -> list[Any]:
     return [np.full_like(weight, OTHER) for weight in single.get_weights()]
 
 
-def by_load_weights(single: Any, model: Any, folder: Path) -> None:
-    donor = m.single_model()
-    donor.set_weights(other_weights(single))
-    donor.save_weights(folder / "other.weights.h5")
-    single.load_weights(folder / "other.weights.h5")
+def by_load_weights(which: str) -> Callable[[Any, Any, Path], None]:
+    def load(single: Any, model: Any, folder: Path) -> None:
+        donor = m.single_model()
+        donor.set_weights(other_weights(single))
+        donor.save_weights(folder / "other.weights.h5")
+        {"single": single, "model": model}[which].load_weights(folder / "other.weights.h5")
 
-
-def by_loading_into_the_model(single: Any, model: Any, folder: Path) -> None:
-    donor = m.single_model()
-    donor.set_weights(other_weights(single))
-    donor.save_weights(folder / "other.weights.h5")
-    model.load_weights(folder / "other.weights.h5")
+    return load
 
 
 def by_assign(single: Any, model: Any, folder: Path) -> None:
@@ -182,8 +177,8 @@ def by_training_it_alone(single: Any, model: Any, folder: Path) -> None:
 
 
 SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
-    "load_weights": by_load_weights,
-    "load_weights of the model": by_loading_into_the_model,
+    "load_weights": by_load_weights("single"),
+    "load_weights of the model": by_load_weights("model"),
     "set_weights": lambda single, model, folder: single.set_weights(other_weights(single)),
     "set_weights of the model": lambda single, model, _: model.set_weights(other_weights(single)),
     "set_weights of its layers": by_layers,
@@ -195,54 +190,46 @@ SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
 class TestWhoeverSetsTheWeightsOfTheSingleModel:
     @pytest.mark.parametrize("setter", SETTERS)
     def test_is_obeyed_between_two_fits(self, setter: str, tmp_path: Path) -> None:
-        told = []
-        for devices in (1, 3):
+        def left(devices: int) -> dict[str, list[Any]]:
             training = m.Trained(devices, tmp_path / str(devices))
             training.by_fit([], validates=False)
             SETTERS[setter](training.single, training.model, training.folder)
             training.saw(training.model.get_weights(), training.single.get_weights())
             training.by_fit([], validates=False)
-            told.append(training.left())
+            return training.left()
 
-        for several in told[1:]:
-            far = {name: m.furthest(several[name], told[0][name]) for name in told[0]}
-            assert {name: off for name, off in far.items() if not off <= CLOSE} == {}
+        assert m.differing(left(3), left(1)) == {}
 
     @pytest.mark.parametrize("setter", [each for each in SETTERS if "training" not in each])
     def test_is_obeyed_in_the_middle_of_a_fit(self, setter: str, tmp_path: Path) -> None:
-        told = []
-        for devices in (1, 3):
-            training = m.Trained(devices, tmp_path / str(devices))
-            once = [True]
+        def left(devices: int) -> dict[str, list[Any]]:
+            training, once = m.Trained(devices, tmp_path / str(devices)), [True]
 
-            def act(epoch_or_batch: int, logs: Any, own: Any = training, once: Any = once) -> None:
-                if epoch_or_batch == 5 and once:
+            def act(batch: int, logs: Any) -> None:
+                if batch == 5 and once:
                     once.clear()
-                    SETTERS[setter](own.single, own.model, own.folder)
+                    SETTERS[setter](training.single, training.model, training.folder)
 
             callback = keras.callbacks.LambdaCallback(on_train_batch_end=act)
             training.by_fit([callback], validates=True)
             assert not once
-            told.append(training.left())
+            return training.left()
 
-        for several in told[1:]:
-            far = {name: m.furthest(several[name], told[0][name]) for name in told[0]}
-            assert {name: off for name, off in far.items() if not off <= CLOSE} == {}
+        assert m.differing(left(3), left(1)) == {}
 
     def test_may_train_it_by_an_optimizer_that_has_trained_it_before(self) -> None:
         """Embeddings too, whose gradients are sparse."""
         x, y, _ = b.sentences()
-        told = []
-        for shares in (False, True):
+
+        def left(devices: int) -> list[Any]:
             single = b.masked()
             single.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
             single.fit(x, y, shuffle=False, verbose=0)
-            if shares:
-                b.parallel(single)
+            m.spread(single, devices, b.RATIOS[:devices])
             single.fit(x, y, shuffle=False, verbose=0)
-            told.append([*single.get_weights(), *m.numbers(single.optimizer.variables)])
+            return [*single.get_weights(), *m.numbers(single.optimizer.variables)]
 
-        assert m.furthest(*told) <= CLOSE
+        assert m.trains_alike(left, 3)
 
     def test_gives_all_devices_the_same(self) -> None:
         single, model = m.made(3)
@@ -253,7 +240,23 @@ class TestWhoeverSetsTheWeightsOfTheSingleModel:
             assert [np.unique(copy) for copy in copies] == [[np.float32(OTHER)]] * 3
 
 
+def elsewhere(act: Callable[[], None]) -> None:
+    """Do it on a thread of its own, and wait for that."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
 class TestAThreadBesideTheTraining:
+    def fit_beside(self, model: Any, act: Callable[[], None]) -> None:
+        def in_the_middle(batch: int, logs: Any) -> None:
+            if batch == 3:
+                elsewhere(act)
+
+        x, y = m.rows()
+        callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_the_middle)
+        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+
     def test_may_read_and_is_refused_to_write(self) -> None:
         single, model = m.made(2)
         refused: list[str] = []
@@ -266,27 +269,16 @@ class TestAThreadBesideTheTraining:
                     written.set_weights(other_weights(single))
                 refused.append(str(error.value))
 
-        def in_a_thread(batch: int, logs: Any) -> None:
-            if batch == 3:
-                thread = threading.Thread(target=act)
-                thread.start()
-                thread.join()
-
-        x, y = m.rows()
-        callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_a_thread)
-        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+        self.fit_beside(model, act)
 
         assert len(read) == 2
         assert len(refused) == 2
         assert "by another thread" in refused[0]
         assert "in a callback, or between two fits" in refused[0]
-        thread = threading.Thread(target=lambda: single.set_weights(other_weights(single)))
-        thread.start()
-        thread.join()
+        elsewhere(lambda: single.set_weights(other_weights(single)))
         assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
 
     def test_may_write_another_model_on_the_same_devices(self) -> None:
-        _, model = m.made(2)
         beside, _ = m.made(2)
         done: list[bool] = []
 
@@ -294,14 +286,7 @@ class TestAThreadBesideTheTraining:
             beside.set_weights(other_weights(beside))
             done.append(True)
 
-        def in_a_thread(batch: int, logs: Any) -> None:
-            thread = threading.Thread(target=act)
-            thread.start()
-            thread.join()
-
-        x, y = m.rows()
-        callback = keras.callbacks.LambdaCallback(on_epoch_begin=in_a_thread)
-        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+        self.fit_beside(m.made(2)[1], act)
 
         assert done == [True]
 
@@ -324,6 +309,6 @@ def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
     )
 
     predicted = model.predict(x, verbose=0)
-    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=CLOSE)
+    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=m.CLOSE)
     untrained = kinds.keeping().predict(x, verbose=0)
     assert np.abs(predicted - untrained).max() > 1e-2

@@ -16,7 +16,6 @@ from tests.keras.later import b as k
 from tests.keras.later import on_tensorflow as t
 from tests.multi_gpu.later import b, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
-from trainer_hooks.ring.process_ring import process_ring
 
 sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
@@ -43,31 +42,15 @@ def split(*layers: Any) -> Any:
     return model
 
 
-class Notes:
-    """When any of the devices computed."""
-
-    def __init__(self) -> None:
-        self.spans_ns: list[tuple[int, int]] = []
-
-    def note(self, start_ns: int, end_ns: int) -> None:
-        self.spans_ns.append((start_ns, end_ns))
-
-    def computed_ns(self, within: list[tuple[int, int]]) -> float:
-        """How much of these spans at least one device computed."""
-        idle_s = unoccupied_seconds(within, self.spans_ns)
-        return sum(end - start for start, end in within) - idle_s * 1e9
+def computed_ns(notes: Any, within: list[tuple[int, int]]) -> float:
+    """How much of these spans at least one device computed."""
+    idle_s = unoccupied_seconds(within, notes.spans_ns)
+    return sum(k.lengths_ns(within)) - idle_s * 1e9
 
 
-def slow_on_both(notes: Notes) -> Any:
+def slow_on_both(notes: Any) -> Any:
     gpus = {device: sleeping.SleepingGpu(SPEED, notes.note) for device in DEVICES}
     return sleeping.SleepingCompute(gpus)
-
-
-def facts() -> Any:
-    """What the ring says of the run."""
-    writer = process_ring().writer
-    assert writer is not None
-    return writer.facts
 
 
 class TestATaggedTraining:
@@ -85,50 +68,40 @@ class TestATaggedTraining:
     @pytest.mark.measured
     @pytest.mark.alone
     def test_is_tagged_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
-        notes, edges = Notes(), k.Edges()
+        notes, edges = k.Notes(), k.Edges()
         model = split(slow_on_both(notes))
-        model.fit(*k.rows_and_sums(40), batch_size=40, verbose=0)  # compiled before it is tagged
+        k.fit_rows(model, 40, batch_size=40)  # compiled before it is tagged
         saves = keras.callbacks.ModelCheckpoint(
             str(tmp_path / "m.weights.h5"), save_weights_only=True
         )
         sleeper = k.SleepingCallback("on_epoch_end", seconds=0.05)
+        callbacks = [tagger(), edges, saves, sleeper]
+        validated = {"validation_data": k.rows_and_sums(80), "validation_batch_size": 40}
 
-        model.fit(
-            *k.rows_and_sums(200),
-            batch_size=40,
-            epochs=3,
-            validation_data=k.rows_and_sums(80),
-            validation_batch_size=40,
-            verbose=0,
-            callbacks=[tagger(), edges, saves, sleeper],
-        )
+        k.fit_rows(model, 200, *callbacks, batch_size=40, epochs=3, **validated)
 
         told = k.phase_ns()
-        validated_ns = notes.computed_ns(edges.validations_ns)
-        trained_ns = notes.computed_ns([(edges.began_ns, edges.ended_ns)]) - validated_ns
+        validated_ns = computed_ns(notes, edges.validations_ns)
+        trained_ns = computed_ns(notes, [(edges.began_ns, edges.ended_ns)]) - validated_ns
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert told["other"] < 0.01 * edges.wall_ns
         assert trained_ns <= told["train_step"] + told["device_sync"]
-        assert validated_ns <= told["validation"] <= sum(e - s for s, e in edges.validations_ns)
+        assert validated_ns <= told["validation"] <= sum(k.lengths_ns(edges.validations_ns))
         assert told["checkpoint"] > 0
         assert told["callbacks"] >= sleeper.spent_ns
 
     def test_counts_each_step_once_and_each_sample(self) -> None:
-        split().fit(*k.rows_and_sums(90), batch_size=40, epochs=2, verbose=0, callbacks=[tagger()])
+        k.fit_rows(split(), 90, tagger(), batch_size=40, epochs=2)
 
-        values = {
-            kind: [event.value for event in k.records() if event.kind is kind]
-            for kind in (RingKind.STEP, RingKind.SAMPLES, RingKind.EPOCH)
-        }
-        assert values[RingKind.STEP] == [1, 2, 3, 4, 5, 6]
-        assert values[RingKind.SAMPLES][-1] == 2 * 90
-        assert values[RingKind.EPOCH] == [0, 1]
+        assert k.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
+        assert k.marks(RingKind.SAMPLES)[-1] == 2 * 90
+        assert k.marks(RingKind.EPOCH) == [0, 1]
 
     @pytest.mark.measured
     def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self) -> None:
-        split().fit(*k.rows_and_sums(40), batch_size=40, verbose=0, callbacks=[tagger()])
+        k.fit_rows(split(), 40, tagger(), batch_size=40)
 
-        told = facts()
+        told = k.facts()
         assert told.framework == "keras/tensorflow"
         assert told.gpus == ("0", "1")
         assert told.shares == {"0": 0.6, "1": 0.4}
@@ -136,20 +109,18 @@ class TestATaggedTraining:
 
     @pytest.mark.measured
     def test_says_so_when_its_ratios_change_in_mid_fit(self) -> None:
-        model = split()
         shares = []
 
-        class Levels(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-                self.model.ratios = [1, 1] if batch else [3, 2]
-                shares.append(facts().shares)
+        def level(own: Any) -> None:
+            own.model.ratios = [1, 1] if own.times else [3, 2]
+            shares.append(k.facts().shares)
 
-        model.fit(*k.rows_and_sums(120), batch_size=40, verbose=0, callbacks=[tagger(), Levels()])
+        levels = k.Does(level, "on_train_batch_end")
+        k.fit_rows(split(), 120, tagger(), levels, batch_size=40)
 
-        told = facts()
-        changes = [event.value for event in k.records() if event.kind is RingKind.EVENT]
         assert shares == [{"0": 0.6, "1": 0.4}, {"0": 0.5, "1": 0.5}, {"0": 0.5, "1": 0.5}]
-        assert (told.ratio_changes, changes) == (1, [1, TRAINING_OVER])
+        assert k.facts().ratio_changes == 1
+        assert k.marks(RingKind.EVENT) == [1, TRAINING_OVER]
 
 
 @pytest.mark.alone
@@ -185,12 +156,12 @@ class TestTheTapOnASplitModel:
                     traced_ns.append(time.monotonic_ns() - began_ns)
                 return rows
 
-        model, rows = split(Tracing()), k.rows_and_sums(80)
+        model = split(Tracing())
         traced_ns.clear()
-        model.fit(*rows, batch_size=40, verbose=0, callbacks=[tagger()])
+        k.fit_rows(model, 80, tagger(), batch_size=40)
         first, traced_then_ns = k.phase_ns(), sum(traced_ns)
         model.ratios = [1, 4]
-        model.fit(*rows, batch_size=40, verbose=0, callbacks=[tagger()])
+        k.fit_rows(model, 80, tagger(), batch_size=40)
 
         assert traced_then_ns >= len(DEVICES) * 100 * MS
         assert first["compile"] >= traced_then_ns

@@ -19,6 +19,7 @@ slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
 pytestmark = pytest.mark.multi_gpu
 
+
 def a_training(devices: int, folder: Path) -> Training:
     """On one device, or levelled on two: with the model itself, and one to train beside it."""
     folder.mkdir()

@@ -17,20 +17,36 @@ from tests.multi_gpu.later import b, keras, multi_gpu
 pytestmark = pytest.mark.multi_gpu
 
 
+def bits(weights: Any) -> list[bytes]:
+    return [weight.tobytes() for weight in weights]
+
+
 def equal(some: Any, others: Any) -> bool:
     """Whether two models' weights are the same, bit for bit."""
-    return all(
-        a.tobytes() == c.tobytes()
-        for a, c in zip(some.get_weights(), others.get_weights(), strict=True)
-    )
+    return bits(some.get_weights()) == bits(others.get_weights())
+
+
+def near(some: Any, others: Any) -> bool:
+    pairs = zip(some.get_weights(), others.get_weights(), strict=True)
+    return all(one == pytest.approx(other, abs=1e-6) for one, other in pairs)
+
+
+def compiled(model: Any) -> Any:
+    model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
+    return model
 
 
 def fitted(template: Any, *callbacks: Any, epochs: int = 2) -> Any:
-    model = b.parallel(template)
-    model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
+    model = compiled(b.parallel(template))
     x, y, _ = b.rows()
     model.fit(x, y, batch_size=28, epochs=epochs, verbose=0, callbacks=list(callbacks))
     return model
+
+
+def again(model: Any, folder: Path) -> Any:
+    """Saved and loaded."""
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +69,24 @@ class TestTheTemplate:
         assert not np.array_equal(first[0], template.get_weights()[0])
 
     def test_has_what_moving_averages_leave_at_the_very_end(self) -> None:
-        template = b.dense()
+        template, (x, y, _) = b.dense(), b.rows()
         model = b.parallel(template)
-        model.compile(keras.optimizers.SGD(0.1, use_ema=True), loss="mse")
-        x, y, _ = b.rows()
+        model.compile(keras.optimizers.SGD(0.1, use_ema=True), "sparse_categorical_crossentropy")
 
-        model.fit(x, np.eye(b.CLASSES)[y], verbose=0)
+        model.fit(x, y, verbose=0)
 
         assert equal(template, model)
 
     def test_has_the_weights_of_single_batches_when_it_is_asked_for(self) -> None:
-        model = b.parallel(b.dense())
-        model.compile(loss="sparse_categorical_crossentropy")
-        x, y, _ = b.rows()
+        model, (x, y, _) = compiled(b.parallel(b.dense())), b.rows()
         model.train_on_batch(x, y)
 
         assert equal(model.template, model)
 
     def test_may_be_given_other_weights_and_training_goes_on_from_those(self, trained: Any) -> None:
-        template = b.normalized()
+        template, (x, _, _) = b.normalized(), b.rows()
         model = b.parallel(template)
         template.set_weights(trained.get_weights())
-        x, _, _ = b.rows()
 
         predicted = model.predict(x, verbose=0)
 
@@ -94,13 +106,9 @@ class TestTheTemplate:
     def test_has_its_weights_nowhere_but_on_the_gpus_wherever_they_are_to_be_relocated(
         self,
     ) -> None:
-        template = b.dense()
-        model = multi_gpu.multi_gpu_model(
-            template, list(b.DEVICES), cpu_merge=False, cpu_relocation=True
-        )
-        x, y, _ = b.rows()
-
-        model.compile(loss="sparse_categorical_crossentropy")
+        template, (x, y, _) = b.dense(), b.rows()
+        words = {"cpu_merge": False, "cpu_relocation": True}
+        model = compiled(multi_gpu.multi_gpu_model(template, list(b.DEVICES), **words))
         model.fit(x, y, verbose=0)
 
         local = model._parts.strategy.experimental_local_results
@@ -111,19 +119,12 @@ class TestTheTemplate:
 
     def test_that_its_owner_compiled_is_left_compiled_so(self, tmp_path: Path) -> None:
         """What the parallel model saves is compiled as that one, with its optimizer's state."""
-        template = b.dense()
+        template, (x, y, _) = b.dense(), b.rows()
         template.compile("sgd", "mse")
-        model = b.parallel(template)
-        model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
-        x, y, _ = b.rows()
+        model = compiled(b.parallel(template))
         model.fit(x, y, verbose=0)
 
-        model.save(tmp_path / "model.keras")
-        template.save(tmp_path / "template.keras")
-
-        loaded, own = (
-            keras.models.load_model(tmp_path / f"{name}.keras") for name in ("model", "template")
-        )
+        loaded, own = (again(each, tmp_path) for each in (model, template))
         assert (loaded.loss, own.loss) == ("sparse_categorical_crossentropy", "mse")
         kinds = type(loaded.optimizer), type(own.optimizer)
         assert kinds == (keras.optimizers.Adam, keras.optimizers.SGD)
@@ -150,9 +151,7 @@ class TestAParallelModel:
     def test_is_saved_as_the_single_one_with_the_state_of_the_optimizer(
         self, trained: Any, tmp_path: Path
     ) -> None:
-        trained.save(tmp_path / "model.keras")
-
-        loaded = keras.models.load_model(tmp_path / "model.keras")
+        loaded = again(trained, tmp_path)
 
         assert type(loaded) is keras.Sequential
         assert equal(loaded, trained)
@@ -190,22 +189,20 @@ class TestAParallelModel:
             single = b.normalized()
             single.load_weights(tmp_path / f"only-{epoch}.weights.h5")
             for model in (loaded, single):
-                assert [w.tobytes() for w in model.get_weights()] == [w.tobytes() for w in weights]
+                assert bits(model.get_weights()) == bits(weights)
 
     def test_goes_on_after_an_error_as_if_there_had_been_none(self, tmp_path: Path) -> None:
-        class Fails(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                raise RuntimeError("power cut")
+        def fail(epoch: int, logs: Any) -> None:
+            raise RuntimeError("power cut")
 
-        unbroken = fitted(b.dense())
-        folder = str(tmp_path / "backup")
+        fails = keras.callbacks.LambdaCallback(on_epoch_end=fail)
+        backup = str(tmp_path / "backup")
         with pytest.raises(RuntimeError, match="power cut"):
-            fitted(b.dense(), keras.callbacks.BackupAndRestore(folder), Fails())
+            fitted(b.dense(), keras.callbacks.BackupAndRestore(backup), fails)
 
-        resumed = fitted(b.dense(), keras.callbacks.BackupAndRestore(folder))
+        resumed = fitted(b.dense(), keras.callbacks.BackupAndRestore(backup))
 
-        for some, others in zip(resumed.get_weights(), unbroken.get_weights(), strict=True):
-            assert some == pytest.approx(others, abs=1e-6)
+        assert near(resumed, fitted(b.dense()))
 
     def test_goes_on_in_the_middle_of_an_epoch_after_its_process_was_killed_as_on_one_device(
         self, tmp_path: Path
@@ -249,29 +246,21 @@ class TestAFileThatCannotBeUsed:
         self, words: dict[str, Any], tmp_path: Path
     ) -> None:
         keras.utils.set_random_seed(5)
-        donor = keras.Sequential(
-            [
-                keras.Input((b.FEATURES,)),
-                keras.layers.Dense(8, activation="relu"),
-                keras.layers.Dense(b.CLASSES + 1),
-            ]
-        )
+        layers = keras.layers
+        hidden, wider = layers.Dense(8, activation="relu"), layers.Dense(b.CLASSES + 1)
+        donor = keras.Sequential([keras.Input((b.FEATURES,)), hidden, wider])
         donor.save_weights(tmp_path / "other.weights.h5")
         model = fitted(b.dense())
         first, *others = [weight.copy() for weight in model.get_weights()]
         steps = int(model.optimizer.iterations.numpy())
 
-        if words:
-            with pytest.warns(UserWarning, match="could not be loaded"):
-                model.load_weights(tmp_path / "other.weights.h5", **words)
-            taken = donor.get_weights()[0]
-        else:
-            with pytest.raises(ValueError, match="shape"):
-                model.load_weights(tmp_path / "other.weights.h5", **words)
-            taken = first
+        warned = pytest.warns(UserWarning, match="could not be loaded")
+        refused = pytest.raises(ValueError, match="shape")
+        with warned if words else refused:
+            model.load_weights(tmp_path / "other.weights.h5", **words)
 
         now = model.get_weights()
-        assert np.array_equal(now[0], taken)
+        assert np.array_equal(now[0], donor.get_weights()[0] if words else first)
         assert np.array_equal(now[2], others[1])
         assert int(model.optimizer.iterations.numpy()) == steps
         assert equal(model.template, model)
@@ -282,10 +271,8 @@ class TestAFileThatCannotBeUsed:
     def test_on_a_disk_that_is_full_ends_the_fit_and_nothing_else(self, tmp_path: Path) -> None:
         full = tmp_path / "full.keras"
         full.symlink_to("/dev/full")
-        template = b.dense()
-        model = b.parallel(template)
-        model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
-        x, y, _ = b.rows()
+        template, (x, y, _) = b.dense(), b.rows()
+        model, one = compiled(b.parallel(template)), compiled(b.dense())
         words = {"batch_size": 28, "shuffle": False, "verbose": 0}
         checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
 
@@ -293,9 +280,6 @@ class TestAFileThatCannotBeUsed:
             model.fit(x, y, callbacks=[checkpoint], **words)
         assert not template.compiled
         model.fit(x[56:], y[56:], **words)  # the batch that was not reached
-
-        one = b.dense()
-        one.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
         one.fit(x, y, **words)
-        for some, others in zip(template.get_weights(), one.get_weights(), strict=True):
-            assert some == pytest.approx(others, abs=1e-6)
+
+        assert near(template, one)

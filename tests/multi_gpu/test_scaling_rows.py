@@ -41,7 +41,9 @@ class TestRow11ThreeGpus:
 def calmest_step(count: int, *, batch: int, sample_seconds: float) -> float:
     """Seconds from one step to the next on one device or several, least disturbed by others."""
     seconds = [sample_seconds] * count
-    devices = slow.SlowTraining(*seconds, batch=batch, metrics=["accuracy"]).fit(steps=STEPS).devices
+    devices = (
+        slow.SlowTraining(*seconds, batch=batch, metrics=["accuracy"]).fit(steps=STEPS).devices
+    )
     assert all(devices.samples_of(at) == [batch // count] * STEPS for at in range(count))
     calmest: float = min(devices.step_seconds())
     return calmest

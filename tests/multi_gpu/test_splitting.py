@@ -100,15 +100,6 @@ class TestRatios:
         assert model.ratios == (2, 5)
         assert len(traces) == 1
 
-    @pytest.mark.parametrize("ratios", [[1], [1, 0], [1, float("nan")], [1, -2]])
-    def test_that_cannot_be_are_refused_and_leave_the_old_ones(self, ratios: list[float]) -> None:
-        model = b.parallel(b.dense(), devices=b.DEVICES[:2], ratios=[3, 2])
-
-        with pytest.raises(ValueError, match="ratios must"):
-            model.ratios = ratios
-
-        assert model.ratios == (3, 2)
-
 
 class TestEqualShares:
     def test_of_the_second_article_are_those_of_its_function(self) -> None:
