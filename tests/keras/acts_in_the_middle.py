@@ -27,6 +27,7 @@ class Training:
         aside: The same for the other.
         evaluated: What ``evaluate`` is given, by name.
         hooks: Callbacks that are to change nothing.
+        of: Makes the data, which is to change nothing, of any other.
         acts: Callbacks that did something, and how often they were still to do it.
         waits: How long each epoch waited for input, where a hook told so.
     """
@@ -38,6 +39,7 @@ class Training:
     aside: dict[str, Any]
     evaluated: dict[str, Any]
     hooks: list[Any]
+    of: Callable[[Any], Any] | None = None
     acts: list[Any] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import keras
@@ -83,30 +82,6 @@ class Steps(keras.callbacks.Callback):  # type: ignore[misc]
 def iter_once(batch: Any) -> Any:
     """A generator of one batch, which fit takes as it is."""
     yield batch
-
-
-class Begins(keras.callbacks.Callback):  # type: ignore[misc]
-    """When the last epoch began, each of its steps, and when it ended: seconds, monotonic."""
-
-    async_safe = True
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.at_s = [time.monotonic()]
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.at_s.append(time.monotonic())
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.at_s.append(time.monotonic())
-
-
-class Waits(keras.callbacks.Callback):  # type: ignore[misc]
-    """Looks at the weights before each step as one would who does not know better."""
-
-    async_safe = True
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        assert np.isfinite(self.model.get_weights()[0]).all()
 
 
 def slowly(rows: Any) -> Any:

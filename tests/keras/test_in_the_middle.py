@@ -38,26 +38,23 @@ MADE: dict[str, Callable[[Any], Any]] = {
 """What makes its data of others."""
 
 
-def of(hook: str, data: Any) -> Any:
-    return MADE[hook](data) if hook in MADE else data
-
-
 def a_training(hook: str, folder: Path) -> Training:
-    data, aside = (of(hook, w.Source(SIZE * steps, SIZE)) for steps in (STEPS, STEPS + 3))
+    of = MADE.get(hook, lambda data: data)
+    data, aside = ({"x": of(w.Source(SIZE * steps, SIZE))} for steps in (STEPS, STEPS + 3))
     x, y = w.rows_and_targets(8)
     hooks = [HOOKS[hook]()] if hook in HOOKS else []
-    return Training(
-        w.a_model(), w.a_model(), folder, {"x": data}, {"x": aside}, {"x": x, "y": y}, hooks
-    )
+    models = w.a_model(), w.a_model()
+    return Training(*models, folder, data, aside, {"x": x, "y": y}, hooks, of)
 
 
-def runs_out_of_input(hook: str, training: Training) -> None:
+def runs_out_of_input(training: Training) -> None:
     def broken() -> Any:
         for _ in range(CHOSEN + 1):
             yield w.rows_and_targets(SIZE)
         raise OSError("the file server is gone")
 
-    whole, training.data = training.data, {"x": of(hook, broken())}
+    assert training.of is not None
+    whole, training.data = training.data, {"x": training.of(broken())}
     with pytest.raises(Exception, match="the file server is gone"):
         training.fit()
     try:
@@ -68,7 +65,7 @@ def runs_out_of_input(hook: str, training: Training) -> None:
     training.fit()
 
 
-def acts_inside_a_step(hook: str, training: Training) -> None:
+def acts_inside_a_step(training: Training) -> None:
     left = [CHOSEN]
     if keras.backend.backend() == "jax":
         pytest.skip("JAX compiles a step of the training: nothing is evaluated or saved in it")
@@ -86,8 +83,8 @@ def acts_inside_a_step(hook: str, training: Training) -> None:
     training.fit()
 
 
-ACTS: dict[str, Callable[[str, Training], None]] = {
-    **{name: lambda hook, training, act=act: act(training) for name, act in acts.ACTS.items()},
+ACTS: dict[str, Callable[[Training], None]] = {
+    **acts.ACTS,
     "an evaluation and a save inside a training step": acts_inside_a_step,
     "an exception of the input, and a second fit": runs_out_of_input,
 }
@@ -96,7 +93,7 @@ ACTS: dict[str, Callable[[str, Training], None]] = {
 @cache
 def left_without(act: str, folder: Path) -> list[Any]:
     training = a_training("none", folder)
-    ACTS[act]("none", training)
+    ACTS[act](training)
     return training.left()
 
 
@@ -110,7 +107,7 @@ def test_a_training_is_the_one_it_is_without_the_hook(
     training = a_training(hook, own_runtime_folder)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*there is no GPU.*")
-        ACTS[act](hook, training)
+        ACTS[act](training)
 
     assert [each.left for each in training.acts] == [0] * len(training.acts)
     bare = left_without(act, tmp_path_factory.getbasetemp())

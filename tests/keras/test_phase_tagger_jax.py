@@ -1,14 +1,22 @@
-"""``PhaseTagger`` on JAX: several steps an execution, what is not compiled, and what is."""
+"""``PhaseTagger`` where only JAX does so, and in company that is the same on every backend."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import threading
+import time
+import warnings
+import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import b, keras
+from trainer_hooks import phase, step
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -74,3 +82,141 @@ class TestTheFacts:
         assert b.facts().framework == "keras/jax"
         assert b.facts().loader["batch_size"] == 16
         assert b.facts().loader["adapter"] == "ArrayDataAdapter"
+
+
+class TestTheTraining:
+    @pytest.mark.oldest_keras
+    def test_stays_asynchronous(self) -> None:
+        def period_s(*callbacks: Any) -> float:
+            began = time.monotonic()
+            b.fit(model, b.SlowBatches(0.015), *callbacks, steps=20, epochs=1)
+            return time.monotonic() - began
+
+        model = b.small_model(b.SleepingCompute(0.015))
+        period_s()
+        bare = min(period_s() for _ in range(3))
+        tagged = min(period_s(b.tagger()) for _ in range(3))
+
+        assert tagged < 1.3 * bare
+
+    def test_has_its_callbacks_back_when_it_is_over(self) -> None:
+        mine = keras.callbacks.CallbackList([b.tagger()], add_history=True)
+        before = list(mine.callbacks)
+        model = b.small_model()
+        mine.set_model(model)
+
+        b.fit_rows(model, 32, callbacks=mine)
+
+        assert mine.callbacks == before
+
+    def test_goes_on_where_no_ring_can_be_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "file"))
+
+        with pytest.warns(RuntimeWarning, match="records no phases"):
+            hook = b.tagger()
+        history = b.fit_rows(b.small_model(), 32, hook)
+
+        assert len(history.history["loss"]) == 1
+
+
+class TestAnotherBackend:
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
+
+    def test_is_said_once_to_have_no_wait_for_input_and_none_is_told(self) -> None:
+        sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
+        model, hook = b.small_model(), b.tagger()
+
+        with pytest.warns(RuntimeWarning, match="the wait for input and the step are both 'other'"):
+            b.fit(model, b.SlowBatches(0.01), hook, sleeper, steps=5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            b.fit(model, b.SlowBatches(0.01), hook, sleeper, steps=5)
+
+        told = b.phase_ns()
+        assert (told["input_wait"], told["train_step"]) == (0, 0)
+        assert told["callbacks"] >= sleeper.spent_ns
+        assert told["other"] >= 2 * 8 * 10 * MS
+        assert b.marks(RingKind.STEP)[-1] == 20
+
+
+class TestTwoTaggersInOneList:
+    def test_count_each_step_once_however_many_epochs_there_are(self) -> None:
+        model = b.small_model()
+
+        b.fit(model, b.SlowBatches(0.0), b.tagger(), b.tagger(), steps=2, epochs=60)
+
+        assert b.steps_told() == 120
+        assert not hasattr(model.train_function, "bare")
+
+
+class TestACallbackThatRaises:
+    @pytest.mark.oldest_keras
+    def test_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
+        models, before = [], set(threading.enumerate())
+        for _ in range(3):
+            model = b.small_model()
+            models.append(weakref.ref(model))
+            with contextlib.suppress(KeyError):
+                b.fit(model, b.SlowBatches(0.0), b.tagger(), b.raising(KeyError), steps=4)
+            del model
+        for _ in range(3):  # what one collection ends lets the next one free more
+            gc.collect()
+
+        assert [model() for model in models] == [None] * 3
+        assert b.present_phase() is TrainingPhase.OTHER
+        new = set(threading.enumerate()) - before
+        assert [thread.name for thread in new if thread.name.startswith("gpumon")] == []
+
+
+class TestAModelThatWasTrained:
+    def test_can_be_freed(self) -> None:
+        model = b.small_model()
+        b.fit(model, b.SlowBatches(0.0), b.tagger(), steps=2)
+        seen = weakref.ref(model)
+
+        del model
+        gc.collect()
+
+        assert seen() is None
+
+
+class TestTheFunctionThatCallsFit:
+    def test_holds_nothing_that_it_has_deleted(self) -> None:
+        """Python up to 3.12 would have it do so, were it asked for what it holds."""
+        from trainer_hooks.ring.call_frames import caller_named, is_calling
+
+        model = b.small_model()
+        seen = weakref.ref(model)
+
+        def look() -> object:
+            return is_calling(object()) or caller_named("epoch_iterator", lambda _: True)
+
+        assert not look()
+        del model
+        gc.collect()
+
+        assert seen() is None
+
+
+class TestAFitOnAnotherThread:
+    def test_gives_the_phases_back_to_the_thread_that_had_them(self) -> None:
+        step()
+        model = b.small_model()
+        fit = threading.Thread(
+            target=lambda: b.fit(model, b.SlowBatches(0.0), b.tagger(), steps=3, epochs=1)
+        )
+        fit.start()
+        fit.join()
+        before = b.steps_told()
+
+        with phase("input_wait"):
+            time.sleep(0.02)
+        step()
+
+        assert b.steps_told() == before + 1
+        assert b.phase_ns()["input_wait"] >= 20_000_000

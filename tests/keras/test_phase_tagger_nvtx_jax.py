@@ -56,7 +56,9 @@ def train(**said: Any) -> None:
 
 
 class TestTheRanges:
-    def test_are_the_phases_of_the_ring_in_their_order(self, package: Recorder) -> None:
+    def test_are_the_phases_of_the_ring_in_their_order_one_at_a_time(
+        self, package: Recorder
+    ) -> None:
         train(nvtx=True)
 
         entered = [
@@ -67,10 +69,6 @@ class TestTheRanges:
         # What Keras peeked at before, and the ring's own start_up, come before the tagger.
         assert package.opened == entered[entered.index("callbacks") :]
         assert {"input_wait", "train_step", "input_wait (validation)"} <= set(package.opened)
-
-    def test_are_open_one_at_a_time_and_none_in_the_end(self, package: Recorder) -> None:
-        train(nvtx=True)
-
         assert package.deepest == 1
         assert package.open == []
 

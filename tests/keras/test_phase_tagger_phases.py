@@ -1,13 +1,10 @@
 """``PhaseTagger`` against truth from below the hooks: sleeps that time themselves.
 
-What TensorFlow measures in another way stands in files of its own.
+What TensorFlow measures in another way stands in files of its own; whole trainings that something
+holds up stand in ``tests/truth``.
 """
 
 from __future__ import annotations
-
-import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -100,28 +97,6 @@ class TestOtherPhases:
 
         assert sleeper.spent_ns > 30 * 4 * MS
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
-
-    @both_ways
-    def test_a_checkpoint_is_told_from_the_callbacks_around_it(
-        self, ordinary: bool, tmp_path: Path
-    ) -> None:
-        class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-            async_safe = True
-
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                time.sleep(0.03)
-                super().on_epoch_end(epoch, logs)
-
-        checkpoint = SlowCheckpoint(str(tmp_path / "model.keras"))
-        sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
-        callbacks = [sleeper, checkpoint, b.tagger(), *b.others(ordinary)]
-
-        b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=3)
-
-        told = b.phase_ns()
-        assert told["checkpoint"] >= 60 * MS
-        assert told["callbacks"] >= 40 * MS
-        assert (tmp_path / "model.keras").exists()
 
     @pytest.mark.oldest_keras
     @both_ways

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.builders_prefetch import Source, most_ahead, usual_gap_s
 from tests.imported_later import ImportedLater
 from tests.keras.later import keras
 from tests.keras.told_by_script import told_by
@@ -49,18 +49,6 @@ class TestBatches:
         source = Source(rows(8))
 
         assert most_ahead(prefetch_to_device(source, depth), lambda: source.pulled) == depth
-
-    def test_have_the_length_and_the_epochs_of_their_source(self) -> None:
-        ahead = prefetch_to_device(Source(rows(3)))
-
-        assert len(ahead) == 3
-        assert [len(list(ahead)), len(list(ahead))] == [3, 3]
-
-    def test_leave_no_thread_when_a_loop_is_left(self) -> None:
-        for _ in prefetch_to_device(Source(rows(50))):
-            break
-
-        assert readers() == []
 
 
 class TestTheGapBetweenBatches:
@@ -138,16 +126,3 @@ class TestKerasOnJax:
             keras.distribution.set_distribution(None)
 
         assert isinstance(batch, np.ndarray)
-
-
-class TestAnError:
-    def test_of_the_source_is_raised_in_its_place(self) -> None:
-        def torn() -> Iterator[Any]:
-            yield rows(1)[0]
-            raise OSError("the file is torn")
-
-        ahead = prefetch_to_device(torn())
-
-        next(ahead)
-        with pytest.raises(OSError, match="the file is torn"):
-            next(ahead)

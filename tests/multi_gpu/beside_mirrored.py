@@ -18,6 +18,7 @@ def main() -> None:
     import keras
 
     from tests.multi_gpu import builders_middle as m
+    from tests.multi_gpu import builders_parallel as b
     from trainer_hooks.batches import fixed_batches
 
     x, y = m.rows()
@@ -42,7 +43,7 @@ def main() -> None:
     keras.utils.clear_session()
     told["cleared"] = evaluated(m.made(3)[1])
     for name, values in told.items():
-        print(name, "differs by", m.furthest([values], [expected]))
+        print(name, "differs by", b.furthest([values], [expected]))
 
     samples = tf.data.Dataset.from_tensor_slices((x, y))
     for kind, data in (("arrays", (x, y)), ("tf.data", samples)):

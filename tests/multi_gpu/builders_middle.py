@@ -13,7 +13,7 @@ import h5py
 import keras
 import numpy as np
 
-from tests.multi_gpu.builders_parallel import SINGLE_PRECISION
+from tests.multi_gpu.builders_parallel import SINGLE_PRECISION, furthest
 from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
 ROWS = 60
@@ -170,13 +170,10 @@ def checkpoints(name: str, **words: Any) -> Kind:
 
 
 def backups(save_freq: Any) -> Kind:
+    kept = {"save_freq": save_freq, "delete_checkpoint": False, "double_checkpoint": True}
+
     def made(trained: Trained, monitor: str) -> list[Any]:
-        folder = str(trained.folder / "backup")
-        return [
-            keras.callbacks.BackupAndRestore(
-                folder, save_freq=save_freq, delete_checkpoint=False, double_checkpoint=True
-            )
-        ]
+        return [keras.callbacks.BackupAndRestore(str(trained.folder / "backup"), **kept)]
 
     return made
 
@@ -229,20 +226,8 @@ def evaluated(trained: Trained) -> None:
     trained.saw(trained.model.evaluate(x, y, batch_size=BATCH, verbose=0))
 
 
-def averages(trained: Trained, monitor: str) -> list[Any]:
-    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
-
-
-def stops_early(trained: Trained, monitor: str) -> list[Any]:
-    """What falls is taken for worse: it stops in the second epoch, and goes back to the first."""
-    return [
-        keras.callbacks.EarlyStopping(monitor, mode="max", patience=1, restore_best_weights=True)
-    ]
-
-
-def slows_down(trained: Trained, monitor: str) -> list[Any]:
-    return [keras.callbacks.ReduceLROnPlateau(monitor, mode="max", factor=0.5, patience=1)]
-
+# What falls is taken for worse: it stops in the second epoch, and goes back to the first.
+WORSE: dict[str, Any] = {"mode": "max", "patience": 1}
 
 KINDS: dict[str, Kind] = {
     "checkpoints every third batch": checkpoints("{epoch}-{batch}.keras", save_freq=3),
@@ -254,9 +239,13 @@ KINDS: dict[str, Kind] = {
     "checkpoints of weights every epoch": checkpoints("{epoch}.weights.h5", save_weights_only=True),
     "a backup every third batch": backups(3),
     "a backup every epoch": backups("epoch"),
-    "early stopping": stops_early,
-    "a lower rate on a plateau": slows_down,
-    "averages swapped in": averages,
+    "early stopping": lambda _, monitor: [
+        keras.callbacks.EarlyStopping(monitor, restore_best_weights=True, **WORSE)
+    ],
+    "a lower rate on a plateau": lambda _, monitor: [
+        keras.callbacks.ReduceLROnPlateau(monitor, factor=0.5, **WORSE)
+    ],
+    "averages swapped in": lambda *_: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
     "get_weights": reading(read_weights),
     "serialize": reading(serialized),
     "save": reading(saved),
@@ -288,20 +277,6 @@ def _numbers_in(file: IO[bytes]) -> list[Any]:
     with h5py.File(file) as stored:
         stored.visititems(note)
     return [told[name] for name in sorted(told)]
-
-
-def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
-    """The largest difference between numbers at the same places.
-
-    Infinite where one has more of them, or one is none.
-    """
-    if [np.shape(one) for one in some] != [np.shape(one) for one in others]:
-        return float("inf")
-    far = [
-        np.max(np.abs(np.subtract(one, other, dtype=float)))
-        for one, other in zip(some, others, strict=True)
-    ]
-    return float(np.nan_to_num(far, nan=np.inf).max(initial=0.0))
 
 
 def differing(some: dict[str, list[Any]], others: dict[str, list[Any]]) -> dict[str, float]:

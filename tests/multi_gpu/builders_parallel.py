@@ -81,23 +81,26 @@ class Outcome:
         """The largest difference of each kind of number."""
         assert self.history.keys() == other.history.keys()
         return {
-            "history": _furthest(list(self.history.values()), list(other.history.values())),
-            "evaluated": _furthest(self.evaluated, other.evaluated),
-            "predicted": _furthest(self.predicted, other.predicted),
-            "weights": _furthest(self.weights, other.weights),
+            "history": furthest(list(self.history.values()), list(other.history.values())),
+            "evaluated": furthest(self.evaluated, other.evaluated),
+            "predicted": furthest(self.predicted, other.predicted),
+            "weights": furthest(self.weights, other.weights),
             "iterations": abs(self.iterations - other.iterations),
         }
 
 
-def _furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
-    assert len(some) == len(others)
-    return max(
-        (
-            float(np.max(np.abs(np.subtract(a, b, dtype=float))))
-            for a, b in zip(some, others, strict=True)
-        ),
-        default=0.0,
-    )
+def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
+    """The largest difference between numbers at the same places.
+
+    Infinite where one has more of them, or one is none.
+    """
+    if [np.shape(one) for one in some] != [np.shape(one) for one in others]:
+        return float("inf")
+    far = [
+        np.max(np.abs(np.subtract(one, other, dtype=float)))
+        for one, other in zip(some, others, strict=True)
+    ]
+    return float(np.nan_to_num(far, nan=np.inf).max(initial=0.0))
 
 
 @dataclass

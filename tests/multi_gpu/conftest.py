@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+
+from tests.keras.conftest import own_runtime_folder
+
+__all__ = ["own_runtime_folder"]
 
 DEVICES = 5
 THREADS = 16
@@ -29,13 +32,3 @@ def logical_devices(request: pytest.FixtureRequest) -> None:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * DEVICES,
     )
-
-
-@pytest.fixture(autouse=True)
-def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Each test has a ring of its own."""
-    from trainer_hooks.ring import process_ring
-
-    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(process_ring._Slot, "ring", None)
-    return tmp_path

@@ -162,7 +162,7 @@ class TestWithinAnotherModel:
     def test_it_leaves_the_same_behind_on_three_devices(self, name: str) -> None:
         case = CASES[name]
 
-        assert m.furthest(case.left(3), case.left(1)) <= case.within
+        assert b.furthest(case.left(3), case.left(1)) <= case.within
 
     def test_that_cannot_be_saved_and_says_what_can(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"serialize\(model\) returns it"):
@@ -228,4 +228,4 @@ class TestInALoopOfSomebodysOwn:
                 loss = tf.reduce_sum(tf.square(model(x)))
             return tape.gradient(loss, x)
 
-        assert m.furthest([gradient(3)], [gradient(1)]) <= 1e-5
+        assert b.furthest([gradient(3)], [gradient(1)]) <= 1e-5

@@ -93,7 +93,7 @@ class TestWhoeverReadsTheSingleModelAfterTrainOnBatch:
             folder.mkdir()
             told[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
 
-        assert m.furthest([told[2], told[3]], [told[1], told[1]]) <= m.CLOSE
+        assert b.furthest([told[2], told[3]], [told[1], told[1]]) <= m.CLOSE
 
     def test_evaluates_it_as_its_owner_has_compiled_it(self, trainings: dict[int, Any]) -> None:
         x, y = m.rows(seed=2)
@@ -135,7 +135,7 @@ def test_a_model_that_xla_has_compiled_goes_on_without() -> None:
 
     single = trained(2)
 
-    assert m.furthest(single.get_weights(), trained(1).get_weights()) <= m.CLOSE
+    assert b.furthest(single.get_weights(), trained(1).get_weights()) <= m.CLOSE
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
         single.compile("sgd", "mse", jit_compile=True)
     single.fit(x, y, verbose=0)

@@ -77,22 +77,6 @@ class TestTheTemplate:
 
         assert equal(template, model)
 
-    def test_has_the_weights_of_single_batches_when_it_is_asked_for(self) -> None:
-        model, (x, y, _) = compiled(b.parallel(b.dense())), b.rows()
-        model.train_on_batch(x, y)
-
-        assert equal(model.template, model)
-
-    def test_may_be_given_other_weights_and_training_goes_on_from_those(self, trained: Any) -> None:
-        template, (x, _, _) = b.normalized(), b.rows()
-        model = b.parallel(template)
-        template.set_weights(trained.get_weights())
-
-        predicted = model.predict(x, verbose=0)
-
-        assert equal(model, trained)
-        assert predicted == pytest.approx(trained.predict(x, verbose=0), abs=1e-6)
-
     def test_may_be_frozen_in_part_before_compile(self) -> None:
         template = b.dense()
         template.layers[0].trainable = False
@@ -107,7 +91,7 @@ class TestTheTemplate:
         self,
     ) -> None:
         template, (x, y, _) = b.dense(), b.rows()
-        words = {"cpu_merge": False, "cpu_relocation": True}
+        words: dict[str, Any] = {"cpu_merge": False, "cpu_relocation": True}
         model = compiled(multi_gpu.multi_gpu_model(template, list(b.DEVICES), **words))
         model.fit(x, y, verbose=0)
 
@@ -190,19 +174,6 @@ class TestAParallelModel:
             single.load_weights(tmp_path / f"only-{epoch}.weights.h5")
             for model in (loaded, single):
                 assert bits(model.get_weights()) == bits(weights)
-
-    def test_goes_on_after_an_error_as_if_there_had_been_none(self, tmp_path: Path) -> None:
-        def fail(epoch: int, logs: Any) -> None:
-            raise RuntimeError("power cut")
-
-        fails = keras.callbacks.LambdaCallback(on_epoch_end=fail)
-        backup = str(tmp_path / "backup")
-        with pytest.raises(RuntimeError, match="power cut"):
-            fitted(b.dense(), keras.callbacks.BackupAndRestore(backup), fails)
-
-        resumed = fitted(b.dense(), keras.callbacks.BackupAndRestore(backup))
-
-        assert near(resumed, fitted(b.dense()))
 
     def test_goes_on_in_the_middle_of_an_epoch_after_its_process_was_killed_as_on_one_device(
         self, tmp_path: Path

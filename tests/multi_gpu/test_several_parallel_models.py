@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.multi_gpu.later import keras, m, multi_gpu
+from tests.multi_gpu.later import b, keras, m, multi_gpu
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -37,7 +37,7 @@ class TestSeveralParallelModelsOfOne:
 
         newer = multi_gpu.multi_gpu_model(single, gpus=["CPU:2", "CPU:3"])
 
-        assert m.furthest(newer.get_weights(), trained) == 0
+        assert b.furthest(newer.get_weights(), trained) == 0
         acts: tuple[Callable[[], Any], ...] = (
             lambda: older.fit(x, y, verbose=0),
             lambda: older.train_on_batch(x, y),
@@ -51,7 +51,7 @@ class TestSeveralParallelModelsOfOne:
                 act()
         newer.compile("sgd", "mse")
         newer.fit(x, y, verbose=0)
-        assert m.furthest(single.get_weights(), trained) > 1e-3
+        assert b.furthest(single.get_weights(), trained) > 1e-3
 
     def test_may_be_made_of_a_model_around_one_that_is_shared(self) -> None:
         """As a GAN's discriminator is trained alone, and within what trains its generator."""

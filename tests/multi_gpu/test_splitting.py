@@ -110,23 +110,3 @@ class TestEqualShares:
         assert parts == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
         with pytest.raises(ValueError, match="no part 3 of 3"):
             multi_gpu.slice_batch(rows, 3, 3)
-
-
-class TestSeveralModels:
-    def test_in_one_process_over_other_devices_do_not_disturb_each_other(self) -> None:
-        x, y, _ = b.rows(28)
-        one = b.dense()
-        one.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-        expected = one.train_on_batch(x, y)
-        users_own = tf.distribute.MirroredStrategy(b.DEVICES[:2])
-        with users_own.scope():
-            beside = b.dense()
-            beside.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-
-        losses = [beside.train_on_batch(x, y)]
-        for count in (2, 3, 1, 2):
-            model = b.parallel(b.dense(), devices=b.DEVICES[:count], ratios=None)
-            model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-            losses.append(model.train_on_batch(x, y))
-
-        assert losses == pytest.approx([expected] * 5, rel=1e-5)
