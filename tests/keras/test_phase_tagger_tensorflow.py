@@ -16,7 +16,7 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_tensorflow as t
 from tests.keras.test_phase_tagger_harmless import data_of
-from tests.keras.told_by_script import told_on_two_devices
+from tests.keras.told_by_script import told_by
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
@@ -132,7 +132,7 @@ class TestResultsDoNotChange:
         assert left_by_own_step(b.tagger()) == left_by_own_step()
 
     def test_on_two_devices_of_a_mirrored_strategy(self) -> None:
-        told = told_on_two_devices("mirrored_training")
+        told = told_by("tests.keras.mirrored_training")
 
         assert told["tagged"] == told["bare"]
         for phase in ("input_wait", "train_step", "validation"):

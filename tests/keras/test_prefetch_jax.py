@@ -68,7 +68,8 @@ class TestTheGapBetweenBatches:
 @pytest.fixture(scope="module")
 def told() -> Any:
     return told_by(
-        "prefetching_on_two_jax_devices", XLA_FLAGS="--xla_force_host_platform_device_count=2"
+        "tests.keras.prefetching_on_two_jax_devices",
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
     )
 
 

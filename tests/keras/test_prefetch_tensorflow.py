@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders_prefetch import Source
 from tests.keras.later import b, tf
-from tests.keras.told_by_script import told_on_two_devices
+from tests.keras.told_by_script import told_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.keras_tensorflow
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    return told_on_two_devices("prefetching_on_two_devices")
+    return told_by("tests.keras.prefetching_on_two_devices")
 
 
 class TestElementsOfTfData:

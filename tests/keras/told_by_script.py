@@ -1,4 +1,4 @@
-"""Runs a script of this room in a process of its own, and reads the JSON on its last line."""
+"""Runs a module of the tests in a process of its own, and reads the JSON on its last line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def told_by(name: str, **environ: str) -> Any:
-    """What the script prints, with a ring of its own; it must end well."""
+    """What it prints, with a ring of its own; it must end well."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-m", f"tests.keras.{name}"],
+            [sys.executable, "-m", name],
             cwd=ROOT,
             env={**os.environ, "GPUMON_RUNTIME_DIR": folder, **environ},
             capture_output=True,
@@ -27,8 +27,3 @@ def told_by(name: str, **environ: str) -> Any:
         )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def told_on_two_devices(name: str) -> Any:
-    """The same of one that trains on two devices of TensorFlow, settled once for each process."""
-    return told_by(name, KERAS_BACKEND="tensorflow")

@@ -6,6 +6,7 @@ one of another model fails, and after that every model on several devices of the
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import tensorflow as tf
@@ -42,15 +43,15 @@ def main() -> None:
     told["beside"] = evaluated(m.made(2)[1])
     keras.utils.clear_session()
     told["cleared"] = evaluated(m.made(3)[1])
-    for name, values in told.items():
-        print(name, "differs by", b.furthest([values], [expected]))
+    said: dict[str, Any] = {name: b.furthest([values], [expected]) for name, values in told.items()}
 
     samples = tf.data.Dataset.from_tensor_slices((x, y))
     for kind, data in (("arrays", (x, y)), ("tf.data", samples)):
         copies = fixed_batches(data, 8, tail="pad")
         mirrored.fit(copies, verbose=0)
-        print(f"evaluate of {kind}:", refusal(mirrored.evaluate, copies))
-        print(f"validation of {kind}:", refusal(mirrored.fit, x, y, validation_data=copies))
+        said[f"evaluate of {kind}"] = refusal(mirrored.evaluate, copies)
+        said[f"validation of {kind}"] = refusal(mirrored.fit, x, y, validation_data=copies)
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
+from statistics import quantiles
 from typing import Any, NamedTuple
 
 import keras
@@ -138,3 +139,52 @@ class SlowTraining:
         words = {**self.rows(steps, more=more), **said}
         self.model.fit(**words, callbacks=list(callbacks))
         return self
+
+    def fit_undisturbed(self, levels: Any, *callbacks: Any, steps: int) -> Any:
+        """So many steps; as many again, three times at most, until they are levelled.
+
+        A machine that holds a device up tells the balancer of work that there was not. In how
+        many steps they are levelled is shown where no clock runs: see ``test_controller.py``.
+        """
+        self.fit(levels, *callbacks, steps=steps)
+        for _ in range(3):
+            if self.part_of_the_best_speed() < 0.98:
+                self.fit(levels, steps=steps)
+        return self
+
+    def seconds_in_turns(self, *ratios: Sequence[float], turns: int) -> list[float]:
+        """The seconds of an undisturbed step under each of these ratios, which take turns.
+
+        That is the lower quartile, for a busy machine makes steps longer and never shorter.
+        A step lasts from when the first device begins to work on it until it begins the next.
+        """
+        begun = len(self.devices.step_seconds()) + 1
+
+        def take_turns(step: int) -> None:
+            self.model.ratios = ratios[step % len(ratios)]
+
+        self.model.ratios = ratios[0]
+        self.fit(each_step(take_turns), steps=turns * len(ratios))
+        seconds = self.devices.step_seconds()[begun:]
+        return [quantiles(seconds[turn :: len(ratios)])[0] for turn in range(len(ratios))]
+
+    def counts(self) -> tuple[int, ...]:
+        """How the last step was split, as the devices noted it."""
+        every = range(len(self.devices.sample_seconds))
+        return tuple(self.devices.samples_of(replica)[-1] for replica in every)
+
+    def part_of_the_best_speed(self) -> float:
+        """Of the last split, beside the best of all whole ones, by the devices' true speeds."""
+
+        def slowest(counts: Sequence[int]) -> float:
+            return max(count * of_sample for count, of_sample in zip(counts, seconds, strict=True))
+
+        seconds = self.devices.sample_seconds
+        cuts = combinations(range(1, self.batch), len(seconds) - 1)
+        splits = ([end - start for start, end in pairwise((0, *at, self.batch))] for at in cuts)
+        return min(map(slowest, splits)) / slowest(self.counts())
+
+
+def each_step(act: Callable[[int], None]) -> Any:
+    """A callback that is told how many steps of the epoch are done."""
+    return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: act(batch + 1))

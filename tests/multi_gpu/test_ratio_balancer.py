@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from itertools import combinations, pairwise
-from statistics import quantiles
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import pytest
 from tests.imported_later import ImportedLater
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b as k
-from tests.multi_gpu.later import b, keras, multi_gpu
+from tests.multi_gpu.later import b, multi_gpu
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
@@ -32,68 +30,12 @@ LOOKS: dict[str, Any] = {"every": 8, "warm_up": 3, "dead_band": 0.005, "verbose"
 """A narrow dead band: what the clock of a shared machine is off comes on top of it."""
 
 
-class Training:
-    """A training on devices that take so long for a sample."""
-
-    def __init__(self, *sample_seconds: float, **compiled: Any) -> None:
-        self.on = slow.SlowTraining(*sample_seconds, batch=BATCH, **compiled)
-        self.devices, self.model = self.on.devices, self.on.model
-
-    def fit(self, *callbacks: Any, steps: int, **said: Any) -> Training:
-        self.on.fit(*callbacks, steps=steps, **said)
-        return self
-
-    def fit_undisturbed(self, levels: Any, *callbacks: Any, steps: int) -> Training:
-        """So many steps; as many again, three times at most, until they are levelled.
-
-        A machine that holds a device up tells the balancer of work that there was not. In how
-        many steps they are levelled is shown where no clock runs: see ``test_controller.py``.
-        """
-        self.fit(levels, *callbacks, steps=steps)
-        for _ in range(3):
-            if self.part_of_the_best_speed() < 0.98:
-                self.fit(levels, steps=steps)
-        return self
-
-    def seconds_in_turns(self, *ratios: Sequence[float], turns: int = 16) -> list[float]:
-        """The seconds of an undisturbed step under each of these ratios, which take turns.
-
-        That is the lower quartile, for a busy machine makes steps longer and never shorter.
-        A step lasts from when the first device begins to work on it until it begins the next.
-        """
-        begun = len(self.devices.step_seconds()) + 1
-        take_turns = each_step(
-            lambda step: setattr(self.model, "ratios", ratios[step % len(ratios)])
-        )
-        self.model.ratios = ratios[0]
-        self.fit(take_turns, steps=turns * len(ratios))
-        seconds = self.devices.step_seconds()[begun:]
-        return [quantiles(seconds[turn :: len(ratios)])[0] for turn in range(len(ratios))]
-
-    def counts(self) -> tuple[int, ...]:
-        """How the last step was split, as the devices noted it."""
-        every = range(len(self.devices.sample_seconds))
-        return tuple(self.devices.samples_of(replica)[-1] for replica in every)
-
-    def part_of_the_best_speed(self) -> float:
-        """Of the last split, beside the best of all whole ones, by the devices' true speeds."""
-        seconds = self.devices.sample_seconds
-        cuts = combinations(range(1, BATCH), len(seconds) - 1)
-        splits = ([end - start for start, end in pairwise((0, *at, BATCH))] for at in cuts)
-        return min(_slowest(split, seconds) for split in splits) / _slowest(self.counts(), seconds)
-
-
-def _slowest(counts: Sequence[int], seconds: Sequence[float]) -> float:
-    return max(count * of_sample for count, of_sample in zip(counts, seconds, strict=True))
+def training_on(*sample_seconds: float, **compiled: Any) -> Any:
+    return slow.SlowTraining(*sample_seconds, batch=BATCH, **compiled)
 
 
 def balancer(**words: Any) -> Any:
     return multi_gpu.RatioBalancer(**{**LOOKS, **words})
-
-
-def each_step(act: Callable[[int], None]) -> Any:
-    """A callback that is told how many steps of the epoch are done."""
-    return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: act(batch + 1))
 
 
 @pytest.mark.alone
@@ -101,7 +43,7 @@ class TestUnequalDevices:
     @pytest.mark.measured
     def test_are_levelled_from_equal_parts(self) -> None:
         levels = balancer()
-        training = Training(FAST, SLOW).fit_undisturbed(levels, steps=34)
+        training = training_on(FAST, SLOW).fit_undisturbed(levels, steps=34)
         found = training.model.ratios
 
         assert 1 <= len(levels.changes) <= 10
@@ -112,7 +54,7 @@ class TestUnequalDevices:
     @pytest.mark.measured
     def test_are_levelled_whichever_is_first_and_however_many(self) -> None:
         levels = balancer()
-        training = Training(1 / 2_000, 1 / 6_000, 1 / 4_000)
+        training = training_on(1 / 2_000, 1 / 6_000, 1 / 4_000)
         training.fit_undisturbed(levels, steps=46)
 
         assert 1 <= len(levels.changes) <= 10
@@ -122,13 +64,13 @@ class TestUnequalDevices:
     @pytest.mark.parametrize(("slow_from", "steps"), [(15, 60), (33, 78)])
     def test_are_levelled_anew_where_one_slows_down(self, slow_from: int, steps: int) -> None:
         """At step 15 that is while the first change, made at step 11, is still being measured."""
-        levels, training = balancer(), Training(FAST, SLOW)
+        levels, training = balancer(), training_on(FAST, SLOW)
 
         def slow_down(step: int) -> None:
             if step == slow_from:
                 training.devices.sample_seconds = (2 * FAST, SLOW)
 
-        training.fit_undisturbed(levels, each_step(slow_down), steps=steps)
+        training.fit_undisturbed(levels, slow.each_step(slow_down), steps=steps)
 
         assert any(change.step > slow_from for change in levels.changes)
         assert len(levels.changes) <= 10
@@ -136,7 +78,7 @@ class TestUnequalDevices:
 
     @pytest.mark.measured
     def test_are_levelled_over_epochs_and_calls_of_fit_with_smaller_last_batches(self) -> None:
-        levels, training = balancer(every=4), Training(FAST, SLOW)
+        levels, training = balancer(every=4), training_on(FAST, SLOW)
         for _ in range(4):
             training.fit(levels, epochs=2, steps=3, more=77)
 
@@ -153,7 +95,7 @@ class TestEqualDevices:
     @pytest.mark.measured
     def test_are_left_alone(self) -> None:
         levels = balancer(dead_band=0.01)
-        training = Training(2 * SLOW, 2 * SLOW).fit(levels, steps=32)  # long: few hold-ups show
+        training = training_on(2 * SLOW, 2 * SLOW).fit(levels, steps=32)  # long: few hold-ups show
 
         assert levels.changes == ()
         assert training.model.ratios == (1, 1)
@@ -163,9 +105,9 @@ class TestMemory:
     @pytest.mark.alone
     def test_is_respected_from_the_first_step_on(self) -> None:
         levels = balancer(max_samples={"CPU:1": 320, "cpu:2": None})
-        training = Training(FAST, SLOW).fit(levels, steps=13)
+        training = training_on(FAST, SLOW).fit(levels, steps=13)
         limited = balancer(max_samples=[None, 250])
-        even = Training(0.0, 0.0).fit(limited, steps=4)
+        even = training_on(0.0, 0.0).fit(limited, steps=4)
 
         assert max(training.devices.samples_of(0)) == 320
         assert training.counts() == (320, 280)
@@ -174,20 +116,20 @@ class TestMemory:
         assert even.devices.samples_of(1) == [250] * 4
 
     def test_is_respected_from_the_second_step_on_where_the_data_are_a_stream(self) -> None:
-        levels, training = balancer(max_samples=[None, 250]), Training(0.0, 0.0)
-        batch = training.on.rows(1)
+        levels, training = balancer(max_samples=[None, 250]), training_on(0.0, 0.0)
+        batch = training.rows(1)
         stream = ((batch["x"], batch["y"]) for _ in range(4))
         training.model.fit(stream, steps_per_epoch=4, verbose=0, callbacks=[levels])
 
         assert training.devices.samples_of(1) == [300] + [250] * 3
 
     def test_that_just_holds_the_batch_will_do(self) -> None:
-        training = Training(0.0, 0.0).fit(balancer(max_samples=[300, 300]), steps=2)
+        training = training_on(0.0, 0.0).fit(balancer(max_samples=[300, 300]), steps=2)
 
         assert training.counts() == (300, 300)
 
     def test_that_cannot_hold_the_batch_is_refused_before_the_first_step(self) -> None:
-        training = Training(FAST, SLOW)
+        training = training_on(FAST, SLOW)
 
         with pytest.raises(ValueError, match=r"600 samples does not fit.*allows 500 \(CPU:1 300"):
             training.fit(balancer(max_samples=[300, 200]), steps=4)
@@ -200,7 +142,7 @@ class TestAChange:
     @pytest.mark.measured
     def test_is_an_event_and_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         levels = balancer(verbose=1)
-        Training(FAST, SLOW).fit(levels, steps=12)
+        training_on(FAST, SLOW).fit(levels, steps=12)
 
         (first,) = levels.changes
         assert (first.step, first.old) == (11, (300, 300))
@@ -213,8 +155,8 @@ class TestAChange:
 
     def test_alters_no_gradient(self) -> None:
         levels = balancer(every=3)
-        levelled = Training(FAST, SLOW).fit(levels, steps=12)
-        bare = Training(0.0, 0.0).fit(steps=12)
+        levelled = training_on(FAST, SLOW).fit(levels, steps=12)
+        bare = training_on(0.0, 0.0).fit(steps=12)
 
         assert levels.changes
         for one, other in zip(levelled.model.get_weights(), bare.model.get_weights(), strict=True):
@@ -225,7 +167,7 @@ class TestAChange:
     def test_is_counted_in_the_ring_wherever_the_tagger_stands(self, tagger_is_first: bool) -> None:
         levels, tagger = balancer(), k.tagger(gpus=[0, 1])
         callbacks = [tagger, levels] if tagger_is_first else [levels, tagger]
-        training = Training(FAST, SLOW).fit(*callbacks, steps=12)
+        training = training_on(FAST, SLOW).fit(*callbacks, steps=12)
 
         assert k.facts().ratio_changes == len(levels.changes) >= 1
         told = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
@@ -244,7 +186,7 @@ class TestADaemonsCounters:
     def gpus_of_this_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GPUMON_GPUS", "3,GPU-b")
 
-    def daemon_of(self, training: Training, folder: Any) -> Any:
+    def daemon_of(self, training: Any, folder: Any) -> Any:
         """Counts, after each step, what it claims that the GPUs were busy."""
         daemon = FakeDaemon(folder)
         daemon.document["period_ns"] = 10_000_000
@@ -256,11 +198,11 @@ class TestADaemonsCounters:
                 observed = time.monotonic() - began_s
                 daemon.counts(3 + gpu, uuid, observed_s=observed, busy_s=busy[gpu])
 
-        return each_step(count)
+        return slow.each_step(count)
 
     @pytest.mark.measured
     def test_level_by_what_a_daemon_saw(self, tmp_path: Any) -> None:
-        levels, training = balancer(source="gpumon"), Training(SLOW / 4, SLOW / 4)
+        levels, training = balancer(source="gpumon"), training_on(SLOW / 4, SLOW / 4)
         training.fit(self.daemon_of(training, tmp_path), levels, steps=90)
 
         assert 1 <= len(levels.changes) <= 10
@@ -269,14 +211,14 @@ class TestADaemonsCounters:
 
     def test_are_not_asked_by_default(self, tmp_path: Any) -> None:
         # Devices that other work holds up now and then, and a daemon that claims a quarter.
-        levels, training = balancer(dead_band=0.1), Training(SLOW / 2, SLOW / 2)
+        levels, training = balancer(dead_band=0.1), training_on(SLOW / 2, SLOW / 2)
         training.fit(self.daemon_of(training, tmp_path), levels, steps=16)
 
         assert levels.changes == ()
 
     def test_are_done_without_where_no_daemon_runs(self) -> None:
         levels = balancer(source="gpumon")
-        training = Training(FAST, SLOW).fit(levels, steps=12)
+        training = training_on(FAST, SLOW).fit(levels, steps=12)
 
         assert training.counts()[0] > 340
 
@@ -285,7 +227,7 @@ class TestATrainingThatCannotBeLevelled:
     def test_goes_on_as_it_is_where_the_balancer_fails(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        training, levels = Training(FAST, SLOW), balancer()
+        training, levels = training_on(FAST, SLOW), balancer()
         monkeypatch.setattr(training.model, "replica_times", lambda: 1 / 0)
 
         with pytest.warns(RuntimeWarning, match="levels no longer.*ZeroDivisionError"):
@@ -295,7 +237,7 @@ class TestATrainingThatCannotBeLevelled:
         assert levels.changes == ()
 
     def test_is_left_alone_where_the_devices_take_turns(self) -> None:
-        levels, training = balancer(every=1), Training(FAST, SLOW, run_eagerly=True)
+        levels, training = balancer(every=1), training_on(FAST, SLOW, run_eagerly=True)
 
         with pytest.warns(RuntimeWarning, match="nothing with run_eagerly"):
             training.fit(levels, steps=3)
@@ -306,7 +248,7 @@ class TestATrainingThatCannotBeLevelled:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Keras calls a callback from other threads where each batch ends."""
-        training, levels = Training(0.0, 0.0), balancer(every=10, warm_up=3, dead_band=0.9)
+        training, levels = training_on(0.0, 0.0), balancer(every=10, warm_up=3, dead_band=0.9)
         looked_at: list[int] = []
         threads: set[int] = set()
         asked = training.model.replica_times
@@ -339,7 +281,7 @@ class TestWrongWords:
             balancer(**words)
 
     def test_are_limits_that_do_not_fit_the_devices(self) -> None:
-        model = Training(FAST, SLOW).model
+        model = training_on(FAST, SLOW).model
         for limits, sentence in (
             ({"GPU:0": 5}, "max_samples names GPU:0, and the model is split over CPU:1, CPU:2"),
             ([5], "1 limits for 2 devices"),
@@ -359,7 +301,7 @@ class TestWrongWords:
 
 class TestABalancerThatIsGivenAsItsClass:
     def test_levels_all_the_same_and_says_so(self) -> None:
-        training = Training(FAST, SLOW)
+        training = training_on(FAST, SLOW)
 
         with pytest.warns(RuntimeWarning, match=r"write RatioBalancer\(\), with brackets"):
             training.fit(multi_gpu.RatioBalancer, steps=4)
