@@ -3,7 +3,8 @@
 The story: for 60 rows, GPU 0 works in bursts of four rows near 96 % and pauses for three at 0 %,
 while GPU 1 works at 97 % all along; both hold 12,000 MiB. A sample is called
 ``<file of its format>--<variant>.<anything>``. Where it cannot tell the whole story, a file
-``<sample>.json`` beside it says what differs, in the words of ``Story``.
+``<sample>.json`` beside it says what differs, in the words of ``Story``. Logs of other stories, in
+shapes that people have, lie in ``shapes``; what is damaged elsewhere are the samples alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.formats import formats
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample
 from gpumon.sources.logs.log_text import LogText, head_of
 from tests.builders_logs import analyse_file
 
@@ -39,6 +40,7 @@ class Story:
         memory_mib: Memory in use; ``None``: the format does not tell.
         notes: A part of each note that must be there.
         verdicts: Of the first GPUs.
+        started_at: When the first row begins; ``None``: nobody can tell; empty: it is not asked.
     """
 
     gpus: int = 2
@@ -48,6 +50,7 @@ class Story:
     memory_mib: int | None = 12_000
     notes: tuple[str, ...] = ()
     verdicts: tuple[str, ...] = ("starvation_suspected", "healthy")
+    started_at: str | None = ""
 
 
 def sidecar_of(sample: Path) -> Path:
@@ -73,6 +76,7 @@ def format_of(sample: Path) -> LogFormat:
 
 
 SAMPLES = samples_in(FOLDER)
+SHAPES = samples_in(FOLDER.with_name("shapes"))
 
 
 @cache
@@ -81,7 +85,15 @@ def report_of(sample: Path) -> Report:
     return analyse_file(str(sample), LogOptions())
 
 
-@pytest.fixture(params=SAMPLES, ids=lambda path: path.name)
+@cache
+def samples_of(sample: Path) -> list[LogSample]:
+    """Its rows that have an answer."""
+    with LogText(str(sample)) as text:
+        reader = reader_for(text.lines(), name=text.name, options=LogOptions())
+        return [one for one in reader.samples() if one.busy_ratio is not None]
+
+
+@pytest.fixture(params=[*SAMPLES, *SHAPES], ids=lambda path: path.name)
 def sample(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path
@@ -106,7 +118,8 @@ class TestEverySample:
         assert len(report.gpus) == story.gpus
         for gpu in report.gpus[: len(story.verdicts)]:
             observed_s = gpu.totals.observed_ns / 1e9
-            assert observed_s == pytest.approx(story.rows * story.period_s, rel=0.01)
+            assert observed_s == pytest.approx(story.rows * story.period_s, rel=0.001)
+        assert story.started_at in ("", report.started_at)
         for note in story.notes:
             assert any(note in said for said in report.notes), report.notes
 
@@ -120,9 +133,7 @@ class TestEverySample:
         assert judged[: len(expected)] == expected
 
     def test_tells_the_memory_in_use_where_its_format_has_it(self, sample: Path) -> None:
-        with LogText(str(sample)) as text:
-            reader = reader_for(text.lines(), name=text.name, options=LogOptions())
-            told = [one.memory_used_bytes for one in reader.samples() if one.busy_ratio is not None]
+        told = [one.memory_used_bytes for one in samples_of(sample)]
 
         memory_mib = story_of(sample).memory_mib
         if memory_mib is None:
@@ -131,6 +142,19 @@ class TestEverySample:
             assert None not in told
             used_mib = [used / (1 << 20) for used in told if used is not None]
             assert used_mib == pytest.approx([memory_mib] * len(told), rel=0.01)
+
+
+class TestTheStory:
+    @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+    def test_is_heard_row_by_row(self, sample: Path) -> None:
+        heard, period_ns = samples_of(sample), story_of(sample).period_s * 1e9
+
+        for gpu in (0, 1):
+            rows = [one for one in heard if one.gpu == gpu]
+            numbers = [round((one.stamp_ns - rows[0].stamp_ns) / period_ns) for one in rows]
+            shares = [one.busy_ratio or 0.0 for one in rows]
+            assert [share > 0 for share in shares] == [gpu or at % 7 < 4 for at in numbers]
+            assert all(share > 0.9 for share in shares if share)
 
 
 class TestTheRoomOfSamples:
