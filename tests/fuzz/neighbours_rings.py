@@ -38,11 +38,11 @@ from gpumon.core.ring.format import (
     WORD_TOTALS_GENERATION,
 )
 from tests.builders_ring import now, run_facts
-from tests.fuzz.mutations import BYTES, SIGNS, mutated
+from tests.fuzz.mutations import BYTES, mutated
+from tests.fuzz.mutations_of_documents import HONEST, JUNK
 from tests.ring_contents import record_words
 from tests.trainings import process
 
-HONEST: Final = "honest"
 _SINCE_NS, _LAST_NS = 2, 6  # words of a copy of the totals
 _FIRST_RECORDS: Final = 64
 _WORD: Final = (1 << 64) - 1
@@ -318,25 +318,11 @@ def a_number(random: Random) -> int:
     )  # fmt: skip
 
 
-def a_value(random: Random) -> Any:
-    """Anything that JSON can say, and some that it cannot."""
-    text = random.choice(SIGNS).decode("utf-8", errors="surrogateescape")
-    return random.choice(
-        (None, True, False, -1, 0, 0.5, 1, 1.5, 1 << 53, 1 << 63, 10**300, 1e308, -1e308, 5e-324,
-         float("nan"), float("inf"), "", "0", "1", "0,1", "GPU-0", text, text * 50, "a" * 2_900,
-         "\\ud800", "_other", HONEST, "lie", "é" * 128, [], {}, ["0", "1"], ["0"] * 300, [[[]]],
-         [1, None], {"a": 1}, {"0": 0.5, "1": 0.5}, {"0": 1, "1": -1}, {"0": float("nan")},
-         {text: 1}, {"a" * 200: 1, "a" * 201: 2}, {"": "", "b": 1e308},
-         {"x": 1 << 62, "y": 1 << 62},
-         random.getrandbits(40))
-    )  # fmt: skip
-
-
 def lie_in_facts(random: Random, ring: RingBytes) -> None:
     said = ring.facts()
     names = (*plain_facts(), "more", "run", "gpus", "shares", "loader", "callback_ns")
     for _ in range(random.choice((1, 1, 3))):
-        said[random.choice(names)] = a_value(random)
+        said[random.choice(names)] = random.choice(JUNK)
     raw = json.dumps(said, ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
     if random.random() < 0.1:
         raw = random.choice((mutated(random, raw, BYTES), b"[" * 3_000, b'{"run":' + b"9" * 2_900))

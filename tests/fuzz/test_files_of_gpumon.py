@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from tests.builders_recording import blocks_of
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated
+from tests.fuzz.mutations_of_documents import lied
 from tests.fuzz.said import check_said, said
 from tests.patience import no_hang
 
@@ -27,12 +27,6 @@ _CI_SECONDS = 5.0
 _MOST_GROWTH_KIB = 32_768
 _RECORDINGS = sorted((Path(__file__).parents[1] / "recordings").glob("*.gpumon"))
 _LOGS = Path(__file__).parents[1] / "logs" / "samples"
-_JUNK: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 7, 1 << 53, 1 << 62, 1 << 63, 1 << 64, -(1 << 62), 1e308, -0.5,
-    0.999, 5e-324, "", "0", "0:1", "é" * 9, "x" * 4_000, "\x1b[31m", "\ud800", [], {}, [[]],
-    [0, 1, 0.5],
-    {"": None}, float("nan"), float("inf"), 10**400,
-)  # fmt: skip
 
 
 class TestARecording:
@@ -99,19 +93,6 @@ def with_lies(random: Random, block: bytes) -> bytes:
         return block  # damage before this broke it
     lines[at] = json.dumps(lied(random, said_there)).encode()
     return b"\n".join(lines)
-
-
-def lied(random: Random, document: Any) -> Any:
-    """One value of it, however deep, is another one."""
-    if not isinstance(document, (dict, list)) or not document or random.random() < 0.1:
-        return random.choice(_JUNK)
-    keys = list(document) if isinstance(document, dict) else range(len(document))
-    key = random.choice(keys)
-    if isinstance(document, dict) and random.random() < 0.1:
-        return {name: value for name, value in document.items() if name != key}
-    changed: Any = document.copy()
-    changed[key] = lied(random, document[key])
-    return changed
 
 
 def show_a_saved_report(case: Case) -> None:
