@@ -141,10 +141,6 @@ COLUMNS = {
         date: stamps(date, date.replace("52", "53"), at_s=[0, 1], began="2025-06-13T00:27:52.000")
         for date in DATES
     },
-    "dates that a spreadsheet cut to minutes are spread over them": corner(
-        "time;gpu;util", *(f"13.06.2025 00:{at // 6:02d};0;5" for at in range(18)),
-        at_s=[10 * at for at in range(18)], began="2025-06-13T00:00:00.000", noted="one every 10 s",
-    ),
     "dates without a year name no beginning and pass New Year": stamps(
         "Dec 31 23:59:59", "Jan  1 00:00:00", at_s=[0, 1], began=None, noted="no year"
     ),
