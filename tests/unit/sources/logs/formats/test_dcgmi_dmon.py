@@ -42,10 +42,6 @@ CORNERS = {
         "#Entity GPUTL", "ID", "GPU 0 45", "Error: lost the host engine", "GPU 0", "GPU x 45",
         "GPU 0 45 7", "^C", "GPU 0 50", busy=[45, 50], skipped=5,
     ),
-    "the clock is a second a row, and that is said": corner(
-        "#Entity GPUTL", "ID", "GPU 0 45", "GPU 0 50",
-        at_s=[0, 1], began=None, noted="1 s a row (assumed",
-    ),
     "a log without a field of use says what to log": corner(
         "#Entity POWER TMPTR", "ID", "GPU 0 61.5 40", refused="-e 203,252"
     ),

@@ -81,12 +81,6 @@ OTHER = "2026/01/24 21:05:14.120, 0, 94 %"
 FOREIGN = "node-7    Sa 24 Jän 2026 21:05:02 CET von hier  580.95.05"
 
 LINES = {
-    "have the moment of the head above them": corner(
-        head(1), line(96), line(0, 1), head(3), line(95), line(2, 1),
-        at_s=[0, 0, 2, 2], began="2026-01-24T21:05:01.000",
-    ),
-    "are read without a fan": corner(head(1), line(96), busy=[96]),
-    "are read past the fan": corner(head(1), line(96, between="  30 %, "), busy=[96]),
     "are read past a fan without an answer": corner(
         head(1), line(96, between="  ?? %, "), busy=[96]
     ),

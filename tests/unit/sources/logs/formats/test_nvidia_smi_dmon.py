@@ -39,11 +39,6 @@ CORNERS = {
         of=[0, 1, 2, 1], busy=[None, 40, 60, 50], skipped=1,
         gpus=(LoggedGpu(index=0), LoggedGpu(0, mig_index=0), LoggedGpu(0, mig_index=1)),
     ),
-    "memory in use is told": corner(*DT, "20260124   21:52:14   0  45  1830", used_mib=[1830]),
-    "the clock is the date and the time": corner(
-        *DT, "20260124 23:59:59 0 45 9", "20260125 00:00:01 0 45 9",
-        at_s=[0, 2], began="2026-01-24T23:59:59.000",
-    ),
     "a clock of times of day runs on at midnight": corner(
         *T, *(f"{time} 0 45" for time in ("23:59:59", "00:00:00", "23:59:59", "00:00:00")),
         at_s=[0, 1, 86_400, 86_401], began=None,

@@ -136,10 +136,6 @@ CLOCKS = {
         *WHOLE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
         busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
     ),
-    "is a second a table where there is no date": corner(
-        *table("29%", "1%"), *table("30%", "2%"),
-        at_s=[0, 0, 1, 1], noted="1 s a table (assumed",
-    ),
     "is the period that the user told where there is no date": corner(
         *table("29%"), *table("30%"), options=LogOptions(period_ns=60 * 10**9), at_s=[0, 60]
     ),
