@@ -203,15 +203,6 @@ class TestAFolderThatIsKept:
     def test_is_nothing_to_speak_of_while_it_is_in_order(self, held: HeldFolder) -> None:
         assert held.keep() is None
 
-    def test_is_made_again_and_locked(self, held: HeldFolder, folder: Path) -> None:
-        shutil.rmtree(folder)
-
-        assert held.keep() == (
-            f"{folder} was removed or replaced: the state is now kept in {folder}"
-        )
-        assert is_locked(folder)
-        assert held.keep() is None
-
     def test_is_made_again_as_it_was(self, shared: Path) -> None:
         """What everybody could use before, everybody can use afterwards."""
         (shared / "phases").mkdir()
@@ -222,16 +213,23 @@ class TestAFolderThatIsKept:
 
             assert (mode(shared), mode(shared / "phases")) == (0o755, 0o1777)
 
-    @pytest.mark.parametrize("name", ["phases", "daemon"])
-    def test_gets_back_what_was_removed_from_it(self, shared: Path, name: str) -> None:
+    @pytest.mark.parametrize("name", ["", "phases", "daemon"])
+    def test_gets_back_what_was_removed(self, shared: Path, name: str) -> None:
         with holding(shared) as held:
-            (shared / name).rmdir()
+            shutil.rmtree(shared / name)
 
             assert held.keep() == (
                 f"{shared / name} was removed or replaced: the state is now kept in {shared}"
             )
+            assert held.keep() is None
             assert (shared / name).is_dir()
             assert is_locked(shared / "daemon")
+
+    def test_is_locked_itself_where_it_is_made_again(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+        held.keep()
+
+        assert is_locked(folder)
 
     def test_keeps_its_lock_where_others_may_look_in_from_now_on(
         self, held: HeldFolder, folder: Path
