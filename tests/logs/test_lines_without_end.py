@@ -6,6 +6,7 @@ whoever waits for a sentence hears nothing.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,5 @@ class TestALineWithoutEnd:
             long = (start + sign * length + end + "\n") * (SIGNS // length)
             log.write_text("".join((*lines[:at], long, *lines[at:])))
 
-            with no_hang():
-                said(log)
-
-
-def said(log: Path) -> object:
-    try:
-        return analyse_file(str(log), LogOptions())
-    except UnreadableLogError as error:
-        return error
+            with no_hang(), contextlib.suppress(UnreadableLogError):
+                assert analyse_file(str(log), LogOptions()).gpus

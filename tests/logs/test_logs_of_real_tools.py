@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.logs.detect import reader_for
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.log_sample import LogFacts, LogSample
 from gpumon.sources.logs.log_text import LogText
+from tests.builders_logs import read_log
 from tests.e2e.prometheus_server import running_prometheus
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
@@ -77,8 +77,7 @@ def machine(
 
 def read(log: Path) -> tuple[list[LogSample], LogFacts]:
     with LogText(str(log)) as text:
-        reader = reader_for(text.lines(), name=text.name, options=LogOptions())
-        return list(reader.samples()), reader.facts()
+        return read_log("".join(text.lines()))
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +151,6 @@ def store(folder: Path, began_s: int) -> None:
             lines += [f"{name}{labels} {value} {began_s + at}" for at, value in enumerate(values)]
     scraped = folder / "scraped.txt"
     scraped.write_text("\n".join([*lines, "# EOF", ""]))
-    command = [
-        needed("promtool", "prometheus"),
-        "tsdb",
-        "create-blocks-from",
-        "openmetrics",
-        str(scraped),
-    ]
-    subprocess.run([*command, str(folder / "tsdb")], check=True, capture_output=True, timeout=60)
+    words = ("tsdb", "create-blocks-from", "openmetrics", str(scraped), str(folder / "tsdb"))
+    promtool = needed("promtool", "prometheus")
+    subprocess.run([promtool, *words], check=True, capture_output=True, timeout=60)

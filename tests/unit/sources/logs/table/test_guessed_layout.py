@@ -1,4 +1,4 @@
-"""Specification of guessing: a log without a header is understood, said so, or refused."""
+"""Specification of guessing: a log without a header, and its memory, is understood or refused."""
 
 from __future__ import annotations
 

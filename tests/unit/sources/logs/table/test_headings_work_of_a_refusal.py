@@ -103,13 +103,11 @@ def calls_of_a_refusal(text: str, folder: Path) -> int:
 
 
 class TestAFileOfAMegabyte:
-    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("name", [*FILES, *SINGLE_LINES])
     def test_is_refused_with_few_calls(self, tmp_path: Path, name: str) -> None:
-        assert calls_of_a_refusal(file_of(name), tmp_path) < MOST_CALLS
+        text = SINGLE_LINES.get(name) or file_of(name)
 
-    @pytest.mark.parametrize("name", SINGLE_LINES)
-    def test_of_one_line_is_refused_with_few_calls(self, tmp_path: Path, name: str) -> None:
-        assert calls_of_a_refusal(SINGLE_LINES[name], tmp_path) < MOST_CALLS
+        assert calls_of_a_refusal(text, tmp_path) < MOST_CALLS
 
 
 class TestAHeading:
