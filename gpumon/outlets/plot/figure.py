@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from pathlib import PurePath
 from typing import Any, Final
+from unicodedata import east_asian_width
 
 import matplotlib as mpl
 import numpy as np
@@ -184,10 +185,11 @@ def _headline(report: Report, palette: Palette) -> list[_Line]:
 def _wrapped(words: str, width: int, most: int) -> list[str]:
     """Lines of so many letters, no number parted from its unit or its GPU.
 
-    Half as many where some are not ASCII, for these may be twice as wide.
+    Half as many where some are twice as wide, as those of Chinese are.
     """
     kept = _NO_BREAK_HERE.sub("\N{NO-BREAK SPACE}", words)
-    width = width if words.isascii() else width // 2
+    if any(east_asian_width(letter) in "WF" for letter in words):
+        width //= 2
     return textwrap.wrap(kept, width, max_lines=most, placeholder=" …")
 
 

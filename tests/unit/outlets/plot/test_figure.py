@@ -81,6 +81,12 @@ class TestWhatItSays:
         assert "Starvation suspected (high loss): GPU 0 loses 39 % of its time" in said
         assert "It was idle for" in said
 
+    def test_begins_in_lines_as_long_for_several_gpus(self) -> None:
+        figure = figure_of(*logged(BURSTY, BURSTY, BURSTY, BURSTY))  # a range has a dash
+        title = [text.get_text() for text in texts_of(figure) if text.get_fontsize() == 15]
+
+        assert max(map(len, title)) > 70
+
     def test_is_the_lanes_alone_on_a_page_that_says_the_rest(self) -> None:
         said = words_of(figure_of(*logged(BURSTY), headline=False))
 
