@@ -27,7 +27,7 @@ from gpumon.core.state import (
     unknown_gpu,
 )
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.wording import listed
+from gpumon.core.wording import gpus_named, listed
 
 _MOST_NAMED: Final = 4
 _MOST_DOUBTS: Final = 8
@@ -134,12 +134,12 @@ def _refusals(state: MonitorState) -> Iterator[str]:
     for uid, runs in sorted(refused_of.items(), key=str):
         names = listed([run.run for run in runs], most=_MOST_NAMED)
         uuids = dict.fromkeys(uuid for run in runs for uuid in run.refused_uuids)
-        gpus = [f"GPU {label_of.get(uuid, uuid)}" for uuid in uuids]
+        gpus = gpus_named(label_of.get(uuid, uuid) for uuid in uuids)
         one = len(runs) == 1
         yield (
             f"{'Run' if one else 'Runs'} {names} (user {uid}) {'names' if one else 'name'} "
-            f"{listed(gpus, most=_MOST_NAMED)}, but no process of that user is on "
-            f"{'it' if len(gpus) == 1 else 'them'}: what {'it says' if one else 'they say'} is not "
+            f"{gpus}, but no process of that user is on {'it' if len(uuids) == 1 else 'them'}: "
+            f"what {'it says' if one else 'they say'} is not "
             "counted there. If the work runs as another user, make the ring as that user."
         )
 

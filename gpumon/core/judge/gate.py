@@ -11,7 +11,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import in_percent, in_time, label_text, listed, plainly
+from gpumon.core.wording import gpus_named, in_percent, in_time, label_text, listed, plainly
 
 _LEAST_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
 _TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
@@ -166,9 +166,9 @@ def _unjudged(report: Report) -> str:
     gpus = [gpu for gpu in report.gpus if not _is_judged(gpu) and not _has_instances(gpu, report)]
     named: dict[tuple[str, str], list[str]] = {}
     for gpu in gpus:
-        named.setdefault(_reason(gpu), []).append(f"GPU {gpu.label}")
+        named.setdefault(_reason(gpu), []).append(gpu.label)
     reasons = [
-        f"{listed(names)} {one if len(names) == 1 else many}"
+        f"{gpus_named(names)} {one if len(names) == 1 else many}"
         for (one, many), names in named.items()
     ]
     reasons += _on_no_gpu(report)

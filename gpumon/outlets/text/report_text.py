@@ -22,6 +22,7 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
     counted,
+    gpus_named,
     in_percent,
     in_time,
     in_unit_of,
@@ -275,7 +276,7 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
         is_over = run.alive is False
         text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
     if run.refused_uuids:
-        named = listed([f"GPU {label_of.get(uuid, uuid)}" for uuid in run.refused_uuids], most=8)
+        named = gpus_named(label_of.get(uuid, uuid) for uuid in run.refused_uuids)
         text += f" It names {named}, where no process of its user is: not counted there."
     if run.shares:
         text += f" Of each batch, {shares_text(run.shares, label_of)}"

@@ -10,7 +10,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, worst
 from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, in_time, label_text, listed
+from gpumon.core.wording import counted, gpus_named, in_time, label_text, listed
 from gpumon.outlets.text.style import bullets
 
 _MOST_SENTENCES: Final = 3
@@ -145,11 +145,11 @@ def _at(words: str, trouble: Trouble, report: Report) -> str:
 
 
 def _names(gpus: Sequence[GpuReport], report: Report) -> str:
-    return listed([_name(gpu, report) for gpu in gpus])
+    return gpus_named([_name(gpu, report) for gpu in gpus])
 
 
 def _name(gpu: GpuReport, report: Report) -> str:
     """Its number; where another has it now, as after one has vanished, how it is known, too."""
-    name = f"GPU {gpu.label}"
     is_shared = sum(other.label == gpu.label for other in report.gpus) > 1
-    return f"{name} ({label_text(gpu.uuid, _SHORT_UUID)})" if is_shared and gpu.uuid else name
+    known_as = f" ({label_text(gpu.uuid, _SHORT_UUID)})" if is_shared and gpu.uuid else ""
+    return f"{gpu.label}{known_as}"
