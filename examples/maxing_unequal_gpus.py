@@ -1,10 +1,10 @@
 """Two GPUs of different speed, both at work all the time: each batch split 3 to 2."""
 
+import gpu_maxing_model
 import ratio_training_utils
 from keras import losses, optimizers
 
 from trainer_hooks import PhaseTagger
-from trainer_hooks.examples import gpu_maxing_model
 
 single_model = gpu_maxing_model.get_model()
 

@@ -13,7 +13,6 @@ from tests.programs import ran
 pytestmark = pytest.mark.multi_gpu
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 
 
 def printed(name: str, folder: Path) -> str:
@@ -28,15 +27,6 @@ def printed(name: str, folder: Path) -> str:
     done = ran(sys.executable, FOLDER / name, cwd=folder, environ=environ, timeout_s=240)
     assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
     return done.stdout
-
-
-def test_there_is_one_for_each_article() -> None:
-    assert SCRIPTS == [
-        "five_tips.py",
-        "maxing_unequal_gpus.py",
-        "prefetched_batches.py",
-        "slices_over_three_gpus.py",
-    ]
 
 
 class TestTheFirstArticles:

@@ -17,6 +17,13 @@ from tests.daemon import RunningDaemon
 from tests.processes import ending
 
 PATIENCE_S = 300
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def path_of(example: str) -> Path:
+    """Of a script among the examples, or of one that the package has for `gpumon demo`."""
+    script = ROOT / "examples" / f"{example}.py"
+    return script if script.is_file() else ROOT / "trainer_hooks" / "examples" / script.name
 
 
 class Training:
@@ -59,7 +66,7 @@ def training(
     spans = str(daemon.folder / "busy.jsonl")
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"trainer_hooks.examples.{example}", "--spans", spans, *words],
+            [sys.executable, path_of(example), "--spans", spans, *words],
             env={**daemon.environ, "GPUMON_RUN": run, **environ},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip

@@ -24,9 +24,11 @@ from typing import Any
 import torch
 from torch import distributed
 
+from tests.imported_later import ImportedLater
 from tests.loops.ddp_lessons import LESSONS, NORMS, SYNCED_NORMS, Rank, learned_alone
 from trainer_hooks.ddp import RatioSampler, global_mean, global_sum
-from trainer_hooks.examples import ddp_training
+
+ddp_training: Any = ImportedLater("examples.ddp_training")
 
 PATIENCE_S = 100.0
 

@@ -17,7 +17,7 @@ from tests.keras.later import on_tensorflow as t
 from tests.multi_gpu.later import b, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
-sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
+sleeping: Any = ImportedLater("examples.unequal_gpus")
 
 pytestmark = pytest.mark.multi_gpu
 

@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b, keras
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
-sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
+sleeping: Any = ImportedLater("examples.unequal_gpus")
 
 pytestmark = pytest.mark.multi_gpu
 

@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INTERRUPTIBLE = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-runpy.run_module("trainer_hooks.examples.unequal_gpus", run_name="__main__")
+runpy.run_path("examples/unequal_gpus.py", run_name="__main__")
 """
 
-example: Any = ImportedLater("trainer_hooks.examples.unequal_gpus")
+example: Any = ImportedLater("examples.unequal_gpus")
 
 pytestmark = pytest.mark.multi_gpu
 

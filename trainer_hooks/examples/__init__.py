@@ -1,4 +1,1 @@
-"""Trainings to learn from and to try gpumon with, and what they are made of.
-
-Those called ``*_training``, and ``unequal_gpus``, are programs.
-"""
+"""The trainings that ``gpumon demo`` starts, and what those in the folder ``examples`` share."""

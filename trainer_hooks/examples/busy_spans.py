@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,11 +38,11 @@ def unoccupied_seconds(
     7.0
     """
     computed = list(busy_ns)
-    return (_covered_ns([*waits_ns, *computed]) - _covered_ns(computed)) / 1e9
-
-
-def _covered_ns(spans_ns: Iterable[tuple[int, int]]) -> int:
-    return sum(end - start for start, end in united(spans_ns))
+    all_ns, computed_ns = (
+        sum(end - start for start, end in united(spans_ns))
+        for spans_ns in ([*waits_ns, *computed], computed)
+    )
+    return (all_ns - computed_ns) / 1e9
 
 
 def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
@@ -56,25 +55,6 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
         unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
         for own in spans_ns
     ]
-
-
-def input_seconds(
-    busy_ns: Iterable[tuple[int, int]], fetches_ns: Iterable[tuple[int, int]]
-) -> float:
-    """How long no GPU could compute because a batch was still to come, in seconds.
-
-    A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
-
-    >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
-    7.0
-    """
-    steps_ns = united(busy_ns)
-    waited_ns = 0
-    for start_ns, end_ns in fetches_ns:
-        after = bisect(steps_ns, (end_ns, end_ns))
-        if 0 < after < len(steps_ns):
-            waited_ns += max(0, end_ns - max(start_ns, steps_ns[after - 1][1]))
-    return waited_ns / 1e9
 
 
 def united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -127,29 +107,6 @@ class BusySpans:
         self.spans_ns.append((start_ns, end_ns))
         line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
         self._file.write(json.dumps(line) + "\n")
-
-
-def note_compute(model: Any, optimizer: Any, note: Note) -> None:
-    """Note each stretch from a torch model's forward pass to the optimizer's step.
-
-    The notes come from hooks of torch itself, below any training loop. In
-    evaluation, where no optimizer follows, it is the forward pass alone.
-    """
-    began_ns = [0]
-
-    def forward_begins(*_: object) -> None:
-        began_ns[0] = time.monotonic_ns()
-
-    def forward_ends(module: Any, *_: object) -> None:
-        if not module.training:
-            note(began_ns[0], time.monotonic_ns())
-
-    def step_ends(*_: object) -> None:
-        note(began_ns[0], time.monotonic_ns())
-
-    model.register_forward_pre_hook(forward_begins)
-    model.register_forward_hook(forward_ends)
-    optimizer.register_step_post_hook(step_ends)
 
 
 class StepNoter:

@@ -1,14 +1,13 @@
 """What a Keras training can be made of to know where its time goes: parts that time themselves.
 
-A model that notes its steps, whatever may hold a training up, and GPUs that are simulated. All
-but the model take their time by sleeping.
+A model that notes its steps, and whatever may hold a training up, by sleeping.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,13 +25,7 @@ INPUT, CHECKPOINT, VALIDATION = "input", "checkpoint", "validation"
 CALLBACK, COMPILE, NONE = "callback", "compile", "none"
 CAUSES = (INPUT, CHECKPOINT, VALIDATION, CALLBACK, COMPILE, NONE)
 
-_THROUGH: Final = {
-    "jax": through_jax,
-    "tensorflow": through_tensorflow,
-    "torch": through_torch,
-}
-_FORWARD: Final = 1 / 3
-_BACKWARD: Final = 2 / 3
+_THROUGH: Final = {"jax": through_jax, "tensorflow": through_tensorflow, "torch": through_torch}
 
 
 class MeasuredModel(keras.Sequential):  # type: ignore[misc]  # Keras has no types
@@ -120,8 +113,7 @@ class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
 
     def __init__(self, path: Path, seconds: float, sleeps: Sleeps) -> None:
         super().__init__(str(path), save_weights_only=True)
-        self._seconds = seconds
-        self._sleeps = sleeps
+        self._seconds, self._sleeps = seconds, sleeps
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._sleeps.sleep(CHECKPOINT, self._seconds)
@@ -131,8 +123,7 @@ class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
 class _Sleeper(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, seconds: float, sleeps: Sleeps) -> None:
         super().__init__()
-        self._seconds = seconds
-        self._sleeps = sleeps
+        self._seconds, self._sleeps = seconds, sleeps
 
 
 class SlowCallback(_Sleeper):
@@ -190,81 +181,3 @@ def slow_callbacks(
     if cause == VALIDATION:
         return [SlowScore(each_s, sleeps)]
     return []
-
-
-class SleepingGpu:
-    """Takes a time in proportion to the samples that it is given, and notes when that was.
-
-    Args:
-        samples_per_second: How many it trains on, forward and backward.
-        note: Told of each stretch of computing.
-    """
-
-    def __init__(self, samples_per_second: float, note: Note) -> None:
-        self._seconds_a_sample = 1 / samples_per_second
-        self._note = note
-        self._overslept_s = 0.0
-
-    def compute(self, rows: Any, part: float) -> Any:
-        """Sleep for a part of what a step takes with these rows, and hand them back.
-
-        What one sleep took too long, the next is shorter: so the speed is the one that was named.
-        """
-        began_ns = time.monotonic_ns()
-        wanted_s = part * len(rows) * self._seconds_a_sample
-        time.sleep(max(0.0, wanted_s - self._overslept_s))
-        ended_ns = time.monotonic_ns()
-        self._overslept_s += (ended_ns - began_ns) / 1e9 - wanted_s
-        self._note(began_ns, ended_ns)
-        return rows
-
-
-class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """Changes nothing, but keeps the GPU busy that computes it, forward and backward.
-
-    No hook takes part: the sleeps are operations in the graph, on the device of the replica
-    that they belong to, and they know from that device which GPU it is. There must be weights
-    before this layer, or nothing would ask for its gradient.
-
-    Args:
-        gpus: By TensorFlow's name of the device that stands for each, such as ``"CPU:1"``.
-            On any other device the layer takes no time.
-    """
-
-    def __init__(self, gpus: Mapping[str, SleepingGpu], **named: Any) -> None:
-        super().__init__(**named)
-        self._gpus = gpus
-
-    def get_config(self) -> dict[str, Any]:
-        """For copies in this very process: the GPUs are not written to any file."""
-        return {**super().get_config(), "gpus": self._gpus}
-
-    def call(self, rows: Any) -> Any:
-        """Hand the rows on, once the GPU has computed them; float (samples, ...)."""
-        import tensorflow as tf
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
-        def computed(forward_rows: Any) -> tuple[Any, Any]:
-            return self._on_its_gpu(forward_rows, _FORWARD), lambda upstream: self._on_its_gpu(
-                upstream, _BACKWARD
-            )
-
-        return computed(rows)
-
-    def _on_its_gpu(self, rows: Any, part: float) -> Any:
-        device = rows.device.rsplit("device:", 1)[-1]
-        gpu = self._gpus.get(device)
-        if gpu is None:
-            return rows
-        import tensorflow as tf
-
-        # Operations with a state wait for one another, also those of different GPUs.
-        computed = tf.numpy_function(
-            lambda array: gpu.compute(array, part),
-            [rows],
-            rows.dtype,
-            stateful=False,
-            name=f"busy_on_{device.replace(':', '_')}",
-        )
-        computed.set_shape(rows.shape)
-        return computed

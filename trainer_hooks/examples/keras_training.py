@@ -10,7 +10,6 @@ input holds it up, for a time that is known.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from functools import partial
@@ -80,13 +79,14 @@ def train(run: ExampleRun) -> None:
     args, folder, spans, sleeps = run.args, run.folder, run.spans, parts.Sleeps()
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
-    store = SlowStore(
-        folder,
-        batches=steps,
-        latency_ms=args.latency_ms if args.slow == parts.INPUT else 0.0,
-        sleep=partial(sleeps.sleep, parts.INPUT),
-    )
-    each_s = args.slow_seconds / _times(args.slow, steps)
+    latency_ms = args.latency_ms if args.slow == parts.INPUT else 0.0
+    store = SlowStore(folder, steps, latency_ms, sleep=partial(sleeps.sleep, parts.INPUT))
+    times = {
+        parts.CHECKPOINT: _EPOCHS,
+        parts.VALIDATION: _EPOCHS * _VALIDATION_BATCHES,
+        parts.CALLBACK: _EPOCHS * steps,
+    }
+    each_s = args.slow_seconds / times.get(args.slow, 1)
     callbacks = [PhaseTagger(), *parts.slow_callbacks(args.slow, each_s, sleeps, folder)]
     layers, options = [], dict[str, Any]()
     if args.slow == parts.COMPILE:
@@ -118,23 +118,15 @@ def train(run: ExampleRun) -> None:
     model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
 
 
-def _times(cause: str, steps: int) -> int:
-    """How many sleeps share the time of a cause."""
-    return {
-        parts.CHECKPOINT: _EPOCHS,
-        parts.VALIDATION: _EPOCHS * _VALIDATION_BATCHES,
-        parts.CALLBACK: _EPOCHS * steps,
-    }.get(cause, 1)
-
-
 def _validation_rows(folder: Path) -> tuple[Any, Any]:
     """Rows and labels that are in memory: validation waits for no input."""
-    store = SlowStore(folder, batches=_VALIDATION_BATCHES, latency_ms=0.0)
+    store = SlowStore(folder, _VALIDATION_BATCHES, 0.0)
     rows, labels = zip(*(store[number] for number in range(len(store))), strict=True)
     return np.concatenate(rows), np.concatenate(labels)
 
 
-def _parser() -> argparse.ArgumentParser:
+def main() -> None:
+    """Train once."""
     parser = example_parser(__doc__, workers="of the PyDataset")
     parser.add_argument(
         "--slow", choices=parts.CAUSES, default=parts.INPUT, help="what holds it up"
@@ -151,11 +143,10 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="width of the hidden layers; 0: for about 45 ms a step",
     )
-    return parser
+    if parser.parse_args().slow == parts.COMPILE and keras.backend.backend() == "torch":
+        parser.error("--slow compile: torch runs each step as it is and compiles nothing")
+    run_example(parser, train)
 
 
 if __name__ == "__main__":
-    words = _parser()
-    if words.parse_args().slow == parts.COMPILE and keras.backend.backend() == "torch":
-        words.error("--slow compile: torch runs each step as it is and compiles nothing")
-    run_example(words, train)
+    main()

@@ -13,12 +13,10 @@ from __future__ import annotations
 import math
 import random
 import time
-import zlib
 from array import array
 from collections.abc import Sequence
 from functools import partial
 from operator import mul
-from pathlib import Path
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.example_run import (
@@ -28,13 +26,11 @@ from trainer_hooks.examples.example_run import (
     read_ahead,
     run_example,
 )
+from trainer_hooks.examples.slow_store import SlowStore
 
-_FEATURES = 48
 _HIDDEN = 12
-_CLASSES = 4
-_FILES = 32
-_FILES_A_BATCH = 4
-_ROWS_A_FILE = 8
+SHAPE = _FEATURES, _CLASSES, _ = 48, 4, 8
+"""Of the store: features of a row, classes, and rows of a file."""
 _STEP_S = 0.045
 """300 of them are long enough to be judged, even where the machine is a quarter faster by then."""
 _TRIED = 40
@@ -88,33 +84,12 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def make_store(folder: Path) -> None:
-    """Write the data set: files of compressed rows, with a label each that can be learned."""
-    draw = random.Random(1).gauss
-    truth = [[draw(0, 1) for _ in range(_FEATURES)] for _ in range(_CLASSES)]
-    for number in range(_FILES):
-        values = array("d")
-        for _ in range(_ROWS_A_FILE):
-            row = [draw(0, 1) for _ in range(_FEATURES)]
-            scores = [sum(map(mul, row, weights)) for weights in truth]
-            values.extend([*row, scores.index(max(scores))])
-        (folder / f"part-{number:03d}.z").write_bytes(zlib.compress(values.tobytes(), 1))
-
-
-def read_batch(folder: Path, latency_s: float, number: int) -> Batch:
-    """Read and unpack the files of one batch, going round those of the store.
-
-    It lets each file wait for so long, as a network file system or an object store does.
-    """
-    values = array("d")
-    for part in range(number * _FILES_A_BATCH, (number + 1) * _FILES_A_BATCH):
-        time.sleep(latency_s)
-        packed = (folder / f"part-{part % _FILES:03d}.z").read_bytes()
-        values.frombytes(zlib.decompress(packed))
-    length = _FEATURES + 1
+def read_batch(store: SlowStore, number: int) -> Batch:
+    """The rows of one batch."""
+    values = store.read(number)
     return [
         (values[at : at + _FEATURES], int(values[at + _FEATURES]))
-        for at in range(0, len(values), length)
+        for at in range(0, len(values), _FEATURES + 1)
     ]
 
 
@@ -138,9 +113,8 @@ def train(run: ExampleRun) -> None:
     """Train on as many batches as ``--steps`` says."""
     args = run.args
     with phase("start_up"):
-        make_store(run.folder)
-        passes = args.passes or passes_for(_STEP_S, read_batch(run.folder, 0.0, 0))
-        read = partial(read_batch, run.folder, args.latency_ms / 1000)
+        read = partial(read_batch, SlowStore(run.folder, args.steps, args.latency_ms, shape=SHAPE))
+        passes = args.passes or passes_for(_STEP_S, read(0))
         net, losses = PlainNet(), []
     run.starts()
     for batch in timed(read_ahead(read, batches=args.steps, workers=args.workers)):

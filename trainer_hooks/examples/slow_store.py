@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
+import random
 import time
 import zlib
+from array import array
 from collections.abc import Callable
+from operator import mul
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 FEATURES = 512
 CLASSES = 10
 _FILES = 32
 _FILES_A_BATCH = 4
-_ROWS_A_FILE = 32
-
-Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
-
-
-def _write_files(folder: Path) -> None:
-    """The data set: files of compressed rows, with a label each that can be learned."""
-    random = np.random.default_rng(0)
-    true_weights = random.normal(size=(FEATURES, CLASSES))
-    for number in range(_FILES):
-        rows = random.normal(size=(_ROWS_A_FILE, FEATURES)).astype(np.float32)
-        labels = (rows @ true_weights).argmax(axis=1).astype(np.float32)
-        block = np.concatenate([rows, labels[:, None]], axis=1).astype(np.float32)
-        (folder / f"part-{number:03d}.z").write_bytes(zlib.compress(block.tobytes(), 1))
 
 
 class SlowStore:
-    """The batches of a slow store by number: 128 rows each, from four files that take their time.
+    """The batches of a slow store by number, each from four files that take their time.
 
-    It is as much of a data set as torch's ``DataLoader`` asks for.
+    It is as much of a data set as torch's ``DataLoader`` asks for. Which class a row is of can be
+    learned from its features.
 
     Args:
         folder: Where the files are; written if they are not. Batches go round them.
         batches: How many there are.
         latency_ms: How long the store lets each file wait, as a network file
             system or an object store does.
+        shape: Features of a row, classes, and rows of a file.
         sleep: Waits for so many seconds.
 
     Attributes:
@@ -49,30 +38,45 @@ class SlowStore:
     def __init__(
         self,
         folder: Path,
-        *,
         batches: int,
         latency_ms: float,
+        *,
+        shape: tuple[int, int, int] = (FEATURES, CLASSES, 32),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if not any(folder.glob("part-*.z")):
-            _write_files(folder)
-        self._paths = sorted(folder.glob("part-*.z"))
+        self._paths = [folder / f"part-{number:03d}.z" for number in range(_FILES)]
         self._batches, self._latency_s, self._sleep = batches, latency_ms / 1000, sleep
         self.reading_ns = 0
+        if not self._paths[-1].exists():
+            self._write(*shape)
+
+    def _write(self, features: int, classes: int, rows: int) -> None:
+        draw = random.Random(0).gauss
+        truth = [[draw(0, 1) for _ in range(features)] for _ in range(classes)]
+        for path in self._paths:
+            values = array("f")
+            for _ in range(rows):
+                row = [draw(0, 1) for _ in range(features)]
+                scores = [sum(map(mul, row, weights)) for weights in truth]
+                values.extend([*row, scores.index(max(scores))])
+            path.write_bytes(zlib.compress(values.tobytes(), 1))
 
     def __len__(self) -> int:
         return self._batches
 
-    def __getitem__(self, index: int) -> Batch:
+    def read(self, number: int) -> array[float]:
+        """The rows of a batch, one after the other: features, then the class."""
         began_ns = time.monotonic_ns()
-        blocks = []
-        for number in range(index * _FILES_A_BATCH, (index + 1) * _FILES_A_BATCH):
+        values = array("f")
+        for part in range(number * _FILES_A_BATCH, (number + 1) * _FILES_A_BATCH):
             self._sleep(self._latency_s)
-            packed = self._paths[number % len(self._paths)].read_bytes()
-            raw = np.frombuffer(zlib.decompress(packed), dtype=np.float32)
-            blocks.append(raw.reshape(-1, FEATURES + 1))
-        block = np.concatenate(blocks)
-        features = block[:, :FEATURES]
-        batch = (features - features.mean(axis=0)), block[:, FEATURES].astype(np.int64)
+            values.frombytes(zlib.decompress(self._paths[part % _FILES].read_bytes()))
         self.reading_ns += time.monotonic_ns() - began_ns
-        return batch
+        return values
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        """Arrays of 128 rows, float32 (rows, features), and of their classes, int64 (rows,)."""
+        import numpy as np
+
+        block = np.frombuffer(self.read(number), np.float32).reshape(-1, FEATURES + 1)
+        return block[:, :FEATURES].copy(), block[:, FEATURES].astype(np.int64)

@@ -12,29 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from trainer_hooks.examples.plain_training import PlainNet, make_store, passes_for, read_batch
+from trainer_hooks.examples.plain_training import SHAPE, PlainNet, passes_for, read_batch
+from trainer_hooks.examples.slow_store import SlowStore
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
 class TestTheNet:
     def test_learns_what_the_store_holds(self, tmp_path: Path) -> None:
-        make_store(tmp_path)
-        net = PlainNet()
+        store, net = SlowStore(tmp_path, 64, 0.0, shape=SHAPE), PlainNet()
 
-        losses = [net.train(read_batch(tmp_path, 0.0, k), passes=10) for k in range(64)]
+        losses = [net.train(read_batch(store, k), passes=10) for k in range(64)]
 
         assert losses[0] == pytest.approx(1.4, abs=0.15)  # a guess among four
         assert sum(losses[-8:]) / 8 < losses[0] / 4
 
     def test_is_right_about_batches_that_it_was_not_shown(self, tmp_path: Path) -> None:
-        make_store(tmp_path)
-        net = PlainNet()
+        store, net = SlowStore(tmp_path, 64, 0.0, shape=SHAPE), PlainNet()
 
         for k in range(700):
-            net.train(read_batch(tmp_path, 0.0, k % 7), passes=1)
+            net.train(read_batch(store, k % 7), passes=1)
 
-        assert net.train(read_batch(tmp_path, 0.0, 7), passes=1) < 1.2
+        assert net.train(read_batch(store, 7), passes=1) < 1.2
 
 
 class TestTheLengthOfAStep:

@@ -1,6 +1,6 @@
 r"""A PyTorch training on unequal GPUs: DDP, with a share of each batch for each rank.
 
-    torchrun --standalone --nproc-per-node 2 -m trainer_hooks.examples.ddp_training \
+    torchrun --standalone --nproc-per-node 2 examples/ddp_training.py \
         --spans /tmp/busy.jsonl --sample-ms 1 2 --ratios 1 1 --level
 
 Each rank stands for a GPU that needs so many milliseconds for a sample: they sleep, on
@@ -8,12 +8,8 @@ purpose, so that any machine shows who waits for whom. With ``--level`` the rati
 after each epoch, from how long each rank computed.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import distributed
@@ -29,32 +25,31 @@ from trainer_hooks.examples.example_run import non_negative, positive, spans_par
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
 
-class SlowGpu(torch.nn.Module):  # type: ignore[misc]  # torch: no types here
+class SlowGpu(torch.nn.Module):
     """Passes rows on after so many milliseconds each, and notes when it was busy."""
 
-    def __init__(self, sample_ms: float, spans: BusySpans) -> None:
+    def __init__(self, sample_ms, spans):
         super().__init__()
-        self._sample_seconds = sample_ms / 1000
-        self._spans = spans
+        self._sample_seconds, self._spans = sample_ms / 1000, spans
 
-    def forward(self, rows: Any) -> Any:
+    def forward(self, rows):
         self._spans.measure(lambda: time.sleep(self._sample_seconds * len(rows)))
         return rows
 
 
-def rows_and_classes() -> Any:
+def rows_and_classes():
     """Self-made data that a linear rule tells apart."""
     generator = torch.Generator().manual_seed(1)
     rows = torch.randn(SAMPLES, FEATURES, generator=generator)
-    return TensorDataset(
-        rows, (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)
-    )
+    scores = rows @ torch.randn(FEATURES, CLASSES, generator=generator)
+    return TensorDataset(rows, scores.argmax(1))
 
 
-def train(sampler: RatioSampler, loader: Any, gpu: SlowGpu, spans: BusySpans, args: Any) -> Any:
+def train(sampler, data, gpu, spans, args):
     """Train for some epochs; the mean loss over all ranks in each, and the ratios then in force."""
     torch.manual_seed(1)
-    layers = (torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
+    loader = DataLoader(data, batch_sampler=sampler)
+    layers = torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES)
     model = DistributedDataParallel(torch.nn.Sequential(gpu, *layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses, ratios = [], []
@@ -78,15 +73,12 @@ def train(sampler: RatioSampler, loader: Any, gpu: SlowGpu, spans: BusySpans, ar
     return losses, ratios
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv=None):
     """Train once; rank 0 prints one JSON line about it."""
     parser = spans_parser(__doc__)
-    parser.add_argument(
-        "--sample-ms", type=non_negative, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
-    )
-    parser.add_argument(
-        "--ratios", type=non_negative, nargs="+", help="of the ranks; equal by default"
-    )
+    numbers = {"type": non_negative, "nargs": "+"}
+    parser.add_argument("--sample-ms", **numbers, default=[1.0, 2.0], help="of each rank's GPU")
+    parser.add_argument("--ratios", **numbers, help="of the ranks; equal by default")
     parser.add_argument("--batch-size", type=positive, default=48, help="samples of all ranks")
     parser.add_argument("--micro-batches", type=positive, default=1, help="for each step")
     parser.add_argument("--epochs", type=positive, default=5)
@@ -105,9 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sampler = RatioSampler(
             data, args.batch_size, args.ratios, shuffle=True, micro_batches=args.micro_batches
         )
-        loader = DataLoader(data, batch_sampler=sampler)
         gpu = SlowGpu(args.sample_ms[rank % len(args.sample_ms)], spans)
-        losses, ratios = train(sampler, loader, gpu, spans, args)
+        losses, ratios = train(sampler, data, gpu, spans, args)
     if rank == 0:
         tell({"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios})
     return 0

@@ -1,59 +1,49 @@
 """A Lightning training, tagged by one callback: ``callbacks=[PhaseTagger()]``.
 
-    python -m trainer_hooks.examples.lightning_training --spans /tmp/busy.jsonl
+    python examples/lightning_training.py --spans /tmp/busy.jsonl
 
 It learns to classify rows that a slow store holds, validates after each
 epoch, and saves the model.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import lightning.pytorch as lightning
 import torch
+from torch_training import EPOCHS, loader_of, note_compute, two_hidden_layers, words_of
 
-from trainer_hooks.examples.busy_spans import Note, note_compute
-from trainer_hooks.examples.example_run import ExampleRun, example_parser, positive, run_example
+from trainer_hooks.examples.example_run import run_example
 from trainer_hooks.examples.slow_store import SlowStore
-from trainer_hooks.examples.torch_training import loader_of, two_hidden_layers
 from trainer_hooks.lightning import PhaseTagger
 
-_EPOCHS = 3
-_VALIDATED = 2
 
-
-class Classifier(lightning.LightningModule):  # type: ignore[misc]
+class Classifier(lightning.LightningModule):
     """Two hidden layers."""
 
-    def __init__(self, width: int, note: Note) -> None:
+    def __init__(self, width, note):
         super().__init__()
         self.layers = two_hidden_layers(width)
         self._note = note
 
-    def training_step(self, batch: Any, number: int) -> Any:
+    def training_step(self, batch, number):
         rows, labels = batch
         return torch.nn.functional.cross_entropy(self.layers(rows), labels)
 
-    def validation_step(self, batch: Any, number: int) -> None:
+    def validation_step(self, batch, number):
         rows, labels = batch
         right = self.layers(rows).argmax(dim=1) == labels
         self.log("accuracy", right.float().mean(), batch_size=len(labels))
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
         note_compute(self.layers, optimizer, self._note)
         return optimizer
 
 
-def train(run: ExampleRun) -> None:
+def train(run):
     """Train for some epochs, each of which ends with a validation."""
-    stores = [
-        SlowStore(run.folder, batches=batches, latency_ms=run.args.latency_ms)
-        for batches in (max(1, run.args.steps // _EPOCHS), _VALIDATED)
-    ]
+    sizes = max(1, run.args.steps // EPOCHS), 2
+    stores = [SlowStore(run.folder, batches, run.args.latency_ms) for batches in sizes]
     trainer = lightning.Trainer(
-        max_epochs=_EPOCHS,
+        max_epochs=EPOCHS,
         default_root_dir=run.folder,
         accelerator="cpu",
         logger=False,
@@ -75,6 +65,4 @@ def train(run: ExampleRun) -> None:
 
 
 if __name__ == "__main__":
-    words = example_parser(__doc__, workers="of the DataLoader")
-    words.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    run_example(words, train)
+    run_example(words_of(__doc__, "hidden layers", 1024), train)
