@@ -147,13 +147,9 @@ class EpochShape:
         last = self.step_count - 1
         return last * self.micro_batches + self.pieces_of(last)
 
-    def step_begins_at(self, step: int) -> int:
-        """The first sample of a step, counted in the epoch's order."""
-        return step * self.batch_size
-
     def samples_in(self, step: int) -> int:
         """Samples of all ranks in a step."""
-        return min(self.batch_size, self.samples - self.step_begins_at(step))
+        return min(self.batch_size, self.samples - step * self.batch_size)
 
     def pieces_of(self, step: int) -> int:
         """Micro-batches in a step: fewer in a short last one, which needs no more."""
@@ -217,7 +213,7 @@ class EpochPlan:
         Where the rank has no samples, these are some of its peers' in the same step.
         """
         step, piece, counts = self._split(batch, rank)
-        begin = self._shape.step_begins_at(step)
+        begin = step * self._shape.batch_size
         if counts[piece] == 0:
             in_step = self._shape.samples_in(step)
             return [begin + at % in_step for at in range(_STAND_INS)]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpumon.core.join.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, EpochPlan, EpochShape, Ratios
-from trainer_hooks.ring.gpu_shares import gpu_names
-from trainer_hooks.ring.process_ring import ring_so_far
+from trainer_hooks.ring.gpu_shares import tell_shares_of
 
 if TYPE_CHECKING:
     import torch
@@ -239,7 +238,7 @@ class RatioSampler:
             ratios = plan.ratios_in(share.step)
             if ratios != told:
                 told = ratios
-                tell_rank_share(shares_of(ratios)[self._own.rank])
+                tell_shares_of([_device()], [shares_of(ratios)[self._own.rank]])
             yield batch, share
 
     def _draw(self, plan: EpochPlan, order: torch.Tensor | None) -> Iterator[list[int]]:
@@ -295,20 +294,8 @@ def _length(data: Sized) -> int:
         ) from None
 
 
-def tell_rank_share(share: float) -> None:
-    """Write the share to this process' ring; nothing happens where it has none. Never raises.
-
-    The GPU is the one that the user said the rank trains on, else CUDA's present one.
-
-    Args:
-        share: Of every batch of the job, 0 to 1.
-    """
-    ring = ring_so_far()
-    if ring is None or ring.writer is None:
-        return
+def _device() -> str:
+    """CUDA's present one, where this rank uses CUDA."""
     torch: Any = sys.modules.get("torch")
     is_on_gpu = torch is not None and torch.cuda.is_initialized()
-    device = f"GPU:{torch.cuda.current_device()}" if is_on_gpu else "no GPU"
-    names = gpu_names([device], ring.writer.facts.gpus)
-    if names is not None:
-        ring.tell_shares({names[0]: share})
+    return f"GPU:{torch.cuda.current_device()}" if is_on_gpu else "no GPU"

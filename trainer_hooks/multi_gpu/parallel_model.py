@@ -12,6 +12,7 @@ from typing import Final
 import keras
 import tensorflow as tf
 
+from gpumon.core.join.batch_shares import shares_of
 from trainer_hooks.multi_gpu.batch_split import (
     BatchSplit,
     ReplicaPart,
@@ -106,7 +107,7 @@ class ParallelModel(SavesTemplate, keras.Model):  # type: ignore[misc]  # Keras 
 
     def tell_shares(self) -> None:
         """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
-        tell_shares_of(self.devices, self.ratios)
+        tell_shares_of(self.devices, shares_of(self.ratios))
 
     def time_replicas(self) -> None:
         """From now on, tell how long each device works on its part: see ``replica_times``."""

@@ -117,6 +117,9 @@ class BusyCounters:
     """How busy each GPU of a model was in a step, from differences of the daemon's counters.
 
     ``devices`` are TensorFlow's names, such as ``"GPU:0"``.
+
+    Attributes:
+        is_there: Whether, at the last look, a daemon ran that knows all these GPUs.
     """
 
     def __init__(self, devices: Sequence[str], *, now_ns: Callable[[], int] = monotonic_ns) -> None:
@@ -125,12 +128,7 @@ class BusyCounters:
         self._folders = state_folders(os.environ, os.geteuid())
         self._first: _Look | None = None
         self._since_ns = 0
-        self._is_there = False
-
-    @property
-    def is_there(self) -> bool:
-        """Whether, at the last look, a daemon ran that knows all these GPUs."""
-        return self._is_there
+        self.is_there = False
 
     def forget(self) -> None:
         """What was counted so far says nothing of what comes."""
@@ -143,7 +141,7 @@ class BusyCounters:
         The training has done ``step`` steps. ``None``: it is not known, or not for long enough yet.
         """
         before, now = self._first, self._look(step)
-        self._is_there = now is not None
+        self.is_there = now is not None
         if now is None or before is None:
             is_of_now = now is not None and now.taken_ns >= self._since_ns
             self._first = now if is_of_now else None  # else it counts what was before

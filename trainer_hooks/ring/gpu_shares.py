@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.core.join.batch_shares import shares_of
 from trainer_hooks import devices as gpu_list
 from trainer_hooks.ring.process_ring import ring_so_far
 
 
-def tell_shares_of(devices: Sequence[str], ratios: Sequence[float]) -> None:
+def tell_shares_of(devices: Sequence[str], shares: Sequence[float]) -> None:
     """Write the shares to this process' ring; nothing happens where it has none. Never raises.
 
     Args:
         devices: TensorFlow's names, such as ``"GPU:0"``.
-        ratios: One number for each.
+        shares: The part of every batch that each is given, 0 to 1.
     """
     ring = ring_so_far()
     if ring is None or ring.writer is None:
         return
     names = gpu_names(devices, ring.writer.facts.gpus)
     if names is not None:
-        ring.tell_shares(dict(zip(names, shares_of(ratios), strict=True)))
+        ring.tell_shares(dict(zip(names, shares, strict=True)))
 
 
 def gpu_names(devices: Sequence[str], told: Sequence[str] | None) -> tuple[str, ...] | None:

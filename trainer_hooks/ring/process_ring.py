@@ -227,13 +227,9 @@ def announce_run(
     may never come, and what the ring says is what has trained.
     """
     writer = process_ring().writer
-    if writer is None or not writer.steps:
-        describe_run(run=run, gpus=gpus, framework=framework)
-        return
-    try:
-        _is_refused(writer, run)
-    except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
-        _warn(error)
+    if writer is not None and writer.steps:
+        gpus = framework = None
+    describe_run(run=run, gpus=gpus, framework=framework)
 
 
 def describe_run(
@@ -283,12 +279,12 @@ def _restated(
     new = read_run_facts(
         run=run, gpus=gpus, framework=framework or old.framework, started_ns=old.started_ns
     )
-    if run is None:
-        new = replace(new, run=old.run, job=old.job)
-    if gpus is None:
-        new = replace(new, gpus=old.gpus)
+    named = old if run is None else new
     return replace(
         new,
+        run=named.run,
+        job=named.job,
+        gpus=(old if gpus is None else new).gpus,
         pid=old.pid,
         loader=old.loader if loader is None else loader,
         callback_ns=old.callback_ns,

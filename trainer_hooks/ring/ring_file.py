@@ -62,22 +62,15 @@ def find_ring_folder(environ: Mapping[str, str], uid: int) -> RingFolder:
     )
     troubles = []
     for folder in folders:
-        found = _usable(folder, uid, explicit=explicit)
-        if isinstance(found, RingFolder):
-            return found
-        troubles.append(found)
+        try:
+            return _checked(folder, uid, explicit=explicit)
+        except RingError as error:  # noqa: PERF203  (the next folder may do)
+            troubles.append(str(error))
+        except FileExistsError as error:
+            troubles.append(f"{error.filename} is not a folder")
+        except OSError as error:
+            troubles.append(f"{folder}: {error.strerror or error}")
     raise RingError("; ".join(troubles))
-
-
-def _usable(folder: Path, uid: int, *, explicit: bool) -> RingFolder | str:
-    try:
-        return _checked(folder, uid, explicit=explicit)
-    except RingError as error:
-        return str(error)
-    except FileExistsError as error:
-        return f"{error.filename} is not a folder"
-    except OSError as error:
-        return f"{folder}: {error.strerror or error}"
 
 
 def _checked(folder: Path, uid: int, *, explicit: bool) -> RingFolder:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.facts import MAX_WORLD
@@ -30,8 +29,7 @@ _FIRST_ODD_SLURM_STEP: Final = 0xFFFF_FFF0
 """From here on Slurm numbers what is no ``srun``: batch scripts, shells."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRank:
+class JobRank(NamedTuple):
     """Where a process stands in its job.
 
     Attributes:

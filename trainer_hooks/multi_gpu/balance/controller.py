@@ -95,15 +95,15 @@ class RatioController:
         self._dead_band = dead_band
         if not self.counts or min(self.counts) < 1:
             raise ValueError("every GPU needs a sample of each batch to be levelled")
-        self.names = tuple(names or (f"GPU {at}" for at in range(len(self.counts))))
-        self.limits: tuple[int | None, ...] = tuple(limits or (None,) * len(self.counts))
-        if not len(self.limits) == len(self.names) == len(self.counts):
-            raise ValueError(f"{len(self.counts)} GPUs need as many memory limits and names")
+        self._names = tuple(names or (f"GPU {at}" for at in range(len(self.counts))))
+        self._limits: tuple[int | None, ...] = tuple(limits or (None,) * len(self.counts))
         self.speeds = KnownSpeeds(tuple(SpeedCurve() for _ in self.counts))
         self._check_room(sum(self.counts))
         self._start_anew()
         if self._is_over_a_limit():
-            self.counts = self._nearest_that_fits()
+            # Speeds are not known yet: as level as can be.
+            total, nothing_known = sum(self.counts), [float] * len(self.counts)
+            self.counts = best_split(nothing_known, total, self._rooms(total, damped=False))
 
     def _start_anew(self) -> None:
         self._tried: list[tuple[int, ...]] = []
@@ -111,12 +111,7 @@ class RatioController:
         self._fruitless = 0
         self._moved_from_s: float | None = None
         self._settled: tuple[float, ...] | None = None
-        self._odd: tuple[int, ...] = (0,) * len(self.names)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the next interval like the last one will change nothing."""
-        return self._settled is not None
+        self._odd: tuple[int, ...] = (0,) * len(self._names)
 
     def advance(self, counts: Sequence[int], busy_seconds: Sequence[float]) -> SplitChange | None:
         """Take in one interval and say what is to change.
@@ -133,8 +128,8 @@ class RatioController:
             ValueError: The lengths differ, or a count or a time is not above 0.
         """
         seen = tuple(counts)
-        if len(seen) != len(self.names) or len(busy_seconds) != len(seen):
-            raise ValueError(f"an interval of {len(seen)} GPUs for {len(self.names)}")
+        if len(seen) != len(self._names) or len(busy_seconds) != len(seen):
+            raise ValueError(f"an interval of {len(seen)} GPUs for {len(self._names)}")
         if min(seen) < 1 or not all(0 < seconds < math.inf for seconds in busy_seconds):
             raise ValueError("a GPU without a sample, or without busy time, says nothing")
         if sum(seen) != sum(self.counts):
@@ -151,15 +146,8 @@ class RatioController:
     def _is_over_a_limit(self) -> bool:
         return any(
             limit is not None and count > limit
-            for count, limit in zip(self.counts, self.limits, strict=True)
+            for count, limit in zip(self.counts, self._limits, strict=True)
         )
-
-    def _nearest_that_fits(self) -> tuple[int, ...]:
-        """The best split within the limits; where speeds are not known, as level as can be."""
-        total = sum(self.counts)
-        known = self.speeds.is_complete
-        seconds_of = self.speeds.seconds_of() if known else [float] * len(self.counts)
-        return best_split(seconds_of, total, self._rooms(total, damped=False))
 
     def _believes(self, busy_seconds: Sequence[float]) -> bool:
         """Take the times into the curves; not yet where one is odd for the first time."""
@@ -201,9 +189,10 @@ class RatioController:
                 self._settled = self.speeds.at(self.counts)
             return True
         band += _DOUBT_SPREADS * noise
-        if self.is_settled:
+        is_settled = self._settled is not None
+        if is_settled:
             band += self._dead_band
-        return (self.is_settled or may_learn) and now_s * (1 - band) <= unbeatable_s
+        return (is_settled or may_learn) and now_s * (1 - band) <= unbeatable_s
 
     def _proposed(self, seconds_of: Sequence[SecondsOf]) -> tuple[float, tuple[int, ...]]:
         """The speed, as a part, that the best split by those curves promises, and that split."""
@@ -243,10 +232,8 @@ class RatioController:
         return change
 
     def _change_to(self, new: tuple[int, ...], reason: str) -> SplitChange:
-        gain = None
-        if self.speeds.is_complete:
-            self._moved_from_s = self.speeds.slowest_at(self.counts)
-            gain = self._moved_from_s / self.speeds.slowest_at(new) - 1.0
+        self._moved_from_s = self.speeds.slowest_at(self.counts)
+        gain = self._moved_from_s / self.speeds.slowest_at(new) - 1.0
         change = SplitChange(self.counts, new, reason, gain)
         self.counts, self._settled = new, None
         return change
@@ -255,12 +242,12 @@ class RatioController:
         seconds = self.speeds.at(self.counts)
         slowest = seconds.index(max(seconds))
         skew = 1 - min(seconds) / max(seconds)
-        return f"{self.names[slowest]} is last, {skew:.1%} of its time after the first"
+        return f"{self._names[slowest]} is last, {skew:.1%} of its time after the first"
 
     def _rooms(self, total: int, *, damped: bool) -> list[Room]:
         """What each GPU may be given: its memory, what others leave, and the damping."""
         free = total - len(self.counts) + 1
-        most = [free if limit is None else min(limit, free) for limit in self.limits]
+        most = [free if limit is None else min(limit, free) for limit in self._limits]
         if not damped or self._is_over_a_limit():
             return [Room(1, many) for many in most]
         return [
@@ -269,7 +256,7 @@ class RatioController:
         ]
 
     def _check_room(self, total: int) -> None:
-        most = [total if limit is None else limit for limit in self.limits]
+        most = [total if limit is None else limit for limit in self._limits]
         if min(most) < 1 or sum(most) < total or total < len(most):
             raise ValueError(
                 f"{total} samples cannot be split over GPUs that hold {sum(most)} together, "

@@ -23,11 +23,6 @@ class KnownSpeeds:
 
     curves: tuple[SpeedCurve, ...]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every GPU was seen at work."""
-        return all(curve.points for curve in self.curves)
-
     def seconds_of(self, *, hope: float = 0.0) -> list[SecondsOf]:
         """The curves as functions; ``hope`` as of ``SpeedCurve.seconds_hoped_for``."""
         if hope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -47,9 +48,7 @@ class SimulatedGpu:
     def seconds_of(self, samples: int, *, step: int = 0) -> float:
         """Busy seconds of a step of so many samples, without noise."""
         waves = -(-samples // self.wave) * self.wave
-        at = 1
-        while at < len(self.points) - 1 and self.points[at][0] < waves:
-            at += 1
+        at = max(1, bisect_left(self.points[:-1], (waves,)))
         (low, low_s), (high, high_s) = self.points[at - 1], self.points[at]
         seconds = low_s + (high_s - low_s) * (waves - low) / (high - low)
         slower = self.slower_from_step is not None and step >= self.slower_from_step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -81,18 +82,10 @@ def _done_within(
     seconds: float, seconds_of: Sequence[SecondsOf], rooms: Sequence[Room]
 ) -> list[int]:
     """The most that each GPU can do in that time, and never less than it must."""
-    return [_most_within(seconds, of, room) for of, room in zip(seconds_of, rooms, strict=True)]
-
-
-def _most_within(seconds: float, of: SecondsOf, room: Room) -> int:
-    low, high = room.least, room.most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if of(middle) <= seconds:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return [
+        room.least + bisect_right(range(room.least + 1, room.most + 1), seconds, key=of)
+        for of, room in zip(seconds_of, rooms, strict=True)
+    ]
 
 
 def _filled(fewest: Sequence[int], most: Sequence[int], total: int) -> tuple[int, ...]:

@@ -174,9 +174,3 @@ class TestMisuse:
     ) -> None:
         with pytest.raises(ValueError, match=reason):
             EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **words})
-
-    def test_of_a_batch_number_is_refused(self) -> None:
-        plan = EpochPlan(EpochShape(samples=9, batch_size=9, world_size=3), (1, 1, 1))
-
-        with pytest.raises(IndexError, match="batch 1 is none of the epoch's, which has 1"):
-            plan.share(1, 0)

@@ -28,11 +28,8 @@ def samplers(samples: int, batch_size: int, ratios: Sequence[float], **words: An
 class Loader:
     """What a DataLoader is to its batch sampler; it draws some batches ahead."""
 
-    def __init__(
-        self, batch_sampler: RatioSampler, *, ahead: int = 0, in_order: bool = True
-    ) -> None:
+    def __init__(self, batch_sampler: RatioSampler, *, ahead: int = 0) -> None:
         self.batch_sampler = batch_sampler
-        self.in_order = in_order
         self._ahead = ahead
 
     def __iter__(self) -> Any:
@@ -117,24 +114,6 @@ class TestTheShares:
             share for _, share in sampler.shares(Loader(sampler))
         ]
 
-    def test_of_another_loader_are_refused(self) -> None:
-        sampler, other = samplers(7, 5, (3, 2))
-
-        with pytest.raises(ValueError, match="batch_sampler is not this"):
-            sampler.shares(Loader(other))
-
-    def test_of_batches_in_any_order_are_refused(self) -> None:
-        sampler, _ = samplers(7, 5, (3, 2))
-
-        with pytest.raises(ValueError, match="in_order=False mixes batches up"):
-            sampler.shares(Loader(sampler, in_order=False))
-
-    def test_do_not_know_another_reduction(self) -> None:
-        share = BatchShare(step=0, samples=1, step_samples=2, world_size=2, ends_step=True)
-
-        with pytest.raises(ValueError, match='reduction must be "mean" or "sum", got \'none\''):
-            share.weigh(1.0, reduction="none")  # type: ignore[arg-type]
-
     def test_hold_gradients_back_until_the_last_micro_batch_of_a_step(self) -> None:
         class Model:
             def no_sync(self) -> Any:
@@ -183,7 +162,7 @@ class TestOtherRatios:
         list(islice(batches, 3))
 
         for step in (None, 2):
-            with pytest.raises(ValueError, match="the same from_step, 3 or more here"):
+            with pytest.raises(ValueError, match="from_step, 3 or more"):
                 sampler.set_ratios([1, 4], from_step=step)
         assert len(next(batches)) == 6
 
@@ -193,12 +172,6 @@ class TestOtherRatios:
         next(batches)
 
         assert sampler.set_ratios([2]) == 1
-
-    def test_that_level_are_not_found_where_nobody_can_be_asked(self) -> None:
-        sampler, _ = samplers(40, 10, (3, 2))
-
-        with pytest.raises(ValueError, match="with rank= given there is nobody to ask"):
-            sampler.level(1.0)
 
 
 class TestMisuse:
@@ -214,28 +187,14 @@ class TestMisuse:
 
     @pytest.mark.parametrize("rank", [-1, 2])
     def test_of_a_rank_is_refused(self, rank: int) -> None:
-        with pytest.raises(
-            ValueError, match=f"one of 0 to 1, for there are 2 ranks, and {rank} is"
-        ):
+        with pytest.raises(ValueError, match=f"{rank} is not"):
             RatioSampler(range(10), 5, rank=rank, world_size=2)
-
-    def test_of_half_a_place_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="rank and world_size belong together"):
-            RatioSampler(range(10), 5, rank=1)
-
-    def test_of_data_without_a_length_is_refused(self) -> None:
-        endless: Any = iter([])
-
-        with pytest.raises(TypeError, match="list_iterator has no length"):
-            RatioSampler(endless, 5, rank=0, world_size=2)
 
     @pytest.mark.parametrize("step", [-1, 3])
     def test_of_a_start_is_refused(self, step: int) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
 
-        with pytest.raises(
-            ValueError, match=f"one of 0 to 2, the steps of an epoch, and {step} is"
-        ):
+        with pytest.raises(ValueError, match=f"start_step .* 0 to 2, .* {step} is"):
             sampler.set_epoch(0, start_step=step)
 
 

@@ -37,38 +37,17 @@ class TestTheWordsOfAnExample:
 
         assert args.latency_ms == float(milliseconds)
 
-    @pytest.mark.parametrize(
-        ("word", "value", "reason"),
-        [
-            ("--steps", "0", "must be at least 1"),
-            ("--steps", "-5", "must be a whole number from 0 on, got '-5'"),
-            ("--steps", "many", "must be a whole number"),
-            ("--workers", "-3", "must be a whole number from 0 on"),
-            ("--gpu", "99", "must be below 64"),
-            ("--gpu", "-1", "must be a whole number from 0 on"),
-            ("--latency-ms", "-3", "must be a number from 0 on"),
-            ("--latency-ms", "nan", "must be a number from 0 on"),
-        ],
-    )
-    def test_are_refused_where_they_make_no_sense(
-        self,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-        word: str,
-        value: str,
-        reason: str,
+    def test_know_how_many_gpus_there_can_be(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        sentence = refused(capsys, tmp_path / "busy.jsonl", f"{word}={value}")
-
-        assert word in sentence
-        assert reason in sentence
+        assert "64" in refused(capsys, tmp_path / "busy.jsonl", "--gpu=64")
 
     def test_name_a_file_that_can_be_written(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         sentence = refused(capsys, tmp_path / "nowhere" / "busy.jsonl")
 
-        assert "cannot be written: No such file or directory" in sentence
+        assert f"--spans: {tmp_path / 'nowhere' / 'busy.jsonl'} cannot" in sentence
 
     def test_leave_the_spans_that_a_file_holds(self, tmp_path: Path) -> None:
         spans = tmp_path / "busy.jsonl"
@@ -90,11 +69,11 @@ class TestReadingAhead:
     def test_raises_what_reading_raises_in_the_place_of_its_batch(self, workers: int) -> None:
         def read(number: int) -> int:
             if number == 3:
-                raise OSError("the store is gone")
+                raise OSError("gone")
             return number
 
         batches = read_ahead(read, batches=7, workers=workers)
 
         assert list(islice(batches, 3)) == [0, 1, 2]
-        with pytest.raises(OSError, match="the store is gone"):
+        with pytest.raises(OSError, match="gone"):
             next(batches)

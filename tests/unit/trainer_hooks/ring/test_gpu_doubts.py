@@ -63,7 +63,7 @@ class TestNames:
         world.doubts.of_names(world.facts)
 
         (text,) = world.said()
-        assert text.startswith("to gpumon, this training names GPU 99, and there are GPU 0 and")
+        assert "names GPU 99" in text
 
     def test_are_told_once(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
@@ -95,7 +95,8 @@ class TestATrainingThatSaysNothing:
         world.doubts.at_the_start(world.facts)
 
         (text,) = world.said()
-        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in text
+        assert "GPUMON_GPUS=0" in text
+        assert "gpus=[0]" in text
 
     def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
@@ -105,7 +106,7 @@ class TestATrainingThatSaysNothing:
         world.doubts.at_the_end(world.facts, steps=7)
 
         (text,) = world.said()
-        assert "was seen at work on no GPU, for the driver lists its pid 4242 on none" in text
+        assert "pid 4242" in text
 
     def test_is_looked_up_every_ten_seconds_at_most(self, world: World) -> None:
         world.doubts.at_the_end(world.facts, steps=7)

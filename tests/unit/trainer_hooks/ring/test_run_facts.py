@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.facts import encode_facts, parse_facts
-from trainer_hooks.ring.run_facts import JobRank, place_in_job, read_run_facts
+from trainer_hooks.ring.run_facts import place_in_job, read_run_facts
 
 
 def facts(environ: dict[str, str] | None = None, **said: object) -> RunFacts:
@@ -51,36 +51,24 @@ class TestTheJob:
     @pytest.mark.parametrize(
         ("environ", "place"),
         [
-            (
-                {"TORCHELASTIC_RUN_ID": "abc", "RANK": "3", "WORLD_SIZE": "8"},
-                JobRank(job="abc", rank=3, world_size=8),
-            ),
-            (
-                {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_PROCID": "1"},
-                JobRank(job="7.2", rank=1, world_size=2),
-            ),
+            ({"TORCHELASTIC_RUN_ID": "abc", "RANK": "3", "WORLD_SIZE": "8"}, ("abc", 3, 8)),
+            ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_PROCID": "1"}, ("7.2", 1, 2)),
             (
                 {"MASTER_ADDR": "n1", "MASTER_PORT": "1234", "TORCHELASTIC_RUN_ID": "none"},
-                JobRank(job="n1:1234", rank=0, world_size=1),
+                ("n1:1234", 0, 1),
             ),
-            (
-                {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
-                JobRank(job=None, rank=1, world_size=2),
-            ),
-            ({"PMI_RANK": "2", "PMI_SIZE": "3"}, JobRank(job=None, rank=2, world_size=3)),
-            (
-                {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4"},
-                JobRank(job=None, rank=1, world_size=4),
-            ),
-            (
-                {"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-n1-77@1"},
-                JobRank(job="prterun-n1-77@1", rank=1, world_size=2),
-            ),
-            ({"RANK": "x", "WORLD_SIZE": "-2"}, JobRank(job=None, rank=0, world_size=1)),
-            ({"RANK": "9" * 40}, JobRank(job=None, rank=0, world_size=1)),
+            ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (None, 1, 2)),
+            ({"PMI_RANK": "2", "PMI_SIZE": "3"}, (None, 2, 3)),
+            ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4"}, (None, 1, 4)),
+            ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-n1-77@1"}, ("prterun-n1-77@1", 1, 2)),
+            ({"RANK": "x", "WORLD_SIZE": "-2"}, (None, 0, 1)),
+            ({"RANK": "9" * 40}, (None, 0, 1)),
         ],
     )
-    def test_is_what_the_launcher_left(self, environ: dict[str, str], place: JobRank) -> None:
+    def test_is_what_the_launcher_left(
+        self, environ: dict[str, str], place: tuple[str | None, int, int]
+    ) -> None:
+        """Its id, the rank and how many there are."""
         assert place_in_job(environ) == place
 
     def test_is_told_by_the_innermost_launcher(self) -> None:
@@ -90,9 +78,9 @@ class TestTheJob:
         open_mpi = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"}
         torchrun = {"RANK": "3", "WORLD_SIZE": "16"}
 
-        assert place_in_job(slurm) == JobRank(job="7.0", rank=0, world_size=2)
-        assert place_in_job(slurm | open_mpi) == JobRank(job="7.0", rank=5, world_size=8)
-        assert place_in_job(slurm | torchrun) == JobRank(job="7.0", rank=3, world_size=16)
+        assert place_in_job(slurm) == ("7.0", 0, 2)
+        assert place_in_job(slurm | open_mpi) == ("7.0", 5, 8)
+        assert place_in_job(slurm | torchrun) == ("7.0", 3, 16)
 
     @pytest.mark.parametrize("step", [None, "4294967291", "4294967294"])
     def test_has_one_rank_in_a_slurm_script_that_does_without_srun(self, step: str | None) -> None:

@@ -41,7 +41,7 @@ class TestTheArticlesMachine:
             machine.train([1024, 710])
 
         assert caught.value.gpu == 1
-        assert str(caught.value) == "GPU 1 of this step does not hold 710 samples"
+        assert "710 samples" in str(caught.value)
         assert machine.step == 2
 
     def test_has_two_kinds_of_gpu(self) -> None:
