@@ -60,24 +60,22 @@ class Levelled:
 
     part_of_best: float
     changes: tuple[SplitChange, ...]
-    last_change_at: int | None
 
 
 def level(
     machine: SimulatedMachine, controller: RatioController, *, intervals: int = 60
 ) -> Levelled:
     """Let a controller level a machine for so many intervals of some steps each."""
-    changes, last = [], None
-    for interval in range(intervals):
+    changes = []
+    for _ in range(intervals):
         counts = controller.counts
         steps = [machine.train(counts).busy_seconds for _ in range(STEPS_OF_AN_INTERVAL)]
         means = [fmean(gpu) for gpu in zip(*steps, strict=True)]
         change = controller.advance(counts, means)
         if change is not None:
             changes.append(change)
-            last = interval
     best = best_speed(machine, sum(controller.counts))
-    return Levelled(machine.true_speed(controller.counts) / best, tuple(changes), last)
+    return Levelled(machine.true_speed(controller.counts) / best, tuple(changes))
 
 
 def controller_of(machine: SimulatedMachine, total: int) -> RatioController:

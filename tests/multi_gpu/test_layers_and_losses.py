@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, multi_gpu, tf
+from tests.multi_gpu.later import b, keras, kinds, tf
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -91,20 +91,6 @@ class TestOtherCalls:
 
         assert predicted.shape == (20, 2)
         assert_near([predicted], [template.predict(words, verbose=0)])
-
-    def test_of_a_template_that_predicted_before_it_was_moved_to_the_host(self) -> None:
-        x, y, _ = b.rows(20)
-        template = b.dense()
-        before = template.predict(x, verbose=0)
-        model = multi_gpu.multi_gpu_model(template, gpus=["CPU:1", "CPU:2"], cpu_relocation=True)
-        model.compile("sgd", "sparse_categorical_crossentropy")
-        callbacks = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
-
-        model.fit(x, y, verbose=0, callbacks=callbacks)
-
-        assert_near([template.predict(x, verbose=0)], [model.predict(x, verbose=0)])
-        assert np.abs(template.predict(x, verbose=0) - before).max() > 1e-4
-        assert len(callbacks.callbacks) == 1
 
 
 def assert_near(some: Any, others: Any) -> None:

@@ -114,8 +114,10 @@ def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_la
 
     model = multi_gpu.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"])
     model.compile("sgd", "mse")
-    model.fit(x, y, verbose=0)
+    callbacks = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
+    model.fit(x, y, verbose=0, callbacks=callbacks)
 
+    assert len(callbacks.callbacks) == 1
     after = other.predict(x, verbose=0)
     assert after == pytest.approx(model.predict(x, verbose=0), abs=m.CLOSE)
     assert after == pytest.approx(single.predict(x, verbose=0), abs=m.CLOSE)
@@ -273,8 +275,7 @@ class TestAThreadBesideTheTraining:
 
         assert len(read) == 2
         assert len(refused) == 2
-        assert "by another thread" in refused[0]
-        assert "in a callback, or between two fits" in refused[0]
+        assert all("another thread" in error for error in refused)
         elsewhere(lambda: single.set_weights(other_weights(single)))
         assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
 

@@ -131,7 +131,7 @@ class TestMemory:
     def test_that_cannot_hold_the_batch_is_refused_before_the_first_step(self) -> None:
         training = training_on(FAST, SLOW)
 
-        with pytest.raises(ValueError, match=r"600 samples does not fit.*allows 500 \(CPU:1 300"):
+        with pytest.raises(ValueError, match=r"600 .* 500 \(CPU:1 300, CPU:2 200\)"):
             training.fit(balancer(max_samples=[300, 200]), steps=4)
 
         assert training.devices.spans == []
@@ -149,9 +149,8 @@ class TestAChange:
         assert first.expected_gain == pytest.approx(0.25, abs=0.05)
         assert first.reason.startswith("CPU:2 is last")
         line = capsys.readouterr().out
-        assert line.startswith(f"gpumon: batches are split {first.new[0]}:{first.new[1]} from step")
-        assert line.endswith("speed expected)\n")
-        assert line.count("\n") == 1
+        assert line == f"gpumon: {first}\n"
+        assert f"{first.new[0]}:{first.new[1]} from step 11" in line
 
     def test_alters_no_gradient(self) -> None:
         levels = balancer(every=3)
@@ -295,7 +294,7 @@ class TestWrongWords:
         model = b.dense()
         model.compile("sgd", "sparse_categorical_crossentropy")
 
-        with pytest.raises(ValueError, match="levels what multi_gpu_model made, and Sequential"):
+        with pytest.raises(ValueError, match=r"multi_gpu_model .* Sequential"):
             model.fit(*b.rows()[:2], verbose=0, callbacks=[balancer()])
 
 

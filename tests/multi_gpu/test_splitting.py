@@ -108,5 +108,5 @@ class TestEqualShares:
         parts = [multi_gpu.slice_batch(rows, 3, part).tolist() for part in range(3)]
 
         assert parts == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-        with pytest.raises(ValueError, match="no part 3 of 3"):
+        with pytest.raises(ValueError, match="part 3 of 3"):
             multi_gpu.slice_batch(rows, 3, 3)

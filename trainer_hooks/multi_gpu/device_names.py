@@ -33,8 +33,11 @@ def device_names(gpus: int | Sequence[int | str] | None) -> tuple[str, ...]:
     Raises:
         ValueError: There is no such device, or none at all, or one is named twice.
     """
-    known = [_short(device.name) for device in tf.config.list_logical_devices()]
-    visible = _stand_ins() or [name for name in known if name.startswith("GPU")]
+    logical = tf.config.list_logical_devices()
+    known = [device.name.rsplit("device:", 1)[-1] for device in logical]
+    stand_ins = int(os.environ.get(STAND_INS) or 0)
+    visible = [f"CPU:{number}" for number in range(1, stand_ins + 1)]
+    visible = visible or [name for name in known if name.startswith("GPU")]
     if gpus is None or (isinstance(gpus, int) and not isinstance(gpus, bool)):
         return _first(visible, gpus)
     if isinstance(gpus, (bool, str, bytes)) or not isinstance(gpus, Sequence):
@@ -89,10 +92,6 @@ def _no_gpu() -> str:
     )
 
 
-def _short(full: str) -> str:
-    return full.rsplit("device:", 1)[-1]
-
-
 def make_stand_ins() -> None:
     """Make the logical CPU devices that ``$GPUMON_STAND_IN_GPUS`` asks for, where it does.
 
@@ -117,12 +116,6 @@ def make_stand_ins() -> None:
                 f"${STAND_INS}={wanted} comes too late, because TensorFlow has started: import "
                 "multi_gpu_model before the first model or tensor is made"
             ) from error
-
-
-def _stand_ins() -> list[str]:
-    wanted = os.environ.get(STAND_INS, "")
-    count = int(wanted) if wanted.isdecimal() else 0
-    return [f"CPU:{number}" for number in range(1, count + 1)]
 
 
 _KEYS_EACH: Final = 1_000

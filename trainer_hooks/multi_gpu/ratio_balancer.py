@@ -233,17 +233,22 @@ class RatioBalancer(OwnFitCallback):
 
     def _know_batch(self, size: int) -> None:
         """The batches have that size: begin within the limits."""
-        _check_room(self._limits, self._model.devices, size)
+        known = [limit for limit in self._limits if limit is not None]
+        if len(known) == len(self._limits) and sum(known) < size:
+            holds = zip(self._model.devices, known, strict=True)
+            raise LimitsTooLowError(
+                f"a batch of {size} samples does not fit: max_samples allows {sum(known)} "
+                f"({', '.join(f'{name} {most}' for name, most in holds)}); make the batch smaller"
+            )
         self._knows_batch = True
         counts = split_counts(size, self._model.ratios)
         if min(counts) < 1:
             return  # batches as small as that are not looked at
-        known = self._controller
         exceeded = self._limits_exceeded(counts)
-        if known is None or sum(known.counts) != size or exceeded:
-            known = self._controller = self._controller_of(counts)
-            if known.counts != counts:
-                self._apply(SplitChange(counts, known.counts, exceeded, None))
+        if self._controller is None or sum(self._controller.counts) != size or exceeded:
+            self._controller = self._controller_of(counts)
+            if self._controller.counts != counts:
+                self._apply(SplitChange(counts, self._controller.counts, exceeded, None))
 
     def _limits_exceeded(self, counts: Sequence[int]) -> str:
         """Which GPUs are given more than they hold, in words; empty: none."""
@@ -331,18 +336,3 @@ def _limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None
 def _is_whole(number: int, *, least: int) -> bool:
     is_whole = hasattr(number, "__index__") and not isinstance(number, bool)
     return is_whole and number >= least
-
-
-def _check_room(limits: Sequence[int | None], devices: Sequence[str], batch: int) -> None:
-    """Refuse limits that together do not hold a batch.
-
-    Raises:
-        LimitsTooLowError: They do not.
-    """
-    known = [limit for limit in limits if limit is not None]
-    if len(known) == len(limits) and sum(known) < batch:
-        each = ", ".join(f"{name} {most}" for name, most in zip(devices, known, strict=True))
-        raise LimitsTooLowError(
-            f"a batch of {batch} samples does not fit: max_samples allows {sum(known)} ({each}); "
-            "make the batch smaller"
-        )

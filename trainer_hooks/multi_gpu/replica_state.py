@@ -92,11 +92,9 @@ def store_summed(changes: Changes) -> None:
 
 def _store(strategy: tf.distribute.Strategy, variables: list[Tensor], values: list[Tensor]) -> None:
     for variable, value in zip(variables, values, strict=True):
-        strategy.extended.update(variable, _assign, args=(value,), group=False)
-
-
-def _assign(variable: Tensor, value: Tensor) -> Tensor:
-    return variable.assign(value)
+        strategy.extended.update(
+            variable, lambda copy, new: copy.assign(new), args=(value,), group=False
+        )
 
 
 def _own_value(variable: Setting, replica: Tensor) -> Tensor:
