@@ -56,7 +56,7 @@ def deep_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
     """Twenty dense layers with BatchNorm: 122 variables, 40 of them moving statistics."""
     layers = keras.layers
     block = [[layers.Dense(32), layers.BatchNormalization(), layers.ReLU()] for _ in range(20)]
-    last = [slow.SlowLayer(devices), layers.Dense(10, activation="softmax")]
+    last = [devices.layer(), layers.Dense(10, activation="softmax")]
     return keras.Sequential([layers.Input((FEATURES,)), *chain(*block), *last])
 
 
@@ -150,7 +150,7 @@ def wide_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
     """Four layers whose weights are 64 MB together."""
     layers = keras.layers
     wide = [layers.Dense(2048, use_bias=False) for _ in range(5)]
-    return keras.Sequential([layers.Input((FEATURES,)), *wide, slow.SlowLayer(devices)])
+    return keras.Sequential([layers.Input((FEATURES,)), *wide, devices.layer()])
 
 
 class Reads(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types

@@ -1,7 +1,7 @@
 """Devices that take a given time for each sample: they sleep, beside each other, on any machine.
 
-A layer sleeps where a GPU would compute, a third of the time in the forward pass and two thirds in
-the backward pass, and writes down when: that is the truth about each device, below every hook.
+The layer of the example sleeps where a GPU would compute, and here is written down when: that is
+the truth about each device, below every hook.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations, pairwise
 from statistics import quantiles
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.imported_later import ImportedLater
 from tests.multi_gpu.builders_parallel import parallel
 
-FORWARD_PART = 1 / 3
+example: Any = ImportedLater("examples.unequal_gpus")
 
 
 class Span(NamedTuple):
@@ -43,13 +46,24 @@ class SlowDevices:
         self.spans: list[Span] = []
         self._lock = threading.Lock()
 
-    def work(self, replica: int, samples: int, *, is_forward: bool) -> None:
+    def layer(self) -> Any:
+        """Passes on what it is given, once the device that computes it has worked for it."""
+        count = len(self.sample_seconds)
+        # A model on one device is traced where none is named.
+        names = [f"CPU:{number}" for number in range(1, 1 + count)] if count > 1 else [""]
+        gpus = {
+            name: SimpleNamespace(compute=partial(self._work, replica))
+            for replica, name in enumerate(names)
+        }
+        return example.SleepingCompute(gpus)
+
+    def _work(self, replica: int, rows: Any, part: float) -> Any:
         began_s = time.perf_counter()
-        part = FORWARD_PART if is_forward else 1 - FORWARD_PART
-        time.sleep(self.sample_seconds[replica] * samples * part)
+        time.sleep(self.sample_seconds[replica] * len(rows) * part)
         with self._lock:
             ended_s = time.perf_counter()
-            self.spans.append(Span(replica, is_forward, began_s, ended_s, samples))
+            self.spans.append(Span(replica, part < 0.5, began_s, ended_s, len(rows)))
+        return rows
 
     def step_seconds(self) -> list[float]:
         """From the beginning of each step to that of the next, as the first device saw it."""
@@ -61,42 +75,6 @@ class SlowDevices:
         return [s.samples for s in self.spans if s.replica == replica and s.is_forward]
 
 
-class SlowLayer(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """Passes on what it is given, once the device of its replica has worked for it."""
-
-    def __init__(self, devices: SlowDevices, **named: Any) -> None:
-        super().__init__(**named)
-        self._devices = devices
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "devices": self._devices}
-
-    def call(self, rows: Any) -> Any:
-        context = tf.distribute.get_replica_context()
-        replica = int(tf.get_static_value(context.replica_id_in_sync_group)) if context else 0
-
-        def passed_on(tensor: Any, *, is_forward: bool) -> Any:
-            def work(array: Any) -> Any:
-                self._devices.work(replica, len(array), is_forward=is_forward)
-                return array
-
-            name = operation_name(replica, is_forward=is_forward)
-            result = tf.numpy_function(work, [tensor], tensor.dtype, stateful=False, name=name)
-            result.set_shape(tensor.shape)
-            return result
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def slowly(tensor: Any) -> Any:
-            return passed_on(tensor, is_forward=True), lambda up: passed_on(up, is_forward=False)
-
-        return slowly(rows)
-
-
-def operation_name(replica: int, *, is_forward: bool) -> str:
-    """What the operation is called in TensorFlow's graphs in which a replica's device works."""
-    return f"slow_{'forward' if is_forward else 'backward'}_of_{replica}"
-
-
 def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 10) -> keras.Model:
     """A small model that takes the time of ``devices`` in the middle of both its passes."""
     keras.utils.set_random_seed(1)
@@ -104,7 +82,7 @@ def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 
         [
             keras.layers.Input((features,)),
             keras.layers.Dense(64, activation="relu"),
-            SlowLayer(devices),
+            devices.layer(),
             keras.layers.Dense(classes, activation="softmax"),
         ]
     )

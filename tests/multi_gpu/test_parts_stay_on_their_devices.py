@@ -103,11 +103,12 @@ class TestWhatIsReadOffTensorFlow:
 def watched(way: Callable[[], object], devices: Any) -> Ran:
     devices.spans.clear()
     operations = ran.operations_of(way)
-    placed = {one.name.rsplit("/", 1)[-1]: one.device for one in operations}
     samples: dict[str, set[int]] = {}
     for span in devices.spans:
-        name = slow.operation_name(span.replica, is_forward=span.is_forward)
-        samples.setdefault(placed[name], set()).add(span.samples)
+        meant = list(SHARES)[span.replica]
+        name = f"/busy_on_{meant}".replace(":", "_")
+        (device,) = {one.device for one in operations if name in one.name}
+        samples.setdefault(device, set()).add(span.samples)
     return Ran(operations, samples)
 
 
@@ -118,7 +119,7 @@ def image_classifier(devices: Any) -> Any:
             keras.layers.Input((SIDE, SIDE, 2)),
             keras.layers.Conv2D(4, 3, activation="relu"),
             keras.layers.Flatten(),
-            slow.SlowLayer(devices),
+            devices.layer(),
             keras.layers.Dense(b.CLASSES, activation="softmax"),
         ]
     )
