@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
+from tests.programs import ran_python
 from trainer_hooks import fixed_batches
 
 pytestmark = pytest.mark.multi_gpu
@@ -74,7 +72,7 @@ class TestTooFewSamples:
         model = b.parallel(b.dense())
         model.compile("sgd", "sparse_categorical_crossentropy")
 
-        with pytest.raises(ValueError, match=r'40 samples and a batch needs 100.*tail="repeat"'):
+        with pytest.raises(ValueError, match=r'40 .*100.*tail="repeat"'):
             model.fit(fixed_batches(b.rows(40), 100), verbose=0)
 
 
@@ -106,7 +104,7 @@ class TestAModel:
         assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
 
     def test_is_not_serialized_where_nothing_is_parallel(self) -> None:
-        with pytest.raises(ValueError, match="is not a parallel model"):
+        with pytest.raises(ValueError, match="multi_gpu_model"):
             multi_gpu.serialize(b.dense())
 
 
@@ -143,7 +141,7 @@ class TestCompile:
             def __init__(self) -> None:
                 super().__init__(0.1)
 
-        with pytest.raises(ValueError, match=r"Closed cannot be made again .* raised TypeError"):
+        with pytest.raises(ValueError, match=r"Closed .* TypeError"):
             b.parallel(b.dense()).compile(Closed(), loss="mse")
 
     def test_never_lets_xla_put_all_parts_on_one_device(self) -> None:
@@ -159,7 +157,7 @@ class TestData:
         model = b.parallel(b.dense())
         batch = tf.data.Dataset.from_tensors(tf.sparse.from_dense(b.rows(4)[0]))
 
-        with pytest.raises(ValueError, match=r"give it dense, by tf\.sparse\.to_dense"):
+        with pytest.raises(ValueError, match=r"tf\.sparse\.to_dense"):
             model.predict(batch, verbose=0)
 
     @pytest.mark.parametrize("kind", ["arrays", "tf.data"])
@@ -172,9 +170,9 @@ class TestData:
         batches = fixed_batches(data, 8, tail=tail)
 
         model.fit(batches, verbose=0)
-        with pytest.raises(ValueError, match="evaluate would count"):
+        with pytest.raises(ValueError, match="evaluate"):
             model.evaluate(batches, verbose=0)
-        with pytest.raises(ValueError, match="evaluate would count"):
+        with pytest.raises(ValueError, match="evaluate"):
             model.fit(x, y, verbose=0, validation_data=batches)
         assert len(model.evaluate(x, y, batch_size=8, verbose=0)) == 2
 
@@ -182,14 +180,7 @@ class TestData:
 class TestAnotherBackend:
     def test_is_told_what_to_set(self) -> None:
         code = "from trainer_hooks.multi_gpu import multi_gpu_model"
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "KERAS_BACKEND": "jax"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ran_python("-c", code, environ={"KERAS_BACKEND": "jax"})
 
         assert done.returncode == 1
-        assert "needs Keras on TensorFlow, and Keras' backend is jax here" in done.stderr
+        assert "KERAS_BACKEND=tensorflow" in done.stderr

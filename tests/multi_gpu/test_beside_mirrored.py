@@ -25,4 +25,4 @@ def test_neither_is_in_the_others_way_with_clear_session_or_without(told: Any, w
 @pytest.mark.parametrize("kind", ["arrays", "tf.data"])
 @pytest.mark.parametrize("act", ["evaluate", "validation"])
 def test_copies_of_samples_are_not_evaluated_on_it(told: Any, act: str, kind: str) -> None:
-    assert "evaluate would count" in told[f"{act} of {kind}"]
+    assert "evaluate" in told[f"{act} of {kind}"]

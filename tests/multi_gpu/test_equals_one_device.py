@@ -17,19 +17,15 @@ def crossentropy(reduction: str) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
 
 
-def optimized(optimizer: Callable[[], Any]) -> Any:
-    """Its evaluations are no others than with Adam."""
-    return b.Training(compiled={"optimizer": optimizer}, evaluates=False)
+def scheduled() -> Any:
+    rates = keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)
+    return keras.optimizers.AdamW(rates, clipvalue=0.05)
 
 
 def reduced(reduction: str) -> Any:
     loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
     slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
     return b.Training(weighted=True, compiled={**loss, **slow}, within=4e-6)
-
-
-def regularized(**words: Any) -> Any:
-    return b.Training(build=lambda: b.dense(regularized=True), **words)
 
 
 def callbacks() -> list[Any]:
@@ -43,16 +39,17 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "Adam with clipnorm": lambda: b.Training(
         compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, predicts=True
     ),
-    "momentum with global_clipnorm": lambda: optimized(
-        lambda: keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=0.5)
+    "momentum with global_clipnorm, run eagerly": lambda: b.Training(
+        compiled={
+            "optimizer": lambda: keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=0.5),
+            "run_eagerly": True,
+        }
     ),
-    "AdamW with clipvalue and a schedule": lambda: optimized(
-        lambda: keras.optimizers.AdamW(
-            keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5), clipvalue=0.05
-        )
+    "AdamW with clipvalue and a schedule, of a subclass without a configuration": (
+        lambda: b.Training(build=b.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False)
     ),
-    "moving averages of the weights": lambda: optimized(
-        lambda: keras.optimizers.SGD(0.05, use_ema=True)
+    "moving averages of the weights of a subclass": lambda: b.Training(
+        build=b.subclassed, compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)}
     ),
     "an optimizer that no configuration describes": lambda: b.Training(
         compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
@@ -60,18 +57,16 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "a mean over weighted samples": lambda: reduced("sum_over_batch_size"),
     "a sum over weighted samples": lambda: reduced("sum"),
     "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
-    "weighted classes": lambda: b.Training(
-        fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}}, evaluates=False
+    "weighted classes, with callbacks that change the rate and restore weights": (
+        lambda: b.Training(
+            fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks()},
+            evaluates=False,
+        )
     ),
-    "layers that add to the loss": regularized,
-    "layers that add to the loss of weighted samples": lambda: regularized(
+    "layers that add to the loss of weighted samples": lambda: b.Training(
+        build=lambda: b.dense(regularized=True),
         weighted=True,
-        evaluates=False,
         compiled={"loss": crossentropy("mean_with_sample_weight")},
-    ),
-    "run eagerly": lambda: b.Training(compiled={"run_eagerly": True}),
-    "callbacks that change the rate and restore weights": lambda: b.Training(
-        fitted={"callbacks": callbacks()}, evaluates=False
     ),
     "several inputs and outputs by name": lambda: b.Training(
         build=b.of_two_inputs_and_outputs,
@@ -86,8 +81,6 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "what a mask leaves out": lambda: b.Training(
         build=b.masked, data=b.sentences, compiled={"metrics": None}
     ),
-    "a subclass": lambda: b.Training(build=b.subclassed),
-    "a subclass without a configuration": lambda: b.Training(build=b.unrepeatable, evaluates=False),
     "statistics, counters and metrics of layers": lambda: b.Training(
         build=kinds.keeping, predicts=True
     ),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.multi_gpu.later import b, keras, multi_gpu
+from tests.programs import ran_python
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -55,28 +54,6 @@ def trained() -> Any:
 
 
 class TestTheTemplate:
-    def test_has_the_trained_weights_after_every_epoch_and_at_the_end(self) -> None:
-        template = b.normalized()
-        first, seen = template.get_weights(), []
-        told: Any = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: seen.append(equal(template, told.model))
-        )
-
-        model = fitted(template, told)
-
-        assert seen == [True, True]
-        assert equal(template, model)
-        assert not np.array_equal(first[0], template.get_weights()[0])
-
-    def test_has_what_moving_averages_leave_at_the_very_end(self) -> None:
-        template, (x, y, _) = b.dense(), b.rows()
-        model = b.parallel(template)
-        model.compile(keras.optimizers.SGD(0.1, use_ema=True), "sparse_categorical_crossentropy")
-
-        model.fit(x, y, verbose=0)
-
-        assert equal(template, model)
-
     def test_may_be_frozen_in_part_before_compile(self) -> None:
         template = b.dense()
         template.layers[0].trainable = False
@@ -180,10 +157,9 @@ class TestAParallelModel:
     ) -> None:
         def ends(killed_at: str) -> list[int]:
             def end(devices: int) -> int:
+                words = str(devices), tmp_path / f"backup-{devices}", killed_at, told[devices]
                 module = "tests.multi_gpu.killed_training"
-                files = [str(tmp_path / f"backup-{devices}"), killed_at, str(told[devices])]
-                words = [sys.executable, "-m", module, str(devices), *files]
-                return subprocess.run(words, timeout=120, check=False).returncode
+                return ran_python("-m", module, *words, timeout_s=120).returncode
 
             with ThreadPoolExecutor() as executor:
                 return list(executor.map(end, told))
@@ -200,7 +176,7 @@ class TestAParallelModel:
             assert several[name] == pytest.approx(one[name], abs=1e-6)
 
     def test_has_no_configuration_of_its_own_and_says_why(self, trained: Any) -> None:
-        with pytest.raises(ValueError, match=r"model.save\(...\) stores the single-device model"):
+        with pytest.raises(ValueError, match=r"model.save\(...\)"):
             trained.get_config()
 
     def test_is_exported_as_the_single_one(self, trained: Any, tmp_path: Path) -> None:
@@ -247,7 +223,7 @@ class TestAFileThatCannotBeUsed:
         words = {"batch_size": 28, "shuffle": False, "verbose": 0}
         checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
 
-        with pytest.raises(OSError, match="No space left on device"):
+        with pytest.raises(OSError, match="No space"):
             model.fit(x, y, callbacks=[checkpoint], **words)
         assert not template.compiled
         model.fit(x[56:], y[56:], **words)  # the batch that was not reached

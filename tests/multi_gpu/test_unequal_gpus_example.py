@@ -49,7 +49,7 @@ class TestWhatIsTyped:
 
     def test_changes_nothing_where_it_is_no_numbers(self, capsys: Any) -> None:
         assert after_typing(b"three to two\n").ratios == [1, 1]
-        assert "'three to two' changes nothing" in capsys.readouterr().out
+        assert "'three to two'" in capsys.readouterr().out
 
     def test_may_end_the_training(self) -> None:
         assert after_typing(b"stop\n").stop_training
