@@ -197,9 +197,12 @@ def present() -> tuple[str, int]:
     return says.present, says.mode
 
 
-def raise_error(*_: object, **__: object) -> Any:
+class WrongInTheMiddleError(OSError):
     """What goes wrong in the middle of something."""
-    raise OSError("out of memory, say")
+
+
+def raise_error(*_: object, **__: object) -> Any:
+    raise WrongInTheMiddleError
 
 
 def writer() -> RingWriter:

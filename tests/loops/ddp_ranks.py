@@ -112,7 +112,7 @@ def work(folder: Path, backend: str, rank: int, world: int) -> None:
     report["refusals"] = refusals(rank)
     report["levelling"] = levelling(rank)
     report["mean"] = global_mean(torch.tensor(10.0 * rank), 1 + rank)
-    report["mean of nothing"] = global_mean(0.0, 0)
+    report["no mean"] = global_mean(0.0, 0)
     report["sum"] = global_sum(1 + rank)
     report["example"] = example(folder) if world == 2 and backend == "gloo" else None
     (folder / f"{world}-{rank}.json").write_text(json.dumps(report))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import permutations
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
+from tests.programs import ran_python
 from trainer_hooks import phase, step, timed
 
 pytestmark = pytest.mark.keras_torch
@@ -105,11 +104,8 @@ class TestTheOrderOfMakingThings:
         assert weights == Loop(("optimizer", "scheduler", "timed"), Sleeps()).train()
 
     def test_includes_the_import(self, tmp_path: Path) -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", OPTIMIZER_FIRST],
-            env={"GPUMON_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        environ = {"GPUMON_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        done = ran_python("-c", OPTIMIZER_FIRST, environ=environ, timeout_s=120)
 
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == [50, 400, 8]

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -95,7 +96,7 @@ class TestADataLoader:
         assert ahead.sampler is loader.sampler
         ahead.num_workers = 1
         assert loader.num_workers == 1
-        with pytest.raises(ValueError, match="should not be set after DataLoader is initialized"):
+        with pytest.raises(ValueError, match="DataLoader"):
             ahead.batch_size = 8
 
     def test_that_is_empty_stays_so(self, torch: Any) -> None:
@@ -116,13 +117,13 @@ class TestADataLoader:
 
             def __getitem__(self, index: int) -> int:
                 if index == 2:
-                    raise OSError("the file is torn")
+                    raise OSError("torn")
                 return index
 
         ahead = iter(prefetch_to_device(torch.utils.data.DataLoader(Torn())))
 
         assert [next(ahead).item(), next(ahead).item()] == [0, 1]
-        with pytest.raises(OSError, match="the file is torn"):
+        with pytest.raises(OSError, match="torn"):
             next(ahead)
 
     @pytest.mark.measured
@@ -163,12 +164,12 @@ class TestAnotherDevice:
     def test_is_where_tensors_land_however_deep(self, torch: Any) -> None:
         one = torch.ones(2)
         batch = {
-            "a list": [one, (one, "a name")],
-            "a pair": Pair(one, 3),
+            "list": [one, (one, "name")],
+            "pair": Pair(one, 3),
             "mappings": OrderedDict(x=one),
-            "a mapping with more": defaultdict(list, x=one),
+            "more": defaultdict(list, x=one),
             "a user's": UserDict(x=one),
-            "an object": self.Graph(),
+            "graph": self.Graph(),
             "packed": torch.nn.utils.rnn.pack_sequence([one]),
         }
 
@@ -176,102 +177,74 @@ class TestAnotherDevice:
 
         assert {tensor.device.type for tensor in self.tensors(torch, found)} == {"meta"}
         assert [type(value) for value in found.values()] == [type(v) for v in batch.values()]
-        assert found["a mapping with more"].default_factory is list
-        assert found["an object"].device == "meta"
-        assert found["a list"][1][1] == "a name"
+        assert found["more"].default_factory is list
+        assert found["graph"].device == "meta"
+        assert found["list"][1][1] == "name"
         assert {tensor.device.type for tensor in self.tensors(torch, batch)} == {"cpu"}
 
     def tensors(self, torch: Any, batch: dict[str, Any]) -> Iterator[Any]:
-        yield batch["a list"][0]
-        yield batch["a list"][1][0]
-        yield batch["a pair"].rows
+        yield batch["list"][0]
+        yield batch["list"][1][0]
+        yield batch["pair"].rows
         yield batch["packed"].data
-        for name in ("mappings", "a mapping with more", "a user's"):
+        for name in ("mappings", "more", "a user's"):
             yield batch[name]["x"]
 
     @pytest.mark.parametrize("device", ["cuda", "cuda:3", 0])
     def test_that_is_not_there_is_refused(self, torch: Any, device: Any) -> None:
         if torch.cuda.is_available():
             pytest.skip("there is a GPU here")
-        with pytest.raises(ValueError, match="torch sees no GPU"):
+        with pytest.raises(ValueError, match="no GPU"):
             prefetch_to_device([], device=device)
 
     def test_that_torch_has_no_name_for_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="'board:0' is no device of torch"):
+        with pytest.raises(ValueError, match="'board:0'"):
             prefetch_to_device([], device="board:0")
-        with pytest.raises(TypeError, match="is no device of torch"):
+        with pytest.raises(TypeError, match=r"1\.5"):
             prefetch_to_device([], device=1.5)
 
 
 class TestTheStreamsOfCuda:
-    """CUDA is not here: what is asked of it is written down, in order, by a double."""
-
-    @pytest.fixture
-    def asked(self, torch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        asked: list[str] = []
-        monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("side", asked))
-        monkeypatch.setattr(
-            torch.cuda, "current_stream", lambda device: FakeStream("training", asked)
-        )
-        monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(asked))
-        monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
-        return asked
+    """CUDA is not here: what is asked of it is written down, in order."""
 
     def test_copy_from_pinned_memory_and_keep_memory_until_the_step_is_done(
-        self, torch: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch
+        self, torch: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.prefetch.ahead import read_ahead
         from trainer_hooks.prefetch.on_torch import CudaHost
+
+        asked = MagicMock()
 
         class Row(torch.Tensor):  # type: ignore[misc]
             def is_pinned(self) -> bool:
                 return False
 
             def pin_memory(self) -> Any:
-                asked.append("pinned")
+                asked.pin()
                 return self
 
             def to(self, device: Any, non_blocking: bool = False) -> Any:
-                asked.append("copied, without waiting" if non_blocking else "copied")
+                asked.copy(non_blocking=non_blocking)
                 return super().to(device)
 
             def record_stream(self, stream: Any) -> None:
-                asked.append(f"kept for {stream.name}")
+                asked.keep_for(stream)
 
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: asked.side)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.training)
+        monkeypatch.setattr(torch.cuda, "Event", lambda: asked.event)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
         host = CudaHost(torch.device("meta"), converts_arrays=False)
 
         (found,) = read_ahead(iter([{"row": torch.ones(2).as_subclass(Row)}]), 1, host)
 
         assert found["row"].device.type == "meta"
-        assert asked == [
-            "on side",
-            "pinned",
-            "copied, without waiting",
-            "event on side",
-            "off side",
-            "training waits for the event",
-            "kept for training",
+        assert asked.mock_calls == [
+            call.side.__enter__(),
+            call.pin(),
+            call.copy(non_blocking=True),
+            call.event.record(asked.side),
+            call.side.__exit__(None, None, None),
+            call.training.wait_event(asked.event),
+            call.keep_for(asked.training),
         ]
-
-
-class FakeStream:
-    def __init__(self, name: str, asked: list[str]) -> None:
-        self.name = name
-        self._asked = asked
-
-    def __enter__(self) -> None:
-        self._asked.append(f"on {self.name}")
-
-    def __exit__(self, *_: object) -> None:
-        self._asked.append(f"off {self.name}")
-
-    def wait_event(self, event: FakeEvent) -> None:
-        self._asked.append(f"{self.name} waits for the event")
-
-
-class FakeEvent:
-    def __init__(self, asked: list[str]) -> None:
-        self._asked = asked
-
-    def record(self, stream: FakeStream) -> None:
-        self._asked.append(f"event on {stream.name}")

@@ -72,11 +72,14 @@ class TestAModelThatIsCompiledInItsFirstStep:
         assert told_ns["compile"] + told_ns["train_step"] == pytest.approx(in_steps_ns, rel=0.2)
         assert told_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
 
-    def test_counts_its_steps_as_ever(self, on: Adapter) -> None:
+    def test_counts_its_steps_as_ever_and_leaves_no_callback_with_torch(self, on: Adapter) -> None:
+        from torch._dynamo.callback import callback_handler
+
         on.train(on.tagger(), changed=compiled_by(Sleeps()), batches=5)
 
         assert RingSays().steps == 10
         assert (RingSays().present, RingSays().mode) == ("other", 0)
+        assert (callback_handler.start_callbacks, callback_handler.end_callbacks) == ([], [])
 
     def test_that_fails_to_compile_ends_the_training_as_any_error_does(self, on: Adapter) -> None:
         import torch
@@ -88,13 +91,6 @@ class TestAModelThatIsCompiledInItsFirstStep:
             on.train(on.tagger(), changed=lambda it: torch.compile(it, backend=backend))
 
         assert RingSays().present == "other"
-
-    def test_leaves_no_callback_with_torch(self, on: Adapter) -> None:
-        from torch._dynamo.callback import callback_handler
-
-        on.train(on.tagger(), changed=compiled_by(Sleeps()))
-
-        assert (callback_handler.start_callbacks, callback_handler.end_callbacks) == ([], [])
 
 
 class TestWhatIsCompiledElsewhere:

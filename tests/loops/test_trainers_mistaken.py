@@ -64,14 +64,14 @@ class TestATaggerOfAnotherTrainer:
 
         assert not hasattr(hook, "no_such_thing")
         assert type(copy.copy(hook)).__name__ == "PhaseTagger"
-        with pytest.raises(AttributeError, match="'PhaseTagger' object has no attribute 'nothing'"):
+        with pytest.raises(AttributeError, match=r"'PhaseTagger' .* 'nothing'"):
             _ = hook.nothing
 
     def test_is_refused_by_keras_too(self, on: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KERAS_BACKEND", "torch")
         import keras
 
-        with pytest.raises(AttributeError, match="from trainer_hooks import PhaseTagger"):
+        with pytest.raises(AttributeError, match="trainer_hooks import PhaseTagger"):
             keras.callbacks.CallbackList([on.tagger()])
 
 
