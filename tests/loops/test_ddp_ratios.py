@@ -57,9 +57,11 @@ class Jobs:
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     """Everything is computed at once: starting torch takes longer than all of it."""
     folder = tmp_path_factory.mktemp("ranks")
-    words = ["-m", "tests.loops.ddp_ranks", folder, "gloo", *map(str, WORLDS)]
+    worlds = map(str, WORLDS)
     quiet = {"OMP_NUM_THREADS": "1", "GPUMON_RUNTIME_DIR": str(folder / "run")}
-    done = ran_python(*words, environ=quiet, timeout_s=150)
+    done = ran_python(
+        "-m", "tests.loops.ddp_ranks", folder, "gloo", *worlds, environ=quiet, timeout_s=150
+    )
     assert done.returncode == 0, done.stderr
     return Jobs(folder)
 

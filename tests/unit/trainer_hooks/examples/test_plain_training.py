@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.programs import ROOT, ran_python
 from trainer_hooks.examples.plain_training import SHAPE, PlainNet, passes_for, read_batch
 from trainer_hooks.examples.slow_store import SlowStore
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 class TestTheNet:
@@ -61,15 +57,10 @@ class TestTheProgram:
         )
         spans = tmp_path / "busy.jsonl"
         words = ["--spans", str(spans), "--steps", "20", "--workers", "2", "--latency-ms", "1"]
+        alone = ["-I", "-S"]  # neither the environment nor any site-packages
 
-        done = subprocess.run(  # -I -S: neither the environment nor any site-packages
-            [sys.executable, "-I", "-S", "-c", program, str(ROOT), *words],
-            env={"PATH": os.environ["PATH"], "GPUMON_RUNTIME_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        environ = {"GPUMON_RUNTIME_DIR": str(tmp_path)}
+        done = ran_python(*alone, "-c", program, ROOT, *words, environ=environ)
 
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)

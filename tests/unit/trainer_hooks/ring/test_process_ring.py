@@ -69,13 +69,6 @@ class TestATaggerThatIsMade:
         told = facts(writer())
         assert (told.run, told.gpus, told.framework) == ("lr-0.1", ("0",), "keras/jax")
 
-    def test_and_refused_leaves_no_run(self, tmp_path: Path) -> None:
-        announce_run(run="mistaken", gpus=None, framework="lightning")
-        assert rings(tmp_path) == 1
-        withdraw_run()
-
-        assert rings(tmp_path) == 0
-
     @pytest.mark.parametrize(
         "tells",
         [
@@ -95,10 +88,12 @@ class TestATaggerThatIsMade:
         assert rings(tmp_path) == 1
         assert writer().enabled
 
-    def test_and_refused_is_in_nobodys_way(self, tmp_path: Path) -> None:
+    def test_and_refused_leaves_no_run_and_is_in_nobodys_way(self, tmp_path: Path) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
+        assert rings(tmp_path) == 1
         withdraw_run()
         withdraw_run()
+        assert rings(tmp_path) == 0
         announce_run(run="meant", gpus=None, framework="huggingface")
         step()
 
