@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import reduce
 from itertools import count
 from operator import xor
 from struct import Struct
 from time import monotonic_ns
-from typing import Concatenate, Final, ParamSpec
+from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.events import RingKind, RunFacts
@@ -70,24 +70,6 @@ _REST_NS: Final = 10_000_000
 """The totals are published no more often than that while phases of a step follow each other: it
 takes longer than a record. What a killed process then keeps to itself is 10 ms."""
 _writers: weakref.WeakSet[RingWriter] = weakref.WeakSet()
-
-_Words = ParamSpec("_Words")
-
-
-def _harmless(
-    write: Callable[Concatenate[RingWriter, _Words], None],
-) -> Callable[Concatenate[RingWriter, _Words], None]:
-    """Nothing once the writer is disabled; an error disables it, and the training goes on."""
-
-    @wraps(write)
-    def harmless(writer: RingWriter, /, *words: _Words.args, **named: _Words.kwargs) -> None:
-        if writer.enabled:
-            try:
-                write(writer, *words, **named)
-            except Exception as error:  # noqa: BLE001 (whatever happens here)
-                writer._give_up(error)
-
-    return harmless
 
 
 class RingWriter:
@@ -210,37 +192,49 @@ class RingWriter:
         self.samples += samples
         self._pending = _STEP
 
-    @_harmless
     def step(self, steps: int = 1, samples: int = 0) -> None:
         """``steps`` more training steps were handed to the device, with ``samples`` samples."""
-        if self._pending:
-            self._put_pending()
-        now_ns, phase = monotonic_ns(), self.span & _PHASE_MASK
-        self.steps += steps
-        self._put(_STEP | phase, now_ns, self.steps)
-        if samples:
-            self._told_samples = self.samples = self.samples + samples
-            self._put(_SAMPLES | phase, now_ns, self._told_samples)
-        if now_ns >= self._due_ns:
-            self._publish(now_ns)
+        if not self.enabled:
+            return
+        try:
+            if self._pending:
+                self._put_pending()
+            now_ns, phase = monotonic_ns(), self.span & _PHASE_MASK
+            self.steps += steps
+            self._put(_STEP | phase, now_ns, self.steps)
+            if samples:
+                self._told_samples = self.samples = self.samples + samples
+                self._put(_SAMPLES | phase, now_ns, self._told_samples)
+            if now_ns >= self._due_ns:
+                self._publish(now_ns)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
-    @_harmless
     def amount(self, phase: int, duration_ns: int) -> None:
         """``duration_ns`` of the phase under way were really spent in ``phase``."""
-        now_ns = monotonic_ns()
-        carved_ns = max(0, min(duration_ns, now_ns - self.since_ns))
-        self._put(_AMOUNT | phase, now_ns, carved_ns)
-        self.since_ns += carved_ns  # so that the phases still sum to the wall
-        self._spent_ns[phase] += carved_ns
-        self._publish(now_ns)
+        if not self.enabled:
+            return
+        try:
+            now_ns = monotonic_ns()
+            carved_ns = max(0, min(duration_ns, now_ns - self.since_ns))
+            self._put(_AMOUNT | phase, now_ns, carved_ns)
+            self.since_ns += carved_ns  # so that the phases still sum to the wall
+            self._spent_ns[phase] += carved_ns
+            self._publish(now_ns)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
-    @_harmless
     def epoch(self, epoch: int) -> None:
         """Epoch ``epoch``, counted from 0, begins."""
-        now_ns = monotonic_ns()
-        self._put(_EPOCH | self.span & _PHASE_MASK, now_ns, epoch)
-        self._epoch_plus_1 = epoch + 1
-        self._publish(now_ns)
+        if not self.enabled:
+            return
+        try:
+            now_ns = monotonic_ns()
+            self._put(_EPOCH | self.span & _PHASE_MASK, now_ns, epoch)
+            self._epoch_plus_1 = epoch + 1
+            self._publish(now_ns)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
     def device_done(self, step: int, at_ns: int) -> None:
         """The device finished training step number ``step`` at ``at_ns``. From any thread."""
@@ -250,18 +244,26 @@ class RingWriter:
         """Leave a mark of the caller's own meaning."""
         self._mark(_EVENT, monotonic_ns(), value & WORD_MASK)
 
-    @_harmless
     def restate(self, facts: RunFacts) -> None:
         """Say something else in page 0; pid, boot and start stay as they are."""
-        self._memory.state_facts(facts, wall_ns=self._wall_ns)
-        self.facts = facts
+        if not self.enabled:
+            return
+        try:
+            self._memory.state_facts(facts, wall_ns=self._wall_ns)
+            self.facts = facts
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
-    @_harmless
     def settle(self) -> None:
         """Let the totals say all that the records do: nothing more may come for long."""
-        if self._pending:
-            self._put_pending()
-        self._publish(monotonic_ns())
+        if not self.enabled:
+            return
+        try:
+            if self._pending:
+                self._put_pending()
+            self._publish(monotonic_ns())
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
     def end(self) -> None:
         """The run is over: the totals say all, and whoever reads the ring sees its lock free."""
@@ -270,9 +272,13 @@ class RingWriter:
             self.enabled = False
             self._memory.let_go()
 
-    @_harmless
     def _mark(self, kind: int, at_ns: int, value: int) -> None:
-        self._put(kind | self.span & _PHASE_MASK, at_ns, value)
+        if not self.enabled:
+            return
+        try:
+            self._put(kind | self.span & _PHASE_MASK, at_ns, value)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
     def _put_pending(self) -> None:
         kind, self._pending = self._pending, 0
@@ -286,7 +292,9 @@ class RingWriter:
         moment; the next record puts it right.
         """
         sequence = next(self._sequences)
-        self._put_at(sequence, sequence << SEQUENCE_SHIFT | kind_and_phase, at_ns, value)
+        first = sequence << SEQUENCE_SHIFT | kind_and_phase
+        at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
+        _put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
         self._words[WORD_HEAD] = sequence + 1
 
     def _put_at(self, sequence: int, first: int, at_ns: int, value: int) -> None:
