@@ -12,7 +12,6 @@ import os
 import select
 import sys
 import time
-from bisect import bisect
 from itertools import chain
 
 import keras
@@ -22,7 +21,7 @@ import tensorflow as tf
 from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
-from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, united
+from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.example_run import natural, non_negative, positive, spans_parser, tell
 from trainer_hooks.multi_gpu.device_names import STAND_INS
 
@@ -142,23 +141,6 @@ def typed():
     """What came by standard input and was not read yet; ``None``: it is closed."""
     ready, _, _ = select.select([STDIN], [], [], 0)
     return (os.read(STDIN, 4096) or None) if ready else b""
-
-
-def input_seconds(busy_ns, fetches_ns):
-    """How long no GPU could compute because a batch was still to come, in seconds.
-
-    A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
-
-    >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
-    7.0
-    """
-    steps_ns = united(busy_ns)
-    waited_ns = 0
-    for start_ns, end_ns in fetches_ns:
-        after = bisect(steps_ns, (end_ns, end_ns))
-        if 0 < after < len(steps_ns):
-            waited_ns += max(0, end_ns - max(start_ns, steps_ns[after - 1][1]))
-    return waited_ns / 1e9
 
 
 def train(args, ratios, spans):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +56,25 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
         unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
         for own in spans_ns
     ]
+
+
+def input_seconds(
+    busy_ns: Iterable[tuple[int, int]], fetches_ns: Iterable[tuple[int, int]]
+) -> float:
+    """How long no GPU could compute because a batch was still to come, in seconds.
+
+    A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
+
+    >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
+    7.0
+    """
+    steps_ns = united(busy_ns)
+    waited_ns = 0
+    for start_ns, end_ns in fetches_ns:
+        after = bisect(steps_ns, (end_ns, end_ns))
+        if 0 < after < len(steps_ns):
+            waited_ns += max(0, end_ns - max(start_ns, steps_ns[after - 1][1]))
+    return waited_ns / 1e9
 
 
 def united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
