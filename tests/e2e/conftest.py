@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.pipeline.reports import report_of
-from tests.e2e.open_page import Show, Visit, now, showing
+from gpumon.core.state import MonitorState
+from tests.e2e.open_page import Show, Visit, showing
 from tests.needs import missing
 
 if TYPE_CHECKING:
@@ -79,17 +77,6 @@ def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
         page = visit(server.address, width, scheme)
         page.server = server
         return page
-
-    return opened
-
-
-@pytest.fixture
-def watch(show: Show) -> Show:
-    """Opens the page on these GPUs, with the report that a daemon makes of them."""
-
-    def opened(*gpus: GpuState, collectors: tuple[CollectorState, ...] = ()) -> Visit:
-        state = now(gpus=gpus, runs=(), collectors=collectors)
-        return show(state, report=encode_report(report_of(state)))
 
     return opened
 

@@ -80,7 +80,7 @@ class Visit:
 
 
 Show = Callable[..., Visit]
-"""Opens a page that shows these states, or these GPUs."""
+"""Opens a page that shows these states."""
 
 
 def showing(

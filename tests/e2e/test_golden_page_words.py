@@ -1,4 +1,4 @@
-"""The golden words of the page: what it says first of small machines, and what each lane says."""
+"""The golden words of the page: what it says of small machines, in its lanes and its tables."""
 
 from __future__ import annotations
 
@@ -10,20 +10,42 @@ from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
-from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.time.totals import GapTotals, GpuTotals
+from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import gpm_fill, power_fill
-from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
-from tests.e2e.open_page import recent, showing
+from tests.builders_state import (
+    HEALTHY_UUID,
+    STARVED_UUID,
+    S,
+    device,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
+from tests.e2e.open_page import ADVICE, recent, showing
 from tests.golden_files import Chapters, golden_story
+from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-READ_FIRST = ("#sentence", "#why", "#next", "#gain")
-UNKNOWN, SAVE = IdleCause.UNKNOWN, IdleCause.CHECKPOINT
+READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next", "#gain")
 NO_TIME = GpuTotals()
 PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2)
+LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
+ROLES = (VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY)
+SHARES = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
+OTHER_ADVICE = (
+    {**ADVICE, "cause": "imbalance", "lost_seconds": 45.0, "speedup_upper_bound": 1.42,
+     "evidence": "It waited for a slower GPU.", "text": "Split them 5:9.",
+     "gpus": ["1", "2", "0:1"]},
+    {**ADVICE, "cause": "unknown", "lost_seconds": 9.5, "speedup_upper_bound": None,
+     "evidence": "Nothing tells why.", "text": "Tag the training.", "gpus": ["2"]},
+    {**ADVICE, "cause": "under_filled", "lost_seconds": 0.0, "speedup_upper_bound": 1.0,
+     "evidence": "It is busy and empty.", "text": "Larger batches.", "gpus": ["3"]},
+)  # fmt: skip
 
 
 def used(busy_s: int, *, index: int = 0, **idle_s: int) -> GpuState:
@@ -37,45 +59,109 @@ def used(busy_s: int, *, index: int = 0, **idle_s: int) -> GpuState:
     return healthy_gpu(device=device(index, f"GPU-{index}"), totals=totals, verdict=judge(totals))
 
 
+def stalled(gpu: GpuState, **idle_s: int) -> GpuState:
+    idle_ns = {IdleCause(cause): seconds * S for cause, seconds in idle_s.items()}
+    totals = gpu.totals._replace(
+        idle_ns=idle_ns, suspected_ns=0, pending_ns=0,
+        observed_ns=gpu.totals.busy_ns + sum(idle_ns.values()),
+    )  # fmt: skip
+    return gpu._replace(totals=totals, verdict=gpu.verdict._replace(name=VerdictName.STALLED))
+
+
 def suspected(index: int = 0) -> GpuState:
     one = used(55, index=index, unknown=25)
     totals = one.totals._replace(suspected_ns=25 * S, pauses=PAUSES, gaps=PAUSES)
     return one._replace(totals=totals, verdict=judge(totals))
 
 
+def late_at_first() -> GpuState:
+    """Of 30 s of waiting 27 were for the first batch; 8 s of checkpoints were lost."""
+    return starved_gpu(totals=starved_gpu().totals._replace(first_input_wait_ns=27 * S))
+
+
 def with_xid(gpu: GpuState, xid: int) -> GpuState:
     return gpu._replace(xid_errors=((xid, 2),), errors=ErrorTimes(((xid, 2**62),)))
+
+
+def cut() -> GpuState:
+    me = device(0, "GPU-a", mig_enabled=True)
+    return healthy_gpu(device=me, totals=NO_TIME, verdict=judge(NO_TIME), last_sample_at_ns=None)
+
+
+def part(number: int, like: GpuState) -> GpuState:
+    me = device(0, f"MIG-{number}", parent_uuid="GPU-a", mig_index=number)
+    return like._replace(device=me)
+
+
+def without_gaps(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.strip())
 
 
 @golden_story
 def test_words_of_the_page(visit: Any) -> Chapters:
     states: list[MonitorState] = []
+    advice: list[dict[str, Any]] | None = None
 
     def reported(_: object) -> dict[str, Any]:
         """The report of the newest state; a note tells the page which one that is."""
-        return {**encode_report(report_of(states[-1])), "notes": [f"State {len(states)}."]}
+        told = {**encode_report(report_of(states[-1])), "notes": [f"State {len(states)}."]}
+        return told if advice is None else {**told, "advice": advice}
 
-    def said(*gpus: GpuState, **changes: Any) -> str:
-        """The first words of the page, and the line of each GPU."""
-        told = {"runs": (), "collectors": (), "gpus": gpus, **changes}
-        states.append(recent(monitor_state(**told)))
+    def shown(*gpus: GpuState, **changes: Any) -> None:
+        quiet = {"simulated": False, "runs": (), "collectors": ()}
+        states.append(recent(monitor_state(**{**quiet, "gpus": gpus, **changes})))
         server.publish(states[-1])
         page.until("#notes", f"^State {len(states)}\\.$")
-        lines = [page.text(name) for name in READ_FIRST if page.page.locator(name).is_visible()]
-        # The page moves no lane at once: their order is specified in test_page_many_gpus.py.
-        lanes = sorted(zip(page.texts(".gpu-name"), page.texts(".gpu-line"), strict=True))
-        return "\n".join([*lines, *(f"{name}: {line}" for name, line in lanes)])
 
-    cut = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True), totals=NO_TIME)
-    cut = cut._replace(verdict=judge(NO_TIME), last_sample_at_ns=None)
-    instance: dict[str, Any] = {"uuid": "MIG-1", "parent_uuid": "GPU-a", "mig_index": 1}
-    lost = starved_gpu(present=False, error="the GPU is lost (NVML 15): look for Xid 79 in `dmesg`")
+    def said(*gpus: GpuState, **changes: Any) -> str:
+        """How grave it is, the first words of the page, what else it advises, and of each GPU."""
+        shown(*gpus, **changes)
+        lines = [f"[{page.tone}] {page.page.title()}".replace("\u00a0", " ")]
+        lines += [page.text(name) for name in READ_FIRST if page.page.locator(name).is_visible()]
+        # What there is to read in advice is pinned by stories of its own.
+        lines += [f"+ {item.splitlines()[0]}" for item in page.texts("#advice li")]
+        # The page moves no lane at once: their order is specified in test_page_many_gpus.py.
+        lines += sorted(map(line_of, page.page.locator(".gpu").all()))
+        return "\n".join(
+            [*lines, *sorted(f"table of {one}" for one in page.texts("#causes caption"))]
+        )
+
+    def line_of(card: Any) -> str:
+        name, line = (card.locator(part).inner_text() for part in (".gpu-name", ".gpu-line"))
+        looks = card.get_attribute("data-verdict")
+        looks += " and more" * ("empty" in card.get_attribute("class").split())
+        looks += ", no lane" * (not card.locator("canvas").is_visible())
+        return f"{name}: {line} [{looks}]".replace("\u00a0", " ")
+
+    def advised(told: list[dict[str, Any]], *gpus: GpuState) -> str:
+        """... where it is given that advice, which is told wholly."""
+        nonlocal advice
+        advice = told
+        words = f"{said(*gpus)}\n{without_gaps(page.text('#more'))}"
+        advice = None
+        return words
+
+    def tables(*gpus: GpuState, **changes: Any) -> str:
+        shown(*gpus, **changes)
+        return without_gaps(f"{page.text('#causes')}\n{page.text('#runs')}".replace("\t", " | "))
+
+    lost = starved_gpu(present=False, error=LOST)
+    gone = CollectorState("nvml", False, 0.0, 1, "the driver is not loaded: run `modprobe`")
+    instance = part(1, healthy_gpu())
+    ended = run("old", alive=False, phase=None)
+    first = late_at_first()
     with showing(report=reported) as server:
         page = visit(server.address)
         return {
             "no GPU": said(),
             "a healthy one": said(used(98, index=1, unknown=2)),
+            "one that is made up": said(used(98, index=1, unknown=2), simulated=True),
+            "one of a recording": said(used(98, index=1, unknown=2), replayed=True),
             "one that waits for input, and more is suspected": said(starved_gpu()),
+            "one that waited for its very first batch": said(first),
+            "one that lost nothing else to its input": said(
+                first._replace(verdict=judge(first.totals))
+            ),
             "one that saves": said(used(80, checkpoint=20)),
             "two that are held up": said(
                 used(80, checkpoint=20), used(88, index=1, imbalance=8, within_step=4)
@@ -84,25 +170,62 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "two that pause": said(suspected(), suspected(3)),
             "one at a level": said(used(50, unknown=50)),
             "one that has just begun": said(used(4)),
+            "one that has just begun beside another": said(used(4), healthy_gpu()),
             "one without work": said(healthy_gpu(totals=NO_TIME, verdict=judge(NO_TIME))),
+            "one that saves, one that waits, and one that does well": said(
+                *list(machine(140, ROLES))[-1].gpus
+            ),
             "one that is busy and empty": said(healthy_gpu(fill=gpm_fill(0.24))),
+            "one that is busy and empty beside one that waits": said(
+                starved_gpu(), healthy_gpu(fill=gpm_fill(0.24))
+            ),
             "one of which power suggests that": said(healthy_gpu(fill=power_fill(180.0))),
             "one that heat holds down": said(healthy_gpu(fill=power_fill(180.0, held=0.8))),
             "one that is lost": said(lost),
             "one that is lost beside another": said(lost, healthy_gpu()),
+            "one that was lost before the daemon began": said(
+                healthy_gpu(), collectors=(gone._replace(message=f"GPU 7: {LOST}"),)
+            ),
             "one that vanished beside another": said(
                 starved_gpu(present=False, listed=False), healthy_gpu()
             ),
+            "a driver that is gone": said(collectors=(gone,)),
+            "a driver that is gone, and with it the GPU": said(
+                healthy_gpu(present=False), collectors=(gone,)
+            ),
             "one with XID 79, and one that waits": said(starved_gpu(), with_xid(healthy_gpu(), 79)),
+            "one that is lost after XID 79, and one that waits": said(
+                starved_gpu(), with_xid(healthy_gpu(present=False, error=LOST), 79)
+            ),
+            "one with XID 48 that does well": said(with_xid(healthy_gpu(), 48)),
             "one with XID 31, and one that waits": said(starved_gpu(), with_xid(healthy_gpu(), 31)),
-            "one that is cut, and its instance works": said(
-                cut, healthy_gpu(device=device(0, **instance))
+            "one that is cut, and its instance works": said(cut(), instance),
+            "one that is cut, and one of two instances waits": said(
+                cut(), part(0, healthy_gpu()), part(1, starved_gpu())
             ),
-            "one that is cut, and its instance does not tell": said(
-                cut, cut._replace(device=device(0, **instance))
+            "one that is cut, and an instance is taken away": said(
+                cut(), part(0, healthy_gpu()), instance._replace(present=False, listed=False)
             ),
-            "one that is cut, and has none": said(cut),
-            "one whose training is over": said(
-                starved_gpu(), runs=(run(alive=False, phase=None),)
+            "one that is cut, and its instance does not tell": said(cut(), part(1, cut())),
+            "one that is cut, and has none": said(cut()),
+            "one whose training is over": said(starved_gpu(), runs=(ended,)),
+            "one whose training is not the first": said(starved_gpu(), runs=(ended, run())),
+            "advice on its own cause, which is not the first": advised(
+                [{**ADVICE, "cause": "start_up", "text": "Hurry."}, ADVICE], starved_gpu()
+            ),
+            "advice on what two that are held up lost most to": advised(
+                [{**ADVICE, "cause": "within_step", "text": "Compile."}, OTHER_ADVICE[0]],
+                stalled(starved_gpu(), imbalance=9),
+                stalled(healthy_gpu(), within_step=4, input_wait=2),
+            ),
+            "advice on much else": advised(
+                [{**ADVICE, "gpus": ["0"]}, *OTHER_ADVICE], starved_gpu()
+            ),
+            "tables of two, and no run": tables(starved_gpu(), healthy_gpu()),
+            "tables of one that was late, and two runs": tables(
+                stalled(starved_gpu(), start_up=45, checkpoint=9), runs=(ended, run())
+            ),
+            "tables of a run that splits its batches": tables(
+                starved_gpu(), healthy_gpu(), runs=(run(gpu_uuids=tuple(SHARES), shares=SHARES),)
             ),
         }  # fmt: skip

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
-from tests.e2e.open_page import Show, Visit, recent
+from tests.builders_state import device, healthy_gpu
+from tests.e2e.open_page import Show, Visit, now, recent
 from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -122,6 +124,19 @@ class TestAMachineOfThirteen:
         assert lanes(page) == 1
         focused = page.page.evaluate("document.activeElement.innerText")
         assert focused.startswith("GPU 4 ")
+
+    def test_shows_gpus_in_trouble_first_and_folds_none_of_them(self, show: Show) -> None:
+        eight = [healthy_gpu(device=device(index, f"GPU-{index}-aaaa")) for index in range(8)]
+        for index, xid in ((5, 79), (6, 31)):
+            errors = ErrorTimes(((xid, 2**62),))
+            eight[index] = eight[index]._replace(xid_errors=((xid, 1),), errors=errors)
+        state = now(gpus=tuple(eight), runs=(), collectors=())
+        page = show(state, report=encode_report(report_of(state)))
+        page.until("#sentence", "GPU 5 .*XID 79 .* GPU 6 .*XID 31 ")
+
+        assert order(page)[:3] == [5, 6, 0]
+        cards = page.page.locator(".gpu").all()
+        assert [card.evaluate("card => card.open") for card in cards] == [True] * 2 + [False] * 6
 
 
 class TestTheOrder:
