@@ -15,6 +15,7 @@ from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
 from tests.patience import PATIENCE_S
 from tests.processes import ending
+from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -72,12 +73,8 @@ def run_to_its_end(
     timeout_s: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script that ends by itself; the arguments are those of ``process``."""
-    return subprocess.run(
-        [*before, sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=timeout_s, check=False,
-    )  # fmt: skip
+    folders = {"GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)}
+    return ran(*before, sys.executable, "-c", code, *words, environ=folders, timeout_s=timeout_s)
 
 
 _OPEN: list[PhaseRingReader] = []

@@ -29,10 +29,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -41,7 +43,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # this is run by its path
 
 from tests.tools.measured_page import Results, machine_here, page_of, results_of  # noqa: E402
-from tests.tools.time_limit import TAKEN_DOWN_S, code_within  # noqa: E402
 
 ENVIRONMENT: Final = ROOT / ".venv-gpu"
 NO_GPU: Final = 3
@@ -72,6 +73,9 @@ COMPUTE: Final = ("torch", "jax")
 ALL_S: Final = 600.0
 """What the tests and the capture may take together."""
 SPARE_S: Final = 60.0
+TAKEN_DOWN_S: Final = 20.0
+"""What pytest has to take its tests down once it is told to end."""
+OVER_TIME: Final = 1
 LONGEST_CAPTURE_S: Final = 400.0
 SHORTEST_CAPTURE_S: Final = 100.0
 """What is left to it, however long the tests take."""
@@ -105,21 +109,12 @@ def gpus_here() -> int:
     return len(machine_here().boards)
 
 
-def chosen_python() -> str:
-    """The interpreter whose torch is to be used."""
-    named = os.environ.get("GPU_PYTHON")
-    if named:
-        return _program(named)
-    ours = ROOT / ".venv-torch" / "bin" / "python"
-    return str(ours) if ours.exists() else sys.executable
-
-
-def chosen_pythons() -> list[str]:
-    """The interpreters whose TensorFlow and torch are to be used."""
+def chosen_pythons(*environments: str) -> list[str]:
+    """The interpreters that are named, else those of our environments, else this one."""
     named = os.environ.get("GPU_PYTHON", "").split()
     if named:
         return [_program(name) for name in named]
-    ours = [ROOT / f".venv-{name}" / "bin" / "python" for name in ("torch", "tensorflow")]
+    ours = [ROOT / f".venv-{name}" / "bin" / "python" for name in environments]
     return [str(python) for python in ours if python.exists()] or [sys.executable]
 
 
@@ -167,7 +162,8 @@ def _environment_around(python: str, folders: list[str], suffix: str) -> str:
     environment = ENVIRONMENT.with_name(ENVIRONMENT.name + suffix)
     inside = environment / "bin" / "python"
     try:
-        _run(python, "-m", "venv", "--system-site-packages", str(environment))
+        made = [python, "-m", "venv", "--system-site-packages", str(environment)]
+        subprocess.run(made, check=True)
         # Where ``python`` is of an environment itself, its packages are not the system's.
         (site,) = environment.glob("lib/python*/site-packages")
         packages = [folder for folder in folders if folder.endswith("-packages")]
@@ -176,7 +172,8 @@ def _environment_around(python: str, folders: list[str], suffix: str) -> str:
         wanted = [NEEDS[name] for name in NEEDS if name in lacking]
         if wanted:
             print(f"Installing {', '.join(wanted)} into {environment.name} ...", flush=True)
-            _run(str(inside), "-m", "pip", "install", "-q", *install_words(), *wanted)
+            pip = [str(inside), "-m", "pip", "install", "-q", *install_words()]
+            subprocess.run([*pip, *wanted], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise CannotRunError(f"{environment.name} could not be made: {error}") from error
     return str(inside)
@@ -186,10 +183,6 @@ def install_words() -> list[str]:
     """What makes pip take the wheels of ``$WHEELS``, and ask nobody."""
     wheels = os.environ.get("WHEELS")
     return ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
-
-
-def _run(*words: str) -> None:
-    subprocess.run(words, check=True)
 
 
 def main() -> int:
@@ -225,7 +218,7 @@ def run_single(words: list[str]) -> int:
     """The tests of one GPU, then the capture; the worst exit code."""
     began_s = time.monotonic()
     ours, for_pytest = _sorted_words(words)
-    python = chosen_python()
+    python = chosen_pythons("torch")[0]
     lacking, _ = look_into(python, COMPUTE)
     if lacking.issuperset(COMPUTE):
         raise CannotRunError(
@@ -248,6 +241,35 @@ def run_single(words: list[str]) -> int:
         limit_s = ALL_S - SPARE_S - SHORTEST_CAPTURE_S - (time.monotonic() - began_s)
         code = code_within(None if for_pytest else limit_s, command, ROOT)
     return code if for_pytest else max(code, _capture(python, ours, began_s))
+
+
+def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> int:
+    """The exit code of a program; one that takes longer is told to end, and then made to.
+
+    Args:
+        limit_s: How long it may take; ``None``: as long as it likes.
+        command: Its words.
+        folder: Where it runs.
+    """
+    child = subprocess.Popen(command, cwd=folder, preexec_fn=_hear_interrupts)
+    try:
+        return child.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        sentence = f"make gpu: the tests have taken {limit_s:.0f} s and are ended"
+        print(sentence, file=sys.stderr, flush=True)
+        child.send_signal(signal.SIGINT)  # pytest then says what it has so far
+        try:
+            return child.wait(TAKEN_DOWN_S) or OVER_TIME
+        except subprocess.TimeoutExpired:
+            return OVER_TIME
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _hear_interrupts() -> None:
+    """A shell has what it starts with ``&`` ignore them, and whoever that starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
@@ -275,7 +297,7 @@ def run_multi(words: list[str]) -> int:
     """The tests of several GPUs with each interpreter, and the page; the worst exit code."""
     pythons = [
         with_all_needs(python, FRAMEWORKS, number)
-        for number, python in enumerate(chosen_pythons(), start=1)
+        for number, python in enumerate(chosen_pythons("torch", "tensorflow"), start=1)
     ]
     worst, runs = 0, []
     for python in pythons:

@@ -44,6 +44,7 @@ TRAINING_ROOMS: Final = (
 
 Those that wait longest come first.
 """
+MULTI_GPU_ROOMS: Final = ("tests/multi_gpu", "tests/e2e/test_examples.py")
 CHECK: Final = "check"
 TOOLS: Final = "tools"
 BASE_FOLDER: Final = ".venv"
@@ -53,7 +54,7 @@ NOTHING_ASKED_FOR: Final = 5
 INTERRUPTED: Final = 130
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """One run of pytest.
 
@@ -84,59 +85,27 @@ class Part:
 
 def _on(framework: str, *, workers: int = 2) -> Part:
     """The tests of a framework."""
-    return Part(
-        name=framework,
-        environment=framework,
-        marked=f"keras_{framework}",
-        rooms=TRAINING_ROOMS,
-        workers=workers,
-    )
+    return Part(framework, framework, f"keras_{framework}", TRAINING_ROOMS, workers)
 
 
 SUITES: Final = {
     "base": (
-        Part(name="base", workers=3),
-        Part(name="base alone", marked="alone and not multi_gpu", rooms=("tests/e2e",)),
+        Part("base", workers=3),
+        Part("base alone", "", "alone and not multi_gpu", ("tests/e2e",)),
     ),
     "multi-gpu": (
         # Beside the other tests of TensorFlow: its devices are settled once for each process.
-        Part(
-            name="multi-gpu",
-            environment="tensorflow",
-            marked="multi_gpu",
-            rooms=("tests/multi_gpu", "tests/e2e/test_examples.py"),
-            workers=2,
-        ),
-        Part(
-            name="multi-gpu alone",
-            environment="tensorflow",
-            marked="multi_gpu and alone",
-            rooms=("tests/multi_gpu",),
-        ),
-        Part(
-            name="multi-gpu e2e alone",
-            environment="tensorflow",
-            marked="multi_gpu and alone",
-            rooms=("tests/e2e",),
-        ),
+        Part("multi-gpu", "tensorflow", "multi_gpu", MULTI_GPU_ROOMS, workers=2),
+        Part("multi-gpu alone", "tensorflow", "multi_gpu and alone", ("tests/multi_gpu",)),
+        Part("multi-gpu e2e alone", "tensorflow", "multi_gpu and alone", ("tests/e2e",)),
     ),
     "jax": (_on("jax"),),
     "oldest-keras": (
-        Part(
-            name="oldest-keras",
-            environment="oldest-keras",
-            marked="keras_jax and oldest_keras",
-            rooms=("tests/keras",),
-        ),
+        Part("oldest-keras", "oldest-keras", "keras_jax and oldest_keras", ("tests/keras",)),
     ),
     "tensorflow": (
         _on("tensorflow", workers=3),
-        Part(
-            name="tensorflow alone",
-            environment="tensorflow",
-            marked="keras_tensorflow and alone",
-            rooms=("tests/keras",),
-        ),
+        Part("tensorflow alone", "tensorflow", "keras_tensorflow and alone", ("tests/keras",)),
     ),
     "torch": (_on("torch"),),
 }

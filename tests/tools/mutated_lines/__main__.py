@@ -27,7 +27,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +106,7 @@ def _entries(asked: argparse.Namespace) -> list[Entry]:
         for entry in (entry for entry, mutation in again if mutation is None):
             print(f"no such line any more: {_mutation(entry)}")
         chosen = [mutation for _, mutation in again if mutation is not None]
-    return [mutation.as_json() | {"reached": None, "noticed": None} for mutation in chosen]
+    return [asdict(mutation) | {"reached": None, "noticed": None} for mutation in chosen]
 
 
 def _all_mutations(*, subtle: bool) -> list[Mutation]:

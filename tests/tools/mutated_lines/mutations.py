@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any, Final
@@ -67,9 +67,6 @@ class Mutation:
             raise ValueError(f"no longer there: {self}")
         before = self.was.join(parts[: self.count_before + 1])
         return head + before + self.becomes + rest[len(before) + len(self.was) :]
-
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def mutations_of(path: str, source: str, *, subtle: bool) -> list[Mutation]:

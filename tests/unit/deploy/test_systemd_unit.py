@@ -6,9 +6,10 @@ its judgement of the sandbox, and the mount with its very options, in a mount na
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import needed
+from tests.needs import needed, with_a_mount
 from tests.neighbours import as_root
+from tests.programs import ROOT, ran
 
-ROOT = Path(__file__).resolve().parents[3]
 UNIT, MOUNT = ROOT / "deploy" / "gpumon.service", ROOT / "deploy" / "run-gpumon.mount"
 TEXT = UNIT.read_text(encoding="utf-8")
 
@@ -28,13 +29,7 @@ HIGHEST_EXPOSURE = 2.0
 
 
 def systemd_analyze(*words: str) -> str:
-    done = subprocess.run(
-        [needed("systemd-analyze", "systemd"), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = ran(needed("systemd-analyze", "systemd"), *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -171,30 +166,13 @@ def test_the_mount_with_its_very_options_holds_every_ring_there_can_be(open_fold
              for line in values_of("ExecStartPre")]  # fmt: skip
     install = [line.replace("/run/gpumon", str(where)).split() for line in lines]
 
-    told = json.loads(
-        in_a_mount_of_its_own(
-            f'mount -t {kind} -o {options} {what} "{where}"',
-            sys.executable, "-c", IN_THE_MOUNT, str(where), json.dumps(install),
-        )
-    )  # fmt: skip
+    in_it = with_a_mount(f'-t {kind} -o {options} {what} "{where}"')
+    done = ran(*in_it, sys.executable, "-c", IN_THE_MOUNT, where, json.dumps(install))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
 
     assert {"nosuid", "nodev", "noexec", "nr_inodes=4096", "size=655360k"} <= set(told["options"])
     assert (told["own"], told["shared"]) == ([54_321, 0o755], [54_321, 0o1777])
     assert told["left"] > 64 << 20
     assert 2_000 < told["names"] < 4_096
-    assert told["refused"] == [
-        "PermissionError", "PermissionError", "PermissionError", "No space left on device",
-    ]  # fmt: skip
-
-
-def in_a_mount_of_its_own(mount: str, *words: str) -> str:
-    """What a command prints that sees a mount which nobody else sees."""
-    before = [needed("unshare", "util-linux"), "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
-    tried = subprocess.run([*before, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        pytest.skip(f"not permitted here: {mount} ({tried.stderr.strip()})")
-    done = subprocess.run(
-        [*before, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert told["refused"] == [*["PermissionError"] * 3, os.strerror(errno.ENOSPC)]

@@ -75,24 +75,16 @@ class TestTheSuperuser:
     def root(self, machine: Machine) -> None:
         machine.has("id", "echo 0")
 
-    def test_gets_what_is_missing_and_only_that(self, machine: Machine) -> None:
+    def test_gets_what_is_missing_alone_and_loses_no_package(self, machine: Machine) -> None:
         machine.has("apt-get", APT_THAT_WORKS)
         machine.has("gcc", "exit 0")
 
         done = machine.run("dstat", "gcc")
 
         assert done.returncode == 0
-        installed = [call for call in machine.calls if call.startswith("apt-get install")]
-        assert len(installed) == 1
-        assert installed[0].endswith(" dstat")
-        assert "gcc" not in installed[0]
-
-    def test_loses_no_package_by_it(self, machine: Machine) -> None:
-        machine.has("apt-get", APT_THAT_WORKS)
-
-        machine.run("dstat")
-
-        (installed,) = [call for call in machine.calls if " install " in call]
+        (installed,) = [call for call in machine.calls if call.startswith("apt-get install")]
+        assert installed.endswith(" dstat")
+        assert "gcc" not in installed
         assert "--no-remove" in installed
 
     def test_is_told_why_it_failed_after_a_second_try(self, machine: Machine) -> None:
@@ -102,7 +94,7 @@ class TestTheSuperuser:
 
         assert done.returncode == 1
         assert "E: no network" in done.stderr
-        assert "Still missing: prometheus" in done.stderr
+        assert done.stderr.split()[-1] == "prometheus"
         assert len([call for call in machine.calls if call == "apt-get update -qq"]) == 2
 
 
@@ -116,7 +108,8 @@ class TestAPlainUser:
         done = machine.run("dstat", "promtool=prometheus")
 
         assert done.returncode == 1
-        assert "sudo apt-get install --no-install-recommends dstat prometheus" in done.stderr
+        assert " sudo apt-get install " in done.stderr
+        assert done.stderr.split()[-2:] == ["dstat", "prometheus"]
         assert machine.calls == []
 
     def test_with_a_sudo_that_asks_nothing_gets_it(self, machine: Machine) -> None:
