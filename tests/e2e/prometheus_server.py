@@ -9,11 +9,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.processes import ending
 from tests.serving import free_port
 
 Sample = dict[str, Any]
@@ -26,21 +27,14 @@ def fetched(url: str) -> bytes:
 
 
 def wait_until(what: str, is_so: Any, *, seconds: float) -> None:
-    """Ask again until it is so.
+    """Ask again until it is so, whatever goes wrong with the question until then."""
 
-    Raises:
-        TimeoutError: It never was.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if is_so():
-                return
-        except (OSError, ValueError, KeyError):
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:.0f} s in vain until {what}")
-        time.sleep(0.1)
+    def asked() -> bool:
+        with suppress(OSError, ValueError, KeyError):
+            return bool(is_so())
+        return False
+
+    assert until(asked, seconds, every_s=0.1), f"waited {seconds:.0f} s in vain until {what}"
 
 
 class Prometheus:
@@ -130,14 +124,7 @@ def running_prometheus(
             stdout=log,
             stderr=log,
         )
-        try:
+        with ending(process):
             server = Prometheus(address)
             wait_until("Prometheus is ready", server.is_ready, seconds=30)
             yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.patience import PATIENCE_S
+from tests.processes import ending
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -66,13 +67,11 @@ def on_a_terminal(
     )
     os.close(terminal)
     try:
-        raw = _all_output(controller, time.monotonic() + timeout_s)
-        return Written(process.wait(timeout=PATIENCE_S), raw.decode("utf-8", "replace"))
+        with ending(process):
+            raw = _all_output(controller, time.monotonic() + timeout_s)
+            return Written(process.wait(timeout=PATIENCE_S), raw.decode("utf-8", "replace"))
     finally:
         os.close(controller)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _all_output(controller: int, deadline_s: float) -> bytes:

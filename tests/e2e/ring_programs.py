@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.daemon import RunningDaemon
+from tests.fakenvml.control import FakeNvml
 from tests.neighbours import become
 
 SOMEBODY = 54_321
@@ -50,6 +51,23 @@ print("there", flush=True)
 sys.stdin.read()
 """
 """So many files of that name and content."""
+
+ON_A_WAVE = """
+import sys, time
+from trainer_hooks import phase, step
+origin_s, round_s, busy_s, until_s = map(float, sys.argv[1:5])
+while (now_s := time.monotonic()) < until_s:
+    at_s = (now_s - origin_s) % round_s
+    with phase("train_step" if at_s < busy_s else sys.argv[5]):
+        time.sleep(busy_s - at_s if at_s < busy_s else round_s - at_s)
+    step(samples=1)
+"""
+"""Computes while its GPU is busy, as the wave of the fake driver has it, else is in that phase."""
+
+
+def wave_words(fake: FakeNvml, round_s: float, busy_ratio: float, until_s: float) -> list[str]:
+    """What ``ON_A_WAVE`` is told of the wave, before the phase."""
+    return [*map(repr, (fake.control.origin_ns / 1e9, round_s, round_s * busy_ratio, until_s))]
 
 
 def by(uid: int, program: str, more: str = "trainer_hooks") -> str:

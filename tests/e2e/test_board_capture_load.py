@@ -23,7 +23,8 @@ def load() -> Iterator[ChildLoad]:
 class TestTheLoad:
     def test_says_what_computes(self, load: ChildLoad) -> None:
         assert load.name.startswith("torch ")
-        assert load.name.endswith("on the CPU, 256 x 256 products in float32")
+        assert "CPU" in load.name
+        assert "256 x 256" in load.name
 
     def test_tells_spans_that_lie_within_the_time_it_was_asked_for(self, load: ChildLoad) -> None:
         before_ns = time.monotonic_ns()

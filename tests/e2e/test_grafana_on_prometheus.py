@@ -154,8 +154,8 @@ class TestThePanelsOnFilling:
     def test_say_that_nothing_holds_the_clocks_down_and_that_no_error_came(
         self, prometheus: Prometheus
     ) -> None:
-        assert self.asked(prometheus, "What holds the clocks down") == {"0": 0.0, "1": 0.0}
-        assert self.asked(prometheus, "XID errors") == {"0": 0.0, "1": 0.0}
+        for title in ("What holds the clocks down", "XID errors"):
+            assert self.asked(prometheus, title) == {"0": 0.0, "1": 0.0}
 
 
 class TestTheChoices:

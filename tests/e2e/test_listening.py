@@ -20,6 +20,7 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.patience import PATIENCE_S, wait_until
+from tests.processes import ending
 from tests.programs import gpumon
 from tests.serving import own_address
 
@@ -84,7 +85,7 @@ class TestOnEveryAddress:
 
         assert statuses == [401, 401, 200]
         assert here == 200
-        assert "page     for others with the token, at each address below" in greeting
+        assert re.search(r"^ *page .*\btoken\b", greeting, re.MULTILINE)
 
 
 class TestOnSeveralAddresses:
@@ -125,17 +126,8 @@ class TestOnSeveralAddresses:
 
         assert code == 1
         assert said.count("\n") == 1
-        assert f"port {taken_port} on 127.0.0.1 is in use" in said
+        assert f"port {taken_port} on 127.0.0.1" in said
         assert not daemon.state_file.exists()
-
-    def test_that_overlap_are_a_wrong_word(self, tmp_path: Path) -> None:
-        words = ("--listen", "127.0.0.1:7777", "--listen", "0.0.0.0:7777")
-        with RunningDaemon(tmp_path, *HEALTHY, *words, ready=False) as daemon:
-            code = daemon.process.wait(10)
-            said = daemon.log()
-
-        assert (code, said.count("\n")) == (2, 1)
-        assert "overlap" in said
 
 
 class TestBesideGreedyClients:
@@ -188,14 +180,11 @@ class TestTheEnd:
             env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime)},
             stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
         )  # fmt: skip
-        try:
+        with ending(process):
             os.close(terminal)
             wait_until((runtime / "state.json").exists)
             os.close(controller)
             code = process.wait(10)
-        finally:
-            process.kill()
-            process.wait(10)
 
         assert code == 0
         assert not (runtime / "state.json").exists()
@@ -219,5 +208,5 @@ class TestAMisspeltVariable:
         with RunningDaemon(tmp_path, *HEALTHY, environ={"GPUMON_PERIODE": "5"}) as daemon:
             said = daemon.log()
 
-        assert "gpumon: GPUMON_PERIODE is no variable of gpumon" in said
-        assert "GPUMON_PERIOD meant" in said
+        (told,) = [line for line in said.splitlines() if "GPUMON_PERIODE" in line]
+        assert "GPUMON_PERIOD meant" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from gpumon.core.ring.format import RING_BYTES
@@ -60,7 +61,7 @@ class TestThreeHundredTrainings:
         assert [len(reading.rings) for reading in readings] == [256] * 3
         assert [reading.left_out for reading in readings] == [((os.getuid(), 44),)] * 3
         assert [reading.rejected for reading in readings] == [0] * 3
-        assert "44 phase rings are not read" in (readings[0].message or "")
+        assert (readings[0].message or "").startswith("44 ")
 
     def test_make_room_for_new_ones_as_they_end(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
@@ -93,13 +94,13 @@ class TestARingOfAnotherVersion:
             older = noted(0, "11-older.ring", RING_BYTES)
             errors = daemon.metrics()['gpumon_collector_errors_total{collector="phase_rings"}']
 
-        assert newer == [
-            "phase_rings: 12-newer.ring: a phase ring of version 2, and this reads version 1: "
-            "update this gpumon"
-        ]
-        assert older == [
-            "phase_rings: 11-older.ring: a phase ring of version 0, and this reads version 1: "
-            "update the gpumon of the training (2 refused so far)"
-        ]
+        for (note,), name, version, to_update in (
+            (newer, "12-newer.ring", 2, "this gpumon"),
+            (older, "11-older.ring", 0, "the gpumon of the training"),
+        ):
+            assert note.startswith(f"phase_rings: {name}: ")
+            assert re.findall(r"version (\d)", note) == [str(version), "1"]
+            assert f"update {to_update}" in note
+        assert "(2 " in older[0]
         assert errors == 2
         assert f"gpumon: {newer[0].partition(', and')[0]}" in daemon.log()

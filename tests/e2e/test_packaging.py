@@ -205,29 +205,31 @@ class TestAMachineWithoutAGpu:
         done = newcomer.types("gpumon", *words, GPUMON_LISTEN="127.0.0.1:0")
 
         assert done.returncode == 3
-        assert "install the NVIDIA driver" in done.stderr
-        assert "`gpumon demo` needs none" in done.stderr
+        assert "NVIDIA driver" in done.stderr
+        assert "`gpumon demo`" in done.stderr
 
     def test_is_told_by_the_doctor_what_to_type_all_the_same(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "doctor")
 
         assert done.returncode == 3
         to_do = " ".join(done.stdout.partition("\nFix\n")[2].split())
-        assert "source: install the NVIDIA driver" in to_do
-        assert "daemon: once there is a GPU: gpumon serve. Until then" in to_do
-        assert "gpumon demo, or gpumon serve --source simulated:input-bound" in to_do
-        assert "dstat: apt-get install dstat, or pip install dool; then gpumon dstat" in to_do
+        fixes = dict(re.findall(r"\d\. (\w+): (.*?)(?= \d\. |$)", to_do))
+        daemon, dstat = fixes["daemon"], fixes["dstat"]
+        assert "NVIDIA driver" in fixes["source"]
+        for command in ("gpumon serve", "gpumon demo", "--source simulated:input-bound"):
+            assert command in daemon
+        for command in ("apt-get install dstat", "pip install dool", "gpumon dstat"):
+            assert command in dstat
 
 
 class TestAFreshEnvironment:
-    def test_has_a_command_that_tells_what_it_does(self, newcomer: Newcomer) -> None:
+    def test_has_a_command_that_tells_its_version_and_what_it_does(
+        self, newcomer: Newcomer
+    ) -> None:
+        assert newcomer.types("gpumon", "--version").stdout.strip() == f"gpumon {__version__}"
         helped = newcomer.types("gpumon", "--help").stdout
-
         for command in ("serve", "analyze", "report", "demo", "doctor", "dstat"):
             assert command in helped
-
-    def test_knows_its_version(self, newcomer: Newcomer) -> None:
-        assert newcomer.types("gpumon", "--version").stdout.strip() == f"gpumon {__version__}"
 
     def test_has_the_plugin_where_the_hosts_look_below_its_prefix(self, environment: Path) -> None:
         installed = [environment / place for place in PLACES]
@@ -250,8 +252,8 @@ class TestAFreshEnvironment:
     @pytest.mark.parametrize(
         ("words", "code", "said"),
         [
-            ("report", 4, "start one with `gpumon serve`"),
-            ("demo --keras", 1, "pip install keras jax; without --keras the demo needs neither"),
+            ("report", 4, "`gpumon serve`"),
+            ("demo --keras", 1, "pip install keras jax; "),
         ],
     )
     def test_says_what_to_do_where_something_is_missing(
@@ -262,14 +264,12 @@ class TestAFreshEnvironment:
         assert done.returncode == code
         assert said in done.stderr
 
-    def test_puts_the_plugin_in_place_and_names_what_loads_it(self, newcomer: Newcomer) -> None:
+    def test_puts_the_plugin_in_place(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "dstat", "install")
 
         assert done.returncode == 0
         copied = (newcomer.home / ".dstat" / "dstat_gpu.py").read_text(encoding="ascii")
         assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
-        assert "`apt install dstat`" in done.stdout
-        assert "`pip install dool`" in done.stdout
 
     def test_says_where_else_the_plugin_may_lie(self, newcomer: Newcomer) -> None:
         (newcomer.home / ".dstat").write_text("a file in the way of the folder")
@@ -277,7 +277,7 @@ class TestAFreshEnvironment:
         done = newcomer.types("gpumon", "dstat", "install")
 
         assert done.returncode == 1
-        assert "`HOME=FOLDER gpumon dstat install` writes there" in done.stderr
+        assert "HOME=FOLDER" in done.stderr
 
     def test_judges_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
         log = ROOT / "examples" / "somebodys_gpu.csv"
@@ -285,16 +285,15 @@ class TestAFreshEnvironment:
         done = newcomer.types("gpumon", "analyze", log, LANG="C", TERM="dumb", NO_COLOR="1")
 
         assert done.returncode == 0
-        assert done.stdout.startswith("Verdict: Starvation suspected")
+        assert done.stdout.startswith("Verdict: Starvation ")
         assert "\x1b" not in done.stdout
 
     def test_shows_a_daemon_by_a_demo_that_needs_nothing_else(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "demo", "--steps", "30")
 
         assert done.returncode == 0, done.stderr
-        assert "slow input, read in the loop: 30 steps in" in done.stdout
-        assert "== side by side" in done.stdout
-        assert "the reading and the computing were real." in done.stdout
+        assert done.stdout.count(": 30 steps in ") == 4
+        assert (done.stdout.count("\nVerdict: "), done.stdout.count("\n== ")) == (2, 3)
         assert newcomer.types("python", "-c", "import numpy").returncode != 0
 
     def test_leaves_nothing_behind_when_it_goes(self, environment: Path, tmp_path: Path) -> None:

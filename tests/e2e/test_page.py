@@ -33,7 +33,7 @@ class TestAtBothWidths:
         assert page.text("#why") == ADVICE["evidence"]
         assert "1.50 times" in page.text("#gain")
         assert page.is_hidden("#more")  # there is nothing else
-        assert re.fullmatch(r"last sample \d+\.\d s ago", page.text("#age"))
+        assert re.search(r"\d+\.\d s ago", page.text("#age"))
 
     def test_nothing_scrolls_sideways(self, show: Show, width: int) -> None:
         long = run("a-very-long-run-name-" * 6, framework="keras/tensorflow")

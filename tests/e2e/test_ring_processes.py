@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -85,21 +87,19 @@ def shared_runtime() -> Iterator[Path]:
 
 
 class TestWorkersOfADataLoader:
-    @pytest.mark.parametrize("load", ["load", "load_and_tag"])
-    def test_that_are_forked_write_nothing(self, tmp_path: Path, load: str) -> None:
-        with process(WITH_WORKERS, tmp_path, "fork", load) as training:
+    @pytest.mark.parametrize(
+        ("method", "load"), [("fork", "load"), ("fork", "load_and_tag"), ("spawn", "load")]
+    )
+    def test_that_are_forked_or_say_nothing_have_no_ring(
+        self, tmp_path: Path, method: str, load: str
+    ) -> None:
+        with process(WITH_WORKERS, tmp_path, method, load) as training:
             run = only(read(reader_of(tmp_path)))
 
         assert (run.alive, run.host_pid) == (True, training.pid)
         assert (run.steps, run.samples) == (20, 20)
         assert TrainingPhase.CHECKPOINT not in run.phase_ns
         assert run.phase_ns[TrainingPhase.INPUT_WAIT] > 0
-
-    def test_that_are_spawned_and_say_nothing_have_no_ring(self, tmp_path: Path) -> None:
-        with process(WITH_WORKERS, tmp_path, "spawn", "load") as training:
-            run = only(read(reader_of(tmp_path)))
-
-        assert (run.host_pid, run.steps) == (training.pid, 20)
 
     def test_that_are_spawned_and_tag_have_rings_of_their_own(self, tmp_path: Path) -> None:
         with process(WITH_WORKERS, tmp_path, "spawn", "load_and_tag") as training:
@@ -191,7 +191,7 @@ class TestWithoutPermission:
 
         assert (done.returncode, done.stdout) == (0, "there\n")
         assert done.stderr.count("RuntimeWarning") == 1
-        assert f"{shared_runtime}/phases cannot be written" in done.stderr
+        assert f" {shared_runtime}/phases " in done.stderr
         assert list((shared_runtime / "phases").iterdir()) == []
 
     def test_to_read_a_ring_a_daemon_says_so_and_reads_the_others(
@@ -207,7 +207,7 @@ class TestWithoutPermission:
 
         counts, _, message = seen.stdout.strip().partition(" 1 ")
         assert counts == "1"
-        assert message.endswith(".ring: Permission denied")
+        assert message.endswith(f".ring: {os.strerror(errno.EACCES)}")
 
     def test_to_remove_a_ring_a_daemon_leaves_it_to_its_owner(self, shared_runtime: Path) -> None:
         with process(TRAINING, shared_runtime) as training:

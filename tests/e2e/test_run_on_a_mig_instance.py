@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.e2e.ring_programs import ON_A_WAVE, wave_words
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.patience import wait_until
@@ -18,19 +19,6 @@ from tests.processes import ending
 
 ROUND_S, BUSY_RATIO = 1.0, 0.6
 TRAINED_S = 6.0
-
-TRAINING = """
-import sys, time
-from trainer_hooks import phase, step
-
-origin_s, round_s, busy_s, until_s = map(float, sys.argv[1:])
-while (now_s := time.monotonic()) < until_s:
-    at_s = (now_s - origin_s) % round_s
-    with phase("train_step" if at_s < busy_s else "input_wait"):
-        time.sleep(busy_s - at_s if at_s < busy_s else round_s - at_s)
-    step(samples=1)
-"""
-"""Computes while the instance is busy, waits for its input while it is idle: as the wave has it."""
 
 
 class Trained:
@@ -59,9 +47,9 @@ class Trained:
 
     def _start_training(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         until_s = time.monotonic() + TRAINED_S
-        numbers = (self.fake.control.origin_ns / 1e9, ROUND_S, ROUND_S * BUSY_RATIO, until_s)
+        words = [*wave_words(self.fake, ROUND_S, BUSY_RATIO, until_s), "input_wait"]
         training = subprocess.Popen(
-            [sys.executable, "-c", TRAINING, *map(repr, numbers)],
+            [sys.executable, "-c", ON_A_WAVE, *words],
             env={**environ, "GPUMON_RUN": "train", "GPUMON_RUNTIME_DIR": str(self.folder / "run")},
         )
         self.fake.run(0, training.pid, part=1)
