@@ -11,7 +11,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.daemon import find_state_file
@@ -48,17 +51,26 @@ raise SystemExit(main(["serve", "--source", "simulated:healthy", "--listen", "12
 """
 
 
+TOLD = {"GPUMON_GPUS": "0", "MY_PASSWORD": SECRET, "USER": SECRET, "LOGNAME": SECRET}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with RunningDaemon(folder, "--source", "simulated:healthy", environ=TOLD) as one:
+        one.wait_for(lambda state: state["gpus"])
+        yield one
+
+
 @as_root
 class TestAnotherUserOfTheMachine:
-    def test_reads_the_page_and_the_report_as_everybody_does(self, tmp_path: Path) -> None:
-        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
-            daemon.wait_for(lambda state: state["gpus"])
-            code = become(imports="urllib.request") + STATUS_OF
-            done = ran_python("-c", code, daemon.address)
+    def test_reads_the_page_and_the_report_as_everybody_does(self, daemon: RunningDaemon) -> None:
+        code = become(imports="urllib.request") + STATUS_OF
+        done = ran_python("-c", code, daemon.address)
 
         assert done.stdout == "[200, 200, 200]\n", done.stderr
 
-    def test_may_serve_without_any_right(self, tmp_path: Path) -> None:
+    def test_may_serve_without_any_right(self) -> None:
         with shared_runtime_folder() as folder:
             own = folder / "own"
             own.mkdir(mode=0o700)
@@ -80,25 +92,21 @@ class TestAnotherUserOfTheMachine:
 
 
 class TestAProxyOnTheMachine:
-    def test_is_taken_for_the_machine_itself_whatever_it_forwards(self, tmp_path: Path) -> None:
-        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
-            request = urllib.request.Request(f"http://{daemon.address}/")
-            request.add_header("X-Forwarded-For", "192.0.2.7")
-            request.add_header("Forwarded", "for=192.0.2.7")
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                status = answer.status
-
-        assert status == 200
+    def test_is_taken_for_the_machine_itself_whatever_it_forwards(
+        self, daemon: RunningDaemon
+    ) -> None:
+        forwarded = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
+        request = urllib.request.Request(f"http://{daemon.address}/", headers=forwarded)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
 
 
 class TestWhatIsPublished:
-    def test_holds_no_command_line_no_user_name_and_no_environment(self, tmp_path: Path) -> None:
-        told = {"GPUMON_GPUS": "0", "MY_PASSWORD": SECRET, "USER": SECRET, "LOGNAME": SECRET}
+    def test_holds_no_command_line_no_user_name_and_no_environment(
+        self, daemon: RunningDaemon
+    ) -> None:
         user = re.compile(rf"\b{pwd.getpwuid(os.getuid()).pw_name}\b")
-        with (
-            RunningDaemon(tmp_path, "--source", "simulated:healthy", environ=told) as daemon,
-            process(TRAINING, daemon.runtime_dir, SECRET, environ=told),
-        ):
+        with process(TRAINING, daemon.runtime_dir, SECRET, environ=TOLD):
             daemon.wait_for(lambda state: state["runs"])
             said = {path: daemon.get(path) for path in EVERYTHING}
             said["the state file"] = (200, daemon.state_file.read_text())
@@ -117,11 +125,8 @@ class TestATraining:
 
 
 class TestAFloodOfWholeRequests:
-    def test_is_not_held_back(self, tmp_path: Path) -> None:
-        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
-            statuses = {daemon.get("/metrics")[0] for _ in range(300)}
-
-        assert statuses == {200}
+    def test_is_not_held_back(self, daemon: RunningDaemon) -> None:
+        assert {daemon.get("/metrics")[0] for _ in range(300)} == {200}
 
 
 class TestTheSuperuser:
