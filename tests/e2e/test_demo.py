@@ -44,7 +44,7 @@ def test_tells_its_story_in_about_a_minute() -> None:
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began_s < 90  # 52 s, and 66 s beside two that use both cores
     verdicts = re.findall(r"^Verdict: (.*)$", done.stdout, re.MULTILINE)
-    assert verdicts[0].startswith("Starved (high loss): GPU 0 waits for input")
+    assert verdicts[0].startswith("Starved (high loss)")
     assert verdicts[1].startswith("Healthy")
     words = " ".join(done.stdout.split())
     told = re.findall(r"GPU busy ([\d.]+) s by the compute's own clock, ([\d.]+) s", words)

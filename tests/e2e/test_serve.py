@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import Shell
 from tests.daemon import RunningDaemon
 from tests.needs import without_driver
-from tests.programs import gpumon
+from tests.programs import gpumon as ran_gpumon
+
+PAUSE_NS = 1_500_000_000
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ class TestTheStateFile:
 class TestASecondDaemon:
     def test_in_the_same_folder_is_refused_by_name(self, daemon: RunningDaemon) -> None:
         words = ("serve", "--source", "simulated:flat", "--listen", "127.0.0.1:0")
-        second = gpumon(*words, environ=daemon.environ)
+        second = ran_gpumon(*words, environ=daemon.environ)
 
         assert second.returncode == 1
         assert f"pid {daemon.process.pid}" in second.stderr
@@ -62,9 +67,10 @@ class TestASecondDaemon:
 
 
 class TestThePages:
-    def test_are_healthy_and_ready(self, daemon: RunningDaemon) -> None:
-        assert daemon.get("/-/healthy")[0] == 200
-        assert daemon.get("/-/ready")[0] == 200
+    def test_are_healthy_ready_and_live(self, daemon: RunningDaemon) -> None:
+        assert [daemon.get(f"/-/{word}")[0] for word in ("healthy", "ready")] == [200, 200]
+        status, body = daemon.get("/")
+        assert (status, "<html" in body) == (200, True)
 
     def test_count_the_starved_gpu_and_not_the_healthy_one(self, daemon: RunningDaemon) -> None:
         metrics = daemon.metrics()
@@ -73,24 +79,16 @@ class TestThePages:
         assert starved > 3.0
         assert metrics['gpumon_gpu_suspected_seconds_total{uuid="GPU-simulated-1"}'] == 0.0
 
-    def test_serve_the_live_page(self, daemon: RunningDaemon) -> None:
-        status, body = daemon.get("/")
-
-        assert status == 200
-        assert "<html" in body
-
 
 class TestTheReport:
     def test_suspects_starvation_with_about_half_the_time_lost(self, daemon: RunningDaemon) -> None:
-        eight_pauses_ns = 7.5 * 1_500_000_000
         daemon.wait_for(
-            lambda state: state["gpus"][0]["suspected_ns"] > eight_pauses_ns, patience_s=40
+            lambda state: state["gpus"][0]["suspected_ns"] > 4.5 * PAUSE_NS, patience_s=40
         )
         gpu = daemon.report()["gpus"][0]
 
         assert gpu["verdict"] == "starvation_suspected"
-        assert gpu["severity"] == "high"  # from the eighth pause on
-        assert gpu["pauses"]["count"] >= 8
+        assert gpu["pauses"]["count"] >= 5
         assert gpu["busy_ratio"] == pytest.approx(0.5, abs=0.12)
         assert gpu["gaps"]["p50_seconds"] == pytest.approx(1.5, abs=0.05)
 
@@ -105,23 +103,29 @@ class TestTheReport:
             )
 
     def test_is_what_the_command_prints(self, daemon: RunningDaemon) -> None:
-        printed = gpumon("report", environ=daemon.environ)
+        printed = ran_gpumon("report", environ=daemon.environ)
 
         assert printed.returncode == 0
-        assert printed.stdout.startswith("Verdict: Starvation suspected")
-        assert "sum = observed" in printed.stdout
+        assert printed.stdout.startswith("Verdict: Starvation ")
+        for gpu in (0, 1):
+            assert f"GPU {gpu} " in printed.stdout
 
-    def test_of_the_last_seconds_says_how_many(self, daemon: RunningDaemon) -> None:
-        printed = gpumon("report", "--since", "1h", environ=daemon.environ)
+    def test_of_the_last_hour_has_a_note_that_it_is_of_less(self, daemon: RunningDaemon) -> None:
+        asked = ran_gpumon("report", "--since", "1h", "--json", environ=daemon.environ)
+        document = json.loads(asked.stdout)
         status, body = daemon.get("/api/v1/report?since=lunch")
 
-        assert printed.returncode == 0
-        assert "has not run that long" in " ".join(printed.stdout.split())
+        assert asked.returncode == 0
+        assert document["gpus"][0]["observed_seconds"] < 3600
+        assert any("all since it began" in note for note in document["notes"])
         assert (status, "since=3600" in body) == (400, True)
 
     def test_fails_a_build_that_starves(self, daemon: RunningDaemon) -> None:
-        daemon.wait_for(lambda state: state["gpus"][0]["suspected_ns"] > 7e9, patience_s=40)
-        printed = gpumon("report", "--json", "--fail-if-starved-above", "5", environ=daemon.environ)
+        daemon.wait_for(
+            lambda state: state["gpus"][0]["suspected_ns"] > 4.5 * PAUSE_NS, patience_s=40
+        )
+        words = ("report", "--json", "--fail-if-starved-above", "5")
+        printed = ran_gpumon(*words, environ=daemon.environ)
 
         assert printed.returncode == 1
         assert json.loads(printed.stdout)["schema"] == "gpumon.report/1"
@@ -145,18 +149,20 @@ class TestWrongWords:
             (),
         ],
     )
-    def test_end_with_two_and_a_sentence(self, words: tuple[str, ...]) -> None:
+    def test_end_with_two_and_a_sentence(self, gpumon: Shell, words: tuple[str, ...]) -> None:
         ended = gpumon(*words)
 
-        assert ended.returncode == 2
-        assert ended.stderr
-        assert "Traceback" not in ended.stderr
+        assert ended.code == 2
+        assert ended.err
+        assert "Traceback" not in ended.err
 
-    def test_a_folder_that_does_not_exist_ends_with_three(self, tmp_path: Path) -> None:
+    def test_a_folder_that_does_not_exist_ends_with_three(
+        self, gpumon: Shell, tmp_path: Path
+    ) -> None:
         ended = gpumon("serve", "--listen", "127.0.0.1:0", "--source", f"follow:{tmp_path}/no/f")
 
-        assert ended.returncode == 3
-        assert "folder that exists" in ended.stderr
+        assert (ended.code, ended.is_refused_in_a_sentence) == (3, True)
+        assert f"{tmp_path}/no" in ended.err
 
 
 class TestAFullDisk:
@@ -169,48 +175,47 @@ class TestAFullDisk:
             )  # fmt: skip
 
         assert ended.returncode == 1
-        assert ended.stderr == "gpumon: No space left on device\n"
+        assert ended.stderr == f"gpumon: {os.strerror(errno.ENOSPC)}\n"
 
 
 class TestAGateWithNothingToJudge:
     @pytest.mark.parametrize("option", ["--fail-if-starved-above", "--fail-if-lost-above"])
     def test_ends_with_a_code_of_its_own(self, tmp_path: Path, option: str) -> None:
         with RunningDaemon(tmp_path, "--wait-for-source", environ=without_driver()) as waiting:
-            ended = gpumon("report", option, "5", environ=waiting.environ)
+            ended = ran_gpumon("report", option, "5", environ=waiting.environ)
 
         assert ended.returncode == 5
-        assert "nothing to judge" in ended.stderr
+        assert ended.stderr.startswith("gpumon: nothing ")
         assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
 
 
 class TestNoDaemon:
     def test_ends_the_report_with_four_and_says_what_to_start(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
 
         ended = gpumon("report")
 
-        assert ended.returncode == 4
-        assert "gpumon serve" in ended.stderr
+        assert ended.code == 4
+        assert "gpumon serve" in ended.err
 
 
 class TestHelp:
     @pytest.mark.parametrize("command", ["serve", "analyze", "report", "demo", "doctor", "dstat"])
-    def test_shows_an_example(self, command: str) -> None:
+    def test_shows_an_example(self, gpumon: Shell, command: str) -> None:
         shown = gpumon(command, "--help")
 
-        assert shown.returncode == 0
-        assert "example:\n  " in shown.stdout
-        assert "gpumon" in shown.stdout.partition("example:")[2]
+        assert shown.code == 0
+        assert f"gpumon {command}" in shown.out.partition("example:\n  ")[2]
 
 
 class TestDoctor:
-    def test_says_field_by_field_what_a_gpu_reports(self) -> None:
+    def test_says_field_by_field_what_a_gpu_reports(self, gpumon: Shell) -> None:
         seen = gpumon("doctor", "--source", "simulated:healthy", "--json")
 
-        names = {finding["name"] for finding in json.loads(seen.stdout)["findings"]}
-        assert seen.returncode == 0
+        names = {finding["name"] for finding in seen.document["findings"]}
+        assert seen.code == 0
         assert {"gpu source", "gpu 0 utilisation", "gpu 1 memory", "daemon"} <= names
 
 
@@ -221,17 +226,17 @@ class TestADaemonThatIsStopped:
             stopped.process.send_signal(signal.SIGSTOP)
             time.sleep(3.5)
 
-            asked = gpumon("report", environ=stopped.environ)
-            looked = gpumon(
+            asked = ran_gpumon("report", environ=stopped.environ)
+            looked = ran_gpumon(
                 "doctor", "--source", "simulated:healthy", "--json", environ=stopped.environ
             )
             stopped.process.send_signal(signal.SIGCONT)
             stopped.wait_for(lambda state: state["pid"] == pid, patience_s=5)
 
-        claim = f"the gpumon daemon (pid {pid}) has not spoken for"
-        assert (asked.returncode, asked.stdout) == (4, "")
-        assert asked.stderr.startswith(f"gpumon: {claim} ")
-        assert asked.stderr.endswith(" s: it is stopped or held up; end it by its pid, or wait\n")
         (found,) = (one for one in json.loads(looked.stdout)["findings"] if one["name"] == "daemon")
-        assert found["detail"].startswith(claim)
-        assert found["fix"] == "end it by its pid, or wait"
+        assert (asked.returncode, asked.stdout) == (4, "")
+        for said in (asked.stderr, found["detail"]):
+            assert f" daemon (pid {pid}) has not " in said
+        assert asked.stderr.endswith(f"; {found['fix']}\n")
+        assert "gpumon serve" not in asked.stderr
+        assert "by its pid" in found["fix"]
