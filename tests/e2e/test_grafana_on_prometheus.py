@@ -179,20 +179,22 @@ class TestTheChoices:
 
 
 class TestAGpuInTheRhythmOfTheScrapes:
+    def of_gpu_0(self, prometheus: Prometheus, expr: str) -> list[float]:
+        """By each of the slow jobs."""
+        found = prometheus.now(f'{expr} * on(job, uuid) gpumon_gpu_info{{gpu="0"}}')
+        assert len(found) == len(SLOW_JOBS)
+        return [float(one["value"][1]) for one in found]
+
     def test_reads_right_as_a_counter_at_every_interval(self, prometheus: Prometheus) -> None:
-        expr = 'rate(gpumon_gpu_busy_seconds_total{job=~"slow.*"}[30s])'
-        expr = f'{expr} * on(job, uuid) gpumon_gpu_info{{gpu="0"}}'
+        busy = 'rate(gpumon_gpu_busy_seconds_total{job=~"slow.*"}[30s])'
 
-        rates = [float(one["value"][1]) for one in prometheus.now(expr)]
+        rates = self.of_gpu_0(prometheus, busy)
 
-        assert len(rates) == len(SLOW_JOBS)
         assert rates == pytest.approx([0.5] * len(SLOW_JOBS), abs=0.08)
 
     def test_reads_as_whatever_was_sampled_as_a_gauge(self, prometheus: Prometheus) -> None:
-        expr = 'avg_over_time(gpumon_gpu_utilization_ratio{job=~"slow.*"}[30s])'
-        expr = f'{expr} * on(job, uuid) gpumon_gpu_info{{gpu="0"}}'
+        gauge = 'avg_over_time(gpumon_gpu_utilization_ratio{job=~"slow.*"}[30s])'
 
-        averages = [float(one["value"][1]) for one in prometheus.now(expr)]
+        averages = self.of_gpu_0(prometheus, gauge)
 
-        assert len(averages) == len(SLOW_JOBS)
         assert max(abs(average - 0.5) for average in averages) > 0.3
