@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 
@@ -15,19 +16,19 @@ HOUR = 3_600
 TEN = 10 * HOUR
 
 
-class _Rows:
+class _Rows(GpuLog):
     """A reader that has its rows already."""
 
     def __init__(self, samples: Sequence[LogSample], clock: LogClock) -> None:
+        super().__init__(iter(()), name="gpu.csv", options=LogOptions())
         self._samples = samples
         self._clock = clock
+        self._has_told = True
+        for gpu in {row.gpu for row in samples}:
+            self._gpus.position(gpu, LoggedGpu())
 
-    def samples(self) -> Iterator[LogSample]:
+    def _read(self) -> Iterator[LogSample]:
         yield from self._samples
-
-    def facts(self) -> LogFacts:
-        gpus = tuple(LoggedGpu() for _ in {row.gpu for row in self._samples})
-        return LogFacts(clock=self._clock, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
 
 
 def row(at_s: float, busy: float | None = 1.0, gpu: int = 0) -> LogSample:

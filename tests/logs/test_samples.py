@@ -21,7 +21,8 @@ from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.formats import formats
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import LogText, head_of
 from tests.builders_logs import analyse_file
 
@@ -69,9 +70,9 @@ def story_of(sample: Path) -> Story:
     return Story(**json.loads(sidecar.read_text("utf-8"))) if sidecar.exists() else Story()
 
 
-def format_of(sample: Path) -> LogFormat:
+def format_of(sample: Path) -> type[GpuLog]:
     module = import_module(f"gpumon.sources.logs.formats.{sample.name.split('--')[0]}")
-    found: LogFormat = module.FORMAT
+    found: type[GpuLog] = module.FORMAT
     return found
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.formats import formats
+from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefixes_of
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogFormat, LogOptions, LogReader, line_like
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions, Mark, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
@@ -34,7 +35,7 @@ _RANGE: Final = (
 )
 
 
-def _first_line_like(pattern: str) -> Callable[[Sequence[str]], int | None]:
+def _first_line_like(pattern: str) -> Mark:
     """A mark: the first line that is not blank, if ``pattern`` matches its beginning."""
     sought = re.compile(pattern, re.I)
 
@@ -65,7 +66,7 @@ _NOT_READ: Final = {
 _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^,;\t]{0,20}[,;\t]")
 
 
-def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogReader:
+def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogInOrder:
     """The reader that understands a log; only its first lines are consumed here.
 
     Raises:
@@ -89,11 +90,11 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     if known.is_last_resort:
         _refuse_json(head, name=name)
     _refuse_unused(options, known, name)
-    reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
+    reader = known(chain(head, lines), name=name, options=options)
     return LogInOrder(reader, name=name, notes=[prefix.note for prefix in prefixes])
 
 
-def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
+def _refuse_unused(options: LogOptions, known: type[GpuLog], name: str) -> None:
     for said in options.columns:
         column = column_named(said)
         if column is None:
@@ -125,7 +126,7 @@ def _refuse_json(head: Sequence[str], *, name: str) -> None:
     raise UnreadableLogError(f"{name}: line 1: this is JSON that {found}; {_NEEDED}")
 
 
-def _format_of(head: Sequence[str]) -> tuple[LogFormat, int | None]:
+def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     """The format that comes first in a log, and the number of the line that gives it away."""
     marks = [(one, one.mark(head)) for one in formats() if not one.is_last_resort]
     found = [(number, one) for one, number in marks if number is not None]

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.log_text import numbered_lines
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
 from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
+from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 Rows = Iterator[LogSample | None]
 
 
 class GpuLog(ABC):
-    """One log in one format: a ``LogReader`` whose rows a format gives.
+    """One log in one format, read once from front to end; its rows are what a format gives.
+
+    Args:
+        lines: Every line of the log, those included by which it is known.
 
     Attributes:
+        title: What to call the format in sentences.
+        mark: By which it is known, whatever the file is called.
+        settable: The columns that a user may name by ``LogOptions.columns``.
+        is_last_resort: Tried only where no other format knows the log.
         nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number.
     """
 
+    title: ClassVar[str]
+    mark: ClassVar[Mark]
+    settable: ClassVar[Collection[Column]] = ()
+    is_last_resort: ClassVar[bool] = False
     nothing: ClassVar[str] = "no line with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:

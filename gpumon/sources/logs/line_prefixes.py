@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_sample import Mark
 
 _DAY: Final = r"\d{4}[-/]\d\d[-/]\d\d"
 _CLOCK: Final = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -50,9 +51,6 @@ _MOST_TRIES: Final = 40
 _MOST_SIGNS: Final = 1 << 15
 _FEWEST_LINES: Final = 8
 
-TellingLine = Callable[[Sequence[str]], "int | None"]
-"""Number, from 1, of the line that gives a log away; ``None``: it is none."""
-
 
 @dataclass(frozen=True, slots=True)
 class LinePrefix:
@@ -83,9 +81,7 @@ class LinePrefix:
             yield piece[found.end() :] if found is not None and is_meant else piece
 
 
-def prefixes_of(
-    head: Sequence[str], telling_line: TellingLine, *, name: str
-) -> tuple[LinePrefix, ...]:
+def prefixes_of(head: Sequence[str], telling_line: Mark, *, name: str) -> tuple[LinePrefix, ...]:
     """What stands before each line, the outermost first; empty where nothing does.
 
     Only what hides a log is taken for a prefix: without it a format knows the
@@ -107,7 +103,7 @@ def _beginning_of(head: Sequence[str]) -> Sequence[str]:
 class _Search:
     """Tries what may stand before the lines of one log, only so often: each takes its time."""
 
-    def __init__(self, telling_line: TellingLine, name: str) -> None:
+    def __init__(self, telling_line: Mark, name: str) -> None:
         self._telling_line = telling_line
         self._name = name
         self._tries_left = _MOST_TRIES

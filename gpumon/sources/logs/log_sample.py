@@ -1,17 +1,19 @@
-"""What logs say in the words every format shares: samples, GPUs, facts, and what a format is."""
+"""What logs say in the words every format shares: samples, GPUs, facts, and marks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
-from gpumon.sources.logs.table.headings import Column
 
 BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
 """What to log with, where a log cannot be read: it says all that is needed."""
+
+Mark = Callable[[Sequence[str]], "int | None"]
+"""Number, from 1, of the line among the first ones that gives a log away; ``None``: none does."""
 
 
 class LogSample(NamedTuple):
@@ -92,43 +94,7 @@ class LogFacts:
     is_guessed: bool = False
 
 
-class LogReader(Protocol):
-    """One log in one format, read once from front to end."""
-
-    def samples(self) -> Iterator[LogSample]:
-        """Every row that belongs to a GPU and a moment.
-
-        Raises:
-            UnreadableLogError: The log cannot be understood; says why and where.
-        """
-        ...
-
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogFormat:
-    """A format gpumon knows by its content, whatever the file is called.
-
-    Attributes:
-        title: What to call it in sentences.
-        mark: Number of the line that gives it away, among the first ones; ``None``: none does.
-        reader: Makes the reader, ``reader(lines, name=..., options=...)``, of every line of the
-            log, the first ones included; raises as ``LogReader.samples`` does.
-        settable: The columns that a user may name by ``LogOptions.columns``.
-        is_last_resort: Tried only where no other format knows the log.
-    """
-
-    title: str
-    mark: Callable[[Sequence[str]], int | None]
-    reader: Callable[..., LogReader]
-    settable: Collection[Column] = ()
-    is_last_resort: bool = False
-
-
-def line_like(pattern: str) -> Callable[[Sequence[str]], int | None]:
+def line_like(pattern: str) -> Mark:
     """A mark: the first line in which ``pattern`` is found.
 
     >>> line_like("^# gpu")(["", "# gpu  pwr", "    0   43"])

@@ -6,11 +6,11 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gpumon.sources.logs.log_sample import LogFormat
+from gpumon.sources.logs.gpu_log import GpuLog
 
 
 @cache
-def formats() -> tuple[LogFormat, ...]:
+def formats() -> tuple[type[GpuLog], ...]:
     """Every format there is, in the order in which a log is held against them."""
     modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
     found = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]

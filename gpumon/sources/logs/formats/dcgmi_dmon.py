@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.table.cell_values import UtilizationCells
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -32,6 +32,8 @@ _MEANING: Final = {
 class DcgmiDmonLog(GpuLog):
     """One log of ``dcgmi dmon``. It has no stamps, whatever ``-d`` was."""
 
+    title = "dcgmi dmon"
+    mark = line_like(r"^\s*#\s*Entity\s+[A-Z]")
     nothing = (
         "no row with a utilisation in {lines} lines; `dcgmi dmon -e 203,252` tells it, and the "
         "memory in use."
@@ -132,6 +134,4 @@ def _cells_of(line: str) -> list[str]:
     return (line.replace("Not Supported", "N/A") if " Not S" in line else line).split()
 
 
-FORMAT: Final = LogFormat(
-    title="dcgmi dmon", mark=line_like(r"^\s*#\s*Entity\s+[A-Z]"), reader=DcgmiDmonLog
-)
+FORMAT: Final = DcgmiDmonLog

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cell_values import MIB, bytes_of, ratio_of
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS
@@ -17,6 +17,8 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 class GpustatJsonLog(GpuLog):
     """Readings as JSON objects: pretty-printed as gpustat does, or one a line."""
 
+    title = "gpustat --json"
+    mark = line_like(r'"query_time"\s*:')
     nothing = "no reading with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -71,6 +73,4 @@ class GpustatJsonLog(GpuLog):
         return position
 
 
-FORMAT: Final = LogFormat(
-    title="gpustat --json", mark=line_like(r'"query_time"\s*:'), reader=GpustatJsonLog
-)
+FORMAT: Final = GpustatJsonLog

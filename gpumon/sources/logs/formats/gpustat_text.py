@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
@@ -36,6 +36,9 @@ class GpustatTextLog(GpuLog):
 
     A host that is named but once is a head that was damaged: the lines under it wait for another.
     """
+
+    title = "gpustat's lines"
+    mark = line_like(r"^(?:\x1b\[[0-9;]*m)*\[\d{1,4}\](?:\x1b\[[0-9;]*m)* [^|]*\|.*(?:°|'|º)C")
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
@@ -124,8 +127,4 @@ def _mib(amount: str | None) -> int | None:
     return int(amount) * MIB if amount and amount.isdigit() else None
 
 
-FORMAT: Final = LogFormat(
-    title="gpustat's lines",
-    mark=line_like(r"^(?:\x1b\[[0-9;]*m)*\[\d{1,4}\](?:\x1b\[[0-9;]*m)* [^|]*\|.*(?:°|'|º)C"),
-    reader=GpustatTextLog,
-)
+FORMAT: Final = GpustatTextLog

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
@@ -43,6 +43,10 @@ class NvidiaSmiCsvLog(GpuLog):
     is read. Without that a long log takes half as long again.
     """
 
+    title = "CSV"
+    mark = line_like("")
+    settable = tuple(Column)
+    is_last_resort = True
     nothing = "no line with a utilisation in {lines} lines."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -206,10 +210,4 @@ class NvidiaSmiCsvLog(GpuLog):
         return [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
 
 
-FORMAT: Final = LogFormat(
-    title="CSV",
-    mark=line_like(""),
-    reader=NvidiaSmiCsvLog,
-    settable=tuple(Column),
-    is_last_resort=True,
-)
+FORMAT: Final = NvidiaSmiCsvLog

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, Mark
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, DateStamps
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -69,7 +69,7 @@ def header_of(line: str) -> TableHeader | None:
     return TableHeader(names, separator) if "gpu" in names else None
 
 
-def header_mark(*, has_pid: bool) -> Callable[[Sequence[str]], int | None]:
+def header_mark(*, has_pid: bool) -> Mark:
     """A mark: the first header among a log's lines, of processes or of whole GPUs.
 
     Where there is none, the first row that no other tool writes: without a header nobody knows
@@ -181,6 +181,8 @@ class NvidiaSmiDmonLog(ScrollingTable):
     ``sm`` is NVML's utilisation of the GPU, ``fb`` its memory in use.
     """
 
+    title = "nvidia-smi dmon"
+    mark = header_mark(has_pid=False)
     nothing = (
         "no row with a utilisation in {lines} lines; `nvidia-smi dmon` tells it in the column sm, "
         "with -s u."
@@ -215,6 +217,4 @@ class NvidiaSmiDmonLog(ScrollingTable):
         return self._gpus.position(key, LoggedGpu(index=index, mig_index=nth))
 
 
-FORMAT: Final = LogFormat(
-    title="nvidia-smi dmon", mark=header_mark(has_pid=False), reader=NvidiaSmiDmonLog
-)
+FORMAT: Final = NvidiaSmiDmonLog

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.sources.logs.formats.nvidia_smi_dmon import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.gpu_log import Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MOST_PROCESSES: Final = 16_384
@@ -57,6 +57,8 @@ class NvidiaSmiPmonLog(ScrollingTable):
     tick before it or after it: neither's sum is known then.
     """
 
+    title = "nvidia-smi pmon"
+    mark = header_mark(has_pid=True)
     nothing = (
         "no row with a utilisation in {lines} lines; `nvidia-smi pmon` tells it in the column sm, "
         "with -s u."
@@ -142,6 +144,4 @@ class NvidiaSmiPmonLog(ScrollingTable):
         self._fb_at = header.at("fb")
 
 
-FORMAT: Final = LogFormat(
-    title="nvidia-smi pmon", mark=header_mark(has_pid=True), reader=NvidiaSmiPmonLog
-)
+FORMAT: Final = NvidiaSmiPmonLog

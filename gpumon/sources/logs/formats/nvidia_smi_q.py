@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -51,6 +51,8 @@ class _Page:
 class NvidiaSmiQueryLog(GpuLog):
     """One log of ``nvidia-smi -q`` in a loop."""
 
+    title = "nvidia-smi -q"
+    mark = line_like(rf"^=+{_TITLE}=+")
     nothing = (
         "no GPU with a utilisation in {lines} lines; `nvidia-smi -q -d UTILIZATION,MEMORY` tells "
         "it."
@@ -151,6 +153,4 @@ class NvidiaSmiQueryLog(GpuLog):
         return self._memory.bytes_of(text) if text.endswith("MiB") else None
 
 
-FORMAT: Final = LogFormat(
-    title="nvidia-smi -q", mark=line_like(rf"^=+{_TITLE}=+"), reader=NvidiaSmiQueryLog
-)
+FORMAT: Final = NvidiaSmiQueryLog

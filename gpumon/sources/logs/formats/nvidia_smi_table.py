@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -41,6 +41,8 @@ class NvidiaSmiTableLog(GpuLog):
     passed over; MIG instances have memory and no utilisation.
     """
 
+    title = "nvidia-smi's table"
+    mark = line_like(r"^\s*\|\s*NVIDIA-SMI\s+\d")
     nothing = "no table of nvidia-smi with a utilisation in {lines} lines."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -220,8 +222,4 @@ def _is_heading(cells: Sequence[str]) -> bool:
     return text.strip().startswith(("GPU  Name", "Fan  Temp"))
 
 
-FORMAT: Final = LogFormat(
-    title="nvidia-smi's table",
-    mark=line_like(r"^\s*\|\s*NVIDIA-SMI\s+\d"),
-    reader=NvidiaSmiTableLog,
-)
+FORMAT: Final = NvidiaSmiTableLog

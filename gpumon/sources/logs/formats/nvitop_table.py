@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK
@@ -32,6 +32,8 @@ _UNIT_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 <<
 class NvitopTableLog(GpuLog):
     """Tables with two lines a GPU, or one where the terminal was low."""
 
+    title = "nvitop -1"
+    mark = line_like(rf"^(?:\x1b\[[0-9;]*m)*{_BAR} NVITOP \d")
     nothing = "no table with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -107,7 +109,4 @@ def _bytes(amount: str) -> int | None:
     return round(float(number) * _UNIT_BYTES[amount[len(number) :].rstrip("iB")])
 
 
-FORMAT: Final = LogFormat(
-    title="nvitop -1", mark=line_like(rf"^(?:\x1b\[[0-9;]*m)*{_BAR} NVITOP \d"),
-    reader=NvitopTableLog,
-)  # fmt: skip
+FORMAT: Final = NvitopTableLog

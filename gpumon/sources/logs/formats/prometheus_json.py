@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.json_documents import JsonDocuments
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.prometheus_memory import MemorySeries, MemoryTrack, is_finite, stamp_of
 from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
 from gpumon.sources.logs.prometheus_series import VALUES, SeriesPart, series_parts
@@ -53,6 +53,12 @@ class PrometheusLog(GpuLog):
 
     ``--column utilization.gpu=METRIC`` names the metric to read.
     """
+
+    title = "Prometheus"
+    mark = line_like(
+        r'"resultType"\s*:\s*"|"metric"\s*:\s*\{|"status"\s*:\s*"(?:error|success)"\s*,\s*"'
+    )
+    settable = (Column.UTILIZATION,)
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
@@ -272,11 +278,4 @@ def _are_percent(part: SeriesPart) -> bool:
     return any(is_finite(value) and float(value) > OVER_FULL for _, value in part.pairs)
 
 
-FORMAT: Final = LogFormat(
-    title="Prometheus",
-    mark=line_like(
-        r'"resultType"\s*:\s*"|"metric"\s*:\s*\{|"status"\s*:\s*"(?:error|success)"\s*,\s*"'
-    ),
-    reader=PrometheusLog,
-    settable=(Column.UTILIZATION,),
-)
+FORMAT: Final = PrometheusLog

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import Rows
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions
+from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.csv_cells import CellSplitter
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -24,8 +24,17 @@ _MOST_COLUMNS: Final = 1 << 15
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
 
+def _mark(head: Sequence[str]) -> int | None:
+    numbered = enumerate(_whole_lines(iter(head)), start=1)
+    return next((at for at, line in numbered if _wide_header(line) is not None), None)
+
+
 class WideCsvLog(WideTable):
     """One CSV whose header says which columns are of which GPU."""
+
+    title = "CSV with a column for each GPU"
+    mark = _mark
+    settable = (Column.UTILIZATION, Column.STAMP)
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(_whole_lines(lines), name=name, options=options)
@@ -101,16 +110,4 @@ def _wide_header(line: str) -> str | None:
     return None
 
 
-def _mark(head: Sequence[str]) -> int | None:
-    for number, line in enumerate(_whole_lines(iter(head)), start=1):
-        if _wide_header(line) is not None:
-            return number
-    return None
-
-
-FORMAT: Final = LogFormat(
-    title="CSV with a column for each GPU",
-    mark=_mark,
-    reader=WideCsvLog,
-    settable=(Column.UTILIZATION, Column.STAMP),
-)
+FORMAT: Final = WideCsvLog

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, line_like
+from gpumon.sources.logs.log_sample import LogOptions, line_like
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.wide_table import LOOKED_AT_ROWS, WideTable
 
@@ -18,6 +18,12 @@ _MOST_KEYS: Final = 65_536
 class WideJsonLog(WideTable):
     """One object a moment, whose keys say what is of which GPU. Keys may come and go."""
 
+    title = "JSON with a key for each GPU"
+    mark = line_like(
+        r'"(?:[^"]+ - )?system[./]gpu\.\d+\.gpu(?:/l:[^"]+)?"\s*:'
+        r'|/(?:cuda:\d+ \()?gpu:[^"/]+/gpu_utilization \(%\)(?:/\w+)?"\s*:'
+    )
+    settable = (Column.UTILIZATION, Column.STAMP)
     nothing = "no object with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -59,12 +65,4 @@ class WideJsonLog(WideTable):
             known.update(news)
 
 
-FORMAT: Final = LogFormat(
-    title="JSON with a key for each GPU",
-    mark=line_like(
-        r'"(?:[^"]+ - )?system[./]gpu\.\d+\.gpu(?:/l:[^"]+)?"\s*:'
-        r'|/(?:cuda:\d+ \()?gpu:[^"/]+/gpu_utilization \(%\)(?:/\w+)?"\s*:'
-    ),
-    reader=WideJsonLog,
-    settable=(Column.UTILIZATION, Column.STAMP),
-)
+FORMAT: Final = WideJsonLog

@@ -11,7 +11,8 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.wording import counted, plainly
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogReader, LogSample
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample
 from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
 from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS, ClockTurn, ForwardClock
 
@@ -61,7 +62,7 @@ class LogInOrder:
         notes: What is to be said before all else.
     """
 
-    def __init__(self, reader: LogReader, *, name: str, notes: Sequence[str] = ()) -> None:
+    def __init__(self, reader: GpuLog, *, name: str, notes: Sequence[str] = ()) -> None:
         self._reader = reader
         self._name = name
         self._notes = notes
