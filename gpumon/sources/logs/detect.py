@@ -40,10 +40,8 @@ def _first_line_like(pattern: str) -> Mark:
     sought = re.compile(pattern, re.I)
 
     def mark(head: Sequence[str]) -> int | None:
-        number, first = next(
-            ((number, line) for number, line in enumerate(head, start=1) if line.strip()), (0, "")
-        )
-        return number if sought.match(first) else None
+        filled = next((at for at, line in enumerate(head, start=1) if line.strip()), None)
+        return filled if filled is not None and sought.match(head[filled - 1]) else None
 
     return mark
 

@@ -10,7 +10,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.log_text import numbered_lines
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
-from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
+from gpumon.sources.logs.table.cell_values import UtilizationCells
 from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
 from gpumon.sources.logs.table.headings import Column
@@ -45,7 +45,6 @@ class GpuLog(ABC):
         self._options = options
         self._skipped = SkippedLines()
         self._cells = UtilizationCells(is_percent=True)
-        self._memory = MemoryCells()
         self._gpus = GpuTable()
         self._unit: GuessedUnit | None = None  # to be settled at the end
         self._row_clock = RowClock(options.period_ns)

@@ -103,9 +103,6 @@ def line_like(pattern: str) -> Mark:
     sought = re.compile(pattern)
 
     def mark(head: Sequence[str]) -> int | None:
-        for number, line in enumerate(head, start=1):
-            if sought.search(line):
-                return number
-        return None
+        return next((at for at, line in enumerate(head, start=1) if sought.search(line)), None)
 
     return mark

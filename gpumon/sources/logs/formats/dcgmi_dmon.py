@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
-from gpumon.sources.logs.table.cell_values import UtilizationCells
+from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _UNUSABLE: Final = -1
@@ -69,7 +69,7 @@ class DcgmiDmonLog(GpuLog):
             if kind not in _PASSED_OVER:
                 self._skipped.add(Refusal.NOBODY, number)
             return
-        used = None if self._used_at is None else self._memory.bytes_of(cells[self._used_at])
+        used = None if self._used_at is None else bytes_in(cells[self._used_at])
         stamp_ns = self._row_clock.next_ns(gpu)
         yield self._sample(gpu, stamp_ns, self._ratio(cells), number, used)
 

@@ -12,10 +12,11 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
-from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
+from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
 from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
     ColumnLayout,
+    identifying_position,
     layout_of_header,
     looks_like_header,
     stamp_text,
@@ -137,12 +138,12 @@ class NvidiaSmiCsvLog(GpuLog):
                 self._refuse_crowd()
             elif stamp_ns is None:
                 stamp_ns = self._row_clock.next_ns(gpu)
-        used = None if self._used_at is None else self._memory.bytes_of(cells[self._used_at])
+        used = None if self._used_at is None else bytes_in(cells[self._used_at], self._unit_bytes)
         return self._sample(gpu, stamp_ns, ratio, self._number, used)
 
     def _refuse_crowd(self) -> None:
         if len(self._gpus.gpus) >= MAX_GPUS:
-            column = self._layout.identifying_position() or 0
+            column = identifying_position(self._layout.positions) or 0
             raise UnreadableLogError(
                 f"{self._name}: more than {MAX_GPUS:,} different GPUs in column {column + 1} by "
                 f"line {self._number}; say --column index=N if it is another"
@@ -194,7 +195,7 @@ class NvidiaSmiCsvLog(GpuLog):
         self._stamp_at = layout.stamp_positions
         self._used_at = layout.positions.get(Column.MEMORY_USED)
         self._cells = UtilizationCells(is_percent=self._is_percent)
-        self._memory = MemoryCells(layout.memory_unit_bytes[0])
+        self._unit_bytes, _ = layout.memory_unit_bytes
         self._is_by_tail = (
             self._stamp_at == (0,)
             and layout.width > 1

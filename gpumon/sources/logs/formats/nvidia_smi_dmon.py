@@ -15,6 +15,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, Mark
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, DateStamps
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)\2(\d\d)", re.ASCII)
@@ -120,7 +121,7 @@ class ScrollingTable(GpuLog):
 
     @abstractmethod
     def _adopt(self, header: TableHeader) -> None:
-        """Take note of where the columns are now."""
+        """Take note of where the columns are now that are read by one of the formats alone."""
 
     def _refuse(self, reason: Refusal, number: int) -> None:
         """A row cannot be used."""
@@ -171,6 +172,8 @@ class ScrollingTable(GpuLog):
             self._counts_rows = not told_time[1]
             self._clock = LOCAL_CLOCK if all(told_time) else NO_CLOCK
             self._date_at, self._time_at = header.at("date") or 0, header.at("time") or 0
+            self._gpu_at, self._sm_at = header.at("gpu") or 0, header.at("sm") or 0
+            self._fb_at = header.at("fb")
             self._width = len(header.names)
             self._adopt(header)
 
@@ -190,8 +193,6 @@ class NvidiaSmiDmonLog(ScrollingTable):
     needed = ("sm",)
 
     def _adopt(self, header: TableHeader) -> None:
-        self._gpu_at, self._sm_at = header.at("gpu") or 0, header.at("sm") or 0
-        self._fb_at = header.at("fb")
         self._instance_at, self._compute_at = header.at("gi"), header.at("ci")
 
     def _row(self, cells: Sequence[str], number: int) -> Rows:
@@ -201,7 +202,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
             return
         ratio = self._cells.read(cells[self._sm_at])
         stamp_ns = self._row_clock.next_ns(gpu) if self._counts_rows else self._stamp_ns(cells)
-        used = None if self._fb_at is None else self._memory.bytes_of(cells[self._fb_at])
+        used = None if self._fb_at is None else bytes_in(cells[self._fb_at])
         yield self._sample(gpu, stamp_ns, ratio, number, used)
 
     def _position_of(self, cells: Sequence[str]) -> int | None:

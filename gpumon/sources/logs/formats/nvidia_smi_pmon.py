@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.sources.logs.formats.nvidia_smi_dmon import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MOST_PROCESSES: Final = 16_384
@@ -109,7 +110,7 @@ class NvidiaSmiPmonLog(ScrollingTable):
             self._skipped.add(ratio, number)
             tick.is_whole = False
         if self._fb_at is not None:
-            used = self._memory.bytes_of(cells[self._fb_at])
+            used = bytes_in(cells[self._fb_at])
             if used is not None:
                 tick.memory_bytes = (tick.memory_bytes or 0) + used
 
@@ -137,11 +138,9 @@ class NvidiaSmiPmonLog(ScrollingTable):
             self._tick.is_whole = False
 
     def _adopt(self, header: TableHeader) -> None:
-        self._pid_at, self._sm_at = header.at("pid") or 0, header.at("sm") or 0
+        self._pid_at = header.at("pid") or 0
         # A command may have blanks and commas in it.
         self._most_splits = len(header.names) - 1 if header.names[-1] == "command" else -1
-        self._gpu_at = header.at("gpu") or 0
-        self._fb_at = header.at("fb")
 
 
 FORMAT: Final = NvidiaSmiPmonLog

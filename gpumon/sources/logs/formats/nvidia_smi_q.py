@@ -11,6 +11,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MOST_SIGNS: Final = 1_024
@@ -150,7 +151,7 @@ class NvidiaSmiQueryLog(GpuLog):
 
     def _bytes_of(self, page: _Page, told: tuple[str, str]) -> int | None:
         text = page.values.get(told, "")
-        return self._memory.bytes_of(text) if text.endswith("MiB") else None
+        return bytes_in(text) if text.endswith("MiB") else None
 
 
 FORMAT: Final = NvidiaSmiQueryLog

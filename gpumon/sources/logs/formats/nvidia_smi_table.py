@@ -13,6 +13,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _BUS_ID: Final = re.compile(r"\b[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b", re.I)
@@ -120,7 +121,7 @@ class NvidiaSmiTableLog(GpuLog):
 
     def _used_and_total(self, cell: str) -> tuple[int | None, int | None]:
         used, _, total = cell.partition("/")
-        return self._memory.bytes_of(used), self._memory.bytes_of(total)
+        return bytes_in(used), bytes_in(total)
 
     def _mark_cut(self) -> None:
         if self._last_gpu is not None:

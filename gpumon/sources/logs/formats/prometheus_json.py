@@ -9,22 +9,44 @@ from typing import Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.json_documents import JsonDocuments
+from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.prometheus_memory import MemorySeries, MemoryTrack, is_finite, stamp_of
 from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
-from gpumon.sources.logs.prometheus_series import VALUES, SeriesPart, series_parts
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
 from gpumon.sources.logs.table.cell_values import ratio_of
 from gpumon.sources.logs.table.guessed_unit import OVER_FULL, GuessedUnit
 from gpumon.sources.logs.table.headings import Column, told_columns
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
+_VALUES: Final = "values"
+"""The key of the list of pairs, of which one series may have millions."""
+_END_OF_TIME_S: Final = 9e9
+"""The year 2255: nanoseconds up to there are a number of 64 bits."""
+_LONGEST: Final = 300
+_ADVICE: Final = (
+    "ask for a range, such as `curl 'http://HOST:9090/api/v1/query_range?query="
+    "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1'`"
+)
 _UNDECIDED_VALUES: Final = 65_536
 """Values of a metric without a name that are held back until percent or share is clear."""
 _NAMES_IN_NOTE: Final = 6
 _MOST_SERIES: Final = 65_536
 _WAY_OUT: Final = "ask for one unit: multiply what is a share by 100"
+
+
+class _SeriesPart(NamedTuple):
+    """Some values of one series, in the order of the answer.
+
+    Attributes:
+        labels: Of the series; the same object in all its parts.
+        pairs: Seconds since 1970, and the value as Prometheus writes it.
+        number: Of the line they begin in.
+    """
+
+    labels: dict[str, str]
+    pairs: list[tuple[float, str]]
+    number: int
 
 
 class _Told(NamedTuple):
@@ -72,7 +94,7 @@ class PrometheusLog(GpuLog):
         self._metric_name: str | None = None
         self._full: float | None = None
         self._rank: int | None = None  # of the metric that is read, once there is one
-        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped, endless=VALUES)
+        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped, endless=_VALUES)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
         self._told_series: dict[int, _Told] = {}  # by the hash of their labels
         self._memory_series = MemorySeries()
@@ -85,7 +107,7 @@ class PrometheusLog(GpuLog):
 
     def _read(self) -> Rows:
         parts = self._busy_parts()
-        held: list[tuple[_Series, SeriesPart]] = []
+        held: list[tuple[_Series, _SeriesPart]] = []
         size = 0
         for series, part in parts:
             held.append((series, part))
@@ -109,10 +131,10 @@ class PrometheusLog(GpuLog):
             notes.append(f"{self._clipped} values just over 1, as rates may have, were read as 1.")
         return notes
 
-    def _busy_parts(self) -> Iterator[tuple[_Series, SeriesPart]]:
+    def _busy_parts(self) -> Iterator[tuple[_Series, _SeriesPart]]:
         """The parts of the series to read; what others tell is kept, or noted."""
         series: _Series | None = None
-        for part in series_parts(self._documents, name=self._name, skipped=self._skipped):
+        for part in self._parts():
             if series is None or series.labels is not part.labels:
                 name = part.labels.get("__name__")
                 series = _Series(part.labels, metric_of(name, self._told_metric),
@@ -125,6 +147,21 @@ class PrometheusLog(GpuLog):
                 yield series, part
             else:
                 self._keep_memory(series, part)
+
+    def _parts(self) -> Iterator[_SeriesPart]:
+        """Every series, part by part; refuses an answer that has none over time."""
+        for number, found in self._documents:
+            values, labels = found.get(_VALUES), found.get("metric")
+            if not isinstance(values, list):
+                _refuse(found, self._name)
+                continue
+            labels = labels if isinstance(labels, dict) else {}
+            labels.update({key: str(value) for key, value in labels.items()})
+            pairs = [pair for pair in values if _is_pair(pair)]
+            for _ in range(len(values) - len(pairs)):
+                self._skipped.add(Refusal.DAMAGED_JSON, number)
+            if values:
+                yield _SeriesPart(labels, pairs, number)
 
     def _adopts(self, name: str | None, metric: Metric) -> bool:
         """Whether a metric is the one to read. The first that can be it, is."""
@@ -145,7 +182,7 @@ class PrometheusLog(GpuLog):
         self._left_out.setdefault(name or "the series without a name", Telling.BUSY)
         return False
 
-    def _decide_unit(self, parts: list[SeriesPart]) -> None:
+    def _decide_unit(self, parts: list[_SeriesPart]) -> None:
         numbers = [
             float(value) for part in parts for _, value in part.pairs if is_finite(value)
         ]  # fmt: skip
@@ -160,7 +197,7 @@ class PrometheusLog(GpuLog):
         if numbers:
             self._guesses += self._unit.notes
 
-    def _samples_of(self, series: _Series, part: SeriesPart) -> Rows:
+    def _samples_of(self, series: _Series, part: _SeriesPart) -> Rows:
         if not part.pairs:
             return
         first_ns, last_ns = stamp_of(part.pairs[0][0]), stamp_of(part.pairs[-1][0])
@@ -198,7 +235,7 @@ class PrometheusLog(GpuLog):
             series.gpu = self._position(series.owner, first_ns)
         series.memory = self._memory_series.take(series.owner.key)
 
-    def _new_pairs(self, series: _Series, part: SeriesPart) -> list[tuple[float, str]]:
+    def _new_pairs(self, series: _Series, part: _SeriesPart) -> list[tuple[float, str]]:
         """The values of moments that the series has not told of before."""
         before = series.before
         if before is None:
@@ -241,7 +278,7 @@ class PrometheusLog(GpuLog):
             return 1.0
         return ratio
 
-    def _keep_memory(self, series: _Series, part: SeriesPart) -> None:
+    def _keep_memory(self, series: _Series, part: _SeriesPart) -> None:
         telling, unit_bytes = series.metric.telling, series.metric.unit_bytes
         key = series.owner.key
         if telling is Telling.MEMORY_TOTAL:
@@ -270,11 +307,36 @@ class PrometheusLog(GpuLog):
         return f"{seen}; query DCGM_FI_DEV_GPU_UTIL or what your exporter calls it"
 
 
+def _is_pair(pair: object) -> bool:
+    """Whether it is a moment and a text.
+
+    >>> _is_pair([1700000000.5, "96"]), _is_pair([None, "96"]), _is_pair([1e11, "96"])
+    (True, False, False)
+    """
+    if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str)):
+        return False
+    return type(pair[0]) in (int, float) and 0 <= pair[0] < _END_OF_TIME_S
+
+
+def _refuse(found: Document, name: str) -> None:
+    """Refuse an answer that says it is none, or none over time."""
+    data = found.get("data", found)
+    kind = data.get("resultType", "matrix") if isinstance(data, dict) else "matrix"
+    error = found.get("error")
+    if isinstance(error, str):
+        raise UnreadableLogError(
+            f"{name}: Prometheus refused the query: {error[:_LONGEST]}; {_ADVICE}"
+        )
+    if isinstance(found.get("value"), list) or kind != "matrix":
+        what = "values of one moment" if kind == "matrix" else f"a {str(kind)[:_LONGEST]}"
+        raise UnreadableLogError(f"{name}: Prometheus gave {what}, not series over time; {_ADVICE}")
+
+
 def _identity(labels: Mapping[str, str]) -> int:
     return hash(frozenset(labels.items()))
 
 
-def _are_percent(part: SeriesPart) -> bool:
+def _are_percent(part: _SeriesPart) -> bool:
     return any(is_finite(value) and float(value) > OVER_FULL for _, value in part.pairs)
 
 

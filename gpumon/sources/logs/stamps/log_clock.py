@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final
@@ -57,12 +58,10 @@ class RowClock:
     def __init__(self, period_ns: int | None) -> None:
         self.period_ns = period_ns or NS_PER_S
         self._is_told = period_ns is not None
-        self._rows: list[int] = []
+        self._rows: Counter[int] = Counter()
 
     def next_ns(self, gpu: int) -> int:
         """Stamp of the next row of a GPU, by its position."""
-        while gpu >= len(self._rows):
-            self._rows.append(0)
         self._rows[gpu] += 1
         return self._rows[gpu] * self.period_ns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -35,7 +36,7 @@ class UtilizationCells:
     def __init__(self, *, is_percent: bool) -> None:
         self._scale = 100.0 if is_percent else 1.0
         self._has_sign: bool | None = None
-        self._known: dict[str, float | Refusal] = {}
+        self._known = lru_cache(_MEMO_LIMIT)(self._meaning_of)
 
     def read(self, cell: str, *, is_whole: bool = False) -> float | Refusal:
         """The ratio, 0 to 1, or why there is none.
@@ -44,16 +45,13 @@ class UtilizationCells:
             cell: As written.
             is_whole: Whether it is known not to be cut off, with or without the others' unit.
         """
-        known = self._known.get(cell)
-        if known is None:
-            known = self._meaning_of(cell.strip())
-            if len(self._known) < _MEMO_LIMIT:
-                self._known[cell] = known
+        known = self._known(cell)
         if known is Refusal.CUT_SHORT and is_whole:
             return _possible_ratio(_number(cell.strip()) / self._scale)
         return known
 
-    def _meaning_of(self, text: str) -> float | Refusal:
+    def _meaning_of(self, cell: str) -> float | Refusal:
+        text = cell.strip()
         found = utilization_in(text)
         if found is None:
             return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
@@ -87,35 +85,16 @@ def _number(text: str) -> float:
     return float(text.replace(",", "."))
 
 
-class MemoryCells:
-    """Reads the memory cells of one log, where a bare number counts ``unit_bytes``."""
+@lru_cache(_MEMO_LIMIT)
+def bytes_in(cell: str, unit_bytes: int = MIB) -> int | None:
+    """The bytes of a cell, where a bare number counts ``unit_bytes``; ``None``: it is no amount.
 
-    def __init__(self, unit_bytes: int = MIB) -> None:
-        self._unit_bytes = unit_bytes
-        self._known: dict[str, int | None] = {}
-
-    def bytes_of(self, cell: str) -> int | None:
-        """Bytes; ``None`` where the cell gives no answer.
-
-        >>> MemoryCells().bytes_of(" 12MiB "), MemoryCells().bytes_of("-")
-        (12582912, None)
-        >>> MemoryCells().bytes_of("1.5 GB"), MemoryCells(1).bytes_of("4096")
-        (1610612736, 4096)
-        >>> MemoryCells(1).bytes_of("1,830"), MemoryCells(1).bytes_of("1830,0")
-        (1830, 1830)
-        """
-        try:
-            return self._known[cell]
-        except KeyError:
-            used = _bytes_in(cell.strip(), self._unit_bytes)
-            if len(self._known) >= _MEMO_LIMIT:
-                self._known.clear()
-            self._known[cell] = used
-            return used
-
-
-def _bytes_in(text: str, unit_bytes: int) -> int | None:
-    """The bytes of a cell, where a bare number counts ``unit_bytes``; ``None``: it is no amount."""
+    >>> bytes_in(" 12MiB "), bytes_in("1.5 GB"), bytes_in("4096", 1), bytes_in("-")
+    (12582912, 1610612736, 4096, None)
+    >>> bytes_in("1,830", 1), bytes_in("1830,0", 1)
+    (1830, 1830)
+    """
+    text = cell.strip()
     found = _MEMORY.fullmatch(text)
     if found is None or not text.isascii():
         return None
@@ -164,7 +143,7 @@ def bytes_of(value: object, *, unit_bytes: int) -> int | None:
         try:
             value = float(text)
         except ValueError:
-            return _bytes_in(text, unit_bytes)
+            return bytes_in(text, unit_bytes)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     amount = value * unit_bytes

@@ -58,12 +58,8 @@ class ColumnLayout:
         parts = (Column.DATE, Column.STAMP) if Column.STAMP in self.positions else ()
         return tuple(self.positions[part] for part in parts if part in self.positions)
 
-    def identifying_position(self) -> int | None:
-        """The column that tells GPUs apart; ``None``: no such column."""
-        return identifying_among(self.positions)
 
-
-def identifying_among(positions: Mapping[Column, int]) -> int | None:
+def identifying_position(positions: Mapping[Column, int]) -> int | None:
     """Where the surest of the columns is that tell GPUs apart; ``None``: none of them is there."""
     return next((positions[column] for column in IDENTIFYING if column in positions), None)
 
@@ -131,13 +127,15 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     positions = {column: at for column, at in positions.items() if at not in told.values()} | told
     if Column.UTILIZATION not in positions:
         return None
+    if Column.STAMP not in positions and Column.DATE in positions:
+        positions[Column.STAMP] = positions.pop(Column.DATE)
     stamp = _heading(cells, positions, Column.STAMP)
     percent = told_percent(chosen)
     if percent is None:
         percent = says_percent(_heading(cells, positions, Column.UTILIZATION))
     return ColumnLayout(
         width=len(cells),
-        positions=_with_one_clock(positions),
+        positions=positions,
         stamp_unit_ns=plain_name(stamp)[1] or NS_PER_S,
         memory_unit_bytes=(
             memory_unit_of(_heading(cells, positions, Column.MEMORY_USED)),
@@ -167,13 +165,6 @@ def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) ->
 
 def _heading(cells: Sequence[str], positions: Mapping[Column, int], column: Column) -> str:
     return cells[positions[column]].strip() if column in positions else ""
-
-
-def _with_one_clock(positions: dict[Column, int]) -> dict[Column, int]:
-    """A date is a part of the stamp where there is a time, and the stamp where there is none."""
-    if Column.DATE in positions and Column.STAMP not in positions:
-        positions[Column.STAMP] = positions.pop(Column.DATE)
-    return positions
 
 
 def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str]) -> list[str]:

@@ -15,6 +15,7 @@ from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
     ColumnLayout,
     contradicted_headings,
+    identifying_position,
     layout_of_header,
     looks_like_header,
     names_columns,
@@ -177,7 +178,7 @@ def _with_unnamed(
         if stamp_at is not None:
             positions[Column.STAMP] = stamp_at
             notes.append(_taken(header, stamp_at, Column.STAMP))
-    if layout.identifying_position() is None and Column.NAME not in positions:
+    if identifying_position(positions) is None and Column.NAME not in positions:
         counting = columns_that_count_gpus(cells, positions.get(Column.STAMP))
         free = [at for at in counting if at not in positions.values()]
         if len(free) == 1:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from gpumon.sources.logs.table.cell_values import MemoryCells
-from gpumon.sources.logs.table.column_layout import ColumnLayout
+from gpumon.sources.logs.table.cell_values import bytes_in
+from gpumon.sources.logs.table.column_layout import ColumnLayout, identifying_position
 from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.headings import Column
 
@@ -48,7 +48,7 @@ class _NamedRows:
     def relayout(self, layout: ColumnLayout) -> None:
         """The columns have moved: a new header was seen."""
         self._layout = layout
-        self._key_column = layout.identifying_position()
+        self._key_column = identifying_position(layout.positions)
         if self._key_column is None and self._is_by_name:
             self._key_column = layout.positions.get(Column.NAME)
 
@@ -103,7 +103,7 @@ GpuRows = _NamedRows | _OrderedRows
 
 def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> GpuRows:
     """The way to tell GPUs apart in a log, by the stamps of its first rows if it has any."""
-    key_column = layout.identifying_position()
+    key_column = identifying_position(layout.positions)
     if key_column is not None:
         return _NamedRows(layout, key_column, gpus)
     count, tick_ns = rows_per_tick(stamps_ns)
@@ -138,7 +138,7 @@ def _described(layout: ColumnLayout, cells: Sequence[str]) -> LoggedGpu:
         index=int(index) if index and _INTEGER.fullmatch(index) else None,
         uuid=_text(layout, cells, Column.UUID),
         name=_text(layout, cells, Column.NAME),
-        memory_bytes=MemoryCells(layout.memory_unit_bytes[1]).bytes_of(total) if total else None,
+        memory_bytes=bytes_in(total or "", layout.memory_unit_bytes[1]),
     )
 
 

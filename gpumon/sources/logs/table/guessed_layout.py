@@ -23,7 +23,7 @@ from gpumon.sources.logs.stamps.stamp_parsers import (
 from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     chosen_columns,
-    identifying_among,
+    identifying_position,
 )
 from gpumon.sources.logs.table.gpu_of_row import TICK_SHARE
 from gpumon.sources.logs.table.headings import Column, told_percent
@@ -324,7 +324,7 @@ _Rows = Sequence[tuple[float, Mapping[int, int]]]
 def _by_gpu(
     body: Sequence[Sequence[str]], columns: Sequence[int], positions: Mapping[Column, int]
 ) -> list[_Rows]:
-    key_at = identifying_among(positions)
+    key_at = identifying_position(positions)
     gpus: dict[str, list[tuple[float, Mapping[int, int]]]] = {}
     for row in body:
         matches = {at: _MIB.fullmatch(row[at]) for at in columns}

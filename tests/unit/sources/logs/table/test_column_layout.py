@@ -12,6 +12,7 @@ from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     contradicted_headings,
+    identifying_position,
     layout_of_header,
     looks_like_header,
 )
@@ -69,8 +70,8 @@ class TestAHeader:
         assert layout(f"time,{name}").is_percent is is_percent
 
     def test_tells_gpus_apart_by_uuid_before_index(self) -> None:
-        assert layout("index,utilization.gpu [%],uuid").identifying_position() == 2
-        assert layout("utilization.gpu [%],name").identifying_position() is None
+        assert identifying_position(layout("index,utilization.gpu [%],uuid").positions) == 2
+        assert identifying_position(layout("utilization.gpu [%],name").positions) is None
 
 
 class TestARowOfValues:
