@@ -119,5 +119,4 @@ class BusyLane:
 
 
 def _growth(sums: Sequence[int]) -> tuple[int, ...]:
-    """By how much sums grew from one to the next."""
     return tuple(after - before for before, after in pairwise((0, *sums)))

@@ -83,8 +83,6 @@ def _numbered(
 
 
 class _Sweep:
-    """Walks over the changes of all GPUs in order of time."""
-
     def __init__(self, gpus: int, tolerance_ns: int) -> None:
         self._tolerance_ns = tolerance_ns
         self._states = [_UNOBSERVED] * gpus

@@ -95,8 +95,6 @@ class _Entry(tarfile.TarInfo):
 
 
 class _Member:
-    """The bytes of a file of an archive."""
-
     def __init__(self, data: IO[bytes], note_broken: Callable[[], None]) -> None:
         self._data = data
         self._note_broken = note_broken

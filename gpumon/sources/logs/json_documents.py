@@ -106,7 +106,6 @@ class JsonDocuments:
             self._pass_over(part)
 
     def _is_read(self, current: _OpenObject, part: str) -> bool:
-        """Read on in an object; whether that was possible."""
         self._is_indented = self._is_indented and '\n"' not in part
         if not current.read(part, self._number):
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -111,11 +111,9 @@ class _Search:
     def layers(self, head: Sequence[str], most: int) -> tuple[LinePrefix, ...]:
         """The prefixes of a log, the outermost first, at most so many."""
         for shape in _shapes_of(head):
-            known: list[tuple[LinePrefix, ...]] = []
-            for layers in self._of_shape(shape, head, most):
-                known.append(layers)
-                if len(known) > 1:
-                    raise self._mixed(known)
+            known = list(islice(self._of_shape(shape, head, most), 2))
+            if len(known) > 1:
+                raise self._mixed(known)
             if known:
                 return known[0]
         return ()
@@ -162,7 +160,7 @@ class _Search:
         return head[number - 1][: len(head[number - 1]) - len(bare[number - 1])].strip()
 
     def _mixed(self, known: Sequence[tuple[LinePrefix, ...]]) -> UnreadableLogError:
-        one, other = (layers[0].who for layers in known[:2])
+        one, other = (layers[0].who for layers in known)
         return UnreadableLogError(
             f"{self._name}: the lines of several logs are mixed, such as {one} and {other}; keep "
             f"those of one of them, as with `grep -F '{one}'`"
@@ -170,7 +168,6 @@ class _Search:
 
 
 def _shapes_of(head: Sequence[str]) -> Iterator[re.Pattern[str]]:
-    """The shapes with which most of the lines begin."""
     filled = [line for line in head if line.strip()]
     for shape in _SHAPES:
         found = sum(shape.match(line) is not None for line in filled)

@@ -77,7 +77,7 @@ class LogText:
         self, path: str, standard_input: Stream | None = None, *, name: str | None = None
     ) -> None:
         self.name = name or ("standard input" if path == STANDARD_INPUT else path)
-        self._closing: list[BinaryIO] = []
+        self._file: BinaryIO | None = None
         self.archive: Stream | None = None
         self.damage: UnreadableLogError | None = None
         raw = self._open(path, standard_input)
@@ -99,12 +99,12 @@ class LogText:
 
     def close(self) -> None:
         """Close what was opened here; the standard input stays open."""
-        for stream in self._closing:
-            stream.close()
+        if self._file is not None:
+            self._file.close()
 
     def position_bytes(self) -> int | None:
         """How much of the file was read so far; ``None`` for a pipe."""
-        opened = self._closing[0] if self._closing else None
+        opened = self._file
         return opened.tell() if opened is not None and opened.seekable() else None
 
     def lines(self) -> Iterator[str]:
@@ -135,7 +135,7 @@ class LogText:
         if path == STANDARD_INPUT:
             return standard_input or sys.stdin.buffer
         try:
-            raw = Path(path).open("rb")  # noqa: SIM115  (closed by close)
+            self._file = Path(path).open("rb")  # noqa: SIM115  (closed by close)
         except IsADirectoryError as error:
             raise UnreadableLogError(f"{path}: is a directory; name the log files in it") from error
         except FileNotFoundError as error:
@@ -143,14 +143,13 @@ class LogText:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UnreadableLogError(f"{path}: cannot be opened: {reason}") from error
-        self._closing.append(raw)
-        return raw
+        return self._file
 
     def _size(self) -> int | None:
         """Bytes of the file as it was opened; ``None`` for a pipe, and where nobody knows."""
-        if not self._closing:
+        if self._file is None:
             return None
-        status = os.fstat(self._closing[0].fileno())
+        status = os.fstat(self._file.fileno())
         return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
 
     def has_grown(self) -> bool:
@@ -266,7 +265,6 @@ def _peek(stream: Stream) -> tuple[bytes, io.BufferedReader]:
 
 
 def _begins_tar(head: bytes) -> bool:
-    """Whether the first block is the header of a tar archive: its sum says so."""
     try:
         tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
     except (tarfile.HeaderError, ValueError):

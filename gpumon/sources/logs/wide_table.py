@@ -42,8 +42,6 @@ _WAY_OUT: Final = (
 
 @dataclass(slots=True)
 class _GpuColumns:
-    """Where the cells of one GPU are."""
-
     gpu: WideGpu
     position: int
     busy: Hashable
@@ -155,7 +153,6 @@ class WideTable(GpuLog):
         return [self._by_key[key] for key in keys if key in self._by_key]
 
     def _take_totals(self, get: Cells) -> None:
-        """Keep how much memory each GPU has, which one row tells for all."""
         for gpu in [gpu for gpu in self._total if gpu in self._columns]:
             key, unit_bytes = self._total[gpu]
             memory_bytes = bytes_of(get(key), unit_bytes=unit_bytes)

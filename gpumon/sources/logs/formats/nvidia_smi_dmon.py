@@ -124,7 +124,6 @@ class ScrollingTable(GpuLog):
         """Take note of where the columns are now that are read by one of the formats alone."""
 
     def _refuse(self, reason: Refusal, number: int) -> None:
-        """A row cannot be used."""
         self._skipped.add(reason, number)
 
     def _gpu_number(self, cell: str) -> int | None:

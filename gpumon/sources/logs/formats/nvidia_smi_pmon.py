@@ -115,7 +115,6 @@ class NvidiaSmiPmonLog(ScrollingTable):
                 tick.memory_bytes = (tick.memory_bytes or 0) + used
 
     def _finish(self) -> Rows:
-        """The tick that is over, as a sample of its GPU."""
         tick, self._tick = self._tick, None
         if tick is None:
             return

@@ -78,7 +78,6 @@ class NvidiaSmiQueryLog(GpuLog):
         return self._gpus.cut_notes("nvidia-smi -q")
 
     def _note(self, page: _Page, key: str, value: str, number: int) -> None:
-        """Keep a value of a GPU's page that tells something of it."""
         name = key.strip().lower()
         if name not in _LAST_WORDS:
             return
@@ -124,7 +123,6 @@ class NvidiaSmiQueryLog(GpuLog):
             self._clock = told.clock
 
     def _finish(self) -> Rows:
-        """The page that is over, as a sample of its GPU."""
         page, self._page = self._page, None
         if page is None:
             return

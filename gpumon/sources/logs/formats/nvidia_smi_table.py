@@ -27,8 +27,6 @@ _MOST_SIGNS: Final = 1_024
 
 
 class _Section(Enum):
-    """The part of a table that a heading opens."""
-
     OUTSIDE = "outside"
     GPUS = "NVIDIA-SMI"
     INSTANCES = "MIG devices:"
@@ -198,12 +196,10 @@ def _section_opened_by(bare: str) -> _Section | None:
 
 
 def _is_rule(bare: str) -> bool:
-    """Whether a line of the frame has no text."""
     return bare.startswith("+") or bare[1:2] in ("-", "=")
 
 
 def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
-    """Which GPU the next row speaks of."""
     if len(cells) != _GPU_ROW_CELLS or _BUS_ID.search(cells[2]) is None:
         return None
     found = _INDEX_AND_NAME.fullmatch(cells[1].strip())

@@ -59,8 +59,6 @@ class _Told(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """The series that is being read."""
-
     labels: dict[str, str]
     metric: Metric
     owner: SeriesOwner
@@ -236,7 +234,6 @@ class PrometheusLog(GpuLog):
         series.memory = self._memory_series.take(series.owner.key)
 
     def _new_pairs(self, series: _Series, part: _SeriesPart) -> list[tuple[float, str]]:
-        """The values of moments that the series has not told of before."""
         before = series.before
         if before is None:
             return part.pairs
@@ -291,7 +288,6 @@ class PrometheusLog(GpuLog):
             self._note_once("More values of memory than can be kept: some were not read.")
 
     def _nothing(self) -> str:
-        """Why there is nothing to analyse."""
         if self._told_metric is not None and self._rank is None:
             return f"has no series of {self._told_metric}, which --column names"
         counters = [name for name, what in self._left_out.items() if what is Telling.COUNTER]

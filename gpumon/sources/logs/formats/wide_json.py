@@ -47,7 +47,6 @@ class WideJsonLog(WideTable):
         self._require_gpus()
 
     def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
-        """The first objects, few enough to be held."""
         head: list[tuple[int, Document]] = []
         keys = 0
         for number, document in documents:

@@ -124,7 +124,6 @@ class ForwardClock:
         return True
 
     def _follow(self, stamps_ns: Sequence[int], at: int) -> None:
-        """Take note of whether the clock turned before a row, or the row is only late."""
         true_ns = stamps_ns[at] + self._zone_ns
         if self._newest_ns is None:
             self._newest_ns = self._began_ns = true_ns

@@ -297,7 +297,6 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
 def _written_parser(
     first: str, others: Sequence[str], *, is_elapsed: bool
 ) -> WrittenStamps | ClockStamps | None:
-    """The parser for a stamp in one of the less usual shapes; ``None``: in none."""
     if len(first) > 60:
         return None
     for shape in DATED_SHAPES:

@@ -206,12 +206,10 @@ def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
 
 
 def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """The rows of so many cells that are no header."""
     return [row for row in rows if len(row) == width and not looks_like_header(row)]
 
 
 def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
-    """Position of the last row of values, by its number of cells."""
     return {
         len(row): at
         for at, row in enumerate(rows)
@@ -226,7 +224,6 @@ def _says_something_else(cells: Sequence[str]) -> bool:
 
 
 def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
-    """Whether most rows have as many cells."""
     return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
 
 

@@ -156,7 +156,6 @@ def _by_shape(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
 
 
 def _date_and_time(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
-    """A date and a time of day in neighbouring columns; empty where there are none."""
     for position in range(1, width):
         if _most(body, position, _TIME_ALONE.fullmatch):
             if _most(body, position - 1, _DATE_ALONE.fullmatch):
