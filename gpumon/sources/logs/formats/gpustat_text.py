@@ -12,7 +12,7 @@ from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
-from gpumon.sources.logs.table.cell_values import MIB
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -106,7 +106,7 @@ class GpustatTextLog(GpuLog):
         return stamp_ns
 
     def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Rows:
-        total = _mib(found["total"])
+        total = bytes_in(found["total"] or "")
         told = LoggedGpu(int(found["index"]), name=found["name"].rstrip(" "), memory_bytes=total)
         gpu = self._gpus.position((self._host, found["index"]), told)
         if gpu is None:
@@ -120,11 +120,7 @@ class GpustatTextLog(GpuLog):
         percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]
         cell = percents[-1] if percents else ""
         ratio = self._cells.read(_UNKNOWN if cell.startswith("?") else cell)
-        yield self._sample(gpu, stamp_ns, ratio, number, _mib(found["used"]))
-
-
-def _mib(amount: str | None) -> int | None:
-    return int(amount) * MIB if amount and amount.isdigit() else None
+        yield self._sample(gpu, stamp_ns, ratio, number, bytes_in(found["used"] or ""))
 
 
 FORMAT: Final = GpustatTextLog
