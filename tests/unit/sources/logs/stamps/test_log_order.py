@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,50 +28,148 @@ from tests.builders_order import (
     settled,
 )
 
-PUT_BACK = "Put 1 row that came late back in order."
+Rows = Sequence[LogSample]
+LOG = every_second(0, 300)
+LONG = every_second(0, 20_000)
+DAY_S = 24 * HOUR
+STRAYS = (700, 703, 1_023, 1_024 + 64, 9_000)
+FROM_SUMMER = [*every_second(TEN, 1_000), *every_second(TEN + 1_000 - HOUR, 5_000)]
+TO_SUMMER = [*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 0.5, 5_000)]
+OUT_OF_PACE = [*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 20, 5_000)]
+NOT_ON_THE_HOUR = [*every_second(TEN + 10.5, 1_000), *every_second(TEN + 1_010.5 + HOUR, 5_000)]
 
 
-class TestRowsThatRise:
-    @pytest.mark.parametrize("gpus", [1, 3])
-    def test_are_handed_on_as_they_are(self, gpus: int) -> None:
-        log = [row(at, gpu=gpu) for at in range(10_000 // gpus) for gpu in range(gpus)]
+def with_one_there_twice(at: int) -> Rows:
+    """One row late, and another twice: rows are read in blocks of 1,024, 128 of them held back."""
+    log = every_second(0, 2_300)
+    return [*log[:1_600], log[1_601], log[1_600], *log[1_602:at], log[at], *log[at:]]
 
-        assert settled(log) == (log, ())
 
-    def test_may_have_a_hole_after_which_they_go_on(self) -> None:
-        log = [*every_second(TEN, 100), *every_second(TEN + 48 * HOUR, 100)]
+def without(log: Rows, *places: int) -> Rows:
+    return [one for at, one in enumerate(log) if at not in places]
 
-        assert settled(log) == (log, ())
+
+ORDERS: dict[str, tuple[Any, ...]] = {
+    **{
+        f"rows of {gpus} GPUs that rise are handed on as they are": (log, log, ())
+        for gpus in (1, 3)
+        for log in [[row(at, gpu=gpu) for at in range(10_000 // gpus) for gpu in range(gpus)]]
+    },
+    "rows go on after a hole": (
+        log := [*every_second(TEN, 100), *every_second(TEN + 2 * DAY_S, 100)], log, ()
+    ),
+    **{
+        f"a late row is put back: {written}": (
+            [row(at) for at in written], every_second(1, 5), ("late back",)
+        )
+        for written in ((1, 2, 4, 3, 5), (1, 2, 3, 5, 4))
+    },
+    "a late row may be in a block of them": (
+        [*LOG[:100], *LOG[150:200], *LOG[100:150], *LOG[200:]], LOG, None
+    ),
+    "a row later than rows are held is dropped": (
+        [*without(LONG[:9_000], 500), LONG[500], *LONG[9_000:]], without(LONG, 500),
+        ("1 row that came more than 64",),
+    ),
+    **{
+        f"a late row leaves row {at:,} looked at": (
+            with_one_there_twice(at), every_second(0, 2_300), ("late back", "1 row there twice")
+        )
+        for at in (1_930, 1_950, 1_970, 1_990, 2_010)
+    },
+    "a row that is there twice counts once": (
+        [*every_second(0.5, 5), *every_second(2.5, 8)], every_second(0.5, 10),
+        ("late back", "3 rows there twice"),
+    ),
+    "a row that is there twice with another value is dropped where the clock is fine enough": (
+        [row(1.5), row(2.5), row(2.5, 0.0), row(3.5)], every_second(1.5, 3), ("1 row of a moment",)
+    ),
+    "a row that is there twice with its whole log counts once": (
+        every_second(TEN + 0.1, 10_000) * 2, every_second(TEN + 0.1, 10_000), None
+    ),
+    "time that stands still is not known from two rows": (
+        [row(TEN)] * 2, every_second(TEN, 2, 0.5), None
+    ),
+    "time that stands still in rows that contradict each other keeps the first": (
+        [row(TEN + 0.25), row(TEN + 0.25, busy=0.5)], [row(TEN + 0.25)], None
+    ),
+    "time that stands still and goes on again is read on": (
+        [*LOG[:100], *[LOG[99]] * 8_000, *LOG[100:]], LOG, None
+    ),
+    **{
+        f"row {at} that is {years} years away from all others is dropped": (
+            [*LOG[:at], row(at + years * 365 * DAY_S), *LOG[at + 1 :]], without(LOG, at),
+            ("1 row whose time is far",),
+        )
+        for at in (1, 150, 298)
+        for years in (-20, 36)
+    },
+    "rows far away are dropped beside another one and in every block": (
+        [row(at + 90 * DAY_S * (at in STRAYS)) for at in range(20_000)], without(LONG, *STRAYS),
+        None,
+    ),
+    "the end of summer time loses no row of a local clock": (
+        FROM_SUMMER, every_second(TEN, 6_000), ("put back by 1 h (summer time)",)
+    ),
+    "the end of summer time may be half an hour": (
+        [*every_second(TEN, 3_000), *every_second(TEN + 3_000 - 1_800, 3_000)],
+        every_second(TEN, 6_000), None,
+    ),
+    "the end of summer time turns every GPU of the log": (
+        [one._replace(gpu=gpu) for one in FROM_SUMMER for gpu in (0, 1)],
+        [one._replace(gpu=gpu) for one in every_second(TEN, 6_000) for gpu in (0, 1)],
+        ("summer time",),
+    ),
+    "the begin of summer time is no hole": (
+        TO_SUMMER, every_second(TEN - 999.5, 6_000), ("put forward by 1 h (summer time)",)
+    ),
+    "the begin of summer time needs rows that keep their pace": (OUT_OF_PACE, OUT_OF_PACE, None),
+    "the begin of summer time needs the full hour": (NOT_ON_THE_HOUR, NOT_ON_THE_HOUR, None),
+    "a clock that is set back to before the log loses no row": (
+        [*every_second(TEN, 500), *every_second(TEN - HOUR * 5, 500)], every_second(TEN, 1_000),
+        ("before its first row",),
+    ),
+    "the begin of summer time is a hole to a clock with a zone": (TO_SUMMER, TO_SUMMER, (), UTC),
+    "a clock that is set back by a minute or two loses no row": (
+        [*every_second(TEN, 1_000), *every_second(TEN + 880, 1_000)], every_second(TEN, 2_000),
+        ("set back by 2 min",), UTC,
+    ),
+    "a clock that is set back to time that was told counts it once": (
+        [*every_second(TEN, 500), *every_second(TEN - 1_000, 2_000)], every_second(TEN, 2_000),
+        None, UTC,
+    ),
+}  # fmt: skip
+"""What is written and kept, a part of each note (``None``: not asked), and a clock with a zone."""
+
+
+class TestAClock:
+    @pytest.mark.parametrize("told", ORDERS.values(), ids=ORDERS)
+    def test_is_read_so_that(self, told: tuple[Any, ...]) -> None:
+        written, kept, said, *clock = told
+
+        samples, notes = settled(written, *clock)
+
+        assert samples == kept
+        if said is not None:
+            assert len(notes) == len(said)
+            assert all(part in note for part, note in zip(said, notes, strict=True))
+
+    def test_with_a_zone_has_no_end_of_summer_time(self) -> None:
+        kept, notes = settled(FROM_SUMMER, UTC)
+
+        assert not any("summer" in note for note in notes)
+        assert len(kept) == len(set(seconds(kept)))
+
+    def test_of_files_put_together_in_the_wrong_order_keeps_the_hole_between_them(self) -> None:
+        first, second, third = (every_second(TEN + HOUR * n, 100) for n in range(3))
+
+        kept, _ = settled([*second, *first, *third], UTC)
+
+        assert len(kept) == 300
+        assert sorted(b - a for a, b in pairwise(seconds(kept)))[-2:] == [1.0, HOUR - 99]
 
 
 class TestALateRow:
-    @pytest.mark.parametrize("written", [(1, 2, 4, 3, 5), (1, 2, 3, 5, 4)])
-    def test_is_put_back_and_that_is_said(self, written: tuple[int, ...]) -> None:
-        assert settled([row(at) for at in written]) == (every_second(1, 5), (PUT_BACK,))
-
-    def test_may_be_in_a_block_of_late_rows(self) -> None:
-        log = every_second(0, 300)
-        late = [*log[:100], *log[150:200], *log[100:150], *log[200:]]
-
-        assert settled(late)[0] == log
-
-    def test_that_comes_after_more_rows_than_are_held_is_dropped_and_counted(self) -> None:
-        log = every_second(0, 20_000)
-        others = [*log[:500], *log[501:]]
-
-        kept, notes = settled([*others[:9_000], log[500], *others[9_000:]])
-
-        assert kept == others
-        assert notes == ("Dropped 1 row that came more than 64 rows late.",)
-
-    @pytest.mark.parametrize("at", [1_930, 1_950, 1_970, 1_990, 2_010])
-    def test_leaves_no_row_behind_it_unlooked_at(self, at: int) -> None:
-        """Rows are read in blocks of 1,024; the last 128 before a block's end are held back."""
-        log = every_second(0, 2_300)
-        written = [*log[:1_600], log[1_601], log[1_600], *log[1_602:at], log[at], *log[at:]]
-
-        assert settled(written) == (log, (PUT_BACK, "Dropped 1 row there twice."))
-
     @given(st.data())
     @settings(max_examples=30)
     def test_within_the_window_changes_nothing(self, data: st.DataObject) -> None:
@@ -97,33 +197,12 @@ def shuffled(log: list[Any], data: st.DataObject) -> list[Any]:
     return [log[at] for at in sorted(range(len(log)), key=lambda at: places[at])]
 
 
-class TestARowThatIsThereTwice:
-    def test_counts_once_and_is_counted(self) -> None:
-        log = every_second(0.5, 10)
-
-        kept, notes = settled([*log[:5], *log[2:]])
-
-        assert kept == log
-        assert "Dropped 3 rows there twice." in notes
-
-    def test_with_another_value_is_dropped_where_the_clock_is_fine_enough(self) -> None:
-        kept, notes = settled([row(1.5), row(2.5), row(2.5, 0.0), row(3.5)])
-
-        assert kept == every_second(1.5, 3)
-        assert "Dropped 1 row of a moment that another row has." in notes
-
-    def test_with_its_whole_log_counts_once(self) -> None:
-        log = every_second(TEN + 0.1, 10_000)
-
-        assert settled([*log, *log])[0] == log
-
-
 class TestAStampOfWholeSeconds:
     def test_on_rows_that_are_faster_is_spread_over_its_second(self) -> None:
         kept, notes = settled([row(at // 5) for at in range(50)])
 
         assert seconds(kept) == pytest.approx([at / 5 for at in range(50)])
-        assert any("one every 0.2 s" in note for note in notes)
+        assert any(" 0.2 s" in note for note in notes)
 
     @pytest.mark.parametrize(
         ("first", "end"), [(3, 47), (0, 20_000)], ids=["within a second", "where blocks meet"]
@@ -160,7 +239,7 @@ class TestAStampOfWholeSeconds:
 
         kept, notes = settled(log)
 
-        assert [note for note in notes if "one every 0.140187 s" in note]
+        assert any(" 0.140187 s" in note for note in notes)
         assert seconds(kept)[-1] == pytest.approx(TEN + (len(log) - 1) * 60 / 428)
 
 
@@ -168,124 +247,12 @@ class TestTimeThatStandsStill:
     @pytest.mark.parametrize("stamp", [TEN, TEN + 0.25])
     @pytest.mark.parametrize("count", [3, 500, 20_000])
     def test_is_a_sentence(self, stamp: float, count: int) -> None:
-        with pytest.raises(UnreadableLogError, match=f"time stands still: all {count:,} rows"):
+        with pytest.raises(UnreadableLogError, match=f"still: all {count:,}"):
             in_order([row(stamp)] * count)
 
-    def test_is_not_known_from_two_rows(self) -> None:
-        assert settled([row(TEN)] * 2)[0] == every_second(TEN, 2, 0.5)
-
-    def test_of_rows_that_contradict_each_other_keeps_the_first(self) -> None:
-        assert settled([row(TEN + 0.25), row(TEN + 0.25, busy=0.5)])[0] == [row(TEN + 0.25)]
-
-    def test_and_goes_on_again_is_read_on(self) -> None:
-        log = every_second(TEN, 200)
-
-        assert settled([*log[:100], *[log[99]] * 8_000, *log[100:]])[0] == log
-
     def test_is_no_lack_of_rows_which_is_a_sentence_too(self) -> None:
-        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
+        with pytest.raises(UnreadableLogError, match="no line"):
             in_order([])
-
-
-class TestARowAloneThatIsFarOffInTime:
-    @pytest.mark.parametrize("years", [-20, 36])
-    @pytest.mark.parametrize("at", [1, 300, 598])
-    def test_is_dropped_and_counted(self, years: int, at: int) -> None:
-        log = every_second(TEN, 600)
-        stray = row(TEN + at + years * 365 * 24 * HOUR)
-
-        kept, notes = settled([*log[:at], stray, *log[at + 1 :]])
-
-        assert kept == [*log[:at], *log[at + 1 :]]
-        assert notes == ("Dropped 1 row whose time is far from those of the rows around.",)
-
-    def test_is_dropped_beside_another_one_and_in_every_block(self) -> None:
-        log = every_second(TEN, 20_000)
-        strays = (700, 703, 1_023, 1_024 + 64, 9_000)
-        written = [row(TEN + at + 90 * 24 * HOUR * (at in strays)) for at in range(len(log))]
-
-        assert settled(written)[0] == [one for at, one in enumerate(log) if at not in strays]
-
-
-class TestTheEndOfSummerTime:
-    LOG = (*every_second(TEN, 1_000), *every_second(TEN + 1_000 - HOUR, 5_000))
-
-    def test_loses_no_row_of_a_local_clock(self) -> None:
-        assert settled(self.LOG) == (
-            every_second(TEN, 6_000),
-            ("The clock was put back by 1 h (summer time) and the rows kept their pace: read on "
-             "as if it had not been.",),
-        )  # fmt: skip
-
-    def test_may_be_half_an_hour(self) -> None:
-        log = [*every_second(TEN, 3_000), *every_second(TEN + 3_000 - 1_800, 3_000)]
-
-        assert settled(log)[0] == every_second(TEN, 6_000)
-
-    def test_turns_every_gpu_of_the_log(self) -> None:
-        kept, notes = settled([one._replace(gpu=gpu) for one in self.LOG for gpu in (0, 1)])
-
-        assert (len(kept), len(notes)) == (12_000, 1)
-
-    def test_cannot_be_met_by_a_clock_with_a_zone(self) -> None:
-        kept, notes = settled(self.LOG, UTC)
-
-        assert not any("summer" in note for note in notes)
-        assert len(kept) == len(set(seconds(kept)))
-
-
-class TestTheBeginOfSummerTime:
-    LOG = (*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 0.5, 5_000))
-
-    def test_is_no_hole(self) -> None:
-        kept, (note,) = settled(self.LOG)
-
-        assert kept == every_second(TEN - 999.5, 6_000)
-        assert "put forward by 1 h" in note
-
-    def test_is_a_hole_to_a_clock_with_a_zone(self) -> None:
-        assert settled(self.LOG, UTC) == ([*self.LOG], ())
-
-    def test_needs_rows_that_keep_their_pace(self) -> None:
-        log = [*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 20, 5_000)]
-
-        assert settled(log)[0] == log
-
-    def test_needs_the_full_hour(self) -> None:
-        log = [*every_second(TEN + 10.5, 1_000), *every_second(TEN + 1_010.5 + HOUR, 5_000)]
-
-        assert settled(log)[0] == log
-
-
-class TestAClockThatIsSetBack:
-    def test_by_a_minute_or_two_loses_no_row(self) -> None:
-        log = [*every_second(TEN, 1_000), *every_second(TEN + 880, 1_000)]
-
-        assert settled(log, UTC) == (
-            every_second(TEN, 2_000),
-            ("The clock was set back by 2 min: read on as if it had not been.",),
-        )
-
-    def test_to_before_the_log_loses_no_row(self) -> None:
-        kept, notes = settled([*every_second(TEN, 500), *every_second(TEN - HOUR * 5, 500)])
-
-        assert kept == every_second(TEN, 1_000)
-        assert "before its first row" in notes[0]
-
-    def test_and_comes_to_time_that_was_told_counts_it_once(self) -> None:
-        log = [*every_second(TEN, 500), *every_second(TEN - 1_000, 2_000)]
-
-        assert settled(log, UTC)[0] == every_second(TEN, 2_000)
-
-    def test_when_files_were_put_together_in_the_wrong_order_keeps_the_hole_between_them(
-        self,
-    ) -> None:
-        first, second, third = (every_second(TEN + HOUR * n, 100) for n in range(3))
-
-        kept, _ = settled([*second, *first, *third], UTC)
-
-        assert len(kept) == 300
-        assert sorted(b - a for a, b in pairwise(seconds(kept)))[-2:] == [1.0, HOUR - 99]
 
 
 class TestLaws:
@@ -305,7 +272,7 @@ class TestLaws:
         try:
             samples.extend(reader.samples())
         except UnreadableLogError as refusal:
-            if "several logs" not in str(refusal) and "sort them" not in str(refusal):
+            if not re.search("several logs|sort them", str(refusal)):
                 moments = {(one.gpu, one.stamp_ns) for one in log}
                 assert len(moments) == len({one.gpu for one in log})
                 return
