@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -42,6 +42,7 @@ class Corner:
             "gpu_count": len(facts.gpus),
             "period_ns": facts.period_ns,
             "skipped": facts.skipped_lines,
+            "broken_off": facts.broken_off,
             "notes": facts.notes,
             "noted": self._noted(" ".join(facts.notes)),
         }
@@ -71,6 +72,11 @@ def corner(
     return Corner(log.removesuffix("\n") if is_cut else log, options, asked)
 
 
-def each(corners: Mapping[str, Corner]) -> pytest.MarkDecorator:
-    """One test for each corner, which has the name that it has in the table."""
-    return pytest.mark.parametrize("corner", corners.values(), ids=corners.keys())
+def heard(corners: Mapping[str, Corner]) -> Callable[..., None]:
+    """A test, of a class, that each corner is heard as it is told; by its name in the table."""
+
+    @pytest.mark.parametrize("corner", corners.values(), ids=corners.keys())
+    def test(_: object, corner: Corner) -> None:
+        assert corner.heard() == corner.told
+
+    return test

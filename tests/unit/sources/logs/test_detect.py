@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.logs.formats import formats
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 from tests.builders_logs import read_log, rows
 
 DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
@@ -83,9 +83,7 @@ CORNERS = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)
 
 
 class TestTheFormats:

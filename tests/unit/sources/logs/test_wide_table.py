@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.wide_headings import Quantity, meaning_of
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 from tests.builders_logs import read_log, rows, seconds_of
 
 RUN = "night - system/gpu.0.gpu"
@@ -120,6 +120,12 @@ TABLES = {
         "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
         "3;5;1024.5 MiB;6", "4;5;1.0245e3;6", used_mib=[1024.5, None] * 4,
     ),
+    "tells days from months by later rows": corner(
+        "time,gpu0,gpu1", *(f"{day}/06/2025 10:00:00,97,98" for day in (11, 12, 13)), notes=()
+    ),
+    "says that days and months were assumed": corner(
+        "time,gpu0,gpu1", "11/06/2025 10:00:00,97,98", noted="begin with day or month"
+    ),
     "is full with a mean rounded over 100": corner(
         "time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101", busy=[100, None], skipped=1
     ),
@@ -142,9 +148,7 @@ TABLES = {
 
 
 class TestATable:
-    @each(TABLES)
-    def test_is_heard_so_that_it(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_so_that_it = heard(TABLES)
 
     @pytest.mark.parametrize(
         ("heading", "unit_s"),
@@ -173,15 +177,6 @@ class TestATable:
         reader = reader_for(iter(pieces), name="x", options=LogOptions())
 
         assert [sample.busy_ratio for sample in reader.samples()] == [0.5] * 900
-
-    def test_tells_days_from_months_by_later_rows_or_says_what_was_assumed(self) -> None:
-        stamps = [f"{day:02d}/06/2025 10:00:00" for day in (11, 12, 13)]
-
-        sure = read_log(rows("time,gpu0,gpu1", *(f"{stamp},97,98" for stamp in stamps)))[1]
-        unsure = read_log(rows("time,gpu0,gpu1", f"{stamps[0]},97,98"))[1]
-
-        assert not any("begin with day or month" in note for note in sure.notes)
-        assert any("begin with day or month" in note for note in unsure.notes)
 
 
 def events(*told: Mapping[str, object]) -> tuple[str, ...]:
@@ -239,6 +234,4 @@ OBJECTS = {
 
 
 class TestJsonObjects:
-    @each(OBJECTS)
-    def test_are_heard_so_that_they(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_are_heard_so_that_they = heard(OBJECTS)

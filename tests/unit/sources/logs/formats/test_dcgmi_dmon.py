@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 CORNERS = {
     "the field is the utilisation before all others": corner(
@@ -49,6 +49,4 @@ CORNERS = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)

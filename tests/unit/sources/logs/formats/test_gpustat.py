@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 A40 = LoggedGpu(index=0, uuid="GPU-0", name="NVIDIA A40", memory_bytes=46_068 << 20)
 
@@ -38,32 +36,27 @@ READINGS = {
     "killed in the middle go on with the next": corner(
         WHOLE, WHOLE[:200], WHOLE.replace(":01.", ":03."), at_s=[0, 2], skipped=1
     ),
+    "with a number that no parser holds are left out and counted": corner(
+        reading(1, gpu(96)), reading(2, gpu(10**400)), reading(3, gpu(3)), at_s=[0, 2], skipped=1
+    ),
+    **{
+        f"without an answer are not observed: {answer!r}": corner(
+            reading(1, gpu(96)), reading(2, gpu(answer)), busy=[96, None], skipped=1
+        )
+        for answer in (None, "[N/A]", 101, -1, "busy", True, 10**18)
+    },
+    **{
+        f"without any GPU are refused: {gpus!r}": corner(
+            json.dumps({"query_time": "2026-01-24T21:05:14.1", "gpus": gpus}),
+            refused="no reading with a utilisation",
+        )
+        for gpus in ([], [None], [3], {"0": 1}, "none", [{"name": "A40"}])
+    },
 }  # fmt: skip
 
 
 class TestReadingsInJson:
-    @each(READINGS)
-    def test_are_heard_so_that_they(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
-
-    @pytest.mark.parametrize("answer", [None, "[N/A]", 101, -1, "busy", True, 10**18])
-    def test_without_an_answer_are_not_observed(self, answer: object) -> None:
-        log = corner(reading(1, gpu(96)), reading(2, gpu(answer)), busy=[96, None], skipped=1)
-
-        assert log.heard() == log.told
-
-    def test_with_a_number_that_no_parser_holds_are_left_out_and_counted(self) -> None:
-        readings = reading(1, gpu(96)), reading(2, gpu(10**400)), reading(3, gpu(3))
-        log = corner(*readings, at_s=[0, 2], skipped=1)
-
-        assert log.heard() == log.told
-
-    @pytest.mark.parametrize("gpus", [[], [None], [3], {"0": 1}, "none", [{"name": "A40"}]])
-    def test_without_any_gpu_are_refused(self, gpus: object) -> None:
-        said = json.dumps({"query_time": "2026-01-24T21:05:14.1", "gpus": gpus})
-        log = corner(said, refused="no reading with a utilisation")
-
-        assert log.heard() == log.told
+    test_are_heard_so_that_they = heard(READINGS)
 
 
 def head(second: int, host: str = "node-7") -> str:
@@ -113,6 +106,4 @@ LINES = {
 
 
 class TestLinesForPeople:
-    @each(LINES)
-    def test_are_heard_so_that_they(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_are_heard_so_that_they = heard(LINES)

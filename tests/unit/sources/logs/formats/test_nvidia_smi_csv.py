@@ -12,7 +12,7 @@ from gpumon.errors import GpumonError, UnreadableLogError
 from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 from tests.builders_logs import HEADER, ratios, read_log, rows, smi_log, smi_stamp
 
 ONE, TWO, THREE = (smi_stamp(second) for second in (1, 2, 3))
@@ -50,6 +50,11 @@ CORNERS = {
     ),
     "columns may count from 0 to 1, which is said": corner(
         "time,util", "0,0.25", "1,0.97", busy=[25, 97], noted="between 0 and 1"
+    ),
+    "columns named by the user against the header are so under its repetitions, too": corner(
+        f"timestamp, index, {UTIL}", f"{ONE}, 0, 45", f"timestamp, index, {UTIL}", f"{TWO}, 0, 45",
+        options=told(1), busy=[0, 0],
+        notes=('The header calls column 2 "index"; taken as utilization.gpu as told.',),
     ),
     "GPUs are told apart by their index": corner(
         HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
@@ -242,24 +247,25 @@ CORNERS = {
     "a heading that nobody knows is no time where the same number is under it": corner(
         "vram_b,util", *["12582912000,94"] * 4, is_wall=False
     ),
-}  # fmt: skip
-USED = {
-    f"{cell} of {heading}": corner(
-        f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
-    )
-    for heading, cell, used_mib in (
-        ("memory.used [MiB]", "1830 MiB", 1830),
-        ("memory.used [MiB]", "1830", 1830),
-        ("gpu_memory_used_gb", "1.5", 1536),
-        ("memory_used_bytes", "4096", 1 / 256),
-        ("mem_used", "2 GB", 2048),
-        ("memory.used [MiB]", "[N/A]", None),
-        ("Memory Usage (MB)", '"1,830"', 1830),
-    )
+    **{
+        f"memory in use is told with its row: {cell} of {heading}": corner(
+            f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
+        )
+        for heading, cell, used_mib in (
+            ("memory.used [MiB]", "1830 MiB", 1830),
+            ("memory.used [MiB]", "1830", 1830),
+            ("gpu_memory_used_gb", "1.5", 1536),
+            ("memory_used_bytes", "4096", 1 / 256),
+            ("mem_used", "2 GB", 2048),
+            ("memory.used [MiB]", "[N/A]", None),
+            ("Memory Usage (MB)", '"1,830"', 1830),
+        )
+    },
 }  # fmt: skip
 SENSIBLE = (
     "GPU Util %", "gpu_util(%)", "Utilization", "sm", "load", "nvidia.gpu.util", "gpu [%]",
-    "GPU Load (%)", "gpu%", "GPU usage",
+    "GPU Load (%)", "gpu%", "GPU usage", "GPU_Utilization_%", "gpu_util", "Utilization (%)", "util",
+    "GPU Utilization [%]", "utilization.gpu", "gpu_util_percent",
 )  # fmt: skip
 SOMETHING_ELSE = {
     "loss": ("epoch,loss", *(f"{at},{0.9**at:.4f}" for at in range(20))),
@@ -267,6 +273,7 @@ SOMETHING_ELSE = {
     "commas": ("epoch;loss;val_loss", *(f"{at};0,7;0,8" for at in range(20))),
     "cpu": ("time,cpu,ram", "1,50,60", "2,50,60"),
     "memory": ("timestamp, memory.used [MiB]", f"{smi_stamp(1)}, 20 MiB"),
+    "memory controller": ("timestamp, utilization.memory [%]", f"{smi_stamp(1)}, 20 %"),
     "meminfo": ("MemTotal:       65714164 kB", "MemFree:        51298384 kB", "Buffers: 7 kB") * 9,
     "keras": ("Epoch 1/10", "100/100 - 3s - loss: 0.6931", "Epoch 2/10") * 9,
     "words": ("a,b,c", "x,y,z"),
@@ -274,32 +281,11 @@ SOMETHING_ELSE = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)
 
     @pytest.mark.parametrize("separator", [", ", ",", ";", "\t"])
     def test_may_have_its_columns_separated_otherwise(self, separator: str) -> None:
         assert ratios(smi_log([45, 0]).replace(", ", separator)) == [0.45, 0.0]
-
-
-class TestAColumnNamedByTheUserAgainstTheHeader:
-    def test_is_said_once(self) -> None:
-        header = f"timestamp, index, {UTIL}"
-        log = rows(header, f"{ONE}, 0, 45", header, f"{TWO}, 0, 45")
-
-        samples, facts = read_log(log, told(1))
-
-        assert [sample.busy_ratio for sample in samples] == [0.0, 0.0]
-        assert [note for note in facts.notes if "as told" in note] == [
-            'The header calls column 2 "index"; taken as utilization.gpu as told.'
-        ]
-
-
-class TestMemoryInUse:
-    @each(USED)
-    def test_is_told_with_its_row(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
 
 
 class TestTheNameOfAColumn:

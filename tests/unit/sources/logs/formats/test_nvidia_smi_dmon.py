@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 U = ("# gpu    sm   mem", "# Idx     %     %")
 DT = ("#Date       Time        gpu    sm    fb", "#YYYYMMDD   HH:MM:SS    Idx     %    MB")
@@ -75,6 +75,4 @@ CORNERS = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 U = ("# gpu pid type sm mem enc dec command", "# Idx # C/G % % % % name")
 T = ("#Time gpu pid type sm mem enc dec fb command", "#HH:MM:SS Idx # C/G % % % % MB name")
@@ -58,6 +58,4 @@ CORNERS = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)

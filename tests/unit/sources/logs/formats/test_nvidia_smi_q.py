@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 A40 = LoggedGpu(uuid="GPU-0a1b", name="NVIDIA A40", memory_bytes=46_068 << 20)
 OTHER = "2026/01/24 21:52:14.120, 0, 94 %"
@@ -88,23 +88,15 @@ CORNERS = {
     "a log without a utilisation says what to log": corner(
         *moment(14, page()[:8]), refused="-d UTILIZATION,MEMORY"
     ),
-}  # fmt: skip
-CUT_OFF = {
-    f"after {kept} lines": corner(
-        *WHOLE, *moment(15, page()[:kept]),
-        busy=[29], skipped=1, noted="Skipped 1 line of a table that was cut off",
-    )
-    for kept in (1, 5, 12)
+    **{
+        f"a page that was cut off after {kept} lines is counted": corner(
+            *WHOLE, *moment(15, page()[:kept]),
+            busy=[29], skipped=1, noted="Skipped 1 line of a table that was cut off",
+        )
+        for kept in (1, 5, 12)
+    },
 }  # fmt: skip
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
-
-
-class TestAPageThatWasCutOff:
-    @each(CUT_OFF)
-    def test_is_counted(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)

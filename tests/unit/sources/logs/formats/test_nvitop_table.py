@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders_log_corners import Corner, corner, each
+from tests.builders_log_corners import corner, heard
 
 
 def table(
@@ -56,6 +56,4 @@ CORNERS = {
 
 
 class TestACorner:
-    @each(CORNERS)
-    def test_is_heard_as_it_is_told(self, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    test_is_heard_as_it_is_told = heard(CORNERS)

@@ -57,7 +57,8 @@ class TestSkippedLinesAreTold:
         skipped.add(Refusal.STAMP, 40)
 
         assert skipped.count == 4
-        assert skipped.sentences() == (
-            "Skipped 3 lines without an answer of the GPU, such as [N/A]; first at line 17.",
-            "Skipped 1 line with a time that cannot be read; first at line 40.",
-        )
+        of_answers, of_times = skipped.sentences()
+        assert of_answers.startswith(f"Skipped 3 lines {Refusal.NO_ANSWER.value}")
+        assert of_answers.endswith("line 17.")
+        assert of_times.startswith(f"Skipped 1 line {Refusal.STAMP.value}")
+        assert of_times.endswith("line 40.")

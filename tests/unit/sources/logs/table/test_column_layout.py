@@ -7,107 +7,10 @@ import re
 
 import pytest
 
-from gpumon.errors import UsageError
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.column_layout import (
-    ColumnLayout,
-    contradicted_headings,
-    identifying_position,
-    layout_of_header,
-    looks_like_header,
-)
-from gpumon.sources.logs.table.headings import Column
-from tests.builders_logs import ratios, rows
-
-
-def layout(header: str, **chosen: int) -> ColumnLayout:
-    found = layout_of_header(header.split(","), chosen)
-    assert found is not None
-    return found
-
-
-class TestAHeader:
-    def test_of_nvidia_smi_is_understood_in_any_order(self) -> None:
-        found = layout("memory.used [MiB], uuid, utilization.gpu [%], timestamp, index")
-
-        assert found.positions == {
-            Column.MEMORY_USED: 0,
-            Column.UUID: 1,
-            Column.UTILIZATION: 2,
-            Column.STAMP: 3,
-            Column.INDEX: 4,
-        }
-        assert found.is_percent
-
-    @pytest.mark.parametrize(
-        "name",
-        ["GPU_Utilization_%", "gpu_util", "Utilization (%)", "util", "GPU Utilization [%]",
-         "utilization.gpu", "gpu_util_percent"],
-    )  # fmt: skip
-    def test_of_other_loggers_is_understood_by_its_usual_names(self, name: str) -> None:
-        assert layout(f"time,{name}").positions == {Column.STAMP: 0, Column.UTILIZATION: 1}
-
-    def test_never_takes_the_memory_controller_for_the_gpu(self) -> None:
-        assert layout_of_header(["timestamp", " utilization.memory [%]"], {}) is None
-
-    def test_goes_by_what_the_user_says(self) -> None:
-        found = layout("time,alpha,beta", **{"utilization.gpu": 2})
-
-        assert found.positions[Column.UTILIZATION] == 2
-
-    @pytest.mark.parametrize(
-        ("name", "unit_ns"),
-        [("time_ms", 1_000_000), ("Relative_Time_s", 10**9), ("elapsed [ms]", 1_000_000),
-         ("time", 10**9)],
-    )  # fmt: skip
-    def test_says_what_its_times_count(self, name: str, unit_ns: int) -> None:
-        assert layout(f"{name},util").stamp_unit_ns == unit_ns
-
-    @pytest.mark.parametrize(
-        ("name", "is_percent"), [("util", None), ("busy_ratio", False), ("util_%", True)]
-    )
-    def test_says_whether_it_counts_percent(self, name: str, is_percent: bool | None) -> None:
-        assert layout(f"time,{name}").is_percent is is_percent
-
-    def test_tells_gpus_apart_by_uuid_before_index(self) -> None:
-        assert identifying_position(layout("index,utilization.gpu [%],uuid").positions) == 2
-        assert identifying_position(layout("utilization.gpu [%],name").positions) is None
-
-
-class TestARowOfValues:
-    @pytest.mark.parametrize(
-        "row",
-        ["2025/06/13 00:27:52.195, 0, Tesla V100S, 0 %", "0.0,3", "1718238472,util", "GPU-1, 4 %",
-         "12, name", "[N/A], name", "", "hello, world"],
-    )  # fmt: skip
-    def test_is_no_header(self, row: str) -> None:
-        assert not looks_like_header(row.split(","))
-
-
-class TestAColumnTheUserNames:
-    @pytest.mark.parametrize(
-        ("chosen", "said"),
-        [
-            ({"fan.speed": 1}, r"--column fan\.speed: not a column gpumon uses"),
-            ({"utilization.gpu": 8}, r"utilization\.gpu=9: the log has 2 columns"),
-        ],
-    )
-    def test_must_be_used_and_there(self, chosen: dict[str, int], said: str) -> None:
-        with pytest.raises(UsageError, match=said):
-            layout("time,util", **chosen)
-
-    def test_against_the_header_is_said(self) -> None:
-        assert contradicted_headings(
-            ["time", " index ", "utilization.memory [%]"], {"index": 0, "util": 2}
-        ) == [
-            'The header calls column 1 "time"; taken as index as told.',
-            'The header calls column 3 "utilization.memory [%]"; taken as utilization.gpu as told.',
-        ]
-
-    @pytest.mark.parametrize("heading", ["GPU_Util", " "])
-    def test_as_the_header_does_or_where_it_is_blank_needs_no_word(self, heading: str) -> None:
-        assert contradicted_headings(["time", heading], {"utilization.gpu": 1}) == []
-
+from gpumon.sources.logs.table.column_layout import contradicted_headings, looks_like_header
+from tests.builders_log_corners import corner, heard
+from tests.builders_logs import rows
 
 GPUSTAT = json.dumps(
     {"query_time": "2026-05-11T14:00:00", "gpus": [{"index": 0, "utilization.gpu": 9}]}
@@ -126,27 +29,71 @@ NAMING_NONE = (
 )
 
 
-class TestAColumnOfALogThatNamesNone:
-    @pytest.mark.parametrize("log", NAMING_NONE)
-    @pytest.mark.parametrize("name", ["utilization.gpu", "index"])
-    def test_is_a_wrong_command_line(self, log: str, name: str) -> None:
-        with pytest.raises(UsageError, match=rf"--column {re.escape(name)}: .* are known; leave"):
-            ratios(log, LogOptions(columns={name: 1}))
-
-    def test_that_only_some_can_be_named_of_says_which(self) -> None:
-        with pytest.raises(UsageError, match=r"where only utilization\.gpu can be named; leave"):
-            ratios(ANSWER, LogOptions(columns={"timestamp": 1}))
-
-    @pytest.mark.parametrize("log", [GPUSTAT, ANSWER, OF_ALL_GPUS])
-    def test_that_means_nothing_is_named(self, log: str) -> None:
-        with pytest.raises(UsageError, match="--column mood: not a column gpumon uses"):
-            ratios(log, LogOptions(columns={"mood": 1}))
+def told(name: str, place: int | str, **more: int) -> LogOptions:
+    return LogOptions(columns={name: place, **more})
 
 
-class TestAColumnOfATableOfAllGpus:
-    def test_may_have_any_name_of_the_utilisation(self) -> None:
-        assert ratios(OF_ALL_GPUS, LogOptions(columns={"util": "gpu1"})) == [0.97] * 9
+COLUMNS = {
+    "of a name that says share is one": corner("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
+    "of a name that says percent is that": corner("time,util_%", "1,1", "2,0", busy=[1, 0]),
+    "tells GPUs apart by uuid before index": corner(
+        "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
+    ),
+    "of names does not tell GPUs apart beside moments": corner(
+        "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
+    ),
+    "that the user names must be of use": corner(
+        "time,util", "1,5", options=told("fan.speed", 1), refused=r"fan\.speed: not a column gpumon"
+    ),
+    "that the user names must be there": corner(
+        "time,util", "1,5", options=told("utilization.gpu", 8),
+        refused=r"utilization\.gpu=9: the log has 2 columns",
+    ),
+    "that the user names against the header is said": corner(
+        "time, index ,utilization.memory [%]", "0,0,5", options=told("util", 2, index=0), busy=[5],
+        noted='The header calls column 3 "utilization.memory [%]"; taken as utilization.gpu as '
+        'told. The header calls column 1 "time"; taken as index as told.',
+    ),
+    **{
+        f"of a log that names none is a wrong command line: {name} of {log[:20]!r}": corner(
+            log, options=told(name, 1), refused=rf"--column {re.escape(name)}: .* are known; leave"
+        )
+        for log in NAMING_NONE
+        for name in ("utilization.gpu", "index")
+    },
+    "of which the log names no such says which can be named": corner(
+        ANSWER, options=told("timestamp", 1), refused=r"where only utilization\.gpu can be named"
+    ),
+    **{
+        f"that means nothing is named: {log[:20]!r}": corner(
+            log, options=told("mood", 1), refused="--column mood: not a column gpumon uses"
+        )
+        for log in (GPUSTAT, ANSWER, OF_ALL_GPUS)
+    },
+    "of a table of all GPUs may have any name of the utilisation": corner(
+        OF_ALL_GPUS, options=told("util", "gpu1"), busy=[97] * 9
+    ),
+    "of a table of all GPUs is counted from 1 where it is missing": corner(
+        OF_ALL_GPUS, options=told("utilization.gpu", 8), refused=r"--column utilization\.gpu=9: "
+    ),
+}  # fmt: skip
 
-    def test_is_counted_from_1_where_it_is_missing(self) -> None:
-        with pytest.raises(UsageError, match=r"--column utilization\.gpu=9: "):
-            ratios(OF_ALL_GPUS, LogOptions(columns={"utilization.gpu": 8}))
+
+class TestAColumn:
+    test_is_heard_so_that_one = heard(COLUMNS)
+
+    @pytest.mark.parametrize("heading", ["GPU_Util", " "])
+    def test_that_the_user_names_as_the_header_does_or_where_it_is_blank_needs_no_word(
+        self, heading: str
+    ) -> None:
+        assert contradicted_headings(["time", heading], {"utilization.gpu": 1}) == []
+
+
+class TestARowOfValues:
+    @pytest.mark.parametrize(
+        "row",
+        ["2025/06/13 00:27:52.195, 0, Tesla V100S, 0 %", "0.0,3", "1718238472,util", "GPU-1, 4 %",
+         "12, name", "[N/A], name", "", "hello, world"],
+    )  # fmt: skip
+    def test_is_no_header(self, row: str) -> None:
+        assert not looks_like_header(row.split(","))

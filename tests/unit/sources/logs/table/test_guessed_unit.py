@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import pytest
-
-from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import NO_OPTIONS, ratios, rows
+from tests.builders_log_corners import corner, heard
+from tests.builders_logs import rows
 
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
-HEADINGS = ["time,gpu_util", "time,gpu0,gpu1"]
+LATE_SHARE = [*["0", "1"] * 300, "0.97"]
+LONG, WIDE, BARE = "time,gpu_util", "time,gpu0,gpu1", ","
 
 
 def log(heading: str, values: Sequence[str]) -> str:
@@ -26,75 +25,69 @@ def log(heading: str, values: Sequence[str]) -> str:
     )
 
 
-def told(name: str, column: int | str) -> LogOptions:
-    return LogOptions(columns={name: column})
+def query(values: Sequence[str], indent: int | None = None) -> str:
+    """An answer to a query, which has no name."""
+    pairs = [[1_780_000_000 + at, value] for at, value in enumerate(values)]
+    series = {"metric": {"gpu": "0"}, "values": pairs}
+    return json.dumps({"resultType": "matrix", "result": [series]}, indent=indent)
 
 
-class TestPercentThatBeginsLikeAShare:
-    @pytest.mark.parametrize("heading", [*HEADINGS, ","])
-    def test_is_refused_with_the_line_and_the_way_out(self, heading: str) -> None:
-        line = 601 + ("time" in heading)
-        with pytest.raises(
-            UnreadableLogError,
-            match=rf'line {line}: the utilisation is 97 here.*--column "utilization.gpu \[%\]=',
-        ):
-            ratios(log(heading, [*IDLE_PERCENT, "97", "98"]))
-
-    def test_is_refused_where_a_later_header_alone_says_percent(self) -> None:
-        unsaid = log("time,gpu_util", [*("01" * 300), "0.4"])
-        said = rows("time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %")
-
-        with pytest.raises(UnreadableLogError, match=r"line 602: the utilisation is 0\.4 here"):
-            ratios(unsaid + said)
-
-    def test_is_refused_of_a_query_without_a_name(self) -> None:
-        values = [[1_780_000_000 + at, "0.4"] for at in range(70_000)]
-        series = {"metric": {"gpu": "0"}, "values": [*values, [1_790_000_000, "97"]]}
-
-        with pytest.raises(UnreadableLogError, match=r"the utilisation is 97 here.*by 100"):
-            ratios(json.dumps({"resultType": "matrix", "result": [series]}, indent=0))
-
-    def test_is_refused_of_a_query_where_only_what_no_gpu_can_have_exceeds_one(self) -> None:
-        values = [[1_780_000_000 + at, "150" if at == 3 else "0.5"] for at in range(60)]
-        series = {"metric": {"gpu": "0"}, "values": values}
-
-        with pytest.raises(UnreadableLogError, match=r"the utilisation is 0\.5 here.*by 100"):
-            ratios(json.dumps({"resultType": "matrix", "result": [series]}))
-
-    @pytest.mark.parametrize(
-        ("heading", "column"), [("time,gpu_util", 1), ("time,gpu0,gpu1", "gpu1"), (",", 1)]
-    )
-    def test_is_percent_where_the_told_name_says_so(self, heading: str, column: int | str) -> None:
-        text = log(heading, [*IDLE_PERCENT, "97", "98"])
-
-        read = ratios(text, told("utilization.gpu [%]", column))
-
-        assert read[1:3] + read[-2:] == pytest.approx([0.004, 0.002, 0.97, 0.98])
-
-    def test_is_percent_where_each_value_says_so(self) -> None:
-        assert ratios(log("time,gpu_util", ["0.4 %"] * 600 + ["97 %"]))[-2:] == [0.004, 0.97]
+def told(unit: str, column: int | str) -> LogOptions:
+    return LogOptions(columns={f"utilization.gpu [{unit}]": column})
 
 
-class TestAShareThatBeginsLikePercent:
-    @pytest.mark.parametrize("heading", HEADINGS)
-    def test_is_refused_once_the_log_is_over(self, heading: str) -> None:
-        with pytest.raises(UnreadableLogError, match=r"line 602: the utilisation is 0\.97 here"):
-            ratios(log(heading, [*["0", "1"] * 300, "0.97"]))
+UNITS = {
+    **{
+        f"percent that begins like a share is refused by its line: {heading}": corner(
+            log(heading, [*IDLE_PERCENT, "97", "98"]),
+            refused=rf'line {line}: the utilisation is 97 here.*--column "utilization.gpu \[%\]=',
+        )
+        for heading, line in ((LONG, 602), (WIDE, 602), (BARE, 601))
+    },
+    "percent that a later header alone tells is refused": corner(
+        log(LONG, [*("01" * 300), "0.4"]),
+        "time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %",
+        refused=r"line 602: the utilisation is 0\.4 here",
+    ),
+    "percent that a query tells late is refused": corner(
+        query([*["0.4"] * 70_000, "97"], indent=0), refused="the utilisation is 97 here.*by 100"
+    ),
+    "percent that a query tells by what no GPU can have is refused": corner(
+        query([*["0.5"] * 3, "150", *["0.5"] * 56]), refused=r"the utilisation is 0\.5 here.*by 100"
+    ),
+    **{
+        f"percent is that where the told name says so: {heading}": corner(
+            log(heading, [*IDLE_PERCENT, "97"]), options=told("%", column),
+            busy=[*[0, 0.4, 0.2] * 200, 97],
+        )
+        for heading, column in ((LONG, 1), (WIDE, "gpu1"), (BARE, 1))
+    },
+    "percent is that where each value says so": corner(
+        log(LONG, [*["0.4 %"] * 600, "97 %"]), busy=[*[0.4] * 600, 97]
+    ),
+    **{
+        f"a share that begins like percent is refused once the log is over: {heading}": corner(
+            log(heading, LATE_SHARE), refused=r"line 602: the utilisation is 0\.97 here"
+        )
+        for heading in (LONG, WIDE)
+    },
+    **{
+        f"a share is one where the told name says so: {heading}": corner(
+            log(heading, LATE_SHARE), options=told("ratio", column), busy=[*[0, 100] * 300, 97]
+        )
+        for heading, column in ((LONG, 1), ("time,gpu0", "gpu0"))
+    },
+    **{
+        f"a share is not given up for a value that is no percentage: {odd} of {heading}": corner(
+            log(heading, [*["0.5", "0.97"] * 300, odd, "0.25"]),
+            busy=[share for share in (*[50, 97] * 300, None, 25) for _ in heading.split(",")[1:]],
+            skipped=1,
+        )
+        for heading in (LONG, WIDE, BARE)
+        for odd in ("1.02", "-1", "65535")
+    },
+}  # fmt: skip
 
-    @pytest.mark.parametrize(("heading", "column"), [("time,gpu_util", 1), ("time,gpu0", "gpu0")])
-    def test_is_a_share_where_the_told_name_says_so(self, heading: str, column: int | str) -> None:
-        text = log(heading, [*["0", "1"] * 300, "0.97"])
 
-        assert ratios(text, told("utilization.gpu [ratio]", column))[-2:] == [1.0, 0.97]
-
-
-class TestAShare:
-    @pytest.mark.parametrize("heading", [*HEADINGS, ","])
-    @pytest.mark.parametrize("odd", ["1.02", "-1", "65535"])
-    def test_is_not_given_up_for_a_value_that_is_no_percentage(
-        self, heading: str, odd: str
-    ) -> None:
-        read = ratios(log(heading, [*["0.5", "0.97"] * 300, odd, "0.25"]), NO_OPTIONS)
-
-        assert read[0] == 0.5
-        assert read[-1] == 0.25
+class TestAUnit:
+    test_is_heard_so_that = heard(UNITS)
