@@ -41,10 +41,6 @@ def joined(*gpus: Sequence[float | None], offset_s: float = 0.0) -> Together:
     )
 
 
-def beside_s(*gpus: Sequence[float | None], offset_s: float = 0.0) -> list[float]:
-    return [ns / 1e9 for ns in joined(*gpus, offset_s=offset_s).idle_beside_peer_ns]
-
-
 RHYTHM = [1.0, 1.0, 1.0, 0.0, 0.0] * 12
 
 
@@ -91,25 +87,24 @@ class TestGpusThatKnowNothingOfEachOther:
         assert joined([1, 0] * 40, [0, 1] * 40).common_share < 0
 
 
+ALWAYS, LATE = [1.0] * 10, [1, 1, 0, 0, 1]
+BESIDE: dict[str, tuple[Sequence[float | None], Sequence[float | None], float]] = {
+    "for as long as it pauses": ([1] * 61, [*RHYTHM, 1], 24),
+    "all the time where it is never used": ([*RHYTHM, 1], [0.0] * 61, 37),
+    "but while nobody knows what it does": (ALWAYS, [0.0, 0.0, None, None, 0.0], 3),
+    "but beside one that worked at another time": (ALWAYS, [None] * 10 + [0.0] * 10, 0),
+    "but for less than half a period": (LATE, [1, 0.7, 0, 0, 1], 0),
+    "for half a period": (LATE, [1, 0.5, 0, 0, 1], 0.5),
+    "for more than half a period": (LATE, [1, 0.4, 0, 0, 1], 0.6),
+}
+
+
 class TestAGpuBesideOneThatWorks:
-    def test_idles_for_as_long_as_it_pauses(self) -> None:
-        assert beside_s([1] * 61, [*RHYTHM, 1]) == [0, 24]
-
-    def test_idles_all_the_time_where_it_is_never_used(self) -> None:
-        assert beside_s([*RHYTHM, 1], [0.0] * 61) == [0, 37]
-
-    def test_does_not_idle_while_nobody_knows_what_it_does(self) -> None:
-        assert beside_s([1] * 10, [0.0, 0.0, None, None, 0.0]) == [0, 3]
-
-    def test_does_not_idle_beside_one_that_worked_at_another_time(self) -> None:
-        assert beside_s([1] * 10, [None] * 10 + [0.0] * 10) == [0, 0]
-
-    def test_does_not_idle_for_less_than_half_a_period(self) -> None:
-        assert beside_s([1, 1, 0, 0, 1], [1, 0.7, 0, 0, 1]) == [0, 0]
-        assert beside_s([1, 1, 0, 0, 1], [1, 0.4, 0, 0, 1]) == [0, 0.6]
-
-    def test_idles_for_half_a_period(self) -> None:
-        assert beside_s([1, 1, 0, 0, 1], [1, 0.5, 0, 0, 1]) == [0, 0.5]
+    @pytest.mark.parametrize(("peer", "gpu", "idle_s"), BESIDE.values(), ids=BESIDE)
+    def test_idles(
+        self, peer: Sequence[float | None], gpu: Sequence[float | None], idle_s: float
+    ) -> None:
+        assert joined(peer, gpu).idle_beside_peer_ns == (0, s(idle_s))
 
 
 rows = st.lists(st.none() | st.sampled_from([0.0, 0.3, 0.5, 1.0]), max_size=60)
