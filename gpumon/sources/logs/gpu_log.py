@@ -30,7 +30,8 @@ class GpuLog(ABC):
         mark: By which it is known, whatever the file is called.
         settable: The columns that a user may name by ``LogOptions.columns``.
         is_last_resort: Tried only where no other format knows the log.
-        nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number.
+        nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number,
+            ``{title}`` for the title.
     """
 
     title: ClassVar[str]
@@ -52,6 +53,7 @@ class GpuLog(ABC):
         self._clock: LogClock = NO_CLOCK
         self._counts_rows = False  # nothing but the number of a row tells its moment
         self._has_told = False
+        self._broken_off: str | None = None
         self._is_guessed = False
 
     def samples(self) -> Iterator[LogSample]:
@@ -76,7 +78,7 @@ class GpuLog(ABC):
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if self._counts_rows else None,
             notes=(*self._notes(), *self._skipped.sentences()),
-            broken_off=self._broken_off(),
+            broken_off=self._broken_off,
             is_guessed=self._is_guessed,
         )
 
@@ -88,14 +90,10 @@ class GpuLog(ABC):
         """What was assumed or guessed."""
         return [self._row_clock.note] if self._counts_rows else []
 
-    def _broken_off(self) -> str | None:
-        """How the log ended in the middle of what it had begun, where that can be told."""
-        return None
-
     def _nothing(self) -> str:
         """Why there is nothing to analyse."""
         reasons = " ".join(self._skipped.sentences())
-        return f"{self.nothing.format(lines=self._number)} {reasons}"
+        return f"{self.nothing.format(lines=self._number, title=self.title)} {reasons}"
 
     def _numbered(self, longest: int) -> Iterator[tuple[int, str]]:
         """Each line with its number, without those too long to be a part of such a log."""

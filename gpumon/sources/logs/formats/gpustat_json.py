@@ -23,13 +23,13 @@ class GpustatJsonLog(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
         self._stamps = DateStamps()
         self._clock = self._stamps.clock
         self._places: dict[tuple[str, int | None], int] = {}
 
     def _read(self) -> Rows:
-        for number, reading in self._documents:
+        documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
+        for number, reading in documents:
             stamp_ns = self._stamps.parse(str(reading.get("query_time")))
             self._clock = self._stamps.clock  # with the zone, if the first of them names one
             if stamp_ns is None:
@@ -38,9 +38,7 @@ class GpustatJsonLog(GpuLog):
             gpus = reading.get("gpus")
             for gpu in gpus if isinstance(gpus, list) else ():
                 yield from self._of_gpu(gpu, stamp_ns, number, reading.get("hostname"))
-
-    def _broken_off(self) -> str | None:
-        return self._documents.broken_off
+        self._broken_off = documents.broken_off
 
     def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Rows:
         if not isinstance(gpu, dict) or (position := self._position(gpu, host)) is None:

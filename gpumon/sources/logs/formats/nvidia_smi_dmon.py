@@ -98,6 +98,10 @@ class ScrollingTable(GpuLog):
     """
 
     needed: ClassVar[tuple[str, ...]]
+    nothing = (
+        "no row with a utilisation in {lines} lines; `{title}` tells it in the column sm, with "
+        "-s u."
+    )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
@@ -185,10 +189,6 @@ class NvidiaSmiDmonLog(ScrollingTable):
 
     title = "nvidia-smi dmon"
     mark = header_mark(has_pid=False)
-    nothing = (
-        "no row with a utilisation in {lines} lines; `nvidia-smi dmon` tells it in the column sm, "
-        "with -s u."
-    )
     needed = ("sm",)
 
     def _adopt(self, header: TableHeader) -> None:

@@ -60,10 +60,6 @@ class NvidiaSmiPmonLog(ScrollingTable):
 
     title = "nvidia-smi pmon"
     mark = header_mark(has_pid=True)
-    nothing = (
-        "no row with a utilisation in {lines} lines; `nvidia-smi pmon` tells it in the column sm, "
-        "with -s u."
-    )
     needed = ("pid", "sm")
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:

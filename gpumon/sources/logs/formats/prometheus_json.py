@@ -92,16 +92,12 @@ class PrometheusLog(GpuLog):
         self._metric_name: str | None = None
         self._full: float | None = None
         self._rank: int | None = None  # of the metric that is read, once there is one
-        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped, endless=_VALUES)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
         self._told_series: dict[int, _Told] = {}  # by the hash of their labels
         self._memory_series = MemorySeries()
         self._left_out: dict[str, Telling] = {}
         self._guesses: list[str] = []
         self._clipped = 0
-
-    def _broken_off(self) -> str | None:
-        return self._documents.broken_off
 
     def _read(self) -> Rows:
         parts = self._busy_parts()
@@ -148,7 +144,10 @@ class PrometheusLog(GpuLog):
 
     def _parts(self) -> Iterator[_SeriesPart]:
         """Every series, part by part; refuses an answer that has none over time."""
-        for number, found in self._documents:
+        documents = JsonDocuments(
+            self._lines, name=self._name, skipped=self._skipped, endless=_VALUES
+        )
+        for number, found in documents:
             values, labels = found.get(_VALUES), found.get("metric")
             if not isinstance(values, list):
                 _refuse(found, self._name)
@@ -160,6 +159,7 @@ class PrometheusLog(GpuLog):
                 self._skipped.add(Refusal.DAMAGED_JSON, number)
             if values:
                 yield _SeriesPart(labels, pairs, number)
+        self._broken_off = documents.broken_off
 
     def _adopts(self, name: str | None, metric: Metric) -> bool:
         """Whether a metric is the one to read. The first that can be it, is."""

@@ -29,13 +29,10 @@ class WideJsonLog(WideTable):
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
         self._known_keys: set[str] = set()
-        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
-
-    def _broken_off(self) -> str | None:
-        return self._documents.broken_off
 
     def _read(self) -> Rows:
-        documents = iter(self._documents)
+        in_log = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
+        documents = iter(in_log)
         head = self._head(documents)
         for _, document in head:
             self._learn_keys(document)
@@ -44,6 +41,7 @@ class WideJsonLog(WideTable):
             self._learn_keys(document)
             self._decide_unit([document.get])
             yield from self._of_row(document.get, number, document.keys())
+        self._broken_off = in_log.broken_off
         self._require_gpus()
 
     def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
