@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -98,13 +99,7 @@ class LogAnalysis:
             gpus=gpus,
             runs=(),
             advice=advise(gpus, ()),
-            notes=(
-                *facts.notes,
-                *_notes(tracks, dropped),
-                *_period_notes(times),
-                *self._room_notes(tracks),
-                *_merge_notes(gpus),
-            ),
+            notes=(*facts.notes, *self._notes(gpus, times, dropped)),
             together=joined,
             sampling=sampling_of(period_ns, self._settings),
         )
@@ -120,13 +115,33 @@ class LogAnalysis:
         longest_ns = max(LONGEST_WINDOW_NS, *(track.times.usual_ns for track in tracks))
         return together([track.changes for track in tracks], tolerance_ns=longest_ns // 2)
 
-    def _room_notes(self, tracks: Sequence[GpuTrack]) -> tuple[str, ...]:
-        if len(tracks) < 2 or not self._room.is_full:
-            return ()
-        return (
-            f"The GPUs began or ceased to work more than {MOST_CHANGES:,} times: what they did at "
-            "the same time is not told.",
-        )
+    def _notes(self, gpus: Sequence[GpuReport], times: PeriodTimes, dropped: int) -> Iterator[str]:
+        tracks = self._shown
+        if dropped:
+            yield f"Dropped {counted(dropped, 'row', 'rows')} whose time did not rise."
+        holes = sum(track.holes for track in tracks)
+        if holes:
+            lost_s = seconds(sum(track.holes_ns for track in tracks))
+            yield (
+                f"Not observed: {lost_s:,.1f} s in {counted(holes, 'hole', 'holes')} "
+                "without a line. They are in no sum."
+            )
+        if any(track.period_is_assumed for track in tracks):
+            yield "Too few lines to tell the time between two: 1 s assumed."
+        told = times.worth_telling()
+        if len(told) > 1:
+            parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
+            yield f"The time between two lines is not always the same: {listed(parts)} of GPU time."
+        if len(tracks) > 1 and self._room.is_full:
+            yield (
+                f"The GPUs began or ceased to work more than {MOST_CHANGES:,} times: what they did "
+                "at the same time is not told."
+            )
+        merged = sum(gpu.totals.merged_intervals for gpu in gpus)
+        if merged:
+            yield (
+                f"{merged} starved intervals were merged with a neighbour; no sum is changed by it."
+            )
 
 
 def _in_order(
@@ -138,39 +153,5 @@ def _in_order(
         for position, (gpu, track) in enumerate(zip(gpus, tracks, strict=False))
         if track.first_ns is not None
     ]
-    return sorted(named, key=lambda one: (one[0], _instance(one[1])))
-
-
-def _instance(gpu: LoggedGpu) -> int:
-    return -1 if gpu.mig_index is None else gpu.mig_index
-
-
-def _notes(tracks: Sequence[GpuTrack], dropped: int) -> tuple[str, ...]:
-    notes: list[str] = []
-    if dropped:
-        notes.append(f"Dropped {counted(dropped, 'row', 'rows')} whose time did not rise.")
-    holes = sum(track.holes for track in tracks)
-    if holes:
-        lost_s = seconds(sum(track.holes_ns for track in tracks))
-        notes.append(
-            f"Not observed: {lost_s:,.1f} s in {counted(holes, 'hole', 'holes')} "
-            "without a line. They are in no sum."
-        )
-    if any(track.period_is_assumed for track in tracks):
-        notes.append("Too few lines to tell the time between two: 1 s assumed.")
-    return tuple(notes)
-
-
-def _period_notes(times: PeriodTimes) -> tuple[str, ...]:
-    told = times.worth_telling()
-    if len(told) < 2:
-        return ()
-    parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
-    return (f"The time between two lines is not always the same: {listed(parts)} of GPU time.",)
-
-
-def _merge_notes(gpus: Sequence[GpuReport]) -> tuple[str, ...]:
-    merged = sum(gpu.totals.merged_intervals for gpu in gpus)
-    if not merged:
-        return ()
-    return (f"{merged} starved intervals were merged with a neighbour; no sum is changed by it.",)
+    named.sort(key=lambda one: -1 if one[1].mig_index is None else one[1].mig_index)
+    return sorted(named, key=itemgetter(0))

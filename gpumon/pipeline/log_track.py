@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final, NamedTuple
 
@@ -32,19 +33,15 @@ def put_together(samples: Sequence[BusySample]) -> list[BusySample]:
     Returns:
         Samples with the same sums.
     """
-    if not samples:
-        return []
     joined: list[BusySample] = []
-    start_ns, end_ns, ratio = samples[0]
-    for sample in samples[1:]:
-        next_start_ns, next_end_ns, next_ratio = sample
-        is_same = next_ratio == ratio and next_start_ns == end_ns
-        if is_same and next_end_ns - start_ns <= LONGEST_WINDOW_NS:
-            end_ns = next_end_ns
-        else:
-            joined.append(BusySample(start_ns, end_ns, ratio))
-            start_ns, end_ns, ratio = sample
-    joined.append(BusySample(start_ns, end_ns, ratio))
+    for sample in samples:
+        start_ns, end_ns, ratio = sample
+        if joined and joined[-1].end_ns == start_ns and joined[-1].busy_ratio == ratio:
+            from_ns = joined[-1].start_ns
+            if end_ns - from_ns <= LONGEST_WINDOW_NS:
+                joined[-1] = BusySample(from_ns, end_ns, ratio)
+                continue
+        joined.append(sample)
     return joined
 
 
@@ -68,12 +65,8 @@ def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
     >>> usual_interval_ns([10, 20, 30, 25, 70]), usual_interval_ns([10, 10])
     (10, 0)
     """
-    rising: list[int] = []
-    last_ns = stamps_ns[0]
-    for stamp_ns in stamps_ns[1:]:
-        if stamp_ns > last_ns:
-            rising.append(stamp_ns - last_ns)
-            last_ns = stamp_ns
+    newest_ns = accumulate(stamps_ns, max)
+    rising = [after - before for before, after in pairwise(newest_ns) if after > before]
     period_ns = median_low(rising) if rising else 0
     return period_ns if period_ns <= LONGEST_PERIOD_NS else 0
 
@@ -214,8 +207,8 @@ class GpuTrack:
             return
         if self._late or self._short:
             self._end_odd()
-        start_ns, self._last_ns = self._last_ns, stamp_ns
-        self._cover(start_ns, stamp_ns, busy_ratio, used_bytes)
+        self._last_ns = stamp_ns
+        self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
 
     def share_memory(self, gpus: int) -> None:
         """Let fewer samples wait, so that those of so many GPUs take no more memory together."""
@@ -249,8 +242,8 @@ class GpuTrack:
             self._judge_late()
         else:
             self._end_late()
-            start_ns, self._last_ns = self._last_ns, stamp_ns
-            self._cover(start_ns, stamp_ns, busy_ratio, used_bytes)
+            self._last_ns = stamp_ns
+            self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
             self._short.append(silence_ns)
             self._judge_short()
 
@@ -284,9 +277,9 @@ class GpuTrack:
         self._end_late()
 
     def _end_late(self) -> None:
-        late, self._late = self._late, []
-        for row in late:
+        for row in self._late:
             self._leave_hole(row)
+        self._late.clear()
 
     def _leave_hole(self, row: _Row) -> None:
         stamp_ns, silence_ns, busy_ratio, used_bytes = row

@@ -7,6 +7,7 @@ taken off with the help of earlier reports.
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.since import report_since
-from gpumon.core.report.report import GpuReport, Report, RunReport, name_of_run
+from gpumon.core.report.report import Report, RunReport, name_of_run
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import MonitorState, RunState
@@ -44,13 +45,14 @@ class ReportHistory:
         return not self._kept or now_ns - self._kept[-1][0] >= _EVERY_NS
 
     def keep(self, report: Report, now_ns: int) -> None:
-        self._kept.append((now_ns, slim(report)))
+        self._kept.append((now_ns, _slim(report)))
         if len(self._kept) > _MOST:
             stamps = [at_ns for at_ns, _ in self._kept]
             least = min(
                 range(1, len(stamps) - 1),
                 key=lambda k: (stamps[k + 1] - stamps[k - 1]) / (now_ns - stamps[k]),
             )
+            # A new list: another thread may be looking through the old one.
             self._kept = self._kept[:least] + self._kept[least + 1 :]
 
     def since(self, now: Report, now_ns: int, since_s: float) -> Report:
@@ -69,22 +71,24 @@ class ReportHistory:
             f"Of the last {seconds(now_ns - at_ns):,.0f} s: the earlier report nearest to what "
             "was asked for. One is kept every 10 s; old ones lie further apart."
         )
-        return replace(
-            report_since(before, now),
-            origin_ns=at_ns,
-            started_at=later(now.started_at, at_ns - now.origin_ns),
-            notes=(*now.notes, note),
-        )
+        return replace(_after(before, now, at_ns), notes=(*now.notes, note))
 
 
-def slim(report: Report) -> Report:
+def _slim(report: Report) -> Report:
     """The report without what only its newest reader needs."""
-    return replace(report, gpus=tuple(_slim(gpu) for gpu in report.gpus), advice=())
+    gpus = tuple(
+        replace(
+            gpu, totals=gpu.totals._replace(starved_intervals=gpu.totals.starved_intervals[-1:])
+        )
+        for gpu in report.gpus
+    )
+    return replace(report, gpus=gpus, advice=())
 
 
-def _slim(gpu: GpuReport) -> GpuReport:
-    totals = gpu.totals
-    return replace(gpu, totals=totals._replace(starved_intervals=totals.starved_intervals[-1:]))
+def _after(before: Report, now: Report, at_ns: int) -> Report:
+    """What came after an earlier report, which was made at ``at_ns``."""
+    started_at = later(now.started_at, at_ns - now.origin_ns)
+    return replace(report_since(before, now), origin_ns=at_ns, started_at=started_at)
 
 
 def later(started_at: str | None, by_ns: int) -> str | None:
@@ -131,7 +135,7 @@ class RunReports:
         self._open: dict[_Key, _Open] = {}
         self._finished: dict[_Key, Report] = {}  # the newest last
         self._done: set[_Key] = set()  # finished, and still listed
-        self._runs_on: dict[str, int] = {}  # how many ever used a GPU, by its UUID
+        self._runs_on: Counter[str] = Counter()  # how many ever used a GPU, by its UUID
 
     def follow(self, state: MonitorState) -> None:
         with self._turn:
@@ -155,8 +159,10 @@ class RunReports:
             named += [key for key in newest_first if str(key[1]) == label]
             if named:
                 key, name = named[0], name_of_run(*named[0])
+                run = _run_of(key, now) if key in self._open else None
+                report = _alone(self._open[key], now, run) if run else self._finished[key]
                 alike = [one for one in newest_first if one != key and name_of_run(*one) == name]
-                return _beside(alike, self._report_of(key, now), key)
+                return _beside(alike, report, key)
             names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
         if any(run.ended_before and label in (run.run, str(run.pid)) for run in now.runs):
             raise UsageError(
@@ -168,7 +174,7 @@ class RunReports:
     def note(self, now: Report) -> str | None:
         """A sentence for the whole report, where a GPU's figures add up several runs."""
         with self._turn:
-            shared = [gpu for gpu in now.gpus if self._runs_on.get(gpu.uuid or "", 0) > 1]
+            shared = [gpu for gpu in now.gpus if self._runs_on[gpu.uuid or ""] > 1]
             if not shared:
                 return None
             most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
@@ -190,12 +196,6 @@ class RunReports:
             if name in names and newest[name] != pid
         ]
 
-    def _report_of(self, key: _Key, now: Report) -> Report:
-        opened, run = self._open.get(key), _run_of(key, now)
-        if opened is None or run is None:
-            return self._finished[key]
-        return _alone(opened, now, run)
-
     def _follow(self, state: MonitorState) -> None:
         listed_now = {(run.run, run.pid): run for run in state.runs if not run.ended_before}
         self._done &= listed_now.keys()
@@ -209,9 +209,8 @@ class RunReports:
         over = []
         for key, opened in self._open.items():
             run = listed_now[key]
-            for uuid in set(run.gpu_uuids) - opened.counted:
-                opened.counted.add(uuid)
-                self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
+            self._runs_on.update(set(run.gpu_uuids) - opened.counted)
+            opened.counted.update(run.gpu_uuids)
             if len(opened.beside) < _MOST_BESIDE:
                 opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
             if not run.alive and _is_over(opened, run, state):
@@ -225,7 +224,7 @@ class RunReports:
         new = [key for key in listed_now if key not in self._open and key not in self._done]
         if new:
             previous = self._previous
-            before = None if previous is None else slim(report_of(previous))
+            before = None if previous is None else _slim(report_of(previous))
             began_ns = (previous or state).taken_at_ns
             self._open.update((key, _Open(before, began_ns)) for key in new)
 
@@ -242,10 +241,10 @@ class RunReports:
 
 def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
     """Labels of the living runs on each GPU."""
-    living: dict[str, set[str]] = {}
+    living: defaultdict[str, set[str]] = defaultdict(set)
     for run in runs:
         for uuid in run.gpu_uuids if run.alive else ():
-            living.setdefault(uuid, set()).add(run.run)
+            living[uuid].add(run.run)
     return living
 
 
@@ -298,11 +297,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     if opened.before is None:
         notes.append("It may be older than the daemon: what was before that is not observed.")
     else:
-        part = replace(
-            report_since(opened.before, now),
-            origin_ns=opened.began_ns,
-            started_at=later(now.started_at, opened.began_ns - now.origin_ns),
-        )
+        part = _after(opened.before, now, opened.began_ns)
     others = sorted(opened.beside - {run.run})
     if others:
         notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
