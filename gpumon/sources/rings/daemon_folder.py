@@ -32,7 +32,7 @@ NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
 _SYSTEM_MODE: Final = 0o755
 _LOCK_FOLDER: Final = "daemon"
 _OTHERS: Final = 0o077
-_LOCK_PATIENCE_S: Final = 0.3
+_LOCK_TRIES: Final = 15
 """systemd-tmpfiles locks each folder that it looks through, for a moment."""
 _LOCK_REST_S: Final = 0.02
 
@@ -107,7 +107,7 @@ class HeldFolder:
         self._environ = environ
         self._lock: int | None = None
         self._place = Path()  # of the lock
-        self._seen: dict[str, _Facts] = {}
+        self._seen: dict[Path, _Facts] = {}
         self._modes: dict[Path, int] = {}
         self.is_lost = True
         self.path = self._take()
@@ -122,7 +122,7 @@ class HeldFolder:
         Raises:
             FolderInUseError: Another daemon lives there by now; says which.
         """
-        if not self.is_lost and _are_as_seen(self._seen):
+        if not self.is_lost and all(_there(path) == facts for path, facts in self._seen.items()):
             return None
         where, lost = self.path, None if self.is_lost else _first_gone(self._seen)
         try:
@@ -181,10 +181,11 @@ class HeldFolder:
             _insist_on_lock(descriptor, folder)
             self.close()
             self._lock, self._place = descriptor, place
-        self._modes = {folder: _mode(itself), folder / PHASES: _mode(phases)}
-        # What is locked comes last: it may have been replaced while it was.
-        found = ((folder, itself), (folder / PHASES, phases), (place, locked))
-        self._seen = {str(path): _facts(status) for path, status in found}
+        claimed = {folder: itself, folder / PHASES: phases}
+        self._modes = {path: stat.S_IMODE(status.st_mode) for path, status in claimed.items()}
+        # What is locked is asked last: it may have been replaced while it was.
+        claimed[place] = locked
+        self._seen = {path: _facts(status) for path, status in claimed.items()}
 
 
 def ring_folders(claimed: Path) -> tuple[str, ...]:
@@ -251,25 +252,17 @@ def _place_of_lock(folder: Path, status: os.stat_result) -> Path:
 
 def _insist_on_lock(descriptor: int, folder: Path) -> None:
     """Lock what is open there, which is closed if another daemon has."""
-    give_up_s = time.monotonic() + _LOCK_PATIENCE_S
-    while not _locks(descriptor):
-        if time.monotonic() < give_up_s:
-            time.sleep(_LOCK_REST_S)
-            continue
-        pid = _holder(os.fstat(descriptor))
-        os.close(descriptor)
-        raise FolderInUseError(
-            f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
-            f"stop it, or name another folder in ${RUNTIME_VARIABLE}"
-        )
-
-
-def _locks(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_REST_S)
+    pid = _holder(os.fstat(descriptor))
+    os.close(descriptor)
+    raise FolderInUseError(
+        f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
+        f"stop it, or name another folder in ${RUNTIME_VARIABLE}"
+    )
 
 
 def _holder(place: os.stat_result) -> str:
@@ -284,31 +277,20 @@ def _holder(place: os.stat_result) -> str:
     return "unknown"
 
 
-def _are_as_seen(seen: Mapping[str, _Facts]) -> bool:
-    try:
-        return all(_facts(os.lstat(path)) == facts for path, facts in seen.items())
-    except OSError:
-        return False
-
-
-def _first_gone(seen: Mapping[str, _Facts]) -> str | None:
+def _first_gone(seen: Mapping[Path, _Facts]) -> Path | None:
     """The first that is not there any more; one with another mode or owner is."""
-    for path, facts in seen.items():
-        try:
-            now = _facts(os.lstat(path))
-        except OSError:
-            return path
-        if now[:2] != facts[:2]:
-            return path
-    return None
+    return next((path for path, facts in seen.items() if _there(path)[:2] != facts[:2]), None)
+
+
+def _there(path: Path) -> _Facts | tuple[()]:
+    try:
+        return _facts(os.lstat(path))
+    except OSError:
+        return ()
 
 
 def _facts(status: os.stat_result) -> _Facts:
     return (status.st_dev, status.st_ino, status.st_mode, status.st_uid)
-
-
-def _mode(status: os.stat_result) -> int:
-    return stat.S_IMODE(status.st_mode)
 
 
 def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
@@ -316,17 +298,14 @@ def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
         trouble = folder_distrust(folder, uid, explicit=explicit)
         nearest = folder
     except FileNotFoundError:
-        trouble, nearest = None, _nearest_existing(folder)
+        trouble = None
+        nearest = next((parent for parent in folder.parents if parent.exists()), Path("/"))
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     if trouble is None and not os.access(nearest, os.W_OK | os.X_OK):
         unwritable = f"{nearest} cannot be written"
         return unwritable if nearest == folder else f"{folder}: {unwritable}"
     return trouble
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next((parent for parent in folder.parents if parent.exists()), Path("/"))
 
 
 def folder_distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -137,13 +138,12 @@ class PhaseRingReader:
 
         Nothing is found, refused or removed; a pid that two rings claim is left out.
         """
-        counts: dict[int, list[RingCounts]] = {}
+        counts: defaultdict[int, list[RingCounts]] = defaultdict(list)
         with self._turn:
             for followed in self._followed.values():
                 with contextlib.suppress(RingError, OSError):
-                    found = followed.ring.counts(now_ns)
-                    if found is not None:
-                        counts.setdefault(found[0], []).append(found[1])
+                    if (found := followed.ring.counts(now_ns)) is not None:
+                        counts[found[0]].append(found[1])
         return {pid: claims[0] for pid, claims in counts.items() if len(claims) == 1}
 
     def close(self) -> None:
@@ -273,10 +273,9 @@ class PhaseRingReader:
         except (RingError, OSError) as error:
             self._refuse(place, error, tick.now_ns)
             return None
-        if ring is None:
-            return None
-        self._followed[place] = followed = _Followed(ring, claim)
-        return followed
+        if ring is not None:
+            self._followed[place] = _Followed(ring, claim)
+        return self._followed.get(place)
 
     def _remove(self, place: Place, tick: _Tick) -> None:
         """Be done with an ended run for good; its file goes too where it is ours."""

@@ -123,6 +123,7 @@ class RingFile:
         # Of a process that was killed, its last records know more than its totals.
         self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
         self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
+        last_sign_ns = max([totals.last_ns, self._last_held_ns or 0, *events.stamps_ns[-1:]])
         reading = RingReading(
             key=self.key,
             facts=self._facts,
@@ -130,7 +131,7 @@ class RingFile:
             host_pid=self._host_pid or self._facts.pid,
             owner_uid=self.owner_uid,
             read_at_ns=now_ns,
-            ended_ns=None if lock.held else self._last_sign_ns(totals, events),
+            ended_ns=None if lock.held else last_sign_ns,
             events=events,
             lost_events=lost,
             phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
@@ -138,10 +139,8 @@ class RingFile:
             samples=self._samples,
             epoch=totals.epoch,
         )
-        is_all_read = (header.head, header.facts_generation) == (
-            self._position,
-            self._facts_generation,
-        )
+        has_new_facts = header.facts_generation != self._facts_generation
+        is_all_read = header.head == self._position and not has_new_facts
         self._idle = (raw, reading) if is_all_read and lock.held else None
         if not lock.held:
             self._ended = _again(reading, now_ns)
@@ -171,11 +170,6 @@ class RingFile:
         samples = max(self._samples, totals.samples, _newest_count(records, RingKind.SAMPLES))
         counts = RingCounts(steps, wall_ns, samples)
         return self._host_pid or self._facts.pid, counts
-
-    def _last_sign_ns(self, totals: RingTotals, events: RingRecords) -> int:
-        """When the process was last known to live; its totals lag by some milliseconds."""
-        written_ns = events.stamps_ns[-1] if events else 0
-        return max(totals.last_ns, written_ns, self._last_held_ns or 0)
 
     def close(self) -> None:
         """Let go of the file. Safe to call twice."""

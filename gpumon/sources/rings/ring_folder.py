@@ -8,6 +8,8 @@ import os
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -249,12 +251,8 @@ def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
 
 def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
     """Every path that fits a pattern, each once, in the order of the patterns."""
-    seen: set[str] = set()
-    for pattern in patterns:
-        for name in sorted(glob.glob(pattern)):  # noqa: PTH207 (absolute)
-            if name not in seen:
-                seen.add(name)
-                yield Path(name)
+    names = (sorted(glob.glob(pattern)) for pattern in patterns)  # noqa: PTH207 (absolute)
+    yield from map(Path, dict.fromkeys(chain.from_iterable(names)))
 
 
 def open_phases(folder: str) -> int:
@@ -281,7 +279,6 @@ class RingOpener:
     def __init__(self, boot_id: str, inodes: set[tuple[str, int]]) -> None:
         self._boot_id, self._inodes = boot_id, inodes
         self._phases: dict[str, int] = {}
-        self._own_files: frozenset[tuple[int, int]] | None = None
 
     def close(self) -> None:
         """Let go of the folders. To be done once."""
@@ -311,7 +308,7 @@ class RingOpener:
         folder = self.phases_of(where)
         device = os.fstat(folder).st_dev
         # The pid in the name alone does not say so: a process in a container may have the same one.
-        if may_be_ring_of(name, os.getpid()) and self._is_own(inode, device):
+        if may_be_ring_of(name, os.getpid()) and (inode, device) in self._own_files:
             return None
         descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
         try:
@@ -329,18 +326,15 @@ class RingOpener:
         self._inodes.add((where, inode))
         return ring
 
-    def _is_own(self, inode: int, device: int) -> bool:
-        """Whether this process has it open: asked once, for thousands of rings may ask."""
-        if self._own_files is None:
-            self._own_files = frozenset(_open_files())
-        return (inode, device) in self._own_files
-
-
-def _open_files() -> Iterator[tuple[int, int]]:
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(descriptor.name))
-            yield status.st_ino, status.st_dev
+    @cached_property
+    def _own_files(self) -> set[tuple[int, int]]:
+        """What this process has open: asked once, for thousands of rings may ask."""
+        found = set()
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                status = os.fstat(int(descriptor.name))
+                found.add((status.st_ino, status.st_dev))
+        return found
 
 
 def refusal_of(place: Place, error: Exception) -> str:

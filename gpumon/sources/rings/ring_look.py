@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -57,7 +58,7 @@ class _Look:
     clock: Clock
     alive: list[RingReading] = field(default_factory=list)
     ended: int = 0
-    refused: dict[int, int] = field(default_factory=dict)
+    refused: Counter[int] = field(default_factory=Counter)
     refusal: str | None = None
 
     def read(self, claim: RingClaim) -> None:
@@ -68,7 +69,8 @@ class _Look:
         except (RingError, OSError) as error:
             age_ns = time.time_ns() - claim.changed_ns
             if not isinstance(error, RingNotReadyError) or age_ns >= BEING_MADE_NS:
-                self._refuse(claim, error)
+                self.refused[claim.owner_uid] += 1
+                self.refusal = refusal_of(claim.place, error)
             return
         if reading is not None and reading.alive:
             self.alive.append(reading)
@@ -83,10 +85,6 @@ class _Look:
         with contextlib.closing(ring):
             return ring.read(now_ns, max_records=0)
 
-    def _refuse(self, claim: RingClaim, error: Exception) -> None:
-        self.refused[claim.owner_uid] = self.refused.get(claim.owner_uid, 0) + 1
-        self.refusal = refusal_of(claim.place, error)
-
 
 def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clock) -> RingsSeen:
     """Read every ring once that lies in folders that fit: up to 16,384, and for 3 s at most.
@@ -97,7 +95,7 @@ def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clo
     """
     claims, unnamed, is_listed = _listed(directories, clock)
     choice = fair_choice(claims, _MOST_RINGS, unnamed)
-    unread = dict(choice.left_out)
+    unread = Counter(choice.left_out)
     give_up_ns = clock.monotonic_ns() + _READ_NS
     with contextlib.closing(RingOpener(boot_id, set())) as opener:
         look = _Look(opener, clock)
@@ -105,7 +103,7 @@ def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clo
             if clock.monotonic_ns() < give_up_ns:
                 look.read(claim)
             else:
-                unread[claim.owner_uid] = unread.get(claim.owner_uid, 0) + 1
+                unread[claim.owner_uid] += 1
     return RingsSeen(
         alive=tuple(look.alive),
         ended=look.ended,
@@ -144,8 +142,8 @@ def _goes_on(listing: FolderListing, clock: Clock) -> bool:
 
 def _in_turns(claims: Sequence[RingClaim]) -> Iterator[RingClaim]:
     """One of each owner after the other, of each the newest first."""
-    by_owner: dict[int, list[RingClaim]] = {}
+    by_owner: defaultdict[int, list[RingClaim]] = defaultdict(list)
     for claim in reversed(claims):
-        by_owner.setdefault(claim.owner_uid, []).append(claim)
+        by_owner[claim.owner_uid].append(claim)
     for turn in zip_longest(*by_owner.values()):
         yield from (claim for claim in turn if claim is not None)
