@@ -51,9 +51,10 @@ class TestAFileThatCannotBeWritten:
     def test_is_one_sentence(self, name: str, tmp_path: Path) -> None:
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
 
-        with pytest.raises(UnwritableFileError, match="cannot be written: ") as raised:
+        with pytest.raises(UnwritableFileError) as raised:
             write_whole(f"{tmp_path}/{name}", b"new")
 
+        assert str(raised.value).startswith(f"{tmp_path}/{name}: ")
         assert "\n" not in str(raised.value)
         assert names_in(tmp_path) == ["loop"]
 
@@ -67,7 +68,7 @@ class TestAFileThatCannotBeWritten:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("os.fsync", full)
-        with pytest.raises(UnwritableFileError, match="No space left on device"):
+        with pytest.raises(UnwritableFileError, match="No space"):
             write_whole(str(path), b"new")
 
         assert path.read_bytes() == b"old"

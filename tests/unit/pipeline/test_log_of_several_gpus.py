@@ -76,7 +76,7 @@ class TestWhatGpusDoTogether:
 
         assert report.together is None
         assert beside_ns(report) == [None, None]
-        assert any("at the same time is not told" in note for note in report.notes)
+        assert any("not told" in note for note in report.notes)
 
 
 class TestTheOrderOfGpus:

@@ -10,6 +10,8 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
+LOST, NO_DRIVER = "GPU is lost", "the driver is not loaded"
+
 
 class TestAnIdleSecond:
     def test_during_a_tagged_wait_for_input_is_starved(self, training: Story) -> None:
@@ -88,7 +90,7 @@ class TestAGpuThatIsGoneForGood:
     def test_does_not_keep_every_phase_since_then_in_memory(self, story: Story) -> None:
         story.ring(gpus=("0", "1"))
         story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-        story.errors[1] = "GPU is lost"
+        story.errors[1] = LOST
         story.pass_seconds(400, 0.5, 1.0, phases=[(0.0, STEP), (0.5, WAIT)])
 
         (run,) = story.monitor._runs.runs
@@ -100,23 +102,20 @@ class TestAGpuThatIsLost:
     def story(self, story: Story) -> Story:
         """Both GPUs have worked for a second; then one is lost."""
         story.pass_second(1.0, 1.0)
-        story.errors[1] = "GPU is lost"
+        story.errors[1] = LOST
         return story
 
-    def test_goes_absent_and_is_not_idle_while_the_others_go_on(self, story: Story) -> None:
+    def test_goes_absent_with_its_error_and_is_not_idle_while_the_others_go_on(
+        self, story: Story
+    ) -> None:
+        story.xid_errors[1] = ((79, 1),)
         state = story.pass_seconds(4, 1.0, 1.0)
 
         assert gpu(state, 0).present
         assert not gpu(state, 1).present
         assert gpu(state, 1).totals.observed_ns == s(1)
-        assert gpu(state, 1).error == "GPU is lost"
+        assert (gpu(state, 1).error, gpu(state, 1).xid_errors) == (LOST, ((79, 1),))
         assert gpu(state, 0).totals.observed_ns == s(5)
-
-    def test_still_shows_the_error_that_took_it(self, story: Story) -> None:
-        story.xid_errors[1] = ((79, 1),)
-        state = story.pass_seconds(4, 1.0, 1.0)
-
-        assert gpu(state, 1).xid_errors == ((79, 1),)
 
     def test_is_the_same_gpu_when_it_is_back(self, story: Story) -> None:
         story.pass_second(1.0, 1.0)
@@ -128,10 +127,10 @@ class TestAGpuThatIsLost:
 
     def test_is_told_of_until_the_driver_itself_is_gone(self, story: Story) -> None:
         lost = story.pass_second(1.0, 1.0)
-        gone = story.miss("the driver is not loaded")
+        gone = story.miss(NO_DRIVER)
 
-        assert lost.collectors[0].message == "GPU 1: GPU is lost"
-        assert gone.collectors[0].message == "the driver is not loaded"
+        assert lost.collectors[0].message == f"GPU 1: {LOST}"
+        assert gone.collectors[0].message == NO_DRIVER
 
 
 class TestASourceThatHangs:

@@ -1,6 +1,11 @@
-"""Specification of one run's own report, though a daemon's counters add up all that it saw."""
+"""Specification of one run's own report, though a daemon's counters add up all that it saw.
+
+Its words are in ``tests/golden``.
+"""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -70,6 +75,10 @@ class Watched:
         self.reports.follow(self.story.pass_second(level, 0.0, phases=phases, key=key))
 
 
+def pids_in(said: str) -> list[str]:
+    return re.findall(r"\b4\d\b", said)
+
+
 @pytest.fixture
 def watched() -> Watched:
     return Watched()
@@ -92,10 +101,9 @@ class TestTwoRunsOneAfterTheOther:
 
     def test_are_added_up_in_the_whole_report_which_says_so(self, watched: Watched) -> None:
         assert watched.now().gpus[0].totals.busy_ns == s(30)
-        assert watched.note() == (
-            "The figures of GPU 0 add up 2 runs since the daemon began. For one alone: "
-            "`gpumon report --run NAME`, where NAME is one of slow and saves."
-        )
+        assert re.findall(r"GPU \d|\d runs|slow|saves", watched.note()) == [
+            "GPU 0", "2 runs", "slow", "saves",
+        ]  # fmt: skip
 
     @pytest.mark.parametrize(
         ("name", "busy_s", "cause"),
@@ -124,7 +132,7 @@ class TestTwoRunsOneAfterTheOther:
         report = watched.of("nowhere")
 
         assert (report.gpus, report.advice) == ((), ())
-        assert report.notes[-1] == "It was seen at work on no GPU that is watched."
+        assert "no GPU" in report.notes[-1]
 
     def test_leave_out_a_gpu_they_did_not_use(self, watched: Watched) -> None:
         assert [gpu.index for gpu in watched.now().gpus] == [0, 1]
@@ -141,23 +149,18 @@ class TestSeveralRunsOfOneName:
 
     def test_are_told_of_where_the_newest_is_shown(self, thrice: Watched) -> None:
         assert thrice.idle_s("train") == {IdleCause.VALIDATION: 10}
-        assert thrice.of("train").notes[-1] == (
-            "This one has pid 44. 2 other runs were called train (pids 43 and 42): "
-            "`gpumon report --run PID` shows one of them."
-        )
+        assert pids_in(thrice.of("train").notes[-1]) == ["44", "43", "42"]
 
     @pytest.mark.parametrize(
         ("pid", "cause"), [("42", IdleCause.INPUT_WAIT), ("43", IdleCause.CHECKPOINT)]
     )
     def test_are_found_by_pid(self, thrice: Watched, pid: str, cause: IdleCause) -> None:
         assert thrice.idle_s(pid) == {cause: 10}
-        assert "pids 44 and" in thrice.of(pid).notes[-1]
+        assert pids_in(thrice.of(pid).notes[-1])[:2] == [pid, "44"]
 
     def test_are_added_up_and_listed_in_the_whole_report(self, thrice: Watched) -> None:
-        assert "add up 3 runs" in thrice.note()
-        assert thrice.note().endswith(
-            "NAME is one of train, 42 (an earlier train) and 43 (an earlier train)."
-        )
+        assert " 3 runs" in thrice.note()
+        assert pids_in(thrice.note().partition("one of ")[2]) == ["42", "43"]
 
     def test_are_told_of_too_where_one_lives_beside_the_other(self, watched: Watched) -> None:
         watched.train("train", WAIT, 5, ends=False)
@@ -165,10 +168,8 @@ class TestSeveralRunsOfOneName:
         watched.idle(2)
 
         assert [run.run for run in watched.now().runs] == ["train", "train-43"]
-        assert watched.of("train").notes[-1] == (
-            "This one has pid 42. Another run was called train: `gpumon report --run 43` shows it."
-        )
-        assert "`gpumon report --run 42` shows it" in watched.of("train-43").notes[-1]
+        assert pids_in(watched.of("train").notes[-1]) == ["42", "43"]
+        assert pids_in(watched.of("train-43").notes[-1]) == ["43", "42"]
 
     def test_are_over_where_the_next_began_at_once(self, watched: Watched) -> None:
         watched.train("slow", WAIT, 3)
@@ -178,12 +179,12 @@ class TestSeveralRunsOfOneName:
         report = watched.of("42")
 
         assert [run.alive for run in report.runs] == [False]
-        assert report.advice[-1].text.startswith("The training is over: ")
+        assert " is over: " in report.advice[-1].text
 
     def test_are_not_told_of_where_there_is_one(self, slow: Watched) -> None:
         slow.train("other", WAIT, 10, pid=43)
 
-        assert not any("was called" in note for note in slow.of("slow").notes)
+        assert not any("pid" in note for note in slow.of("slow").notes)
 
     def test_lose_their_pid_to_one_that_is_called_like_it(self, slow: Watched) -> None:
         slow.train("42", SAVE, 5, pid=43)
@@ -233,10 +234,10 @@ class TestARun:
         watched.idle(5)
 
         assert watched.reports.note(watched.now()) is None
-        assert any("older than the daemon" in note for note in watched.of("slow").notes)
+        assert any(" older " in note for note in watched.of("slow").notes)
 
     def test_that_is_unknown_is_refused_with_the_names_there_are(self, slow: Watched) -> None:
-        with pytest.raises(UsageError, match=r"no run is called 'fast' here; the runs here: slow$"):
+        with pytest.raises(UsageError, match=r"'fast' .*: slow$"):
             slow.of("fast")
 
     def test_is_found_after_its_ring_has_been_removed(self, slow: Watched) -> None:
@@ -249,7 +250,7 @@ class TestARun:
         watched.train("other", STEP, 1, pid=7, ends=False)
         watched.train("slow", WAIT, 20)
 
-        assert any("at the same time: other" in note for note in watched.of("slow").notes)
+        assert any(": other." in note for note in watched.of("slow").notes)
 
 
 def test_only_so_many_that_ended_are_kept(watched: Watched) -> None:
@@ -283,7 +284,7 @@ class TestARunThatEndedBeforeObservationBegan:
     def test_is_refused_with_the_reason_where_it_is_asked_for(
         self, watched: Watched, name: str
     ) -> None:
-        with pytest.raises(UsageError, match="had ended before observation began"):
+        with pytest.raises(UsageError, match=f"'{name}' .* ended before"):
             watched.of(name)
 
     def test_changes_no_advice(self, watched: Watched) -> None:

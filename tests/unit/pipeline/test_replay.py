@@ -84,7 +84,7 @@ class TestTheReportOfARecording:
         report = replayed(record(tmp_path / "night", plain_moments(9), why=None))
 
         assert report.gpus[0].totals.observed_ns == 6 * NS_PER_S
-        assert "is still being written: 6 readings of 5 s could be read" in report.notes[-1]
+        assert "6 readings" in report.notes[-1]
 
     def test_lets_somebody_see_how_far_it_is(self, path: Path) -> None:
         seen = []
@@ -202,7 +202,7 @@ class TestARecordingThatIsPlayed:
         (after,) = player.watch.collectors()
         assert (before.success, before.message) == (True, None)
         assert not after.success
-        assert str(after.message).startswith("the recording is over: 9 s of it were played")
+        assert " 9 s " in str(after.message)
         assert player.watch.next_moment() is None
         assert player.watch.clock.monotonic_ns() == over_ns
 
@@ -211,15 +211,13 @@ class TestARecordingThatIsPlayed:
         list(player.states())
 
         (collector,) = player.watch.collectors()
-        assert "is still being written" in str(collector.message)
-
-    def test_counts_nothing_between_two_ticks(self, player: Player) -> None:
-        assert not player.watch.newest_counts()
+        assert "6 readings" in str(collector.message)
 
     def test_is_of_another_machine_and_keeps_its_stamps_inside(
         self, player: Player, path: Path
     ) -> None:
         first = next(player.states())
 
+        assert not player.watch.newest_counts()  # nobody counted between two ticks
         assert (first.boot_id, first.taken_at_ns) == (facts().boot_id, BEGAN_NS + NS_PER_S)
         assert first.source == f"replay:{path}"

@@ -10,7 +10,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.state import CollectorState
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import device, healthy_gpu, monitor_state, starved_gpu
+from tests.builders_state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu
 from tests.builders_state import run as run_state
 from tests.builders_story import STEP, Story
 from tests.builders_time import s
@@ -78,7 +78,7 @@ class TestAGpuThatIsLost:
         report = reported(says=message, gpus=(silent, healthy_gpu()))
 
         (trouble,) = report.gpus[0].troubles
-        assert trouble.text == f"cannot be read: {why}"
+        assert trouble.text.endswith(f": {why}")
         assert trouble.last_ns == silent.last_sample_at_ns
         assert not report.gpus[1].is_lost
 
@@ -120,41 +120,38 @@ class TestTheStepsOfARun:
 
 
 class TestARunThatIsJoinedToNoGpu:
-    def note_of(self, *, simulated: bool = False, **changes: Any) -> str:
+    def note_of(self, *, simulated: bool = False, gpus: Any = None, **changes: Any) -> str:
+        watched = {} if gpus is None else {"gpus": gpus}
         run = run_state(**{"gpu_uuids": (), **changes})
-        notes = reported(runs=(run,), simulated=simulated).notes
+        notes = reported(runs=(run,), simulated=simulated, **watched).notes
         assert len(notes) <= 1
         return "".join(notes)
 
-    def test_is_told_why_and_what_to_set(self) -> None:
-        note = self.note_of()
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            pytest.param({}, ["resnet", "4242", "GPUMON_GPUS=0", "gpus=[0]"], id="what to set"),
+            pytest.param({"steps": 0}, [], id="nothing while it begins"),
+            pytest.param({"wall_ns": s(9)}, [], id="nothing in its first seconds"),
+            pytest.param({"wall_ns": s(9), "alive": False}, ["4242"], id="once it is over"),
+            pytest.param({"alive": False, "ended_before": True}, [], id="nothing of one before"),
+            pytest.param({"simulated": True, "steps": 0}, ["simulated"], id="simulated GPUs"),
+            pytest.param(
+                {"simulated": True, "steps": 0, "named_gpus": ("99",)},
+                ["resnet", "GPU 99", "GPU 0", "GPU 1"], id="a name of none",
+            ),
+            pytest.param(
+                {"named_gpus": ("0", "99"), "gpu_uuids": (STARVED_UUID,)}, ["GPU 99"],
+                id="a part of its names, beside a GPU that it has",
+            ),
+            pytest.param({"gpus": ()}, [], id="nothing where no GPU is watched"),
+        ],
+    )  # fmt: skip
+    def test_is_told(self, changes: dict[str, Any], said: list[str]) -> None:
+        note = self.note_of(**changes)
 
-        assert note.startswith(
-            "Run resnet was seen at work on no GPU, for the driver lists its pid"
-        )
-        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in note
-
-    def test_is_given_time_to_begin(self) -> None:
-        assert self.note_of(steps=0) == ""
-        assert self.note_of(wall_ns=s(9)) == ""
-        assert self.note_of(wall_ns=s(9), alive=False) != ""
-
-    def test_is_told_at_once_of_simulated_gpus_and_of_names(self) -> None:
-        named = self.note_of(simulated=True, steps=0, named_gpus=("99",))
-
-        assert "simulated" in self.note_of(simulated=True, steps=0)
-        assert named.startswith("Run resnet names GPU 99, and there are GPU 0 and GPU 1: set ")
-
-    def test_is_not_spoken_of_where_it_was_over_before(self) -> None:
-        assert self.note_of(alive=False, ended_before=True) == ""
-
-    def test_is_not_spoken_of_where_no_gpu_is_watched(self) -> None:
-        assert reported(runs=(run_state(gpu_uuids=()),), gpus=()).notes == ()
-
-    def test_is_told_of_a_part_of_its_names_beside_gpus_that_it_has(self) -> None:
-        (note,) = reported(runs=(run_state(named_gpus=("0", "99")),)).notes
-
-        assert note.startswith("Run resnet names GPU 99, and")
+        assert [word for word in said if word not in note] == []
+        assert bool(note) == bool(said)
 
     def test_is_one_of_many_that_are_told_in_a_few_notes(self) -> None:
         runs = tuple(run_state(f"r{k}", pid=k, gpu_uuids=()) for k in range(256))
@@ -162,11 +159,11 @@ class TestARunThatIsJoinedToNoGpu:
         notes = reported(runs=runs, simulated=False).notes
 
         assert len(notes) == 9
-        assert notes[-1] == "So it is with 248 more."
+        assert " 248 " in notes[-1]
 
     def test_is_joined_by_what_it_says(self, story: Story) -> None:
         story.ring(pid=42, gpus=("99",))
 
         (note, *_) = report_of(story.pass_second(1.0, phases=[(0.0, STEP)])).notes
 
-        assert "names GPU 99, and there is GPU 0 alone" in note
+        assert "GPU 99" in note

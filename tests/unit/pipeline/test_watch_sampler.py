@@ -176,7 +176,7 @@ class TestASourceThatCannotBeRead:
     def test_by_this_process_any_more_says_that_a_new_one_is_needed(
         self, sampling: Sampling, fails: str
     ) -> None:
-        trouble = RestartNeededError("start gpumon again")
+        trouble = RestartNeededError("start again")
 
         def fail() -> None:
             raise trouble
@@ -185,7 +185,7 @@ class TestASourceThatCannotBeRead:
         assert sampling.thread.restart_needed is None
         (tick,) = sampling.ticks(1)
 
-        assert tick.error == "start gpumon again"
+        assert tick.error == "start again"
         assert sampling.thread.restart_needed is trouble
 
     def test_never_ends_the_thread_whatever_it_raises(self, sampling: Sampling) -> None:

@@ -81,7 +81,7 @@ class TestFallsOff:
         assert healthy.error is None
         assert healthy.busy
         assert lost.busy == ()
-        assert "fallen off the bus" in (lost.error or "")
+        assert "the bus" in (lost.error or "")
 
 
 class TestUnderFilled:

@@ -117,11 +117,6 @@ class TestListening:
         assert is_loopback(parse_listen(DEFAULT_LISTEN).host)
         assert build_parser(["serve"]).parse_args(["serve"]).listen is None  # the default
 
-    def test_takes_any_free_port_for_port_0_and_says_which(self) -> None:
-        with serving() as server:
-            assert server.address == f"127.0.0.1:{server.port}"
-            assert server.port > 0
-
     @pytest.mark.measured
     def test_frees_the_port_within_two_seconds_of_closing_even_with_a_stream_open(self) -> None:
         with serving(monitor_state()) as server:
@@ -170,7 +165,8 @@ class TestListening:
                 pass
             other.communicate("\n", timeout=PATIENCE_S)
 
-        assert f"port {port} on 127.0.0.1 is in use by pid {other.pid} (" in str(caught.value)
+        assert f" {port} on 127.0.0.1 " in str(caught.value)
+        assert f" by pid {other.pid} (" in str(caught.value)
         assert caught.value.exit_code == 1
 
     def test_on_an_address_that_is_not_here_is_one_sentence(self) -> None:

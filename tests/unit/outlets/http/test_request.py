@@ -105,4 +105,4 @@ class TestAnAbsoluteTarget:
         assert (found.path, found.query, found.host) == (path, query, "127.0.0.1:19835")
 
     def test_does_not_excuse_a_host_field_that_is_none(self) -> None:
-        assert refusal("GET http://localhost/ HTTP/1.1", "Host: a b") == 400
+        assert refusal("GET http://localhost/ HTTP/1.1", "Host: a/b") == 400
