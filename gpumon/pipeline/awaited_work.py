@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import Final
@@ -72,7 +73,7 @@ class Awaiting:
     """For whom the idle time of a GPU is pending: how much, by the users who waited then."""
 
     def __init__(self) -> None:
-        self._ns_of: dict[frozenset[int], int] = {}
+        self._ns_of: Counter[frozenset[int]] = Counter()
         self._awaited_ns = 0
 
     @property
@@ -82,21 +83,18 @@ class Awaiting:
 
     def note(self, owners: frozenset[int], awaited_ns: int) -> None:
         """Take how much is pending now, of which these users waited for what is new."""
+        if awaited_ns < self._awaited_ns:  # what was pending is settled
+            self._ns_of.clear()
+            self._awaited_ns = 0
         if awaited_ns > self._awaited_ns:
-            new_ns = awaited_ns - self._awaited_ns
-            self._ns_of[owners] = self._ns_of.get(owners, 0) + new_ns
-        elif awaited_ns < self._awaited_ns:
-            self._ns_of.clear()  # it is settled
-            if awaited_ns:
-                self._ns_of[owners] = awaited_ns
+            self._ns_of[owners] += awaited_ns - self._awaited_ns
         self._awaited_ns = awaited_ns
 
     def drop(self, owners: Collection[int]) -> int:
         """How much nobody else waited for, once these are gone, nanoseconds."""
-        left: dict[frozenset[int], int] = {}
+        left: Counter[frozenset[int]] = Counter()
         for waited, length_ns in self._ns_of.items():
-            others = waited.difference(owners)
-            left[others] = left.get(others, 0) + length_ns
+            left[waited.difference(owners)] += length_ns
         dropped_ns = left.pop(frozenset(), 0)
         self._ns_of = left
         self._awaited_ns -= dropped_ns

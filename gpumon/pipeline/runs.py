@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Final
 
 from gpumon.core.join.idle_sharing import WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import (
-    RingEvent,
-    RingKind,
-    RingReading,
-    RingRecords,
-    RingsReading,
-)
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RingsReading
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
@@ -47,12 +41,10 @@ class StepBalance:
         self._ratio_changes, self._shares = facts.ratio_changes, facts.shares
         self._times_ns = {}
         events = reading.events
-        told_ns = [
-            events.stamps_ns[at]
-            for at in events.positions(RingKind.EVENT)
-            if events.values[at] == facts.ratio_changes
-        ]
-        self._changed_at_ns = told_ns[-1] if told_ns else reading.read_at_ns
+        self._changed_at_ns = reading.read_at_ns
+        for at in events.positions(RingKind.EVENT):
+            if events.values[at] == facts.ratio_changes:
+                self._changed_at_ns = events.stamps_ns[at]
 
     def add(self, uuid: str, start_ns: int, step_ns: int, busy_ns: int) -> None:
         """Count a window: how much of it lay in training steps, and how busy the GPU was then."""
@@ -239,15 +231,15 @@ class TrackedRun:
             if at > since:
                 self._phase_from_ns += events.values[at]  # the ring's sums hold it already
 
-    def state(self, label: str, began_ns: int = 0) -> RunState:
+    def state(self, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
-        if self._last_state is not None and self._last_state.run == label:
+        if self._last_state is not None and self._last_state.run == self.label:
             return self._last_state
-        state = self._state(label, began_ns)
+        state = self._state(began_ns)
         self._last_state = state if self.is_settled else None
         return state
 
-    def _state(self, label: str, began_ns: int) -> RunState:
+    def _state(self, began_ns: int) -> RunState:
         reading, facts = self.reading, self.reading.facts
         until_ns = reading.told_until_ns
         phase_ns = dict(reading.phase_ns)
@@ -263,7 +255,7 @@ class TrackedRun:
             phase_ns[phase] = max(told_ns, phase_ns.get(phase, 0))
         self._told_ns = dict(phase_ns)
         return RunState(
-            run=label,
+            run=self.label or facts.run,
             job=facts.job,
             rank=facts.rank,
             pid=reading.host_pid,
@@ -341,9 +333,9 @@ class RunRegistry:
 
     def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
         """Every run as outlets show it, oldest first; observation began at ``began_ns``."""
-        labelled = [(run.started_ns, run.label, run) for run in self._runs.values() if run.label]
-        labelled.sort(key=itemgetter(0, 1))
-        return tuple(run.state(label, began_ns) for _, label, run in labelled)
+        labelled = [run for run in self._runs.values() if run.label]
+        labelled.sort(key=attrgetter("started_ns", "label"))
+        return tuple(run.state(began_ns) for run in labelled)
 
     def _give_labels(self) -> None:
         """Give each new run a label, which it keeps: a counter must not change hands.
@@ -371,7 +363,6 @@ class RunRegistry:
 
 
 def _join(run: TrackedRun, join: GpuJoin) -> None:
-    """See which GPUs may count for the run now."""
     reading = run.reading
     wanted = join.gpus_of(reading)
     if reading.ended_ns is not None:

@@ -172,7 +172,6 @@ def _refuse_overlap(one: Endpoint, there: Endpoint, taken: Mapping[Endpoint, End
 
 
 def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:
-    """A socket that listens there."""
     is_v6 = ":" in there.host
     listener = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
     try:

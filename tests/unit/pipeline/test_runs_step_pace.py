@@ -143,7 +143,7 @@ def test_a_run_is_shown_with_it() -> None:
     run = TrackedRun(replace(run_that_says(), events=RingRecords.of(first)))
     run.take(replace(run_that_says(), events=RingRecords.of(later)))
 
-    assert run.state("train").step_ns == about(20 * MS)
+    assert run.state().step_ns == about(20 * MS)
 
 
 def test_what_a_real_ring_tells_is_what_the_steps_took(tmp_path: Path) -> None:
