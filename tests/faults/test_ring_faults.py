@@ -70,7 +70,7 @@ def starved_ns(state: dict[str, Any]) -> int:
 
 
 class TestFault15HostileRings:
-    @pytest.mark.parametrize("make", HOSTILE_RINGS, ids=lambda make: make.__name__)
+    @pytest.mark.parametrize("make", HOSTILE_RINGS.values(), ids=HOSTILE_RINGS)
     def test_are_counted_while_an_honest_training_is_read_on(
         self, trainings: Trainings, make: Callable[[Path], None]
     ) -> None:

@@ -98,19 +98,17 @@ class PhaseRingReader:
         directories: Iterable[str | Path],
         *,
         boot_id: str,
-        keep_ended_ns: int = KEEP_ENDED_NS,
         max_rings: int = MAX_RINGS,
         unlink: Unlink = unlink_if_ours,
     ) -> None:
         """Read nothing yet.
 
         Folders come as shell patterns, which are expanded anew every few seconds; rings of
-        another boot than ``boot_id`` are refused. ``keep_ended_ns`` after a ring's lock was freed,
+        another boot than ``boot_id`` are refused. ``KEEP_ENDED_NS`` after a ring's lock was freed,
         ``unlink`` removes its file: who only looks on beside a daemon leaves that to it.
         """
         self._patterns = tuple(str(directory) for directory in directories)
         self._boot_id = boot_id
-        self._keep_ended_ns = keep_ended_ns
         self._max_rings = max_rings
         self._unlink = unlink
         self._folders: dict[str, FolderListing] = {}
@@ -255,7 +253,7 @@ class PhaseRingReader:
             if followed.is_removed and _says_nothing(reading):
                 self._drop(place)  # its process took it back
                 return
-        if followed.freed_ns is not None and now_ns - followed.freed_ns >= self._keep_ended_ns:
+        if followed.freed_ns is not None and now_ns - followed.freed_ns >= KEEP_ENDED_NS:
             self._remove(place, tick)
             return
         tick.readings.append(reading)

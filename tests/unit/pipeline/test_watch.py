@@ -11,6 +11,7 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.ring.events import KEEP_ENDED_NS
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -122,8 +123,9 @@ class TestARecordingOfARealRing:
 class TestARingThatEndedLongAgo:
     def test_is_left_to_the_daemon_by_who_only_looks_on(self, tmp_path: Path) -> None:
         ring = WrittenRing(tmp_path)
-        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, keep_ended_ns=0, unlink=leave_alone)
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, unlink=leave_alone)
+        reader.read(now())
 
-        assert reader.read(now()).rings == ()
+        assert reader.read(now() + KEEP_ENDED_NS).rings == ()
         assert ring.path.exists()
-        assert reader.read(now()).rejected == 0
+        assert reader.read(now() + KEEP_ENDED_NS).rejected == 0

@@ -30,21 +30,21 @@ class TestAFile:
         assert token.is_shown(f"Bearer {TOKEN}")
 
     @pytest.mark.parametrize(
-        "content",
-        [b"", b"\n", TOKEN[:-1].encode(), b"two words of a token", b"\xff" * 20, b"x" * 4097],
-    )
-    def test_without_a_token_worth_the_name_is_refused(
-        self, tmp_path: Path, content: bytes
+        ("content", "mode"),
+        [
+            *((content, 0o600) for content in (
+                b"", b"\n", TOKEN[:-1].encode(), b"two words of a token", b"\xff" * 20, b"x" * 4097,
+            )),
+            *((TOKEN.encode(), mode) for mode in (0o644, 0o604, 0o666)),
+        ],
+    )  # fmt: skip
+    def test_without_a_token_worth_the_name_or_that_everybody_may_read_is_refused(
+        self, tmp_path: Path, content: bytes, mode: int
     ) -> None:
         with pytest.raises(UsageError):
-            read_token(file_of(tmp_path, content))
+            read_token(file_of(tmp_path, content, mode))
 
-    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o666])
-    def test_that_everybody_may_read_is_refused(self, tmp_path: Path, mode: int) -> None:
+    @pytest.mark.parametrize("name", ["none", "."])
+    def test_that_is_not_there_or_a_folder_is_refused(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(UsageError):
-            read_token(file_of(tmp_path, TOKEN.encode(), mode))
-
-    def test_that_is_not_there_or_a_folder_is_refused(self, tmp_path: Path) -> None:
-        for path in (tmp_path / "none", tmp_path):
-            with pytest.raises(UsageError):
-                read_token(str(path))
+            read_token(str(tmp_path / name))

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -192,9 +192,6 @@ class TestAFolderThatIsHeld:
 
 
 class TestAFolderThatIsKept:
-    def test_is_nothing_to_speak_of_while_it_is_in_order(self, held: HeldFolder) -> None:
-        assert held.keep() is None
-
     def test_is_made_again_as_it_was(self, shared: Path) -> None:
         """What everybody could use before, everybody can use afterwards."""
         (shared / "phases").mkdir()
@@ -216,6 +213,7 @@ class TestAFolderThatIsKept:
             assert is_locked(shared / "daemon")
 
     def test_is_locked_itself_where_it_is_made_again(self, held: HeldFolder, folder: Path) -> None:
+        assert held.keep() is None  # it is in order
         shutil.rmtree(folder)
         held.keep()
 
@@ -229,15 +227,6 @@ class TestAFolderThatIsKept:
             assert held.keep() is None
             with pytest.raises(FolderInUseError):
                 HeldFolder(said(folder))
-
-    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
-        folder.chmod(0o777)
-        trouble, is_lost = held.keep(), held.is_lost
-        folder.chmod(0o700)
-
-        assert "by others" in str(trouble)
-        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
-        assert is_locked(folder)
 
     def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
         shutil.rmtree(folder)
@@ -256,16 +245,22 @@ class TestAFolderThatIsKept:
         assert is_locked(shared / "daemon")
         other.close()
 
-    @pytest.mark.parametrize("kind", ["link", "file"])
+    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
+        folder.chmod(0o777)
+        trouble, is_lost = held.keep(), held.is_lost
+        folder.chmod(0o700)
+
+        assert "by others" in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+        assert is_locked(folder)
+
+    @pytest.mark.parametrize("make", [Path.touch, lambda place: place.symlink_to(".")])
     def test_is_given_up_where_there_is_no_safe_place_for_rings(
-        self, held: HeldFolder, folder: Path, kind: str
+        self, held: HeldFolder, folder: Path, make: Callable[[Path], None]
     ) -> None:
         phases = folder / "phases"
         phases.rmdir()
-        if kind == "file":
-            phases.write_text("")
-        else:
-            phases.symlink_to(folder)
+        make(phases)
         trouble, is_lost = held.keep(), held.is_lost
         phases.unlink()
 

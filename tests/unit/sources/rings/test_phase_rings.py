@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,11 +127,10 @@ class TestARunThatEnded:
 
 
 class TestAHostileRing:
-    @pytest.mark.parametrize("make", HOSTILE_RINGS, ids=lambda make: make.__name__)
+    @pytest.mark.parametrize("make", HOSTILE_RINGS.values(), ids=HOSTILE_RINGS)
     def test_is_counted_once_and_keeps_no_other_from_being_read(
-        self, tmp_path: Path, reader: PhaseRingReader, make: object
+        self, tmp_path: Path, reader: PhaseRingReader, make: Callable[[Path], object]
     ) -> None:
-        assert callable(make)
         make(phases_folder(tmp_path))
         good = WrittenRing(tmp_path, run_facts(run="good", pid=2_999_999))
 

@@ -1,4 +1,4 @@
-"""Specification of a board's details in /metrics: what it answers, while it answers."""
+"""Specification of what gets series: a board's details while it answers, and never too many."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gpumon.core.sample import ActivitySample, GpuDetails
-from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import MAX_XIDS
+from gpumon.outlets.metrics.metric_values import MAX_RUNS, MAX_XIDS, LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import (
@@ -20,6 +20,8 @@ from tests.builders_state import (
     device,
     healthy_gpu,
     monitor_state,
+    run,
+    starved_gpu,
 )
 
 DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
@@ -180,3 +182,34 @@ class TestAGpuCutByMig:
 
     def test_keeps_the_time_it_had_before(self) -> None:
         assert [*told("gpumon_gpu_observed_seconds_total", self.CUT).values()] == [100.0]
+
+
+LIVING = run("train", steps=2)
+OLD = [run(f"old-{number}", alive=False) for number in range(MAX_RUNS)]
+
+
+class TestRuns:
+    @pytest.mark.parametrize(
+        ("runs", "shown", "left_out"),
+        [
+            ((run("a"), run("b")), (run("a"), run("b")), 0),
+            ((run("train", alive=False, steps=9), LIVING), (LIVING,), 1),
+            ((run("a\n"), run("a\t")), (run("a\n"),), 1),
+            ((*OLD, LIVING), (LIVING, *OLD[:-1]), 1),
+        ],
+        ids=["of two names", "of one name: the living one", "of names that differ in nothing shown",
+             "beyond the limit: the living one first"],
+    )  # fmt: skip
+    def test_with_series_are_those(
+        self, runs: tuple[RunState, ...], shown: tuple[RunState, ...], left_out: int
+    ) -> None:
+        selection = LabelBudget().select(monitor_state(runs=runs))
+
+        assert selection.runs == shown
+        assert dict(selection.dropped)["gpumon_training"] == left_out
+
+
+def test_a_gpu_that_is_listed_twice_has_series_once_and_is_counted() -> None:
+    selection = LabelBudget().select(monitor_state(gpus=(starved_gpu(), starved_gpu())))
+
+    assert (len(selection.gpus), dict(selection.dropped)["gpumon_gpu"]) == (1, 1)
