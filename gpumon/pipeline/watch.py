@@ -93,7 +93,8 @@ class MachineWatch(Watch):
         self.facts = facts
         self._rings, self._clock = rings, clock
         self._source = SourceThread(make_source, clock)
-        self._sampler = Sampler(self._source, clock, period_ns=facts.period_ns)
+        self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
+        self._deadline_ns: int | None = None
 
     def insist(self) -> None:
         self._source.ask()
@@ -102,13 +103,37 @@ class MachineWatch(Watch):
             raise SourceUnavailableError(error)
 
     def next_moment(self) -> Moment:
-        tick = self._sampler.tick()
+        tick = self._tick()
         if self._source.restart_needed is not None:
             raise self._source.restart_needed
         began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
         rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
         return Moment(tick, rings, self._clock.wall_time_s(), took_seconds)
+
+    def _tick(self) -> Tick:
+        """Wait for the next deadline, then for the source, but not long."""
+        now_ns, period_ns, skipped = self._clock.monotonic_ns(), self.facts.period_ns, 0
+        if self._deadline_ns is None:
+            self._deadline_ns = now_ns
+        else:
+            before_ns = self._deadline_ns
+            self._deadline_ns = next_deadline_ns(before_ns, now_ns, period_ns)
+            skipped = (self._deadline_ns - before_ns) // period_ns - 1
+        self._clock.sleep_until_ns(self._deadline_ns)
+        self._source.ask()
+        frames, error, duration_seconds = self._source.take(self._patience_s)
+        at_ns = self._clock.monotonic_ns()
+        if not frames and error is None and not self._source.idle:
+            error = "the driver has not answered yet; its GPUs are not observed meanwhile"
+        return Tick(
+            at_ns=at_ns,
+            late_ns=max(0, at_ns - self._deadline_ns),
+            frames=frames,
+            missed_count=skipped + (0 if frames else 1),
+            error=error,
+            duration_seconds=duration_seconds,
+        )
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
         return self._rings.newest_counts(self._clock.monotonic_ns())
@@ -129,42 +154,6 @@ def next_deadline_ns(previous_ns: int, now_ns: int, period_ns: int) -> int:
     """
     missed = max(0, (now_ns - previous_ns) // period_ns)
     return previous_ns + (missed + 1) * period_ns
-
-
-class Sampler:
-    """Yields one tick for each deadline."""
-
-    def __init__(self, source: SourceThread, clock: Clock, *, period_ns: int) -> None:
-        self._source = source
-        self._clock = clock
-        self._period_ns = period_ns
-        self._patience_s = min(0.5 * seconds(period_ns), 2.0)
-        self._deadline_ns: int | None = None
-
-    def tick(self) -> Tick:
-        """Wait for the next deadline, then for the source, but not long."""
-        now_ns = self._clock.monotonic_ns()
-        skipped = 0
-        if self._deadline_ns is None:
-            self._deadline_ns = now_ns
-        else:
-            before_ns = self._deadline_ns
-            self._deadline_ns = next_deadline_ns(before_ns, now_ns, self._period_ns)
-            skipped = (self._deadline_ns - before_ns) // self._period_ns - 1
-        self._clock.sleep_until_ns(self._deadline_ns)
-        self._source.ask()
-        frames, error, duration_seconds = self._source.take(self._patience_s)
-        at_ns = self._clock.monotonic_ns()
-        if not frames and error is None and not self._source.idle:
-            error = "the driver has not answered yet; its GPUs are not observed meanwhile"
-        return Tick(
-            at_ns=at_ns,
-            late_ns=max(0, at_ns - self._deadline_ns),
-            frames=frames,
-            missed_count=skipped + (0 if frames else 1),
-            error=error,
-            duration_seconds=duration_seconds,
-        )
 
 
 class SourceThread:

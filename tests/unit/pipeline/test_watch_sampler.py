@@ -1,20 +1,23 @@
-"""Specification of the sampler: a fixed grid, lateness as data, and a source that hangs alone."""
+"""Specification of a watch's ticks: a fixed grid, lateness as data, a source that hangs alone."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from gpumon.core.sample import Frame, Tick
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.pipeline.watch import Sampler, SourceThread, next_deadline_ns
+from gpumon.pipeline.watch import MachineWatch, next_deadline_ns
 from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_clock import HandClock
+from tests.builders_recording import facts
 from tests.builders_time import s
 
 
@@ -31,19 +34,20 @@ class NotedClock(HandClock):
 
 
 class Sampling:
-    """A source that does what the test says, sampled once a second on a clock of the test's own.
+    """A source that does what the test says, sampled once a period.
 
     Attributes:
         does: What reading it does.
         make: Opens it.
     """
 
-    def __init__(self) -> None:
-        self.clock, self.closed = NotedClock(), False
+    def __init__(self, clock: HandClock | SystemClock, period_s: float = 1.0) -> None:
+        self.clock, self.closed = clock, False
         self.does: Callable[[], object] = lambda: None
         self.make: Callable[[], GpuSource] = lambda: self
-        self.thread = SourceThread(lambda: self.make(), self.clock)
-        self._sampler = Sampler(self.thread, self.clock, period_ns=s(1))
+        rings = PhaseRingReader([], boot_id="")
+        watched = replace(facts(), period_ns=s(period_s))
+        self.watch = MachineWatch(lambda: self.make(), rings, watched, clock)
 
     def read(self) -> Frame:
         self.does()
@@ -53,14 +57,19 @@ class Sampling:
         self.closed = True
 
     def ticks(self, count: int) -> list[Tick]:
-        return [self._sampler.tick() for _ in range(count)]
+        return [self.watch.next_moment().tick for _ in range(count)]
 
 
 @pytest.fixture
-def sampling() -> Iterator[Sampling]:
-    one = Sampling()
+def clock() -> NotedClock:
+    return NotedClock()
+
+
+@pytest.fixture
+def sampling(clock: NotedClock) -> Iterator[Sampling]:
+    one = Sampling(clock)
     yield one
-    one.thread.stop(1.0)
+    one.watch.close()
 
 
 class TestTheGrid:
@@ -71,53 +80,42 @@ class TestTheGrid:
         assert next_deadline_ns(s(10), s(now), s(1)) == s(expected)
 
     def test_does_not_drift_when_reads_take_time_and_how_late_a_tick_is_is_said(
-        self, sampling: Sampling
+        self, sampling: Sampling, clock: NotedClock
     ) -> None:
-        sampling.does = lambda: sampling.clock.pass_seconds(0.25)
+        sampling.does = lambda: clock.pass_seconds(0.25)
 
         ticks = sampling.ticks(5)
 
-        assert sampling.clock.slept_until_s == [0, 1, 2, 3, 4]
+        assert clock.slept_until_s == [0, 1, 2, 3, 4]
         assert {tick.late_ns for tick in ticks} == {s(0.25)}
         assert ticks[0].duration_seconds == pytest.approx(0.25)
 
-    def test_an_overrun_is_counted_and_not_caught_up(self, sampling: Sampling) -> None:
+    def test_an_overrun_is_counted_and_not_caught_up(
+        self, sampling: Sampling, clock: NotedClock
+    ) -> None:
         sampling.ticks(1)
-        sampling.clock.pass_seconds(4.5)
+        clock.pass_seconds(4.5)
 
         late, after = sampling.ticks(2)
 
         assert (late.missed_count, after.missed_count) == (4, 0)
-        assert sampling.clock.slept_until_s[1:] == [5, 6]
+        assert clock.slept_until_s[1:] == [5, 6]
 
 
 class TestAHangingCall:
     @pytest.mark.measured
     def test_costs_ticks_and_nothing_else_and_its_frame_is_not_lost(self) -> None:
         release = threading.Event()
-        clock = SystemClock()
-
-        class Hanging:
-            reads = 0
-
-            def read(self) -> Frame:
-                self.reads += 1
-                if self.reads == 2:
-                    release.wait(10)
-                return Frame(taken_at_ns=clock.monotonic_ns())
-
-            def close(self) -> None: ...
-
-        thread = SourceThread(Hanging, clock)
-        sampler = Sampler(thread, clock, period_ns=s(0.05))
-        first = sampler.tick()
+        sampling = Sampling(SystemClock(), period_s=0.05)
+        (first,) = sampling.ticks(1)
+        sampling.does = lambda: release.wait(10)
         began_s = time.monotonic()
-        hanging = [sampler.tick() for _ in range(5)]
+        hanging = sampling.ticks(5)
         lasted_s = time.monotonic() - began_s
         threads = threading.active_count()
         release.set()
-        back = [sampler.tick() for _ in range(5)]
-        thread.stop(1.0)
+        back = sampling.ticks(5)
+        sampling.watch.close()
 
         assert len(first.frames) == 1
         assert all(tick.frames == () for tick in hanging)
@@ -131,9 +129,9 @@ class TestAHangingCall:
     def test_does_not_keep_the_process_from_ending(self, sampling: Sampling) -> None:
         release = threading.Event()
         sampling.does = lambda: release.wait(10)
-        sampling.thread.ask()
+        sampling.ticks(1)
         began_s = time.monotonic()
-        sampling.thread.stop(0.2)
+        sampling.watch.close()
         release.set()
 
         assert time.monotonic() - began_s < 2.0
@@ -157,12 +155,12 @@ class TestASourceThatCannotBeRead:
 
     @pytest.mark.parametrize("trouble", [SourceUnavailableError("no driver"), OSError("a bug")])
     def test_is_tried_again_at_longer_and_longer_intervals(
-        self, sampling: Sampling, trouble: Exception
+        self, sampling: Sampling, clock: NotedClock, trouble: Exception
     ) -> None:
         tries: list[int] = []
 
         def make() -> GpuSource:
-            tries.append(sampling.clock.now_ns)
+            tries.append(clock.now_ns)
             raise trouble
 
         sampling.make = make
@@ -182,11 +180,10 @@ class TestASourceThatCannotBeRead:
             raise trouble
 
         setattr(sampling, fails, fail)
-        assert sampling.thread.restart_needed is None
-        (tick,) = sampling.ticks(1)
 
-        assert tick.error == "start again"
-        assert sampling.thread.restart_needed is trouble
+        with pytest.raises(RestartNeededError) as raised:
+            sampling.ticks(1)
+        assert raised.value is trouble
 
     def test_never_ends_the_thread_whatever_it_raises(self, sampling: Sampling) -> None:
         troubles = [RuntimeError("driver bug"), ValueError("another")]
@@ -203,6 +200,6 @@ class TestASourceThatCannotBeRead:
 
     def test_is_closed_when_it_is_stopped(self, sampling: Sampling) -> None:
         sampling.ticks(1)
-        sampling.thread.stop(1.0)
+        sampling.watch.close()
 
         assert sampling.closed
