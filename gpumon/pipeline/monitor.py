@@ -72,7 +72,7 @@ class Monitor:
         if self._began_ns is None:
             self._began_ns = tick.at_ns
         self._missed_total += tick.missed_count
-        if rings.rings or self._runs:
+        if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
             self._runs.take(rings, tick.frames[-1].gpus if tick.frames else newest)
         if tick.frames:

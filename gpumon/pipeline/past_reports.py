@@ -319,21 +319,20 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
 
 
 class Reports:
-    """Follows a monitor from tick to tick; answers from any thread."""
+    """Follows a monitor from tick to tick; answers from any thread.
+
+    Attributes:
+        state: As of the newest tick; ``None`` before the first.
+    """
 
     def __init__(self) -> None:
         self._history = ReportHistory()
         self._runs = RunReports()
-        self._state: MonitorState | None = None
-
-    @property
-    def state(self) -> MonitorState | None:
-        """As of the newest tick; ``None`` before the first."""
-        return self._state
+        self.state: MonitorState | None = None
 
     def follow(self, state: MonitorState) -> None:
         self._runs.follow(state)
-        self._state = state
+        self.state = state
         if self._history.is_due(state.taken_at_ns):
             self._history.keep(report_of(state), state.taken_at_ns)
 
@@ -354,7 +353,7 @@ class Reports:
         Raises:
             UsageError: There is no such run; names those there are.
         """
-        state = self._state
+        state = self.state
         if state is None:
             return None
         report = report_of(state, newest)

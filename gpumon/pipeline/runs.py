@@ -296,9 +296,6 @@ class RunRegistry:
         self._simulated = simulated
         self._runs: dict[str, TrackedRun] = {}
 
-    def __len__(self) -> int:
-        return len(self._runs)
-
     @property
     def runs(self) -> tuple[TrackedRun, ...]:
         """All of them, oldest first."""

@@ -9,6 +9,7 @@ kept.
 from __future__ import annotations
 
 import pwd
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -17,11 +18,11 @@ from gpumon.core.wording import label_text
 
 _INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
 """The kernel's own number of it: only there does /proc show the pids that the driver means."""
-_WORKS_FOR_OTHERS: Final = b"nvidia-cuda-mps"
+_WORKS_FOR_OTHERS: Final = re.compile(rb"^Name:\tnvidia-cuda-mps$", re.MULTILINE)
 """The beginning, as long as the kernel keeps a name, of ``nvidia-cuda-mps-server``: it computes
 for its clients, who can be of several users, and older drivers list it in their place."""
-_EFFECTIVE: Final = 1
-"""Its place in ``Uid:``: the one that files are made with."""
+_EFFECTIVE_UID: Final = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
+"""The one that files are made with."""
 
 
 class ProcessOwners:
@@ -38,15 +39,9 @@ class ProcessOwners:
             ``None`` where nothing tells (it is gone, hidden, or pids here are not those that
             the driver means), and of a process that works for others.
         """
-        for line in _said_of(pid, "status", self._proc).splitlines():
-            name, _, said = line.partition(b":")
-            if name == b"Name" and said.strip() == _WORKS_FOR_OTHERS:
-                return None
-            if name == b"Uid":
-                uids = said.split()
-                effective = uids[_EFFECTIVE] if len(uids) > _EFFECTIVE else b""
-                return int(effective) if effective.isdigit() else None
-        return None
+        status = _said_of(pid, "status", self._proc)
+        uid = _EFFECTIVE_UID.search(status)
+        return None if uid is None or _WORKS_FOR_OTHERS.search(status) else int(uid[1])
 
 
 def shows_all_pids(proc: Path) -> bool:

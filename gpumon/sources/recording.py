@@ -36,15 +36,10 @@ def is_recording(path: str | Path) -> bool:
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             return False  # whoever writes to a pipe must not meet a reader that goes again
-        descriptor = _opened(path)
+        with os.fdopen(_opened(path), "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
-    try:
-        return os.pread(descriptor, len(MAGIC), 0) == MAGIC
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 class RecordingFile:

@@ -167,7 +167,7 @@ class SimulatedSource:
             return GpuSample(device=device, error=_LOST)
         if device.mig_enabled:
             return GpuSample(device=device, memory_used_bytes=_MEMORY_BYTES // 2)
-        busy = tuple(self._window(cycle, *window) for window in windows)
+        busy = tuple(sample_of(*window, self._busy_ns(cycle, *window)) for window in windows)
         level = busy[-1].busy_ratio if busy else None
         return GpuSample(
             device=device,
@@ -194,9 +194,6 @@ class SimulatedSource:
             tensor_active_ratio=busy_ratio * filling.tensor_active_ratio,
             memory_bandwidth_ratio=busy_ratio * filling.memory_bandwidth_ratio,
         )
-
-    def _window(self, cycle: DutyCycle, start_ns: int, end_ns: int) -> BusySample:
-        return sample_of(start_ns, end_ns, self._busy_ns(cycle, start_ns, end_ns))
 
     def _busy_ns(self, cycle: DutyCycle, start_ns: int, end_ns: int) -> int:
         before_ns = cycle.busy_ns_before(start_ns - self._started_ns)

@@ -75,20 +75,16 @@ class MetricsExporter:
         view = replace(self._newest, now_ns=now_ns, version=self._version)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(view, self._metrics, self._warn_once))
-        encode, content_type = _encoder(accept or "")
-        return encode(registry), content_type
+        # Decided here: client_python trips over versions such as "abc" and repeats them unread.
+        if "application/openmetrics-text" in (accept or ""):
+            body = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+            return body, openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(registry), _PLAIN_TEXT
 
     def _warn_once(self, name: str, error: Exception) -> None:
         if name not in self._warned:
             self._warned.add(name)
             _LOG.warning("%s is left out of /metrics: %s: %s", name, type(error).__name__, error)
-
-
-def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    # Decided here, as client_python trips over versions such as "abc" and repeats them unread.
-    if "application/openmetrics-text" in accept:
-        return openmetrics.generate_latest, openmetrics.CONTENT_TYPE_LATEST
-    return generate_latest, _PLAIN_TEXT
 
 
 class _Scrape(Collector):
