@@ -10,9 +10,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.ring.events import KEEP_ENDED_NS
 from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_monitor import moment, monitor
-from tests.builders_state import StoppedClock
 from tests.builders_time import s
 
 WHOLE = Device(uuid="GPU-0", index=0, mig_enabled=True)
@@ -55,12 +53,6 @@ def machine() -> Machine:
 
 def gpu(state: MonitorState, uuid: str) -> GpuState:
     return next(one for one in state.gpus if one.device.uuid == uuid)
-
-
-def metrics(state: MonitorState) -> str:
-    exporter = MetricsExporter(clock=StoppedClock(state.taken_at_ns), version="1")
-    exporter.publish(state)
-    return exporter.render()[0].decode()
 
 
 class TestAnInstanceThatIsDestroyed:
@@ -124,13 +116,6 @@ class TestAnInstanceThatIsDestroyed:
 
         assert len(state.gpus) <= 1 + 1 + 15
         assert sum(one.present for one in state.gpus) == 2
-
-    def test_has_no_series_any_more(self, machine: Machine) -> None:
-        shown = metrics(machine.second(WHOLE, PART))
-        withdrawn = metrics(machine.second(WHOLE))
-
-        assert 'gpumon_gpu_busy_seconds_total{uuid="MIG-a"}' in shown
-        assert 'uuid="MIG-a"' not in withdrawn
 
 
 class TestAGpuThatIsTakenOut:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, put_together
+from gpumon.pipeline.log_track import put_together
 from tests.builders_logs import analysed, only_gpu, smi_log
 from tests.builders_time import s
 
@@ -19,23 +19,19 @@ def rows(*ratios: float) -> list[BusySample]:
 
 
 class TestRowsThatSayTheSame:
-    def test_are_one_sample(self) -> None:
-        assert put_together(rows(0.4, 0.4, 0.4, 0.0)) == [
-            BusySample(0, 3 * TENTH, 0.4),
-            BusySample(3 * TENTH, 4 * TENTH, 0.0),
-        ]
-
-    def test_are_never_more_than_the_longest_window(self) -> None:
-        joined = put_together(rows(*[0.0] * 25))
-
-        assert [one.end_ns - one.start_ns for one in joined] == [
-            LONGEST_WINDOW_NS, LONGEST_WINDOW_NS, 5 * TENTH,
-        ]  # fmt: skip
-
-    def test_stay_apart_where_there_is_a_hole_between(self) -> None:
-        apart = [BusySample(0, TENTH, 0.4), BusySample(2 * TENTH, 3 * TENTH, 0.4)]
-
-        assert put_together(apart) == apart
+    @pytest.mark.parametrize(
+        ("told", "joined_s"),
+        [
+            (rows(0.4, 0.4, 0.4, 0.0), [(0.0, 0.3, 0.4), (0.3, 0.4, 0.0)]),
+            (rows(*[0.0] * 25), [(0, 1, 0.0), (1, 2, 0.0), (2, 2.5, 0.0)]),
+            (rows(0.4, 0.0, 0.4)[::2], [(0.0, 0.1, 0.4), (0.2, 0.3, 0.4)]),
+        ],
+        ids=["", "of the longest window at most", "where no hole is between"],
+    )
+    def test_are_one_sample(
+        self, told: list[BusySample], joined_s: list[tuple[float, float, float]]
+    ) -> None:
+        assert put_together(told) == [(s(begin), s(end), ratio) for begin, end, ratio in joined_s]
 
     @given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 1.0]), max_size=60))
     def test_keep_every_sum(self, ratios: list[float]) -> None:

@@ -29,15 +29,6 @@ class TestAnIdleSecond:
         assert gpu(state).totals.pending_ns == s(1)
         assert state.runs[0].gpu_uuids == ()
 
-    def test_before_the_first_burst_of_a_run_that_says_nothing_yet_is_start_up(
-        self, story: Story
-    ) -> None:
-        story.ring()
-        story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)])
-        state = story.pass_second(1.0, phases=[(0.0, STEP)])
-
-        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(1)}
-
     def test_after_the_run_is_not_in_use(self, training: Story) -> None:
         training.end_ring()
         state = training.pass_seconds(2, 0.0)

@@ -109,10 +109,10 @@ class TestTwoRunsOneAfterTheOther:
         ("name", "busy_s", "cause"),
         [("slow", 20, IdleCause.INPUT_WAIT), ("saves", 10, IdleCause.CHECKPOINT)],
     )
-    def test_have_figures_of_their_own(
+    def test_have_figures_of_their_own_and_of_the_gpu_they_used(
         self, watched: Watched, name: str, busy_s: int, cause: IdleCause
     ) -> None:
-        (gpu,) = watched.of(name).gpus
+        (gpu,) = watched.of(name).gpus  # of two
 
         assert gpu.totals.busy_ns == s(busy_s)
         assert gpu.totals.in_use_ns == s(2 * busy_s)
@@ -133,10 +133,6 @@ class TestTwoRunsOneAfterTheOther:
 
         assert (report.gpus, report.advice) == ((), ())
         assert "no GPU" in report.notes[-1]
-
-    def test_leave_out_a_gpu_they_did_not_use(self, watched: Watched) -> None:
-        assert [gpu.index for gpu in watched.now().gpus] == [0, 1]
-        assert [gpu.index for gpu in watched.of("slow").gpus] == [0]
 
 
 class TestSeveralRunsOfOneName:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from copy import deepcopy
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -22,33 +19,17 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from tests.builders_clock import HandClock
 from tests.builders_recording import facts, header, training_moments
+from tests.fuzz.mutations_of_documents import lied
 
-JUNK: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 7, 2**62 - 1, 2**63, -(2**62), 1e308, -0.5, 0.999, "", "x" * 4_000,
-    "\x1b[31m", "\ud800", [], {}, [[]], {"": None}, [0, 1, 0.5], [[0, 1, 1.0]], {"input_wait": 9},
-)  # fmt: skip
 SEEDS = range(8)
 EACH = 25
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container and key in a document."""
-    keys = value if isinstance(value, dict) else range(len(value))
-    for key in list(keys):
-        yield value, key
-        if isinstance(value[key], (dict, list)):
-            yield from places(value[key])
 
 
 def block_with_lies(random: Random, told: list[bytes]) -> bytes:
     lines = [json.loads(line) for line in told]
     for _ in range(random.choice([1, 1, 1, 2, 5])):
-        found = list(places(lines[1:]))
-        container, key = random.choice(found)
-        if random.random() < 0.2 and isinstance(container, dict):
-            del container[key]
-        else:
-            container[key] = deepcopy(random.choice(JUNK))
+        at = random.randrange(1, len(lines))
+        lines[at] = lied(random, lines[at])
     return b"\n".join(json.dumps(line).encode() for line in lines)
 
 

@@ -11,8 +11,6 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.outlets.text.report_text import render_report
-from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.past_reports import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import BEGAN_S, seconds_of
@@ -79,12 +77,6 @@ class TestGpusThatAreEquallyBusy:
         assert quarter.totals == full.totals == memory_bound.totals
         assert quarter.verdict.name is VerdictName.HEALTHY
         assert idle.verdict.name is VerdictName.NOT_IN_USE
-
-    def test_are_told_apart_in_the_first_three_lines(self, states: list[MonitorState]) -> None:
-        verdict, _, then = render_report(report_of(states[-1]), TextStyle()).partition("Next:")
-
-        assert "under-filled: GPU 1" in verdict
-        assert then.split()[:2] == ["Give", "the"]
 
     def test_are_said_to_be_throttled_where_they_are(self, states: list[MonitorState]) -> None:
         throttled = next(gpu for gpu in report_of(states[-1]).gpus if gpu.index == 4)

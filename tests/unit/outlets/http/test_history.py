@@ -17,14 +17,21 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.http.history import KEPT_PERIODS, History
 from tests.builders_jitter import jittered_states
 from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
+from tests.builders_time import s
 
 UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
 
 
-def after(seconds: int, totals: GpuTotals) -> MonitorState:
+def after(seconds: float, totals: GpuTotals) -> MonitorState:
     """GPU 0 alone, with these totals, so many seconds after the start."""
-    gpu = starved_gpu(totals=totals, last_sample_at_ns=seconds * S)
-    return monitor_state(taken_at_ns=seconds * S, gpus=(gpu,))
+    at_ns = s(seconds)
+    gpu = starved_gpu(totals=totals, last_sample_at_ns=at_ns)
+    return monitor_state(taken_at_ns=at_ns, gpus=(gpu,))
+
+
+def busy(seconds: float) -> MonitorState:
+    """The same, where it was busy all the time."""
+    return after(seconds, GpuTotals(observed_ns=s(seconds), busy_ns=s(seconds)))
 
 
 def points(history: History, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
@@ -137,7 +144,7 @@ class TestBounds:
     def test_the_oldest_points_go_first(self) -> None:
         history = History()
         for tick in range(1, KEPT_PERIODS + 51):
-            history.append(after(tick, GpuTotals(observed_ns=tick * S, busy_ns=tick * S)))
+            history.append(busy(tick))
 
         kept = points(history)
 
@@ -147,12 +154,10 @@ class TestBounds:
 
     def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
         history = History()
-        early_ns = S // 50
         for tick in range(1, 2 * KEPT_PERIODS):
-            at_ns = tick * S - (early_ns if tick % 2 else 0)
-            totals = GpuTotals(observed_ns=at_ns, busy_ns=at_ns)
-            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
-            kept = points(history)
+            state = busy(tick - tick % 2 / 50)
+            history.append(state)
+            at_ns, kept = state.taken_at_ns, points(history)
             reaches_ns = at_ns - kept[0]["end_ns"] + kept[0]["observed_ns"]
 
             assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
@@ -160,7 +165,7 @@ class TestBounds:
 
     def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
         history = told(GpuTotals(observed_ns=S, busy_ns=S))
-        history.append(after(7_000, GpuTotals(observed_ns=2 * S, busy_ns=2 * S)))
+        history.append(busy(7_000))
 
         assert [point["end_ns"] for point in points(history)] == [7_000 * S]
 
@@ -174,16 +179,11 @@ class TestBounds:
     ) -> None:
         history = History()
         for tick in range(1, ticks + 1):
-            totals = GpuTotals(observed_ns=tick * S, busy_ns=tick * S)
-            at_ns = round(tick * every_s * S)
-            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+            history.append(busy(tick * every_s))
 
-        document = json.loads(history.encode())
-        newest = history.newest()
-
-        gone_until_ns = None if gone_until_s is None else round(gone_until_s * S)
-        assert (document["kept_ns"], document["kept_from_ns"]) == (600 * S, gone_until_ns)
-        assert (newest["kept_ns"], newest["kept_from_ns"]) == (600 * S, gone_until_ns)
+        gone_until_ns = None if gone_until_s is None else s(gone_until_s)
+        for one in (json.loads(history.encode()), history.newest()):
+            assert (one["kept_ns"], one["kept_from_ns"]) == (600 * S, gone_until_ns)
 
     def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
         history = History()

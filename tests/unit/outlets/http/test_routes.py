@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.errors import UsageError
-from gpumon.outlets.http.callers import Caller, WebToken, caller_of, host_name, is_loopback
+from gpumon.outlets.http.callers import Caller, WebToken, caller_of, is_loopback
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
@@ -45,8 +45,8 @@ class TestWhoComesFromLoopback:
     @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
     @pytest.mark.parametrize(
         "host",
-        [None, "localhost:19835", "127.0.0.1", "127.0.0.1:8080", "[::1]:19835", "LOCALHOST",
-         "a.localhost"],
+        [None, "localhost:19835", "127.0.0.1", "127.0.0.1:8080", "[::1]:19835", "[::1]", "::1",
+         "LOCALHOST", "a.localhost"],
     )  # fmt: skip
     def test_is_served_everything_under_a_local_name(
         self, host: str | None, caller: Caller
@@ -155,17 +155,13 @@ class TestNames:
     def test_that_may_mean_another(self, host: str) -> None:
         assert not is_loopback(host)
 
-    def test_lose_their_port(self) -> None:
-        assert [host_name(header) for header in ("a:1", "[::1]:2", "[::1]", "::1", "a")] == [
-            "a", "::1", "::1", "::1", "a",
-        ]  # fmt: skip
-
 
 class TestPaths:
     @pytest.mark.parametrize(
         "path",
-        ["/../errors.py", "/web/page.js", "//metrics", "/metrics/", "/%2e%2e/x", "/%00", "*", ""],
-    )
+        ["/../errors.py", "/web/page.js", "//metrics", "/metrics/", "/%6detrics", "/%2e%2e/x",
+         "/%00", "*", ""],
+    )  # fmt: skip
     def test_that_are_not_on_the_list_do_not_exist(self, path: str) -> None:
         assert routes().answer(asking(path), HERE).status == 404
 

@@ -63,9 +63,18 @@ def with_latest(**changes: Any) -> GpuState:
 
 
 class TestXidErrors:
-    def test_stay_where_the_gpu_is_lost_and_go_where_it_was_taken_out(self) -> None:
+    def test_stay_where_the_gpu_is_lost(self) -> None:
         assert len(told(XIDS, LOST)) == 2
-        assert told(XIDS, LOST._replace(listed=False)) == {}
+
+
+class TestAGpuThatWasTakenOut:
+    @pytest.mark.parametrize("error", [None, LOST.error])
+    def test_has_no_series(self, error: str | None) -> None:
+        gone = detailed_gpu(present=False, listed=False, error=error)
+
+        lines = scraped(monitor_state(gpus=(gone,), runs=()))
+
+        assert [line for line in lines if gone.device.uuid in line] == []
 
 
 class TestDetails:
