@@ -48,20 +48,27 @@ def about(step_ms: float) -> object:
 
 
 class TestTheTimeOfAStep:
-    def test_leaves_out_what_was_before_the_first_and_the_warm_up(self) -> None:
-        assert median_ms(ends(9_000, 4_000, 3_000, *[20.0] * 5, start_ms=60_000)) == about(20)
+    @pytest.mark.parametrize(
+        ("readings", "step_ms"),
+        [
+            ([ends(9_000, 4_000, 3_000, *[20.0] * 5, start_ms=60_000)], 20),
+            ([ends(*([20.0] * 9 + [900.0]) * 8)], 20),
+            ([ends(1, 1, 1, *[10.0, 20.0, 40.0] * 20)], 20),
+            ([[_record(RingKind.STEP, 160.0 * call, 8 * call) for call in range(1, 10)]], 20),
+            ([one for event in ends(*[2_500.0] * 6) for one in ([], [event], [])], 2_500),
+            ([ends(*[20.0] * 40), ends(*[35.0] * 400, first=41)], 35),
+        ],
+        ids=["without the first and the warm-up", "without a checkpoint here and there",
+             "the middle one", "of several in one call", "of one in several readings", "the new"],
+    )  # fmt: skip
+    def test_is(self, readings: list[list[RingEvent]], step_ms: float) -> None:
+        assert median_ms(*readings) == about(step_ms)
 
     def test_is_known_from_one_step_after_the_warm_up_on(self) -> None:
         warm = [9_000.0] * WARM_UP_STEPS
 
         assert median_ms(ends(*warm)) is None
         assert median_ms(ends(*warm, 20.0)) == about(20)
-
-    def test_is_not_bent_by_a_checkpoint_here_and_there(self) -> None:
-        assert median_ms(ends(*([20.0] * 9 + [900.0]) * 8)) == about(20)
-
-    def test_is_the_middle_one_where_steps_differ(self) -> None:
-        assert median_ms(ends(1, 1, 1, *[10.0, 20.0, 40.0] * 20)) == about(20)
 
     def test_leaves_out_what_lies_between_two_epochs(self) -> None:
         events: list[RingEvent] = []
@@ -72,17 +79,6 @@ class TestTheTimeOfAStep:
 
         assert median_ms(events) == about(20)
         assert median_ms(*([event] for event in events)) == about(20)
-
-    def test_is_shared_by_steps_that_were_run_in_one_call(self) -> None:
-        calls = [_record(RingKind.STEP, 160.0 * call, 8 * call) for call in range(1, 10)]
-
-        assert median_ms(calls) == about(20)
-
-    def test_is_known_of_steps_that_take_several_readings_each(self) -> None:
-        slow = ends(*[2_500.0] * 6)
-        readings = [reading for event in slow for reading in ([], [event], [])]
-
-        assert median_ms(*readings) == about(2_500)
 
     @pytest.mark.parametrize("steps", [0, 1, 3], ids=["none", "one", "warm-up only"])
     def test_is_unknown_where_there_is_no_other_step(self, steps: int) -> None:
@@ -101,9 +97,6 @@ class TestTheTimeOfAStep:
 
         assert found is not None
         assert 0.15 <= found <= 0.205
-
-    def test_follows_where_it_changes_for_good(self) -> None:
-        assert median_ms(ends(*[20.0] * 40), ends(*[35.0] * 400, first=41)) == about(35)
 
 
 class TestTheLooks:

@@ -8,24 +8,31 @@ import pytest
 
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.reports import report_of
-from tests.builders_claims import ADA, ADAS_PROCESS, STRANGER, STRANGERS_PID, stranger, training
+from tests.builders_claims import ADA, ADAS_PROCESS, STRANGER, stranger, training
 from tests.builders_story import WAIT, Story
 
 
 class TestALabel:
-    def test_is_not_taken_over_by_a_run_of_somebody_else(self, story: Story) -> None:
+    @pytest.mark.parametrize(
+        ("uid", "pid", "labels"),
+        [
+            (STRANGER, 66, [("train", ADA, 42), ("train-66", STRANGER, 66)]),
+            (ADA, 43, [("train", ADA, 43)]),
+        ],
+        ids=["not to somebody else's", "to one of the same user"],
+    )
+    def test_passes_to_the_next_run(
+        self, story: Story, uid: int, pid: int, labels: list[tuple[str, int, int]]
+    ) -> None:
         training(story)
         story.pass_second(1.0)
         story.end_ring()
-        stranger(story)
-        story.alter_facts("stranger", run="train")
+        training(story, "next", uid=uid, pid=pid)
+        story.alter_facts("next", run="train")
 
         state = story.pass_second(1.0)
 
-        assert sorted((run.run, run.owner_uid) for run in state.runs) == [
-            ("train", ADA),
-            (f"train-{STRANGERS_PID}", STRANGER),
-        ]
+        assert sorted((run.run, run.owner_uid, run.pid) for run in state.runs) == labels
 
     def test_of_a_run_that_lives_is_not_had_by_a_copy_that_nobody_holds(self, story: Story) -> None:
         stranger(story)
@@ -40,17 +47,6 @@ class TestALabel:
             ("train", ADA, True),
             (f"train-{ring.host_pid}", STRANGER, False),
         ]
-
-    def test_passes_to_the_next_run_of_the_same_user(self, story: Story) -> None:
-        training(story)
-        story.pass_second(1.0)
-        story.end_ring()
-        training(story, "again", pid=43)
-        story.alter_facts("again", run="train")
-
-        state = story.pass_second(1.0)
-
-        assert [(run.run, run.pid) for run in state.runs] == [("train", 43)]
 
 
 class TestTheReport:
