@@ -99,7 +99,9 @@ class GpuTracker:
         elif self.unlisted_since_ns is None:
             self.unlisted_since_ns = at_ns
             self.newest = self.newest._replace(busy=(), error=None, faults=())
-            self._let_go()
+            self._open_from_ns = None
+            for busy, _ in self._held.until(None):  # there is no run any more that it could be of
+                self.ledger.observe(busy)
             self.ledger.end_job()
 
     def is_active_in(self, run: TrackedRun) -> bool:
@@ -182,12 +184,6 @@ class GpuTracker:
         self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
         for busy, was_present in self._held.until(self._open_from_ns):
             self._settle_tick(busy, was_present, runs, peers)
-
-    def _let_go(self) -> None:
-        """Settle what is held as nobody's: there is no run any more that it could be of."""
-        self._open_from_ns = None
-        for busy, _ in self._held.until(None):
-            self.ledger.observe(busy)
 
     def _settle_tick(
         self,
@@ -298,9 +294,11 @@ class GpuTracker:
         # What found no idle time in this window may have been in the next: see LastingExcess.
         unplaced_ns = self._unplaced_ns + lead_ns - shared.idle_ns.get(IdleCause.IMBALANCE, 0)
         self._unplaced_ns = min(unplaced_ns, length_ns)
-        step_ns, busy_ns = _in_step(window, shared)
+        of_steps = (IdleCause.IMBALANCE, IdleCause.WITHIN_STEP)
+        idle_in_steps_ns = sum(shared.idle_ns.get(cause, 0) for cause in of_steps)
+        busy_ns = max(0, window.step_ns - idle_in_steps_ns)
         for run in on_here:
-            run.balance.add(self.newest.device.uuid, start_ns, step_ns, busy_ns)
+            run.balance.add(self.newest.device.uuid, start_ns, window.step_ns, busy_ns)
         return shared
 
     def _leads_ns(self, sample: BusySample, peers: Sequence[GpuTracker]) -> dict[str, int]:
@@ -348,10 +346,3 @@ class GpuTracker:
             return True
         pids = {run.reading.host_pid for run in overs_ns if run.ended_ns is None}
         return any(process.pid not in pids for process in self.newest.processes or ())
-
-
-def _in_step(window: WindowParts, shared: SharedIdle) -> tuple[int, int]:
-    """Time of a window in training steps, and how much of it the GPU was busy."""
-    idle_ns = shared.idle_ns.get(IdleCause.IMBALANCE, 0)
-    idle_ns += shared.idle_ns.get(IdleCause.WITHIN_STEP, 0)
-    return window.step_ns, max(0, window.step_ns - idle_ns)

@@ -151,15 +151,20 @@ class ReplayWatch(Watch):
 
     def collectors(self) -> tuple[CollectorState, ...]:
         """Whether the recording goes on, and what could not be read of it."""
-        damaged = self._recording.damaged_count
-        troubles = self._recording.troubles() if self._is_over else ()
+        told: list[str] = []
+        if self._is_over:
+            played = f"{seconds(self._recording.read_ns):,.0f} s of it were played"
+            told = [f"the recording is over: {played}, and what is shown is its last state."]
+            if self._failed is not None:
+                told.append(f"{self._failed}.")
+            told += self._recording.troubles()
         return (
             CollectorState(
                 name=REPLAY,
                 success=not self._is_over,
                 duration_seconds=0.0,
-                errors_total=damaged,
-                message=" ".join([*self._end(), *troubles]) or None,
+                errors_total=self._recording.damaged_count,
+                message=" ".join(told) or None,
             ),
         )
 
@@ -180,13 +185,6 @@ class ReplayWatch(Watch):
         except UnreadableLogError as error:
             self._failed = str(error)
             return None
-
-    def _end(self) -> tuple[str, ...]:
-        if not self._is_over:
-            return ()
-        played = f"{seconds(self._recording.read_ns):,.0f} s of it were played"
-        over = f"the recording is over: {played}, and what is shown is its last state."
-        return (over,) if self._failed is None else (over, f"{self._failed}.")
 
     def _moved(self, state: MonitorState, by_ns: int) -> MonitorState:
         return state._replace(

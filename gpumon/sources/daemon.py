@@ -44,10 +44,8 @@ def find_state_file(
 ) -> Path | None:
     """The state file of a daemon that runs now; ``None`` where none does."""
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
-    for folder, state in _found_states(environ):
-        if _is_fresh(state, now_ns):
-            return folder / STATE_FILE
-    return None
+    fresh = (folder for folder, state in _found_states(environ) if _is_fresh(state, now_ns))
+    return next((folder / STATE_FILE for folder in fresh), None)
 
 
 def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -171,7 +169,8 @@ def fetch_report(
         raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
     if status != _OK:
         if status in _ASKED_WRONGLY and (run is not None or since_s is not None):
-            raise UsageError(_sentence(body))
+            told = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
+            raise UsageError(label_text(told.strip(), _MAX_SENTENCE_BYTES))
         raise NoDaemonError(_refusal(status, url))
     try:
         return decode_report(document)
@@ -220,8 +219,3 @@ def _refusal(status: int, url: str) -> str:
             "--listen 127.0.0.1:19835 as well"
         )
     return f"the gpumon daemon does not answer at {url} (status {status})"
-
-
-def _sentence(body: bytes) -> str:
-    text = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
-    return label_text(text.strip(), _MAX_SENTENCE_BYTES)

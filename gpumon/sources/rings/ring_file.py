@@ -119,7 +119,8 @@ class RingFile:
         events, lost = self._read_part(start, count, latest_ns, held=lock.held)
         if lost and RingKind.ENTER not in events.kinds:
             # What is under way began in the lost part: only the totals still know it.
-            events = RingRecords.of((_present(totals), *events))
+            present = RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)
+            events = RingRecords.of((present, *events))
         # Of a process that was killed, its last records know more than its totals.
         self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
         self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
@@ -304,7 +305,3 @@ def _newest_count(records: RingRecords, kind: RingKind) -> int:
     """What the newest record of that kind is worth, as far as it can be true; 0 where none is."""
     newest = records.newest(kind)
     return 0 if newest is None else min(newest.value, COUNT_LIMIT)
-
-
-def _present(totals: RingTotals) -> RingEvent:
-    return RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -196,7 +197,7 @@ class FolderListing:
         # With n owners, none can have more places than the n - 1 others leave.
         most = max(1, self._places + 1 - len(now.owners))
         if len(own.oldest) >= 2 * most:
-            own.oldest.sort(key=_age)
+            own.oldest.sort(key=attrgetter("changed_ns", "place"))
             del own.oldest[most:]
 
     def _finish(self, now: _Pass) -> None:
@@ -230,10 +231,6 @@ def _stamp_of(folder: str) -> _Stamp | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, status.st_dev
-
-
-def _age(claim: RingClaim) -> tuple[int, Place]:
-    return claim.changed_ns, claim.place
 
 
 def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
