@@ -62,8 +62,8 @@ _WORTH_TELLING: Final = DEFAULT_SETTINGS.log.period_told_from
 def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
     """Median time between two stamps, 0 where none rises or they are no times.
 
-    >>> usual_interval_ns([10, 20, 30, 25, 70]), usual_interval_ns([10, 10])
-    (10, 0)
+    >>> [usual_interval_ns(stamps) for stamps in ([10, 20, 30, 25, 70], [9, 20, 5, 21, 22], [1, 1])]
+    [10, 1, 0]
     """
     newest_ns = accumulate(stamps_ns, max)
     rising = [after - before for before, after in pairwise(newest_ns) if after > before]

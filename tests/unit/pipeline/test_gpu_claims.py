@@ -217,6 +217,16 @@ class TestAClaim:
         assert settled.totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
         assert settled.totals.pending_ns == 0
 
+    def test_keeps_no_time_of_a_gpu_that_is_taken_out_meanwhile(self, story: Story) -> None:
+        story.processes[1], story.processes_at_ns = (ADAS_PROCESS,), story.now_ns
+        story.ring("stranger", gpus=("1",), pid=STRANGERS_PID, uid=STRANGER)
+
+        waiting = gpu(story.pass_second(0.0, 1.0, phases=[(0.0, STEP)], key="stranger"), 1)
+        gone = gpu(story.pass_second(0.0), 1)
+
+        assert (waiting.is_held, gone.is_held) == (True, False)
+        assert gone.totals.busy_ns == s(1)
+
     def test_stands_for_the_life_of_the_run_once_it_was_seen(self, story: Story) -> None:
         story.processes[0] = (STRANGERS_PROCESS,)
         stranger(story)

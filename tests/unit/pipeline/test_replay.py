@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -212,6 +213,19 @@ class TestARecordingThatIsPlayed:
 
         (collector,) = player.watch.collectors()
         assert "6 readings" in str(collector.message)
+
+    def test_says_why_it_was_over_early(
+        self, player: Player, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> bytes:
+            raise OSError(errno.EIO, "the disk is broken")
+
+        monkeypatch.setattr("os.pread", fail)
+        states = list(player.states())
+
+        (collector,) = player.watch.collectors()
+        assert len(states) < 10
+        assert "broken." in str(collector.message)
 
     def test_is_of_another_machine_and_keeps_its_stamps_inside(
         self, player: Player, path: Path
