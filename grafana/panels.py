@@ -17,13 +17,6 @@ SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _WIDE: Final = 24
 _HALF: Final = 12
 
-_BAND_COLOURS: Final = {
-    "busy": "green",
-    "starved": "red",
-    "suspected": "orange",
-    "lost to something else": "yellow",
-    "not in use": "#5a5a5a",
-}
 _NOT_IN_USE: Final = model.ValueMap(
     options={"-1": model.ValueMappingResult(text="not in use", color="text")}
 )
@@ -151,16 +144,14 @@ def use_of_time() -> timeseries.Panel:
         "decided yet appears once it is."
     )
     bands = (
-        (queries.BUSY_BAND, "busy"),
-        (queries.STARVED_BAND, "starved"),
-        (queries.SUSPECTED_BAND, "suspected"),
-        (queries.OTHER_LOSS_BAND, "lost to something else"),
-        (queries.NOT_IN_USE_BAND, "not in use"),
+        (queries.BUSY_BAND, "busy", "green"),
+        (queries.STARVED_BAND, "starved", "red"),
+        (queries.SUSPECTED_BAND, "suspected", "orange"),
+        (queries.OTHER_LOSS_BAND, "lost to something else", "yellow"),
+        (queries.NOT_IN_USE_BAND, "not in use", "#5a5a5a"),
     )
-    for ref, (expr, name) in zip("ABCDE", bands, strict=True):
-        panel = panel.with_target(_query(expr, name, ref)).override_by_name(
-            name, [_fixed(_BAND_COLOURS[name])]
-        )
+    for ref, (expr, name, colour) in zip("ABCDE", bands, strict=True):
+        panel = panel.with_target(_query(expr, name, ref)).override_by_name(name, [_fixed(colour)])
     return panel.max(1)
 
 
@@ -212,7 +203,7 @@ def _arrangement() -> list[model.DataTransformerConfig]:
     arrange = {
         "excludeByName": {"Time": True, "job": True, "Value #info": True},
         "renameByName": names,
-        "indexByName": {name: place for place, name in enumerate([*names])},
+        "indexByName": {name: place for place, name in enumerate(names)},
     }
     return [
         model.DataTransformerConfig(id_val="merge", options={}),
@@ -287,6 +278,10 @@ def power() -> timeseries.Panel:
 
 def held_down() -> statetimeline.Panel:
     """Why the clocks are held down, one row for each GPU."""
+    states = {
+        str(number): model.ValueMappingResult(text=text, color=colour)
+        for number, (text, colour) in enumerate(_STATES)
+    }
     return (
         statetimeline.Panel()
         .id(9)
@@ -299,16 +294,7 @@ def held_down() -> statetimeline.Panel:
         .height(8)
         .span(_HALF)
         .unit("none")
-        .mappings(
-            [
-                model.ValueMap(
-                    options={
-                        str(number): model.ValueMappingResult(text=text, color=colour)
-                        for number, (text, colour) in enumerate(_STATES)
-                    }
-                )
-            ]
-        )
+        .mappings([model.ValueMap(options=states)])
         .thresholds(_thresholds((None, "green")))
         .show_value(common.VisibilityMode.NEVER)
         .with_target(_query(queries.HELD_DOWN, "GPU {{gpu}} {{name}}", "A"))

@@ -55,7 +55,7 @@ class Monitor:
         self._source_errors = self._rejected = 0
         self._source_message: str | None = None
         self._source_trouble: str | None = None
-        self._newest: Frame | None = None
+        self._newest = Frame(taken_at_ns=0, gpus=())
 
     def take(
         self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
@@ -86,7 +86,6 @@ class Monitor:
         rings_collector = CollectorState(
             RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
         )
-        told = self._newest
         return MonitorState(
             taken_at_ns=tick.at_ns,
             wall_time_s=moment.wall_time_s,
@@ -100,10 +99,10 @@ class Monitor:
             collectors=(source_collector, rings_collector, *more_collectors),
             samples_total=self._samples_total,
             missed_total=self._missed_total,
-            call_seconds=told.call_seconds if told else (),
-            call_counts=told.call_counts if told else (),
+            call_seconds=self._newest.call_seconds,
+            call_counts=self._newest.call_counts,
             replayed=facts.replayed,
-            call_errors=told.call_errors if told else (),
+            call_errors=self._newest.call_errors,
             rings_left_out=rings.left_out,
         )
 
@@ -184,8 +183,8 @@ class Monitor:
         message = next((one for one in wrong if one is not None), None)
         self._source_message = self._source_message if message is None else message
         self._source_errors += tick.error is not None
-        call_errors = self._newest.call_errors if self._newest else ()
-        errors = (self._rejected, self._source_errors, *(count for _, _, count in call_errors))
+        of_calls = (count for _, _, count in self._newest.call_errors)
+        errors = (self._rejected, self._source_errors, *of_calls)
         return tuple(gpu.state(tick.at_ns, self._silence_ns) for gpu in gpus), CollectorState(
             name=self._facts.source_kind,
             success=message is None,

@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -40,26 +39,20 @@ SECURITY_HEADERS: Final = (
 )
 
 _WEB: Final = Path(__file__).parent.with_name("web")
-_PAGE_TYPES: Final = MappingProxyType(
-    {
-        ".html": "text/html; charset=utf-8",
-        ".css": "text/css; charset=utf-8",
-        ".js": "text/javascript; charset=utf-8",
-        ".svg": "image/svg+xml",
-    }
-)
-_PAGE_FILES: Final = MappingProxyType(
-    {
-        "/": "index.html",
-        "/page.css": "page.css",
-        **{
-            f"/{name}.js": f"{name}.js"
-            for name in ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
-        },
-        "/favicon.svg": "favicon.svg",
-        "/favicon.ico": "favicon.svg",
-    }
-)
+_PAGE_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_SCRIPTS: Final = ("page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words")
+_PAGE_FILES: Final = {
+    "/": "index.html",
+    "/page.css": "page.css",
+    **{f"/{name}.js": f"{name}.js" for name in _SCRIPTS},
+    "/favicon.svg": "favicon.svg",
+    "/favicon.ico": "favicon.svg",
+}
 """Closed list of the live page's files: no part of a request is ever used as a path."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
