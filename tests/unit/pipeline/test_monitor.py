@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.sample import Frame
+from tests.builders_monitor import moment, monitor
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
@@ -180,6 +183,20 @@ class TestCounters:
         (run,) = story.pass_second(1.0, phases=[(0.25, phase)]).runs
 
         assert (run.phase, run.phase_ns) == (phase, told_ns)
+
+
+def test_the_drivers_calls_are_those_of_the_newest_frame() -> None:
+    calls: dict[str, Any] = {
+        "call_seconds": (("nvmlA", 0.5),),
+        "call_counts": (("nvmlA", 2),),
+        "call_errors": (("nvmlA", 15, 1),),
+    }
+    watching = monitor()
+    watching.take(moment(s(1), Frame(s(1), (), **calls)))
+    state = watching.take(moment(s(2)))
+
+    assert {name: getattr(state, name) for name in calls} == calls
+    assert state.collectors[0].errors_total == 1
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
