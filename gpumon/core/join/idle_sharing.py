@@ -16,8 +16,9 @@ on the device is known, from there to the next dispatch. So idle time goes to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import add
 from typing import Final, NamedTuple
 
@@ -66,24 +67,18 @@ class WindowParts:
         """The one cause that the whole window was spent in, if there is one."""
         if self.uncovered_ns:
             return None
-        causes = {cause for cause, length_ns in self.waits.items() if length_ns}
-        if self.gross_input_wait_ns:
-            causes.add(IdleCause.INPUT_WAIT)
-        if self.validation_ns:
-            causes.add(IdleCause.VALIDATION)
-        if self.step_ns:
-            causes.add(IdleCause.WITHIN_STEP)
+        lengths_ns = (
+            *self.waits.items(),
+            (IdleCause.INPUT_WAIT, self.gross_input_wait_ns),
+            (IdleCause.VALIDATION, self.validation_ns),
+            (IdleCause.WITHIN_STEP, self.step_ns),
+        )
+        causes = {cause for cause, length_ns in lengths_ns if length_ns}
         return causes.pop() if len(causes) == 1 else None
 
 
-_LENGTHS: Final = (
-    "validation_ns",
-    "step_ns",
-    "gross_input_wait_ns",
-    "first_input_wait_ns",
-    "validation_input_wait_ns",
-    "hidden_input_wait_ns",
-    "silent_ns",
+_LENGTHS: Final = tuple(
+    one.name for one in fields(WindowParts) if one.name not in ("waits", "outside_ns")
 )
 """Those that several runs of one window share, beside ``waits``."""
 
@@ -108,9 +103,8 @@ class SharedIdle(NamedTuple):
 
     def plus(self, other: SharedIdle) -> SharedIdle:
         """This window's and another one's together."""
-        idle_ns = dict(self.idle_ns)
-        for cause, amount_ns in other.idle_ns.items():
-            idle_ns[cause] = idle_ns.get(cause, 0) + amount_ns
+        idle_ns = Counter(self.idle_ns)
+        idle_ns.update(other.idle_ns)
         return SharedIdle(idle_ns, *map(add, self[1:], other[1:]))
 
 

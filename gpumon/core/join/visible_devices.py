@@ -6,7 +6,7 @@ Without CUDA. The daemon, the hooks and ``trainer_hooks.devices`` all ask here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
@@ -58,22 +58,16 @@ def _whole(devices: Sequence[Device]) -> list[Device]:
 
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Device]:
     """What the names stand for, up to the first that stands for nothing."""
-    find = _finder(names[0])
+    kind = next((kind for kind in ("MIG-", "GPU-") if names[0].startswith(kind)), None)
     chosen: list[Device] = []
     for name in names:
-        one = find(name, devices)
+        one = _by_uuid(name, kind, devices) if kind else _by_number(name, devices)
         if one is None:
             break
         if one in chosen:
             return []
         chosen.append(one)
     return chosen
-
-
-def _finder(first: str) -> Callable[[str, Sequence[Device]], Device | None]:
-    if first.startswith("MIG-"):
-        return _by_instance
-    return _by_uuid if first.startswith("GPU-") else _by_number
 
 
 def _first_of(gpu: Device, devices: Sequence[Device]) -> Device:
@@ -88,28 +82,17 @@ def _by_number(name: str, devices: Sequence[Device]) -> Device | None:
     return _first_of(gpus[position], devices) if 0 <= position < len(gpus) else None
 
 
-def _by_uuid(name: str, devices: Sequence[Device]) -> Device | None:
-    """The one GPU whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
-    if not name.startswith("GPU-") or name == "GPU-":
+def _by_uuid(name: str, kind: str, devices: Sequence[Device]) -> Device | None:
+    """The one whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
+    if not name.startswith(kind) or name == kind:
         return None
-    fitting = [gpu for gpu in _whole(devices) if gpu.uuid.startswith(name)]
+    of_kind = [one for one in devices if (one.mig_index is None) is (kind == "GPU-")]
+    fitting = [one for one in of_kind if one.uuid.startswith(name) or _old_name(one) == name]
     return _first_of(fitting[0], devices) if len(fitting) == 1 else None
 
 
-def _by_instance(name: str, devices: Sequence[Device]) -> Device | None:
-    """The one of that name: ``MIG-<uuid>``, or ``MIG-GPU-<uuid>/<instance>/<instance>``."""
-    if not name.startswith("MIG-") or name == "MIG-":
-        return None
-    fitting = [
-        one
-        for one in devices
-        if one.mig_index is not None and (one.uuid.startswith(name) or _old_name(one) == name)
-    ]
-    return fitting[0] if len(fitting) == 1 else None
-
-
 def _old_name(instance: Device) -> str:
-    """What drivers before 470 call it."""
+    """What drivers before 470 call an instance."""
     return f"MIG-{instance.parent_uuid}/{instance.gpu_instance}/{instance.compute_instance}"
 
 

@@ -80,26 +80,18 @@ def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str
 
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about slow callbacks, with the classes that took the time where they are known."""
-    advice = (
-        "Take work out of the callbacks: log every N batches, write in a background thread, "
-        "and read no tensor in a batch hook: each read makes the device wait."
-    )
-    return " ".join(
-        [
-            *(f"In {run.run}: {slowest}." for run, slowest in _slowest_in(gpus, runs) if slowest),
-            advice,
-        ]
-    )
-
-
-def _slowest_in(
-    gpus: Sequence[GpuReport], runs: Sequence[RunReport]
-) -> Iterator[tuple[RunReport, str]]:
+    sentences = []
     for run in _concerned(gpus, runs):
         # What took longer than all that was tagged as callbacks saved checkpoints meanwhile.
         in_callbacks_ns = run.phase_ns.get(TrainingPhase.CALLBACKS, 0)
         rest = {name: ns for name, ns in run.callback_ns.items() if ns <= in_callbacks_ns}
-        yield run, slowest_callbacks(replace(run, callback_ns=rest))
+        if slowest := slowest_callbacks(replace(run, callback_ns=rest)):
+            sentences.append(f"In {run.run}: {slowest}.")
+    sentences.append(
+        "Take work out of the callbacks: log every N batches, write in a background thread, "
+        "and read no tensor in a batch hook: each read makes the device wait."
+    )
+    return " ".join(sentences)
 
 
 def slowest_callbacks(run: RunReport) -> str:

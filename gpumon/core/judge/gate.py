@@ -66,10 +66,12 @@ def judgement(report: Report, limits: Limits) -> Judgement:
     if gpus and unjudged:
         notes.append(f"not judged: {unjudged}")
     if limits.starved is not None:
-        failures += _starved_above(gpus, limits.starved)
+        what = "starved, or suspected to be, for more than {} of the time in use"
+        failures += _above(what, limits.starved, [(gpu, _starved(gpu), "") for gpu in gpus])
         notes += [_unknown(gpu) for gpu in gpus if _may_be_starved(gpu, limits.starved)]
     if limits.lost is not None:
-        failures += _lost_above(gpus, limits.lost)
+        lost = [(gpu, gpu.verdict.lost_ratio or 0.0, _main_cause(gpu)) for gpu in gpus]
+        failures += _above("more than {} of the time in use is lost", limits.lost, lost)
     if limits != Limits():
         notes += [_of_before(gpu) for gpu in gpus if gpu.error is not None]
     return Judgement(tuple(failures), tuple(notes), unjudged, bool(gpus))
@@ -80,27 +82,12 @@ def _is_judged(gpu: GpuReport) -> bool:
     return is_known and gpu.is_judgeable
 
 
-def _starved_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
+def _above(claim: str, limit: float, gpus: Sequence[tuple[GpuReport, float, str]]) -> list[str]:
     above = [
-        f"GPU {gpu.label} ({in_percent(gpu.verdict.starved_ratio, limit)})"
-        for gpu in gpus
-        if _starved(gpu) > limit
+        f"GPU {gpu.label} ({in_percent(ratio, limit)}{why})"
+        for gpu, ratio, why in gpus
+        if ratio > limit
     ]
-    return _sentence(
-        "starved, or suspected to be, for more than {} of the time in use", limit, above
-    )
-
-
-def _lost_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
-    above = [
-        f"GPU {gpu.label} ({in_percent(gpu.verdict.lost_ratio, limit)}{_main_cause(gpu)})"
-        for gpu in gpus
-        if (gpu.verdict.lost_ratio or 0.0) > limit
-    ]
-    return _sentence("more than {} of the time in use is lost", limit, above)
-
-
-def _sentence(claim: str, limit: float, above: Sequence[str]) -> list[str]:
     # As it was typed: `in_percent` would round 12.5.
     percent = f"{plainly(round(100.0 * limit, 6))} %"
     return [f"{claim.format(percent)}: {listed(above, most=_MOST_NAMED)}"] if above else []

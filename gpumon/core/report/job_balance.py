@@ -7,6 +7,7 @@ fast it is, and hence which share it should have.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -113,12 +114,20 @@ def is_unequal(balance: JobBalance, settings: AdviceSettings = DEFAULT_SETTINGS.
     return (balance.skew_ratio or 0.0) >= settings.level_within
 
 
-def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:
-    """How even one job is; ``None`` where fewer than two of its GPUs are known.
+def balances(runs: Iterable[RunReport]) -> dict[JobKey, JobBalance]:
+    """Every job of which two GPUs or more can be compared, in the order of its first run.
 
     Of two runs on one GPU the newer counts: they come oldest first.
     """
-    of_job = sorted((run for run in runs if run.job == job), key=attrgetter("rank"))
+    of_job: defaultdict[JobKey, list[RunReport]] = defaultdict(list)
+    for run in runs:
+        of_job[run.job_key].append(run)
+    found = {job: _balance(own) for job, own in of_job.items()}
+    return {job: balance for job, balance in found.items() if balance is not None}
+
+
+def _balance(runs: Iterable[RunReport]) -> JobBalance | None:
+    of_job = sorted(runs, key=attrgetter("rank"))
     busy_ratios: dict[str, float] = {}
     shares: dict[str, float] = {}
     for run in of_job:
@@ -137,15 +146,6 @@ def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:
         shares={uuid: shares[uuid] for uuid in busy_ratios} if known else None,
         is_told=is_told,
     )
-
-
-def balances(runs: Sequence[RunReport]) -> dict[JobKey, JobBalance]:
-    """Every job whose GPUs can be compared, in the order of its first run."""
-    of_job: dict[JobKey, list[RunReport]] = {}
-    for run in runs:
-        of_job.setdefault(run.job_key, []).append(run)
-    found = {key: balance_of_job(own, key[0]) for key, own in of_job.items()}
-    return {job: balance for job, balance in found.items() if balance is not None}
 
 
 def _splits_evenly(runs: Sequence[RunReport]) -> bool:

@@ -6,8 +6,8 @@ whole nanoseconds; nothing that was settled ever moves. Memory is constant.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
 
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.phase import IdleCause
@@ -17,9 +17,6 @@ from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.time.pauses import IdleSpan, PauseTracker
 from gpumon.core.time.starved_flag import StarvedFlag
 from gpumon.core.time.totals import GpuTotals
-
-_UNKNOWN: Final = IdleCause.UNKNOWN
-_NOT_IN_USE: Final = IdleCause.NOT_IN_USE
 
 
 class GpuLedger:
@@ -45,7 +42,7 @@ class GpuLedger:
         self._observed_ns = self._busy_ns = self._pending_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
-        self._idle_ns: dict[IdleCause, int] = {}
+        self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
@@ -106,7 +103,7 @@ class GpuLedger:
         amount_ns = min(amount_ns, self.awaited_ns)
         if amount_ns:
             self._pending_ns -= amount_ns
-            self._add_idle(_NOT_IN_USE, amount_ns)
+            self._idle_ns[IdleCause.NOT_IN_USE] += amount_ns
 
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
@@ -124,12 +121,12 @@ class GpuLedger:
         sample is pending: ``start_up`` if that comes, ``not_in_use`` if it never does.
         """
         if self._run_waits and not waits and not self._in_job:
-            self._settle_pending(_NOT_IN_USE)
+            self._settle_pending(IdleCause.NOT_IN_USE)
         self._run_waits = waits
 
     def end_job(self) -> None:
         """The job on this GPU is over, or the log is: what is pending was no pause."""
-        self._settle_pending(_NOT_IN_USE)
+        self._settle_pending(IdleCause.NOT_IN_USE)
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self.job_named_process = False
 
@@ -139,7 +136,7 @@ class GpuLedger:
         return GpuTotals(
             observed_ns=self._observed_ns,
             busy_ns=self._busy_ns,
-            idle_ns=self._idle_ns.copy(),
+            idle_ns=dict(self._idle_ns),
             pending_ns=self._pending_ns,
             in_use_ns=self._in_use_ns,
             in_use_busy_ns=self._in_use_busy_ns,
@@ -181,7 +178,7 @@ class GpuLedger:
                 self._confirm_unsure()
             self._last_active_end_ns = end_ns
             if untagged_ns:
-                self._add_idle(_UNKNOWN, untagged_ns)
+                self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
             self._count_in_use(busy_ratio, length_ns, busy_ns)
         else:
             self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
@@ -231,7 +228,7 @@ class GpuLedger:
         elif self._run_waits:
             self._pending_ns += untagged_ns
         else:
-            self._add_idle(_NOT_IN_USE, untagged_ns)
+            self._idle_ns[IdleCause.NOT_IN_USE] += untagged_ns
 
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
@@ -240,7 +237,7 @@ class GpuLedger:
         self._pauses.begin_job()
 
     def _confirm_unsure(self) -> None:
-        self._settle_pending(_UNKNOWN)
+        self._settle_pending(IdleCause.UNKNOWN)
         self._in_use_ns += self._unsure_ns
         self._in_use_busy_ns += self._unsure_busy_ns
         self._low_ns += self._unsure_low_ns
@@ -256,24 +253,21 @@ class GpuLedger:
 
     def _settle_pending(self, cause: IdleCause) -> None:
         if self._pending_ns:
-            self._add_idle(cause, self._pending_ns)
+            self._idle_ns[cause] += self._pending_ns
             self._pending_ns = 0
 
     def _explain(self, shared: SharedIdle) -> int:
         """Settle idle time as phases say; how much it is."""
-        explained_ns = 0
+        explained_ns = sum(shared.idle_ns.values())
+        unknown_ns = shared.idle_ns.get(IdleCause.UNKNOWN, 0)
         for cause, amount_ns in shared.idle_ns.items():
-            self._add_idle(cause, amount_ns)
-            explained_ns += amount_ns
+            self._idle_ns[cause] += amount_ns
         self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
+        self._inferred_ns += explained_ns - shared.resolved_ns - unknown_ns
         self._hidden_ns += shared.hidden_input_wait_ns
         self._first_wait_ns += shared.first_input_wait_ns
         self._validation_wait_ns += shared.validation_input_wait_ns
         return explained_ns
-
-    def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
-        self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
 
     def _update_flag(self) -> None:
         first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody
