@@ -39,13 +39,8 @@ class Row(NamedTuple):
     tell whose time that was, so much more is allowed."""
 
     @property
-    def error_s(self) -> float:
-        """How much too much was told."""
-        return self.told_s - self.truth_s
-
-    @property
     def is_met(self) -> bool:
-        return abs(self.error_s) <= self.bound_s + self.without_core_s
+        return abs(self.told_s - self.truth_s) <= self.bound_s + self.without_core_s
 
 
 class Outcome(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from tests.truth.score.baselines import Percents, gpuprof, mean_below_70, sagemaker
@@ -44,17 +45,23 @@ class TestTheMean:
 
 
 class TestSageMakersRule:
-    def test_accuses_where_p95_is_low_or_p5_next_to_nothing(self) -> None:
-        assert sagemaker(readings((60, 500))).is_starved
-        assert sagemaker(readings((95, 460), (0, 40))).is_starved
-        assert not sagemaker(readings((95, 480), (0, 20))).is_starved
-
-    def test_looks_at_no_window_that_ends_before_its_patience(self) -> None:
-        assert not sagemaker(readings((0, 500), (95, 500))).is_starved
-        assert sagemaker(readings((95, 500), (0, 500))).is_starved
-
-    def test_is_asked_of_short_logs_all_the_same(self) -> None:
-        assert sagemaker(readings((0, 100), (95, 800))).is_starved
+    @pytest.mark.parametrize(
+        ("runs", "is_accused"),
+        [
+            ([(60, 500)], True),
+            ([(95, 460), (0, 40)], True),
+            ([(95, 480), (0, 20)], False),
+            ([(0, 500), (95, 500)], False),
+            ([(95, 500), (0, 500)], True),
+            ([(0, 100), (95, 800)], True),
+        ],
+        ids=[
+            "p95 is low", "p5 is next to nothing", "p5 is not", "before its patience",
+            "after its patience", "a short log all the same",
+        ],
+    )  # fmt: skip
+    def test_accuses_where(self, runs: list[tuple[int, int]], is_accused: bool) -> None:
+        assert sagemaker(readings(*runs)).is_starved is is_accused
 
     def test_watches_a_training_and_nothing_around_it(self) -> None:
         log = log_of(readings((0, 300), (95, 600), (0, 300)))

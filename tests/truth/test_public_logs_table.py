@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.verdict import VerdictName
 from tests.builders_logs import smi_log
 from tests.truth import measured_page
 from tests.truth.public_logs import PUBLISHED, main, table
 
 STARVING = [96] * 5 + [0] * 4
+_SUSPECTED = VerdictName.STARVATION_SUSPECTED.value.replace("_", " ")
 
 
 @pytest.fixture
@@ -23,17 +25,17 @@ class TestTheTable:
     def test_has_a_row_for_each_log_that_is_there(self, folder: Path) -> None:
         rows = [line for line in table(folder).splitlines() if PUBLISHED[1].place in line]
 
-        assert len(rows) == 1
-        assert "| starvation suspected | yes | no | yes | yes |" in rows[0]
+        (cells,) = ([cell.strip() for cell in row.split("|")] for row in rows)
+        assert cells[4:9] == [_SUSPECTED, "yes", "no", "yes", "yes"]
 
     def test_counts_how_often_the_owner_agrees(self, folder: Path) -> None:
-        assert table(folder).endswith("Agrees with the owner in 0 of 1.")
+        assert "0 of 1" in table(folder).splitlines()[-1]
 
-    def test_of_a_folder_without_any_is_a_sentence(
+    def test_of_a_folder_without_any_is_none(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main([str(tmp_path)]) == 1
-        assert capsys.readouterr().err == f"{tmp_path}: has none of the published logs\n"
+        assert str(tmp_path) in capsys.readouterr().err
 
 
 class TestThePage:
@@ -44,15 +46,16 @@ class TestThePage:
         return page
 
     def test_keeps_all_that_is_not_between_the_marks(self, page: Path) -> None:
-        page.write_text("a\n<!-- measured: x -->\nold\n<!-- /measured: x -->\nb\n")
+        around = "a\n<!-- measured: x -->\n{}\n<!-- /measured: x -->\nb\n"
+        page.write_text(around.format("old"))
 
         measured_page.put("x", "new")
 
-        assert page.read_text() == "a\n<!-- measured: x -->\nnew\n<!-- /measured: x -->\nb\n"
+        assert page.read_text() == around.format("new")
 
     def test_without_a_place_for_it_is_left_alone(self, page: Path) -> None:
         page.write_text("a\n")
 
-        with pytest.raises(ValueError, match="has no place for 'x'"):
+        with pytest.raises(ValueError, match="'x'"):
             measured_page.put("x", "new")
         assert page.read_text() == "a\n"

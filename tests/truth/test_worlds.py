@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from tests.builders_worlds import crc, half_an_hour
-from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world, worlds
+from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world
 from tests.truth.worlds.spans import (
     clipped,
     gaps,
@@ -168,13 +168,6 @@ class TestTheKinds:
 
         assert breaks.shape[0] == gpu.jobs.shape[0] - 1 >= 1
         assert total_ms(intersection(breaks, gpu.lost)) == 0
-
-    def test_are_made_of_any_number_of_seeds(self) -> None:
-        made = worlds(["rounds", "unused"], range(3), hours=0.1)
-
-        assert [(one.kind, one.seed) for one in made] == [
-            (kind, seed) for kind in ("rounds", "unused") for seed in range(3)
-        ]
 
     def test_are_tuned_on_other_seeds_than_they_are_judged_by(self) -> None:
         assert not {*DEVELOPMENT_SEEDS} & {*EVALUATION_SEEDS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -68,8 +68,4 @@ def training(
 
 def late_every(steps: int, late_ms: int, *, first: int = 0, until: int = 100_000) -> dict[int, int]:
     """Each so manieth batch is late."""
-    return _late(range(first or steps, until, steps), late_ms)
-
-
-def _late(batches: Iterable[int], late_ms: int) -> dict[int, int]:
-    return dict.fromkeys(batches, late_ms)
+    return dict.fromkeys(range(first or steps, until, steps), late_ms)

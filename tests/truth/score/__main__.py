@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.truth.score.evaluation import PERIODS_S, Tallies, Work, evaluate, rows
-from tests.truth.score.healthy_week import Week, week
+from tests.truth.score.evaluation import PERIODS_S, Work, evaluate, rows
+from tests.truth.score.healthy_week import week
 from tests.truth.score.page import printed, write
 from tests.truth.worlds import EVALUATION_SEEDS, KINDS
 
@@ -42,22 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in range(args.weeks):
             weeks.append(week(seeds[0] + number))
             progress.advance(task)
-    _say(args, tallies, weeks, kinds, periods_s, seeds)
-    return 0
-
-
-def _say(
-    args: argparse.Namespace,
-    tallies: Tallies,
-    weeks: Sequence[Week],
-    kinds: Sequence[str],
-    periods_s: tuple[float, ...],
-    seeds: range,
-) -> None:
     tables = printed(tallies, rows(periods_s), kinds, weeks)
     print(tables)
     if not args.development and not args.kind and not args.period and not args.no_daemon:
         write(tables, seeds, args.hours)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

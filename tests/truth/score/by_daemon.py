@@ -8,7 +8,7 @@ from gpumon.core.report.report import GpuReport
 from gpumon.core.state import GpuState, MonitorState
 from tests.truth.daemon_states import ZERO_NS, DriverWindows, daemon_states
 from tests.truth.score.finding import Finding, finding_of
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.worlds.truth import World
 
 _SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS = 1000 / 6, 1000.0
 
@@ -22,7 +22,10 @@ def found_by_daemon(world: World, rng: np.random.Generator, *, tagged: bool) -> 
         tagged: Whether its trainings have a ``PhaseTagger``.
     """
     window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
-    windows = [_windows(gpu, world.duration_ms, window_ms, rng) for gpu in world.gpus]
+    windows = [
+        DriverWindows(gpu, world.duration_ms, window_ms, window_ms - rng.uniform(0, window_ms))
+        for gpu in world.gpus
+    ]
     spoke_ms: list[float | None] = [None] * len(world.gpus)
     state: MonitorState | None = None
     for at_ms, state in daemon_states(world, windows, tagged=tagged):
@@ -34,13 +37,6 @@ def found_by_daemon(world: World, rng: np.random.Generator, *, tagged: bool) -> 
         finding_of(_as_report(gpu), ZERO_NS, spoke)
         for gpu, spoke in zip(state.gpus, spoke_ms, strict=True)
     ]
-
-
-def _windows(
-    gpu: GpuTruth, duration_ms: int, window_ms: float, rng: np.random.Generator
-) -> DriverWindows:
-    first_ms = float(window_ms - rng.uniform(0, window_ms))
-    return DriverWindows(gpu, duration_ms, window_ms, first_ms)
 
 
 def _as_report(gpu: GpuState) -> GpuReport:

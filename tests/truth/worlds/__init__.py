@@ -8,28 +8,19 @@ device was. What a log says of it is then drawn: the driver's windows and the
 logger's rows.
 """
 
-from tests.truth.worlds.catalog import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world, worlds
+from tests.truth.worlds.catalog import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world
 from tests.truth.worlds.csv_log import as_csv, memory_used_mib
-from tests.truth.worlds.kind import Kind
-from tests.truth.worlds.seeing import SeenLog, seen, seen_all
-from tests.truth.worlds.spans import Spans
-from tests.truth.worlds.truth import GpuTruth, Marks, PhaseMark, World
+from tests.truth.worlds.seeing import seen_all
+from tests.truth.worlds.truth import GpuTruth, World
 
 __all__ = [
     "DEVELOPMENT_SEEDS",
     "EVALUATION_SEEDS",
     "KINDS",
     "GpuTruth",
-    "Kind",
-    "Marks",
-    "PhaseMark",
-    "SeenLog",
-    "Spans",
     "World",
     "as_csv",
     "memory_used_mib",
-    "seen",
     "seen_all",
     "world",
-    "worlds",
 ]

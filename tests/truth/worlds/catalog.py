@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tests.truth.worlds.kind import Kind, kind_of
+from tests.truth.worlds.draws import Draws
+from tests.truth.worlds.kind import MS_PER_HOUR, Kind, kind_of
 from tests.truth.worlds.late_loaders import (
     augmentation,
     cold_cache,
@@ -86,12 +87,5 @@ def world(kind: str, seed: int, hours: float = 2.0) -> World:
     Raises:
         KeyError: There is no such kind.
     """
-    return KINDS[kind].world(seed, hours)
-
-
-def worlds(kinds: Iterable[str], seeds: Iterable[int], hours: float = 2.0) -> Iterator[World]:
-    """The worlds of all these kinds with all these seeds, one at a time, kind by kind."""
-    listed = [*seeds]
-    for kind in kinds:
-        for seed in listed:
-            yield world(kind, seed, hours)
+    duration_ms = round(hours * MS_PER_HOUR)
+    return World(kind, seed, duration_ms, KINDS[kind].make(Draws.of(kind, seed), duration_ms))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.worlds.truth import GpuTruth
 
 MS_PER_HOUR: Final = 3_600_000
 
@@ -35,12 +35,6 @@ class Kind:
     is_visible: bool
     is_late: bool
     make: Make
-
-    def world(self, seed: int, hours: float = 2.0) -> World:
-        """The world of this seed: always the same one."""
-        duration_ms = round(hours * MS_PER_HOUR)
-        made = self.make(Draws.of(self.name, seed), duration_ms)
-        return World(self.name, seed, duration_ms, made)
 
 
 def kind_of(make: Make, *, is_visible: bool, is_late: bool) -> Kind:

@@ -209,8 +209,5 @@ def seldom_slow(draws: Draws) -> TrainingPlan:
         tail=draws.uniform(1.1, 2.5),
         most_ms=45_000,
     )
-    return _with(plan, costs, workers, draws.integer(1, 2) * workers)
-
-
-def _with(plan: TrainingPlan, costs: Costs, workers: int, depth: int) -> TrainingPlan:
+    depth = draws.integer(1, 2) * workers
     return replace(plan, costs_ms=costs, workers=workers, depth=depth)

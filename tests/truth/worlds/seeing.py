@@ -54,33 +54,26 @@ class Driver:
         return np.rint(100.0 * busy_ms / self.window_ms).astype(np.uint8)
 
 
-def seen(gpu: GpuTruth, period_s: float, rng: np.random.Generator) -> SeenLog:
-    """What a log of that period says of this GPU until its last process, or its work, ends.
-
-    Window, phase and delay of the driver and the start, the jitter and the
-    late rows of the logger are drawn. Use ``seen_all`` for a log of a whole
-    world, which goes on to the world's end.
-
-    Args:
-        gpu: The truth.
-        period_s: Seconds between two rows, above 0.
-        rng: Where chance comes from.
-    """
-    ends = [int(spans[-1, 1]) for spans in (gpu.busy, gpu.held) if spans.shape[0]]
-    return _seen(gpu, logger_ticks_ms(max(ends, default=0), period_s, rng), _window_ms(rng), rng)
-
-
 def seen_all(world: World, period_s: float, rng: np.random.Generator) -> tuple[SeenLog, ...]:
     """What one log says of all GPUs of a world, in their order.
 
     The boards are alike (one length of window), their windows begin when they
-    like, and the rows of a tick are written some milliseconds apart.
+    like, and the rows of a tick are written some milliseconds apart. Window,
+    phase and delay of the drivers and the start, the jitter and the late rows
+    of the logger are drawn.
+
+    Args:
+        world: The truth.
+        period_s: Seconds between two rows of a GPU, above 0.
+        rng: Where chance comes from.
     """
     ticks_ms = logger_ticks_ms(world.duration_ms, period_s, rng)
-    window_ms = _window_ms(rng)
+    window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
     logs = []
     for gpu in world.gpus:
-        logs.append(_seen(gpu, ticks_ms, window_ms, rng))
+        driver = Driver(window_ms, *(rng.random(2) * window_ms).tolist())
+        stamps_ns = np.rint(ticks_ms * _NS_PER_MS).astype(np.int64)
+        logs.append(SeenLog(stamps_ns, driver.percents(gpu, ticks_ms), window_ms))
         ticks_ms = ticks_ms + rng.uniform(0.5, min(4.0, period_s * 50), ticks_ms.size)
     return tuple(logs)
 
@@ -101,15 +94,3 @@ def logger_ticks_ms(
     lengths_ms[0] = period_ms * rng.random()
     ticks_ms = np.cumsum(lengths_ms)
     return np.asarray(ticks_ms[ticks_ms < duration_ms])
-
-
-def _window_ms(rng: np.random.Generator) -> float:
-    return float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
-
-
-def _seen(
-    gpu: GpuTruth, ticks_ms: NDArray[np.float64], window_ms: float, rng: np.random.Generator
-) -> SeenLog:
-    driver = Driver(window_ms, *(rng.random(2) * window_ms).tolist())
-    stamps_ns = np.rint(ticks_ms * _NS_PER_MS).astype(np.int64)
-    return SeenLog(stamps_ns, driver.percents(gpu, ticks_ms), window_ms)

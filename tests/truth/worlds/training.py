@@ -118,7 +118,11 @@ class _Diary:
 
 
 class TrainingRun:
-    """One training, from the start of its process until it is done or the world ends."""
+    """One training, from the start of its process until it is done or the world ends.
+
+    Attributes:
+        ends_ms: When its process is gone.
+    """
 
     def __init__(self, draws: Draws, plan: TrainingPlan, start_ms: int, until_ms: int) -> None:
         self._draws, self._plan = draws, plan
@@ -137,7 +141,7 @@ class TrainingRun:
             self._enters(TrainingPhase.INPUT_WAIT, at_ms=self._training.asked_in_vain_ms)
         self._training.finish()
         self._enters(TrainingPhase.OTHER)
-        self._ends_ms = min(until_ms, self._training.at_ms + draws.integer(200, 8_000))
+        self.ends_ms = min(until_ms, self._training.at_ms + draws.integer(200, 8_000))
 
     def truths(self) -> tuple[GpuTruth, ...]:
         """What happened on each of its GPUs."""
@@ -146,16 +150,11 @@ class TrainingRun:
         ended = np.concatenate([steps.ended for steps in made])
         late = [spans_between(np.maximum(steps.asked, steps.free), steps.ready) for steps in made]
         starved = np.concatenate(late)
-        held = spans_of([(self._start_ms, self._ends_ms)])
+        held = spans_of([(self._start_ms, self.ends_ms)])
         marks = self._marks()
         return tuple(
             self._truth(begun, ended, share, starved, held, marks) for share in self._plan.shares
         )
-
-    @property
-    def ends_ms(self) -> int:
-        """When its process is gone."""
-        return self._ends_ms
 
     @property
     def _is_on(self) -> bool:
