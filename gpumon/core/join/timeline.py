@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import compress, islice
-from operator import attrgetter, itemgetter
+from collections import defaultdict
+from itertools import compress, pairwise
+from operator import attrgetter, itemgetter, or_
 from typing import Final, NamedTuple
 
 from gpumon.core.join.idle_sharing import WindowParts
@@ -69,37 +70,13 @@ def _label(code: int) -> SpanLabel:
 LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
 """By code."""
 
-ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(LABELS)))
-"""By code: a table for ``bytes.translate`` that leaves 1 for this code and 0 for any other."""
-
 _MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
-_NOT_ENTERED: Final = bytes(0 if byte == RingKind.ENTER else 0x80 for byte in range(256))
-_MARKED: Final = bytes(range(0x80, 0x100))
-
+"""By the lowest byte of an ENTER's value; one that is no mode is training."""
 TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 """A training step in a training."""
 START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 """What every run begins with."""
-
-
-def span_codes(records: RingRecords) -> bytes:
-    """The codes of the phases that the ENTERs among these begin.
-
-    A mode that is none is training; beyond 255 its lowest byte counts.
-    """
-    columns = (
-        records.phases,
-        records.modes.translate(_MODE_BITS),
-        records.kinds.translate(_NOT_ENTERED),
-    )
-    phases, modes, marks = (int.from_bytes(column, "little") for column in columns)
-    # One "|" is as many as there are records; then those that are no ENTER go.
-    merged = (phases | modes | marks).to_bytes(len(records), "little")
-    return merged.translate(None, _MARKED)
-
-
 _MAX_SPANS = 65_536
-_NO_CODE: Final = 0xFF
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 _FOREVER: Final = 1 << 63
 
@@ -169,12 +146,23 @@ class PhaseTimeline:
         return parts
 
     def _parts(self, start_ns: int, end_ns: int) -> WindowParts:
-        parts = WindowParts(outside_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
-        end_ns = min(end_ns, self._known_until_ns)
-        first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
-        after = bisect_left(self._starts_ns, end_ns, lo=first)
-        if first < after:
-            self._add_spans(parts, first, after, (start_ns, end_ns))
+        covered_ns = self.covered_ns(start_ns, end_ns)
+        parts = WindowParts(outside_ns=end_ns - start_ns - covered_ns)
+        if not covered_ns:
+            return parts
+        starts_ns, end_ns = self._starts_ns, min(end_ns, self._known_until_ns)
+        first = max(0, bisect_right(starts_ns, start_ns) - 1)
+        after = bisect_left(starts_ns, end_ns, lo=first)
+        bounds_ns = [max(starts_ns[first], start_ns), *starts_ns[first + 1 : after], end_ns]
+        may_be_divided = self._has_marks or bool(self._amounts)
+        lengths_ns: defaultdict[int, int] = defaultdict(int)
+        for position, inside in enumerate(pairwise(bounds_ns), first):
+            if may_be_divided and self._is_divided(position):
+                self._add_span(parts, position, inside)
+            else:
+                lengths_ns[self._labels[position]] += inside[1] - inside[0]
+        for code, length_ns in lengths_ns.items():
+            _add_length(parts, LABELS[code], length_ns)
         return parts
 
     @property
@@ -219,7 +207,8 @@ class PhaseTimeline:
         )
 
     def _take(self, records: RingRecords) -> None:
-        entered, codes = records.selected(RingKind.ENTER), span_codes(records)
+        entered, modes = records.selected(RingKind.ENTER), records.modes.translate(_MODE_BITS)
+        codes = bytes(map(or_, compress(records.phases, entered), compress(modes, entered)))
         under_way_ns = self._starts_ns[-1] if self._starts_ns else None
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
@@ -267,7 +256,6 @@ class PhaseTimeline:
         self._steps_begun = max(self._steps_begun, counted)
 
     def _follow_device(self, event: RingEvent, code: int | None) -> None:
-        """Keep track of which steps the device was given, and which it has done."""
         if event.kind is RingKind.STEP:
             self._entered_step = False
             self._count_steps(event.value, event.at_ns)
@@ -303,35 +291,14 @@ class PhaseTimeline:
         if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
             self._idle_from_ns = event.at_ns
 
-    def _add_spans(
-        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
-    ) -> None:
-        """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""
-        starts_ns, codes = self._starts_ns, self._labels[first:after]
-        bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
-        if self._amounts or self._has_marks:
-            for position in range(first, after):
-                if self._is_divided(position):
-                    self._add_span(parts, position, window)
-                    codes[position - first] = _NO_CODE
-        left = codes.translate(None, bytes((_NO_CODE,)))
-        while left:
-            code = left[0]
-            of_this_code = codes.translate(ONLY[code])
-            left = left.translate(None, bytes((code,)))
-            ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
-            length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
-            _add_length(parts, LABELS[code], length_ns)
-
     def _is_divided(self, position: int) -> bool:
         """Whether part of that span counts for something else than its phase."""
         is_felt_in_part = self._has_marks and LABELS[self._labels[position]].is_exposed_by_marks
         return is_felt_in_part or self._starts_ns[position] in self._amounts
 
-    def _add_span(self, parts: WindowParts, position: int, window: tuple[int, int]) -> None:
+    def _add_span(self, parts: WindowParts, position: int, inside: tuple[int, int]) -> None:
         starts_ns, after = self._starts_ns, position + 1
         span_end_ns = starts_ns[after] if after < len(starts_ns) else self._known_until_ns
-        inside = max(starts_ns[position], window[0]), min(span_end_ns, window[1])
         length_ns = whole_ns = inside[1] - inside[0]
         if length_ns <= 0:
             return

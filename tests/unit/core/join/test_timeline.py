@@ -45,65 +45,67 @@ def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
     return made
 
 
+BESIDE, VALIDATES = TrainingMode.BESIDE_STEP, TrainingMode.VALIDATION
+FETCHES_MORE = [
+    enter(0, WAIT), enter(100, STEP), enter(200, WAIT, BESIDE),
+    enter(500, STEP), enter(600, WAIT, BESIDE),
+]  # fmt: skip
+PARTS: dict[str, tuple[list[RingEvent], tuple[int, int], WindowParts]] = {
+    "lasts until the next one begins": (
+        [enter(0, WAIT), enter(300, STEP), enter(900, WAIT)], (0, 900),
+        WindowParts(waits={INPUT_WAIT: 300}, step_ns=600),
+    ),
+    "counts as far as it lies in the window": (
+        [enter(0, WAIT), enter(300, STEP), enter(900, WAIT)], (200, 1000),
+        WindowParts(waits={INPUT_WAIT: 200}, step_ns=600),
+    ),
+    "is none before the first": (
+        [enter(100, WAIT)], (0, 1000), WindowParts(waits={INPUT_WAIT: 900}, outside_ns=100),
+    ),
+    "may hold an amount of another": (
+        [enter(0, STEP), amount(900, TrainingPhase.COMPILE, 250), enter(1000, CALLBACKS)],
+        (0, 1000), WindowParts(waits={IdleCause.COMPILE: 250}, step_ns=750),
+    ),
+    "of training that waits for input inside may have computed meanwhile": (
+        [enter(0, STEP), amount(900, WAIT, 250), enter(1000, CALLBACKS)],
+        (0, 1000), WindowParts(gross_input_wait_ns=250, step_ns=750),
+    ),
+    "has in a half half of such an amount": (
+        [enter(0, STEP), amount(900, WAIT, 250), enter(1000, CALLBACKS)],
+        (0, 500), WindowParts(gross_input_wait_ns=125, step_ns=375),
+    ),
+    "of an execution that fetches more is gross while it goes on": (
+        FETCHES_MORE, (100, 900), WindowParts(gross_input_wait_ns=600, step_ns=200),
+    ),
+    "is so where the device is asked, too": (
+        [*FETCHES_MORE, done(50, 0)], (100, 900),
+        WindowParts(gross_input_wait_ns=600, step_ns=200),
+    ),
+    "of a step is the wait for the device, too": (
+        [enter(0, STEP), enter(10, SYNC)], (0, 100), WindowParts(step_ns=100),
+    ),
+    "inside validation is validation, and a wait for input one all the same": (
+        [enter(0, WAIT, VALIDATES), enter(300, VALIDATION, VALIDATES),
+         enter(500, CALLBACKS, VALIDATES)], (0, 600),
+        WindowParts(waits={INPUT_WAIT: 300}, validation_ns=300, validation_input_wait_ns=300),
+    ),
+}  # fmt: skip
+"""Records, a window until the end of which they tell, and what is in it."""
+
+
 class TestAPhase:
-    def test_lasts_until_the_next_one_begins_and_counts_as_far_as_it_lies_in_the_window(
-        self,
-    ) -> None:
-        run = timeline(enter(0, WAIT), enter(300, STEP), enter(900, WAIT), until_ns=2000)
+    @pytest.mark.parametrize("what", PARTS)
+    def test(self, what: str) -> None:
+        events, (start_ns, end_ns), parts = PARTS[what]
 
-        assert run.parts(0, 900) == WindowParts(waits={INPUT_WAIT: 300}, step_ns=600)
-        assert run.parts(200, 1000) == WindowParts(waits={INPUT_WAIT: 200}, step_ns=600)
+        assert timeline(*events, until_ns=1000).parts(start_ns, end_ns) == parts
 
-    def test_covers_nothing_before_the_first_or_after_what_is_known(self) -> None:
+    def test_covers_nothing_after_what_is_known(self) -> None:
         run = timeline(enter(100, WAIT), until_ns=500)
 
         assert run.parts(0, 1000).uncovered_ns == 600
         assert run.covered_ns(0, 1000) == 400
-        assert run.parts(600, 900).uncovered_ns == 300
-
-    def test_may_hold_an_amount_of_another(self) -> None:
-        compiles = amount(900, TrainingPhase.COMPILE, 250)
-        run = timeline(enter(0, STEP), compiles, enter(1000, CALLBACKS), until_ns=1000)
-
-        assert run.parts(0, 1000) == WindowParts(waits={IdleCause.COMPILE: 250}, step_ns=750)
-
-    def test_of_training_that_waits_for_input_inside_may_have_computed_meanwhile(self) -> None:
-        fetches = amount(900, WAIT, 250)
-        run = timeline(enter(0, STEP), fetches, enter(1000, CALLBACKS), until_ns=1000)
-
-        parts = run.parts(0, 1000)
-
-        assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (250, 750, {})
-        assert run.parts(0, 500).gross_input_wait_ns == 125
-
-    def test_of_an_execution_that_fetches_more_is_gross_while_it_goes_on(self) -> None:
-        beside = TrainingMode.BESIDE_STEP
-        records = [
-            enter(0, WAIT), enter(100, STEP), enter(200, WAIT, beside),
-            enter(500, STEP), enter(600, WAIT, beside),
-        ]  # fmt: skip
-
-        for marks in ([], [done(50, 0)]):  # the device is asked, too
-            parts = timeline(*records, *marks, until_ns=900).parts(100, 900)
-            assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (600, 200, {})
-
-    def test_of_a_step_is_the_wait_for_the_device_too(self) -> None:
-        run = timeline(enter(0, STEP), enter(10, SYNC), until_ns=100)
-
-        assert run.parts(0, 100).step_ns == 100
-
-
-class TestInsideValidation:
-    def test_a_wait_for_input_is_still_one_and_the_rest_is_validation(self) -> None:
-        mode = TrainingMode.VALIDATION
-        run = timeline(
-            enter(0, WAIT, mode), enter(300, VALIDATION, mode), enter(500, CALLBACKS, mode),
-            until_ns=600,
-        )  # fmt: skip
-
-        assert run.parts(0, 600) == WindowParts(
-            waits={INPUT_WAIT: 300}, validation_ns=300, validation_input_wait_ns=300
-        )
+        assert run.parts(600, 900) == WindowParts(outside_ns=300)
 
 
 ENDED: dict[str, tuple[list[RingEvent], tuple[int, int], int, int]] = {
