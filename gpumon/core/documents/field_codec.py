@@ -129,7 +129,6 @@ class FieldCodec(Generic[Record]):
             ways = _ways_of(kinds, style, is_time=is_time)
             told_as = names.get(name, usual)
             self._fields.append(_Field(name, told_as, ways, may_be_none, not may_be_missing))
-        self._writers = [(field.name, field.told_as, field.ways.write) for field in self._fields]
         self._by_told = {field.told_as: field for field in self._fields}
         nullable = (field.name for field in self._fields if field.may_be_none)
         self._unsaid = dict.fromkeys(name for name in nullable if name in bare)
@@ -148,14 +147,14 @@ class FieldCodec(Generic[Record]):
                 is written, ``null`` where it has no answer any more.
         """
         document = {}
-        for name, told_as, write in self._writers:
-            value = getattr(record, name)
+        for field in self._fields:
+            value = getattr(record, field.name)
             if since is not None:
-                if value == getattr(since, name):
+                if value == getattr(since, field.name):
                     continue
             elif value is None and not self._style.tells_none:
                 continue
-            document[told_as] = None if value is None else write(value)
+            document[field.told_as] = None if value is None else field.ways.write(value)
         return document
 
     def decode(self, document: object, **others: object) -> Record:
@@ -226,6 +225,13 @@ def items(value: object, most: int = _MOST_ITEMS) -> list[object]:
     if not isinstance(value, list) or len(value) > most:
         raise MalformedError("no list, or too long a one")
     return value
+
+
+def row(value: object, count: int, what: str = "one thing") -> list[object]:
+    """A list of so many values that each mean something else, or ``MalformedError``."""
+    if len(values := items(value, count)) != count:
+        raise MalformedError(f"fewer than {count} values of {what}")
+    return values
 
 
 def whole(value: object) -> int:
@@ -311,7 +317,6 @@ _PLAIN: Final[Mapping[object, Ways]] = {
 
 
 def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> Ways:
-    """Those of a value that is of one of these kinds."""
     ways = {one: _ways_of_one(one, style, is_time) for one in kinds if one is not type(None)}
     if len(ways) == 1:
         return next(iter(ways.values()))
@@ -363,14 +368,11 @@ def _ways_of_list(one: Ways) -> Ways:
 
 def _ways_of_row(inner: Sequence[Ways]) -> Ways:
     """Of a tuple whose values each mean something else."""
-
-    def read(values: object) -> object:
-        if len(listed := items(values, len(inner))) != len(inner):
-            raise MalformedError(f"fewer than {len(inner)} values of one thing")
-        return tuple([ways.read(value) for ways, value in zip(inner, listed, strict=True)])
-
     return Ways(
-        lambda values: [ways.write(value) for ways, value in zip(inner, values, strict=True)], read
+        lambda values: [ways.write(value) for ways, value in zip(inner, values, strict=True)],
+        lambda values: tuple(
+            [ways.read(one) for ways, one in zip(inner, row(values, len(inner)), strict=True)]
+        ),
     )
 
 
@@ -394,5 +396,4 @@ def _ways_of_member(kind: type[Enum]) -> Ways:
 
 
 def _kinds(hint: object) -> tuple[Any, ...]:
-    """What a field may be."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

@@ -17,6 +17,7 @@ from gpumon.core.documents.field_codec import (
     items,
     mapping,
     number,
+    row,
     text,
     whole,
 )
@@ -159,14 +160,12 @@ def _encode_busy(busy: Sequence[BusySample], until_ns: int) -> tuple[list[list[A
 
 def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], int]:
     busy = []
-    for row in items(rows, _MOST_BUSY):
-        values = items(row, 3)
-        if len(values) != 3:
-            raise MalformedError("a sample is a gap, a length and a ratio")
-        start_ns = until_ns + difference(values[0])
-        end_ns = start_ns + whole(values[1])
+    for one in items(rows, _MOST_BUSY):
+        gap_ns, length_ns, ratio = row(one, 3, "a sample: its gap, length and ratio")
+        start_ns = until_ns + difference(gap_ns)
+        end_ns = start_ns + whole(length_ns)
         try:
-            busy.append(checked_busy_sample(start_ns, end_ns, number(values[2])))
+            busy.append(checked_busy_sample(start_ns, end_ns, number(ratio)))
         except InvalidSampleError as error:
             raise MalformedError(str(error)) from error
         until_ns = end_ns

@@ -22,6 +22,7 @@ from gpumon.core.documents.field_codec import (
     difference,
     items,
     mapping,
+    row,
     text,
     whole,
 )
@@ -265,18 +266,16 @@ def _column(fields: Mapping[str, object], name: str, limit: int) -> list[int]:
 
 def _decode_left_out(value: object) -> tuple[tuple[tuple[int | None, int], ...], bool]:
     is_whole, *told = items(value, 2 + MOST_OWNERS_TOLD) or [True]
-    pairs = [items(pair, 2) for pair in told]
-    if any(len(pair) != 2 for pair in pairs):
-        raise MalformedError("who has rings that are not read is a uid and a number")
+    pairs = [row(pair, 2, "who has rings that are not read: a uid and a number") for pair in told]
     left_out = [(None if uid is None else whole(uid), whole(count)) for uid, count in pairs]
     return tuple(left_out), is_whole is True
 
 
 def _decode_present(value: object) -> RingEvent:
-    values = items(value, 3)
-    if len(values) != 3 or whole(values[1]) >= len(PHASES):
-        raise MalformedError("what a training does is a stamp, a phase and a mode")
-    return RingEvent(RingKind.ENTER, whole(values[0]), PHASES[whole(values[1])], whole(values[2]))
+    at_ns, phase, mode = map(whole, row(value, 3, "what a training does: stamp, phase and mode"))
+    if phase >= len(PHASES):
+        raise MalformedError("what a training does is no phase")
+    return RingEvent(RingKind.ENTER, at_ns, PHASES[phase], mode)
 
 
 def _decode_phases(

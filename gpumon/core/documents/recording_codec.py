@@ -18,7 +18,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.field_codec import (
@@ -36,6 +36,7 @@ from gpumon.core.documents.field_codec import (
 from gpumon.core.documents.recorded_frames import MOST_GPUS, FrameReader, FrameWriter
 from gpumon.core.documents.recorded_rings import RingsReader, RingsWriter
 from gpumon.core.ring.events import RingEvent
+from gpumon.core.ring.facts import refuse_constant
 from gpumon.core.sample import Device, Moment, Tick
 
 RECORDING_SCHEMA: Final = "gpumon.recording/1"
@@ -236,7 +237,7 @@ def _wall_time(value: object) -> float:
 
 def _parsed(line: bytes) -> dict[str, object]:
     try:
-        value = json.loads(line, parse_constant=_refuse, parse_int=_whole_number)
+        value = json.loads(line, parse_constant=refuse_constant, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
         raise MalformedError("a line that is no JSON") from error
     return dict(mapping(value))
@@ -246,10 +247,6 @@ def _whole_number(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError("a number beyond all bounds")
     return int(digits)
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
 
 
 def devices_of(moments: Sequence[Moment]) -> tuple[Device, ...]:

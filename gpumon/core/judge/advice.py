@@ -176,16 +176,16 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
     if not late:
         return None
     late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
+    times_ns = [(gpu.totals.first_input_wait_ns, gpu.totals.in_use_ns) for gpu in late]
     waits = [
-        f"GPU {gpu.label} for {part_of(totals.first_input_wait_ns, totals.in_use_ns)} in use"
-        for gpu, totals in ((gpu, gpu.totals) for gpu in late)
+        f"GPU {gpu.label} for {part_of(wait_ns, in_use_ns)} in use"
+        for gpu, (wait_ns, in_use_ns) in zip(late, times_ns, strict=True)
     ]
     return Advice(
         cause=FIRST_INPUT_WAIT,
-        lost_seconds=seconds(sum(gpu.totals.first_input_wait_ns for gpu in late)),
+        lost_seconds=seconds(sum(wait_ns for wait_ns, _ in times_ns)),
         speedup_upper_bound=max(
-            speedup_upper_bound(gpu.totals.in_use_ns, gpu.totals.first_input_wait_ns)
-            for gpu in late
+            speedup_upper_bound(in_use_ns, wait_ns) for wait_ns, in_use_ns in times_ns
         ),
         evidence=f"Idle, waiting for the very first batch: {listed(waits, most=3)}.",
         text=FIRST_BATCH_TEXT,

@@ -219,7 +219,6 @@ def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) ->
 
 
 def _epoch_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
-    """What one run's loader, or those of several runs, do between two epochs."""
     hooks = run.loader.get("epoch_hooks")
     if isinstance(hooks, str):
         cheaper = "while the GPU waits: make that cheaper (shuffle indices, not data)."
@@ -247,7 +246,6 @@ def _loader_sentences(
 
 
 def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
-    """What to say of one run's loader, and what of those of several runs."""
     workers = run.loader.get("workers")
     if isinstance(workers, int) and not isinstance(workers, bool):
         if workers <= 1:

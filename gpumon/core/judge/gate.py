@@ -120,7 +120,6 @@ def _main_cause(gpu: GpuReport) -> str:
 
 
 def _may_be_starved(gpu: GpuReport, limit: float) -> bool:
-    """Whether what nothing explains could lift it above the limit."""
     coverage, starved = gpu.verdict.coverage_ratio, _starved(gpu)
     if coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage:
         return False

@@ -114,7 +114,6 @@ def _call(
     label_of: Mapping[str, str],
     runs: Sequence[RunReport],
 ) -> str:
-    """The line to write, where the training's framework has one."""
     gpus = [label_of[uuid] for uuid in levelled if uuid in label_of]
     is_keras = all(run.framework == _KERAS_ON_TENSORFLOW for run in runs) and len(runs) == 1
     if is_keras and all(label.isdecimal() for label in gpus):  # not a MIG instance, "0:1"

@@ -34,12 +34,10 @@ class Unlikeness(NamedTuple):
 
 def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
     """What a reader must know before the figures, the gravest first; empty: they are alike."""
-    found = _machines(before, after)
-    if not any(one.of_work for one in found):
-        found += _gpus_in_use(before, after)
+    of_work = [*_machines(before, after)] or [*_gpus_in_use(before, after)]
     pairs = pairs_of(before, after)
     return (
-        *found,
+        *of_work,
         *_kinds(before, after),
         *_periods(before, after),
         *_lengths(before, after, pairs),
@@ -47,19 +45,17 @@ def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
     )
 
 
-def _machines(before: Report, after: Report) -> list[Unlikeness]:
+def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
     are_both_made_up = before.simulated and after.simulated
     if before.simulated == after.simulated and _are_of_one_kind(before, after):
-        return []
+        return
     what = "simulations" if are_both_made_up else "machines"
     one, other = (_machine(report, is_told=not are_both_made_up) for report in (before, after))
-    return [
-        Unlikeness(
-            f"These are different {what}: {one} against {other}. Compare shares of the time: "
-            f"seconds and speed tell of the {what}, not of a change.",
-            of_work=True,
-        )
-    ]
+    yield Unlikeness(
+        f"These are different {what}: {one} against {other}. Compare shares of the time: "
+        f"seconds and speed tell of the {what}, not of a change.",
+        of_work=True,
+    )
 
 
 def _are_of_one_kind(before: Report, after: Report) -> bool:
@@ -83,36 +79,32 @@ def _machine(report: Report, *, is_told: bool) -> str:
     return f"{machine} (simulated)" if report.simulated and is_told else machine
 
 
-def _gpus_in_use(before: Report, after: Report) -> list[Unlikeness]:
+def _gpus_in_use(before: Report, after: Report) -> Iterator[Unlikeness]:
     counts = [
         sum(gpu.verdict.name is not VerdictName.NOT_IN_USE for gpu in judged(report.gpus))
         for report in (before, after)
     ]
     if counts[0] == counts[1]:
-        return []
+        return
+    first, second = (counted(count, "GPU", "GPUs") for count in counts)
+    said = (
+        f"{first} worked in the first, {second} in the second. Compare shares of the time, "
+        "not seconds."
+    )
     if not all(counts):
         which = "first" if not counts[0] else "second"
-        return [
-            Unlikeness(
-                f"No GPU worked to speak of in the {which}: no gain can be told.", of_work=True
-            )
-        ]
-    first, second = (counted(count, "GPU", "GPUs") for count in counts)
-    said = f"{first} worked in the first, {second} in the second."
-    return [Unlikeness(f"{said} Compare shares of the time, not seconds.", of_work=True)]
+        said = f"No GPU worked to speak of in the {which}: no gain can be told."
+    yield Unlikeness(said, of_work=True)
 
 
 def _kinds(before: Report, after: Report) -> Iterator[Unlikeness]:
     kinds = [_kind(report) for report in (before, after)]
     if kinds[0] == kinds[1]:
         return
-    said = f"The first is of {kinds[0]}, the second of {kinds[1]}"
-    is_blind = "a log" in kinds
-    yield Unlikeness(
-        f"{said}: of a log no cause is known but what pauses look like."
-        if is_blind
-        else f"{said}; they are counted alike."
-    )
+    rest = "; they are counted alike."
+    if "a log" in kinds:
+        rest = ": of a log no cause is known but what pauses look like."
+    yield Unlikeness(f"The first is of {kinds[0]}, the second of {kinds[1]}{rest}")
 
 
 def _kind(report: Report) -> str:

@@ -194,7 +194,6 @@ def is_mostly_in_pauses(totals: GpuTotals) -> bool:
 
 
 def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether bursts and pauses alternate: enough pauses, and low for enough of the time."""
     return (
         totals.pauses.count >= settings.min_pauses
         and totals.low_ns > settings.min_low_share * totals.in_use_ns
@@ -202,7 +201,6 @@ def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 
 def _is_mostly_high(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether it was fully busy for most of its time in use."""
     return totals.high_ns > settings.mostly_high_share * totals.in_use_ns
 
 

@@ -86,7 +86,7 @@ def parse_facts(raw: bytes) -> RunFacts:
         RingError: Not what ``encode_facts`` writes, or out of bounds.
     """
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RingError("the facts of a phase ring are not JSON") from error
     if not isinstance(value, dict):
@@ -206,5 +206,6 @@ def _part(share: object) -> float:
     return float(share) if 0 <= share <= 1 else math.inf
 
 
-def _refuse_constant(word: str) -> NoReturn:
+def refuse_constant(word: str) -> NoReturn:
+    """For ``json.loads``, which takes ``NaN`` and ``Infinity`` for numbers: ``ValueError``."""
     raise ValueError(f"{word} is not JSON")

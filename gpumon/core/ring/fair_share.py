@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.core.wording import counted, listed
@@ -95,30 +97,27 @@ def fair_choice(
         places: How many can be read.
         unnamed: How many newer rings of an owner are not among the claims.
     """
-    by_owner: dict[int, list[RingClaim]] = {}
-    for claim in sorted(claims, key=_age):
-        by_owner.setdefault(claim.owner_uid, []).append(claim)
-    unnamed = unnamed or {}
-    wanted = {owner: len(own) + unnamed.get(owner, 0) for owner, own in by_owner.items()}
-    wanted |= {owner: count for owner, count in unnamed.items() if owner not in wanted}
+    by_owner: defaultdict[int, list[RingClaim]] = defaultdict(list)
+    for claim in sorted(claims, key=attrgetter("changed_ns", "place")):
+        by_owner[claim.owner_uid].append(claim)
+    left_out = Counter(unnamed or {})
+    wanted = Counter({owner: len(own) for owner, own in by_owner.items()})
+    wanted.update(left_out)
     parts = fair_parts(wanted, places)
     taken: list[RingClaim] = []
     given_up: list[RingClaim] = []
-    left_out: dict[int, int] = {}
     for owner, own in by_owner.items():
         own.sort(key=_importance)
         taken += own[: parts[owner]]
         others = own[parts[owner] :]
         ended = [claim for claim in others if claim.freed_ns is not None]
         given_up += ended
-        left_out[owner] = len(others) - len(ended)
-    for owner, count in unnamed.items():
-        left_out[owner] = left_out.get(owner, 0) + count
+        left_out[owner] += len(others) - len(ended)
     sure = part_of_each(len(wanted), places)
     return FairChoice(
         tuple(taken),
         tuple(given_up),
-        {owner: count for owner, count in left_out.items() if count},
+        +left_out,
         all(parts[owner] >= min(sure, count) for owner, count in wanted.items()),
     )
 
@@ -144,10 +143,6 @@ def left_out_sentence(told: Sequence[tuple[int | None, int]], places: int) -> st
     whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
     what = counted(total, "phase ring is", "phase rings are")
     return f"{what} not read, for there are more than {places:,}: {listed(whose, most=5)}"
-
-
-def _age(claim: RingClaim) -> tuple[int, tuple[str, str, int]]:
-    return claim.changed_ns, claim.place
 
 
 def _importance(claim: RingClaim) -> tuple[bool, int, tuple[str, str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -32,7 +32,7 @@ class GapHistogram:
     """
 
     def __init__(self) -> None:
-        self._bins: dict[int, int] = {}
+        self._bins: defaultdict[int, int] = defaultdict(int)
         self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
         self.count = 0
         self._total_ns = 0
@@ -74,21 +74,16 @@ class GapHistogram:
         self._last_ns = length_ns
         self._total_ns += length_ns
         self._longest_ns = max(self._longest_ns, length_ns)
-        bin_ = _bin_of(length_ns)
-        self._bins[bin_] = self._bins.get(bin_, 0) + 1
+        self._bins[_bin_of(length_ns)] += 1
         self._bucket_counts[bisect_left(_BOUNDS_NS, length_ns)] += 1
         self._snapshot = None
 
     def _quantile_ns(self, quantile: float) -> int | None:
         if self.count == 0:
             return None
-        wanted = math.ceil(quantile * self.count)
-        seen = 0
-        for bin_ in sorted(self._bins):
-            seen += self._bins[bin_]
-            if seen >= wanted:
-                return min(_middle_ns(bin_), self._longest_ns)
-        return self._longest_ns
+        bin_ = _bin_at(math.ceil(quantile * self.count), self._bins)
+        middle_ns = round(2 ** ((bin_ + 0.5) / _BINS_PER_OCTAVE) * 1_000)
+        return min(middle_ns, self._longest_ns)
 
 
 def _bin_of(length_ns: int) -> int:
@@ -96,8 +91,11 @@ def _bin_of(length_ns: int) -> int:
     return min(_LAST_BIN, math.floor(math.log2(microseconds) * _BINS_PER_OCTAVE))
 
 
-def _middle_ns(bin_: int) -> int:
-    return round(2 ** ((bin_ + 0.5) / _BINS_PER_OCTAVE) * 1_000)
+def _bin_at(rank: float, counts: Mapping[int, int]) -> int:
+    """In which bin the length of that rank lies, from the shortest on."""
+    bins = sorted(counts)
+    reached = accumulate(counts[bin_] for bin_ in bins)
+    return next(bin_ for bin_, seen in zip(bins, reached, strict=True) if seen >= rank)
 
 
 class LengthHistogram:
@@ -129,10 +127,7 @@ class LengthHistogram:
     @property
     def median_ns(self) -> float | None:
         """The median, in nanoseconds; ``None`` where there is no length."""
-        left = self.count / 2
-        for bucket in sorted(self._counts):
-            left -= self._counts[bucket]
-            if left <= 0:
-                octave, part = divmod(bucket, _PER_OCTAVE)
-                return float(2.0 ** (octave - 1) * (1 + (part + 0.5) / _PER_OCTAVE))
-        return None
+        if not self.count:
+            return None
+        octave, part = divmod(_bin_at(self.count / 2, self._counts), _PER_OCTAVE)
+        return float(2.0 ** (octave - 1) * (1 + (part + 0.5) / _PER_OCTAVE))

@@ -189,7 +189,6 @@ class GpuLedger:
             )
 
     def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
-        """Take one sample of the job for the shape of its utilisation."""
         pauses = self._pauses
         if busy_ratio <= self._settings.burst_above:
             pauses.take_low(span)
