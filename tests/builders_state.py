@@ -11,6 +11,7 @@ from gpumon.core.sample import ActivitySample, Device, GpuDetails, GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+from tests.builders_clock import HandClock
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -220,20 +221,15 @@ def monitor_state(**changes: Any) -> MonitorState:
     return known._replace(**changes)
 
 
-class StoppedClock:
-    """A clock that stands still until a test moves it."""
+class StoppedClock(HandClock):
+    """At the nanosecond that a test says, and always at the same time of day."""
 
     def __init__(self, now_ns: int = 1_000_000_000_000) -> None:
+        super().__init__()
         self.now_ns = now_ns
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
 
     def wall_time_s(self) -> float:
         return 1_700_000_000.25
-
-    def sleep_until_ns(self, deadline_ns: int) -> None:
-        self.now_ns = max(self.now_ns, deadline_ns)
 
 
 class RunningClock(StoppedClock):

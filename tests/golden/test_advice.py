@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.judge.advice import advise
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
@@ -230,3 +231,24 @@ def test_advice_on_full_gpus() -> Chapters:
             for framework in ("keras/tensorflow", "keras/jax", "lightning", "huggingface", "loop")
         },
     }
+
+
+@golden_story
+def test_advice_on_names_of_gpus() -> Chapters:
+    eight = [GpuName(str(index), f"GPU-{index}aa") for index in range(8)]
+    cut = [GpuName("0", "GPU-0aa"), GpuName("0:0", "MIG-11"), GpuName("0:1", "MIG-22")]
+
+    def at_work(names: Sequence[str] | None, *, simulated: bool = False) -> str:
+        return doubt_of_work(names, eight[:2], simulated=simulated, pid=42)
+
+    doubts = {
+        "one of eight that there is not": doubt_of_names(("0", "99"), eight),
+        "the only GPU by another number": doubt_of_names(("99",), eight[3:4]),
+        "one of two as a framework calls it": doubt_of_names(("cuda:0",), eight[:2]),
+        "one of a GPU that is cut": doubt_of_names(("2",), cut),
+        "none": doubt_of_names((), eight),
+        "one, and no work there": at_work(("1",)),
+        "not given, and no work": at_work(None),
+        "not given, of simulated ones": at_work(None, simulated=True),
+    }
+    return {title: f"The run train {doubt}." for title, doubt in doubts.items()}

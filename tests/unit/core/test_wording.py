@@ -19,16 +19,12 @@ class TestNoPowerOfTen:
         assert in_time(duration_ns) == said
 
     @pytest.mark.parametrize(
-        ("value", "said"),
-        [(86_400.0, "86,400"), (1_036_800.0, "1,036,800"), (0.25, "0.25"), (1.0, "1"),
-         (5e-06, "0.000005"), (0.0, "0")],
+        ("value", "digits", "said"),
+        [(86_400.0, 6, "86,400"), (1_036_800.0, 6, "1,036,800"), (0.25, 6, "0.25"), (1.0, 6, "1"),
+         (5e-06, 6, "0.000005"), (0.0, 6, "0"), (86_412.0, 3, "86,400"), (0.0123456, 3, "0.0123")],
     )  # fmt: skip
-    def test_is_in_a_number(self, value: float, said: str) -> None:
-        assert plainly(value) == said
-
-    def test_is_in_a_number_of_few_digits(self) -> None:
-        assert plainly(86_412.0, 3) == "86,400"
-        assert plainly(0.0123456, 3) == "0.0123"
+    def test_is_in_a_number(self, value: float, digits: int, said: str) -> None:
+        assert plainly(value, digits) == said
 
     @given(st.integers(min_value=-(10**6), max_value=10**20))
     def test_is_in_any_time(self, duration_ns: int) -> None:

@@ -11,33 +11,30 @@ from hypothesis import strategies as st
 from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 
 
-class TestTextThatIsKept:
+class TestText:
     @pytest.mark.parametrize(
         "text", ["resnet-50", "run 3 (fp16)", "über", "学习", "אימון", 'a"b\\c']
     )
-    def test_is_any_printable_text_in_any_script(self, text: str) -> None:
+    def test_is_kept_if_it_is_printable_in_any_script(self, text: str) -> None:
         assert label_text(text) == text
 
-    def test_is_a_number_as_its_digits(self) -> None:
-        assert label_text(7) == "7"
+    @pytest.mark.parametrize(("other", "text"), [(7, "7"), (None, "")])
+    def test_is_made_of_a_number_and_of_no_answer(self, other: object, text: str) -> None:
+        assert label_text(other) == text
 
-    def test_is_nothing_at_all_for_no_answer(self) -> None:
-        assert label_text(None) == ""
-
-
-class TestTextThatIsReplaced:
-    def test_is_a_byte_that_was_no_utf8(self) -> None:
-        assert label_text(os.fsdecode(b"bad\xffname")) == "bad�name"
-
-    @pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x1b", "\x7f", "\u2028", "\u0085"])
-    def test_is_a_control_or_a_line_break(self, character: str) -> None:
+    @pytest.mark.parametrize(
+        "character",
+        [
+            os.fsdecode(b"\xff"), "\n", "\r", "\0", "\x1b", "\x7f", "\u2028", "\u0085",
+            "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff",
+        ],
+    )  # fmt: skip
+    def test_loses_what_is_no_utf8_controls_breaks_lines_turns_the_direction_or_hides(
+        self, character: str
+    ) -> None:
         assert label_text(f"a{character}b") == "a�b"
 
-    @pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200f", "\u200b", "\ufeff"])
-    def test_is_a_character_that_turns_the_writing_direction_or_hides(self, character: str) -> None:
-        assert label_text(f"a{character}b") == "a�b"
-
-    def test_is_the_end_of_a_long_text_by_an_ellipsis(self) -> None:
+    def test_that_is_long_ends_with_an_ellipsis(self) -> None:
         assert label_text("x" * 1_000_000) == "x" * (MAX_LABEL_LENGTH - 1) + "…"
 
 

@@ -129,9 +129,16 @@ class TestWhatIsRefused:
         with pytest.raises(MissingFieldError, match="'label'"):
             CODEC.decode(told(parts=[{"waited_seconds": 1}]))
 
+    def test_is_at_once_a_field_of_a_type_that_nobody_can_write(self) -> None:
+        class Odd(NamedTuple):
+            when: bytes
+
+        with pytest.raises(TypeError, match="bytes"):
+            FieldCodec(Odd, KEPT)
+
     @pytest.mark.parametrize("other", [None, [], "a", 7])
     def test_is_what_is_no_object(self, other: object) -> None:
-        with pytest.raises(MalformedError, match="an object is due"):
+        with pytest.raises(MalformedError, match="object"):
             CODEC.decode(other)
 
 

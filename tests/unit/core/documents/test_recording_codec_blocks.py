@@ -74,9 +74,9 @@ class TestABlockBeyondAllBounds:
         bomb = MAGIC + struct.pack("<I", 0) + body + struct.pack("<II", 0, 64 << 20)
 
         assert len(bomb) < 100_000
-        with pytest.raises(DamagedBlockError, match="beyond all bounds"):
+        with pytest.raises(DamagedBlockError, match="bounds"):
             unpack_block(bomb)
 
     def test_is_not_written(self) -> None:
-        with pytest.raises(DamagedBlockError, match="beyond all bounds"):
+        with pytest.raises(DamagedBlockError, match="bounds"):
             pack_block(bytes(MAX_BLOCK_BYTES + 1))

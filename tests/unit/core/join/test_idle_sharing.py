@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,13 +170,7 @@ class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
 
 
 class TestTheIdleTimeOfTwoRunsOnOneGpu:
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "validation_ns", "step_ns", "gross_input_wait_ns", "first_input_wait_ns",
-            "validation_input_wait_ns", "hidden_input_wait_ns", "silent_ns",
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("name", [one.name for one in fields(WindowParts)][1:-1])
     def test_is_split_between_them_and_no_more_than_there_was(self, name: str) -> None:
         one, other = WindowParts(), WindowParts()
         setattr(one, name, 400)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.join.visible_devices import (
+    WHAT_TO_SET,
+    GpuName,
+    doubt_of_names,
+    doubt_of_work,
+)
 
 EIGHT = [GpuName(str(index), f"GPU-{index}aa") for index in range(8)]
 TWO = EIGHT[:2]
@@ -21,22 +26,25 @@ class TestNamesThatFit:
 
 
 class TestNamesThatFitNone:
-    def test_are_told_with_those_there_are(self) -> None:
-        assert doubt_of_names(("0", "99"), EIGHT) == (
-            "names GPU 99, and there are GPU 0 to 7: "
-            "set GPUMON_GPUS, or gpus=[...] in its tagger, to those"
-        )
-
     @pytest.mark.parametrize(
-        ("gpus", "said"),
+        ("gpus", "there"),
         [
-            (TWO, "there are GPU 0 and GPU 1"),
-            (EIGHT[3:4], "there is GPU 3 alone"),
-            (CUT, "there are GPU 0, GPU 0:0 and GPU 0:1"),
+            (EIGHT, "GPU 0 to 7"),
+            (TWO, "GPU 0 and GPU 1"),
+            (EIGHT[3:4], "GPU 3"),
+            (CUT, "GPU 0, GPU 0:0 and GPU 0:1"),
         ],
     )
-    def test_are_told_with_any_number_of_them(self, gpus: list[GpuName], said: str) -> None:
-        assert said in (doubt_of_names(("99",), gpus) or "")
+    def test_are_told_with_those_there_are_and_what_to_set(
+        self, gpus: list[GpuName], there: str
+    ) -> None:
+        doubt = doubt_of_names((gpus[0].label, "99"), gpus) or ""
+
+        named, _, those = doubt.partition(" and ")
+        assert "GPU 99" in named
+        assert f"GPU {gpus[0].label}" not in named
+        assert there in those
+        assert "GPUMON_GPUS" in those
 
     @pytest.mark.parametrize(
         ("name", "said"),
@@ -51,26 +59,22 @@ class TestNamesThatFitNone:
         assert len(doubt) < 250
 
     def test_are_told_where_there_is_none_in_the_list(self) -> None:
-        assert (doubt_of_names((), TWO) or "").startswith("names no GPU, and there are")
+        assert (doubt_of_names((), TWO) or "").partition(", ")[0].endswith("no GPU")
 
 
 class TestARunThatWasSeenAtWorkNowhere:
-    def test_is_told_that_no_process_is_on_simulated_gpus(self) -> None:
-        doubt = doubt_of_work(None, TWO, simulated=True, pid=42)
+    @pytest.mark.parametrize(("simulated", "why"), [(True, "simulated"), (False, "pid 42")])
+    def test_is_told_why_and_what_to_set(self, simulated: bool, why: str) -> None:
+        doubt = doubt_of_work(None, TWO, simulated=simulated, pid=42)
 
-        assert "simulated" in doubt
-        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in doubt
-
-    def test_is_told_that_the_driver_lists_it_nowhere(self) -> None:
-        doubt = doubt_of_work(None, TWO, simulated=False, pid=42)
-
-        assert "lists its pid 42 on none" in doubt
-        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in doubt
+        assert why in doubt
+        assert WHAT_TO_SET in doubt
 
     def test_is_told_of_strange_names_first(self) -> None:
-        assert doubt_of_work(("9",), TWO, simulated=True, pid=42).startswith("names GPU 9, and")
+        assert doubt_of_work(("9",), TWO, simulated=True, pid=42) == doubt_of_names(("9",), TWO)
 
     def test_is_told_that_the_gpu_it_names_did_nothing(self) -> None:
         doubt = doubt_of_work(("1",), TWO, simulated=False, pid=42)
 
-        assert doubt == "names GPU 1, and was not seen at work there"
+        assert doubt.startswith("names GPU 1")
+        assert "GPUMON_GPUS" not in doubt

@@ -39,11 +39,6 @@ class TestTheAdvice:
     ) -> None:
         assert advise([filled(fill)], ()) == ()
 
-    def test_is_never_called_starvation(self) -> None:
-        (advice,) = advise([filled(gpm_fill(0.24))], ())
-
-        assert "starv" not in (advice.evidence + advice.text).lower()
-
 
 class TestClocksThatAreHeldDown:
     def test_are_the_finding_where_that_was_most_of_the_time(self) -> None:

@@ -158,7 +158,7 @@ class TestWhatAnybodyMayHaveWritten:
         most = (1 << 24) - 1
 
         assert parse_facts(changed(**{name: most})).world_size > most - 1
-        with pytest.raises(RingError, match=f"{name} is no number"):
+        with pytest.raises(RingError, match=name):
             parse_facts(changed(**{name: most + 1}))
 
     def test_never_has_fewer_ranks_than_its_own(self) -> None:

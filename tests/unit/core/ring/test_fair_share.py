@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -105,13 +106,18 @@ class TestWhatIsTold:
         assert len(told) == 17
         assert told[-1] == (None, 85)
 
-    def test_is_a_sentence_for_one_ring_and_for_others_that_it_does_not_know_apart(self) -> None:
-        several = left_out_sentence(((ALICE, 2), (None, 1)), 3)
+    @pytest.mark.parametrize(
+        ("told", "total", "whose"),
+        [(((ALICE, 1),), "1 phase ring is", "1 of uid 1000"),
+         (((ALICE, 2), (None, 1)), "3 phase rings are", "2 of uid 1000 and 1 of others")],
+    )  # fmt: skip
+    def test_says_how_many_are_not_read_and_whose(
+        self, told: tuple[tuple[int | None, int], ...], total: str, whose: str
+    ) -> None:
+        said = left_out_sentence(told, 3)
 
-        assert several.endswith("2 of uid 1000 and 1 of others")
-        assert left_out_sentence(((ALICE, 1),), 3) == (
-            "1 phase ring is not read, for there are more than 3: 1 of uid 1000"
-        )
+        assert said.startswith(total)
+        assert said.endswith(f"3: {whose}")
 
 
 wishes = st.dictionaries(st.integers(0, 400), st.integers(0, 600), max_size=300)

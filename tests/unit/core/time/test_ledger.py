@@ -40,32 +40,32 @@ def tagged(cause: IdleCause) -> GpuTotals:
     return ledger.snapshot()
 
 
+IDLE: dict[str, tuple[list[float], float, float, IdleCause | None]] = {
+    "pending after a burst until something decides": ([1.0, 0.0, 0.0], 1.0, 2, None),
+    "unknown with the next active sample": ([1.0, 0.0, 0.0, 1.0], 1.0, 2, UNKNOWN),
+    "not in use once sixty seconds have passed": ([1.0, *[0.0] * 61], 1.0, 61, NOT_IN_USE),
+    "pending for twelve samples however long": ([1.0, *[0.0] * 12], 10.0, 120, None),
+    "not in use with the thirteenth of them": ([1.0, *[0.0] * 13], 10.0, 130, NOT_IN_USE),
+    "unknown for one sample of a minute": ([1.0, 0.0, 1.0], 60.0, 60, UNKNOWN),
+    "unknown at once inside an active sample": ([0.6], 1.0, 0.4, UNKNOWN),
+    "not in use at once before any burst": ([0.0, 0.0], 1.0, 2, NOT_IN_USE),
+}
+"""Samples, their length, and how many seconds are idle for what; ``None``: pending."""
+
+
+class TestIdleTime:
+    @pytest.mark.parametrize("what", IDLE)
+    def test_is(self, what: str) -> None:
+        ratios, period_s, idle_s, cause = IDLE[what]
+
+        totals = observed(*ratios, period_s=period_s)
+
+        assert totals.idle_ns == ({} if cause is None else {cause: s(idle_s)})
+        assert totals.pending_ns == (s(idle_s) if cause is None else 0)
+
+
 class TestIdleTimeIsPending:
-    def test_after_a_burst_until_something_decides(self) -> None:
-        totals = observed(1.0, 0.0, 0.0)
-
-        assert totals.pending_ns == s(2)
-        assert totals.idle_ns == {}
-
-    def test_and_becomes_unknown_with_the_next_active_sample(self) -> None:
-        totals = observed(1.0, 0.0, 0.0, 1.0)
-
-        assert totals.idle_ns == {UNKNOWN: s(2)}
-        assert totals.pending_ns == 0
-
-    def test_and_not_in_use_once_sixty_seconds_have_passed(self) -> None:
-        totals = observed(1.0, *[0.0] * 61)
-
-        assert totals.idle_ns == {NOT_IN_USE: s(61)}
-        assert totals.pending_ns == 0
-
-    def test_as_long_as_there_are_no_more_than_twelve_samples_of_it(self) -> None:
-        twelve, thirteen = (observed(1.0, *[0.0] * idle, period_s=10.0) for idle in (12, 13))
-
-        assert twelve.pending_ns == s(120)
-        assert thirteen.idle_ns == {NOT_IN_USE: s(130)}
-
-    def test_and_not_in_use_when_the_log_ends(self) -> None:
+    def test_until_the_log_ends_and_then_not_in_use(self) -> None:
         assert settled(every(1.0, [1.0, 0.0])).idle_ns == {NOT_IN_USE: s(1)}
 
     def test_as_long_as_a_process_of_the_job_is_on_the_gpu(self) -> None:
@@ -95,17 +95,8 @@ class TestIdleTimeIsPending:
 
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(100)}
 
-    def test_at_sixty_seconds_a_sample_for_one_sample_and_longer(self) -> None:
-        assert settled(every(60.0, [1.0, 0.0, 1.0])).idle_ns == {UNKNOWN: s(60)}
-
 
 class TestIdleTimeSettlesAtOnce:
-    def test_as_unknown_inside_an_active_sample(self) -> None:
-        assert observed(0.6).idle_ns == {UNKNOWN: s(0.4)}
-
-    def test_as_not_in_use_before_any_burst(self) -> None:
-        assert observed(0.0, 0.0).idle_ns == {NOT_IN_USE: s(2)}
-
     def test_with_the_cause_of_the_phase_that_covers_it(self) -> None:
         ledger = live(1.0)
         share = SharedIdle({IdleCause.CHECKPOINT: s(1)}, s(1), 0)

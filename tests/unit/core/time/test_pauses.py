@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,13 +18,35 @@ def counted(*stretches: list[float]) -> GpuTotals:
     return settled(every(1.0, [level for stretch in stretches for level in stretch]))
 
 
+BLIPS: dict[str, tuple[list[list[float]], int]] = {
+    "splits no pause": ([WORK, LONG, WORK, LONG, [0.8], LONG, WORK], 2),
+    "may come again and again in one": (
+        [WORK, WORK, LONG, [1.0], LONG, WORK, LONG, [1.0], LONG, [1.0], LONG, WORK], 2,
+    ),
+    "is no longer than a sample": ([WORK, LONG, [1.0, 1.0], LONG, WORK], 2),
+    "has a long pause before it": ([WORK, [0.0] * 9, [1.0], LONG, WORK], 2),
+    "has a long pause behind it": ([WORK, LONG, [1.0], [0.0] * 9, WORK], 2),
+    "needs no longer one": ([WORK, LONG, [1.0], [0.0] * 10, WORK], 1),
+    "is a burst where all are short": ([rhythm(1, 12, 40), [1.0]], 40),
+    "is a burst where most are short": ([rhythm(4, 12, 20), [1.0], LONG, [1.0] * 4], 21),
+    "is of its own job alone": ([WORK, LONG, WORK, [0.0] * 300, rhythm(1, 12, 10), [1.0]], 1 + 10),
+}  # fmt: skip
+"""Stretches, and the pauses between their bursts."""
+
+
 class TestABlip:
-    def test_splits_no_pause(self) -> None:
+    @pytest.mark.parametrize("what", BLIPS)
+    def test(self, what: str) -> None:
+        stretches, pauses = BLIPS[what]
+
+        assert counted(*stretches).pauses.count == pauses
+
+    def test_leaves_all_time_to_the_pause_around_it_and_makes_no_pattern_of_two(self) -> None:
         totals = counted(WORK, LONG, WORK, LONG, [0.8], LONG, WORK)
 
-        assert totals.pauses.count == 2
         assert totals.pauses.longest_ns == s(50.2)
         assert totals.pauses.total_ns == totals.gaps.total_ns
+        assert totals.suspected_ns == 0
 
     def test_splits_it_in_the_histogram_and_in_the_stretches_shown(self) -> None:
         totals = counted(WORK, LONG, WORK, LONG, [0.8], LONG, WORK, LONG, WORK)
@@ -32,40 +55,13 @@ class TestABlip:
         assert totals.gaps.count == len(totals.starved_intervals) == 4
         assert totals.gaps.longest_ns == s(25.2)
 
-    def test_makes_no_pattern_of_two_pauses(self) -> None:
-        assert counted(WORK, LONG, WORK, LONG, [0.8], LONG, WORK).suspected_ns == 0
+    def test_in_each_of_two_pauses_leaves_the_longest_its_length(self) -> None:
+        stretches, _ = BLIPS["may come again and again in one"]
 
-    def test_may_come_again_and_again_in_one_pause(self) -> None:
-        totals = counted(WORK, WORK, LONG, [1.0], LONG, WORK, LONG, [1.0], LONG, [1.0], LONG, WORK)
-
-        assert totals.pauses.count == 2
-        assert totals.pauses.longest_ns == s(75)
-
-    def test_is_no_longer_than_a_sample(self) -> None:
-        assert counted(WORK, LONG, [1.0, 1.0], LONG, WORK).pauses.count == 2
-
-    def test_has_long_pauses_on_both_sides(self) -> None:
-        short = [0.0] * 9
-
-        assert counted(WORK, short, [1.0], LONG, WORK).pauses.count == 2
-        assert counted(WORK, LONG, [1.0], short, WORK).pauses.count == 2
-        assert counted(WORK, LONG, [1.0], [0.0] * 10, WORK).pauses.count == 1
-
-    def test_is_a_burst_where_bursts_are_short(self) -> None:
-        assert counted(rhythm(1, 12, 40), [1.0]).pauses.count == 40
-        assert counted(rhythm(4, 12, 20), [1.0], LONG, [1.0] * 4).pauses.count == 21
+        assert counted(*stretches).pauses.longest_ns == s(75)
 
     def test_ceases_to_be_one_where_it_becomes_the_rule(self) -> None:
-        totals = counted(WORK, *[[*LONG, 1.0]] * 40)
-
-        assert totals.pauses.count >= 38
-
-    def test_is_of_its_own_job_alone(self) -> None:
-        gone = [0.0] * 300
-
-        totals = counted(WORK, LONG, WORK, gone, rhythm(1, 12, 10), [1.0])
-
-        assert totals.pauses.count == 1 + 10
+        assert counted(WORK, *[[*LONG, 1.0]] * 40).pauses.count >= 38
 
 
 class TestAPauseWithASilenceInIt:
