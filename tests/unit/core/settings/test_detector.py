@@ -52,16 +52,6 @@ class TestEachThreshold:
         assert named("fill.sm_active_below", settings).value == 0.2
         assert named("lost_share", settings).value == 0.1
 
-    def test_has_a_name_of_its_own(self) -> None:
-        names = [one.name for one in THRESHOLDS]
-
-        assert len(set(names)) == len(names)
-
-    def test_reads_as_people_write_it(self) -> None:
-        assert named("lost_share").text == "5 %"
-        assert named("min_in_use_ns").text == "10 s"
-        assert named("min_pauses").text == "3"
-
 
 class TestTheSettings:
     def test_have_every_threshold_declared(self) -> None:
