@@ -12,8 +12,8 @@ it was made, else this one; it must have a torch for CUDA, which is not installe
 it has to suit the driver. What else the tests need and it lacks goes into ``.venv-gpu``,
 an environment that sees all packages of that interpreter; ``$WHEELS`` may name a folder of
 wheels, from which it is installed then, without any network. Where that cannot be had, the tests
-are left out and the capture is made all the same: it needs NVML's Python binding, and PyTorch or
-JAX for what is measured under load.
+are left out and the capture is made all the same: it needs NVML's Python binding, and PyTorch
+for what is measured under load.
 
 ``--multi`` (``make gpu-multi``) runs those that need several GPUs, with TensorFlow or torch or
 both: ``$GPU_PYTHON`` may name several interpreters, one for each; without it those of

@@ -4,8 +4,8 @@
 
 Takes a few minutes, changes no setting of the board, and writes what it has after each part:
 ``docs/measured/<board>.md``, and a recording, ``tests/recordings/<board>.gpumon``. What needs
-load runs a child process with PyTorch or JAX; where neither can compute, its parts are marked as
-not measured. Exit codes: 0; 1 where nothing can be written; 3 where there is no GPU to measure.
+load runs a child process with PyTorch; where that cannot compute, its parts are marked as not
+measured. Exit codes: 0; 1 where nothing can be written; 3 where there is no GPU to measure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.probe.probe import NvmlProbe
 from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
-from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Session, capture
+from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Capture
 from tests.tools.board_capture.load import ChildLoad
 from tests.tools.board_capture.page import board_page
 from tests.tools.board_capture.results import Results
@@ -68,7 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "FAKENVML_CTL" in os.environ and ROOT in (args.into / "x").parents:
         return _say("the GPUs are the tests' own: --into another folder", NO_GPU)
     results = Results(
-        board=gpu.name or "a GPU without a name",
         driver=driver,
         gpu=gpu,
         command=f"make gpu{' ARGS=--quick' if args.quick else ''}",
@@ -89,16 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             CANNOT,
         )
     limit_s = QUICK_S if args.quick else args.limit
-    session = Session(
+    Capture(
         clock=clock,
         read_clock_ns=time.clock_gettime_ns,
-        index=gpu.index,
         pace=min(1.0, max(0.02, (limit_s - 10.0) / NOMINAL_S)),
         until_ns=began_ns + nanoseconds(limit_s),
         open_load=lambda found: ChildLoad(gpu_uuid=found.uuid),
         record=lambda duration_s: _record(results, recording, duration_s),
-    )
-    capture(session, results, lambda so_far: _write(page, so_far))
+        results=results,
+        keep=lambda: page.write_text(board_page(results), encoding="utf-8"),
+    ).measure()
     print(f"make gpu: what was measured is in {page}", flush=True)
     return 0
 
@@ -108,17 +107,8 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _write(page: Path, so_far: Results) -> None:
-    page.write_text(board_page(so_far), encoding="utf-8")
-
-
 def chosen_gpu(gpus: Sequence[ProbedGpu], visible: str | None) -> ProbedGpu | None:
-    """The first that is whole; on a machine that is shared, of those that are ours to load.
-
-    Args:
-        gpus: As the driver lists them.
-        visible: ``$CUDA_VISIBLE_DEVICES``.
-    """
+    """The first that is whole, of those that ``$CUDA_VISIBLE_DEVICES`` leaves us to load."""
     devices = [
         Device(uuid=gpu.uuid or "", index=at, mig_enabled=bool(gpu.mig_enabled))
         for at, gpu in enumerate(gpus)

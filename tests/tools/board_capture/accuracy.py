@@ -13,76 +13,66 @@ from gpumon.core.clock import Clock, seconds
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
-from tests.tools.board_capture.board import looks, mean
+from tests.tools.board_capture.board import looks
 from tests.tools.board_capture.load import Load
-from tests.tools.board_capture.results import WaveAccuracy
+from tests.tools.board_capture.results import Row, mean
 from tests.tools.board_capture.windows import BusyTruth, fit_window
 
 _PERIOD_S: Final = 1.0
 _PAUSED: Final = 0.35
+_FITS_WITHIN: Final = 0.1
+"""A stretch that leaves samples farther from the truth than that explains nothing."""
 UTILISATION_ONLY: Final = nvml_options(
     off=["power", "memory", "temperature", "clocks", "throttle_reasons", "energy", "power_limit",
          "performance_state", "ecc", "persistence_mode", "activity", "processes", "events"]
 )  # fmt: skip
 
 
-class WaveWatcher:
-    """Watches one GPU through ``NvmlSource``, as ``gpumon serve`` does: once a second."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        gpu_uuid: str,
-        read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
-    ) -> None:
-        self._clock, self._uuid, self._read_clock_ns = clock, gpu_uuid, read_clock_ns
-
-    def watch(self, load: Load, command: dict[str, Any]) -> list[WaveAccuracy]:
-        """Let the load make its wave, and hold what was seen against each truth it gives.
-
-        Args:
-            load: Makes the wave.
-            command: ``wave`` or ``profile``, as ``load_program`` takes it.
-        """
-        source = NvmlSource(
-            self._clock, options=UTILISATION_ONLY, read_clock_ns=self._read_clock_ns
-        )
-        samples: list[BusySample] = []
-        with closing(source):
-            load.begin(command)
-            # What is stamped in the last moments comes a little later.
-            for _ in looks(self._clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
-                samples += self._read(source)
-            samples += self._read(source)
-            said = load.result()
-            samples += self._read(source)  # a profiler takes seconds to begin
-        by_device_s = mean(said.get("device_s", ()))
-        truths = {"kernels": "the profiler's kernels", "spans": "stamps around the kernels"}
-        return [
-            _held(samples, BusyTruth([(a, b) for a, b in said[key]]), command, truth, by_device_s)
-            for key, truth in truths.items()
-            if said.get(key)
-        ]
-
-    def _read(self, source: NvmlSource) -> Sequence[BusySample]:
-        gpus = [gpu for gpu in source.read().gpus if gpu.device.uuid == self._uuid]
-        return [sample for gpu in gpus for sample in gpu.busy]
-
-
-def _held(
-    samples: Sequence[BusySample],
-    truth: BusyTruth,
+def watch_wave(
+    clock: Clock,
+    gpu_uuid: str,
+    load: Load,
     command: dict[str, Any],
-    origin: str,
-    by_device_s: float | None,
-) -> WaveAccuracy:
-    """Samples against the truth, within the time that both know."""
+    read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
+) -> Row:
+    """Let the load make the wave of that command, and hold what gpumon saw against its truth.
+
+    Seen is through ``NvmlSource``, once a second, as ``gpumon serve`` does.
+    """
+    samples: list[BusySample] = []
+    source = NvmlSource(clock, options=UTILISATION_ONLY, read_clock_ns=read_clock_ns)
+
+    def read() -> None:
+        for gpu in source.read().gpus:
+            samples.extend(gpu.busy if gpu.device.uuid == gpu_uuid else ())
+
+    with closing(source):
+        load.begin(command)
+        # What is stamped in the last moments comes a little later.
+        for _ in looks(clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
+            read()
+        said = load.result()
+        read()
+    wave = f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle"
+    by_device = {"by device events, ms": _ms(mean(said["device_s"]))}
+    return {"wave": wave, **by_device, **_held(samples, BusyTruth(said["spans"]))}
+
+
+def _ms(value_s: float | None) -> float | None:
+    return None if value_s is None else 1000 * value_s
+
+
+def _held(samples: Sequence[BusySample], truth: BusyTruth) -> Row:
+    """Samples against the truth, within the time that both know.
+
+    A pause is seen as a run of samples at or below 0.35 between two above it, and takes as long as
+    those samples, both edges counted, say that the board was idle.
+    """
     first_ns, last_ns = truth.spans[0][0], truth.spans[-1][1]
     held = [one for one in samples if first_ns <= one.start_ns and one.end_ns <= last_ns]
     if not held:
         raise ValueError("no utilisation sample came while the wave ran")
     lengths_ns = [one.end_ns - one.start_ns for one in held]
-    total_ns = sum(lengths_ns)
     true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in held]
     seen_ns = [one.busy_ratio * length for one, length in zip(held, lengths_ns, strict=True)]
     apart_ns = [abs(true - seen) for true, seen in zip(true_ns, seen_ns, strict=True)]
@@ -90,20 +80,21 @@ def _held(
     pauses = [one for one in truth.pauses() if begin_ns <= one[0] and one[1] <= end_ns]
     seen = _pauses(held)
     cadence_s = seconds(sorted(lengths_ns)[len(held) // 2])
-    return WaveAccuracy(
-        wave=f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle",
-        truth=origin,
-        true_busy_ratio=sum(true_ns) / total_ns,
-        seen_busy_ratio=sum(seen_ns) / total_ns,
-        error_ratio=statistics.mean(map(truediv, apart_ns, lengths_ns)),
-        true_pauses=len(pauses),
-        seen_pauses=len(seen),
-        true_pause_s=mean([seconds(end - start) for start, end in pauses]),
-        seen_pause_s=mean(seen),
-        fit=fit_window(truth, [(one.end_ns, one.busy_ratio) for one in held], cadence_s),
-        span_s=mean([seconds(end - start) for start, end in truth.spans]),
-        device_span_s=by_device_s,
-    )
+    fit = fit_window(truth, [(one.end_ns, one.busy_ratio) for one in held], cadence_s)
+    fits = fit is not None and fit.error_ratio <= _FITS_WITHIN
+    return {
+        "a span, ms": _ms(mean([seconds(end - start) for start, end in truth.spans])),
+        "busy, truth, %": 100 * sum(true_ns) / sum(lengths_ns),
+        "busy, gpumon, %": 100 * sum(seen_ns) / sum(lengths_ns),
+        "error of a sample, %": 100 * statistics.mean(map(truediv, apart_ns, lengths_ns)),
+        "pauses, truth": len(pauses),
+        "pauses seen": len(seen),
+        "pause, truth, ms": _ms(mean([seconds(end - start) for start, end in pauses])),
+        "pause seen, ms": _ms(mean(seen)),
+        "window, ms": 1000 * fit.window_s if fit and fits else "none fits",
+        "ends before its stamp, ms": 1000 * fit.lag_s if fit and fits else None,
+        "error then, %": 100 * fit.error_ratio if fit else None,
+    }
 
 
 def _pauses(samples: Sequence[BusySample]) -> list[float]:

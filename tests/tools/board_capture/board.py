@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpumon.core.clock import Clock, nanoseconds
@@ -26,9 +26,3 @@ def looks(clock: Clock, seconds: float, every_s: float) -> Iterator[None]:
     while (now_ns := clock.monotonic_ns()) < until_ns:
         yield
         clock.sleep_until_ns(now_ns + nanoseconds(every_s))
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    """Of those that are known; ``None`` where none is."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

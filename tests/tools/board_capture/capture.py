@@ -13,7 +13,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
 from gpumon.sources.nvml.probe.probed import ProbedGpu
-from tests.tools.board_capture.accuracy import WaveWatcher
+from tests.tools.board_capture.accuracy import watch_wave
 from tests.tools.board_capture.activity import watch_activity
 from tests.tools.board_capture.board import Board
 from tests.tools.board_capture.load import Load, LoadError
@@ -25,13 +25,13 @@ EVERYTHING: Final = nvml_options(on=[field.name for field in NVML_FIELDS if fiel
 _WAVES: Final = ((1.0, 0.3), (0.3, 0.7), (0.2, 0.2), (2.4, 0.6))
 """Busy and idle seconds of each round."""
 
-_RINGS_S, _ACTIVITY_S, _WAVE_S, _PROFILE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 6.0, 2.0, 15.0
+_RINGS_S, _ACTIVITY_S, _WAVE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 2.0, 15.0
 _RECORDED_WAVE: Final = (1.5, 1.0)
 _STARTS_S: Final = 2.0
 """What `gpumon record` takes to begin."""
 _COST_US: Final = 400_000.0
 NOMINAL_S: Final = (
-    2 * _RINGS_S + 3 * _ACTIVITY_S + len(_WAVES) * _WAVE_S + _PROFILE_S
+    2 * _RINGS_S + 3 * _ACTIVITY_S + len(_WAVES) * _WAVE_S
     + ROUNDS * len(RATES_HZ) * _TURN_S + _RECORD_S + 60.0
 )  # fmt: skip
 """What all parts take at full length, with a minute for calls and for the load to start."""
@@ -40,29 +40,76 @@ Part = tuple[str, Callable[[], None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
-    """What all parts of a capture share.
+class Capture:
+    """What all parts share.
 
     Attributes:
         clock: The monotonic clock.
         read_clock_ns: Reads a clock by its id.
-        index: NVML's number of the GPU.
         pace: What part of its full length each part may take, 0 to 1.
         until_ns: When no part is begun any more.
         open_load: Starts the load; raises ``LoadError``.
         record: Makes the recording, for so many seconds; raises what says why not.
+        results: Filled part by part.
+        keep: Called after each part.
     """
 
     clock: Clock
     read_clock_ns: Callable[[int], int]
-    index: int
     pace: float
     until_ns: int
     open_load: Callable[[ProbedGpu], Load]
     record: Callable[[float], None]
+    results: Results
+    keep: Callable[[], object]
+
+    def measure(self) -> None:
+        """Measure part by part; what fails is noted with its reason and the rest goes on."""
+        self._each(self._on_the_board("idle"))
+        try:
+            load = self.open_load(self.results.gpu)
+        except LoadError as error:
+            for name in ("rings under load", "costs under load", "waves", "activity", "stalls"):
+                self.results.missing[name] = f"there is no load: {error}"
+            self._each([("recording", partial(self._record, None))])
+            return
+        self.results.load = load.name
+        try:
+            self._each(self._with(load))
+        finally:
+            load.close()
+
+    def _each(self, parts: list[Part]) -> None:
+        for name, part in parts:
+            if self.clock.monotonic_ns() > self.until_ns:
+                self.results.missing[name] = "the time was up"
+                continue
+            print(f"make gpu: {name} ...", flush=True)
+            try:
+                part()
+            except Exception as error:  # noqa: BLE001 (one that fails must not end the others)
+                self.results.missing[name] = f"{type(error).__name__}: {error}"
+            self.keep()
+
+    def _on_the_board(self, state: str) -> list[Part]:
+        """The parts that are the same idle and under load; ``state`` is what the board does."""
+        parts = {"rings": self._rings, "costs": self._costs, "activity": self._activity}
+        return [(f"{name}, {state}", partial(part, state)) for name, part in parts.items()]
+
+    def _with(self, load: Load) -> list[Part]:
+        parts = []
+        for kind in ("full", "small"):
+            for name, part in self._on_the_board(f"{kind} kernels"):
+                if kind == "full" or name.startswith("activity"):
+                    parts.append((name, partial(_while_running, load, kind, part)))
+        for wave in _WAVES:
+            name = "waves of {:g} s busy, {:g} s idle".format(*wave)
+            parts.append((name, partial(self._wave, load, *wave)))
+        parts.append(("recording", partial(self._record, load)))
+        return [*parts, ("stalls", partial(self._stalls, load))]
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[NvmlProbe, Board]]:
+    def _opened(self) -> Iterator[tuple[NvmlProbe, Board]]:
         """NVML for one part, and the board."""
         limits = ProbeLimits(
             times=1000,
@@ -73,113 +120,47 @@ class Session:
         )
         probe = NvmlProbe(self.clock, options=EVERYTHING, limits=limits)
         try:
-            handle = probe.library.handle_by_index(self.index)
+            handle = probe.library.handle_by_index(self.results.gpu.index)
             if handle is None:
                 raise SourceUnavailableError("the GPU is lost")
             yield probe, Board(probe.library, handle, self.clock, self.read_clock_ns)
         finally:
             probe.close()
 
+    def _rings(self, state: str) -> None:
+        with self._opened() as (_, board):
+            self.results.rings += watch_rings(board, _RINGS_S * self.pace, state)
 
-def capture(session: Session, results: Results, keep: Callable[[Results], None]) -> None:
-    """Measure part by part; what fails is noted with its reason and the rest goes on.
+    def _costs(self, state: str) -> None:
+        with self._opened() as (probe, _):
+            self.results.costs[state] = probe.ask_gpu(self.results.gpu.index)
 
-    Args:
-        session: What is measured, and for how long.
-        results: Filled part by part.
-        keep: Called after each part.
-    """
+    def _activity(self, state: str) -> None:
+        with self._opened() as (_, board):
+            self.results.activity.append(watch_activity(board, _ACTIVITY_S * self.pace, state))
 
-    def measure(parts: Iterator[Part]) -> None:
-        for name, part in parts:
-            if session.clock.monotonic_ns() > session.until_ns:
-                results.missing[name] = "the time was up"
-                continue
-            print(f"make gpu: {name} ...", flush=True)
-            try:
-                part()
-            except Exception as error:  # noqa: BLE001 (a part that fails must not end the others)
-                results.missing[name] = f"{type(error).__name__}: {error}"
-            keep(results)
+    def _wave(self, load: Load, busy_s: float, idle_s: float) -> None:
+        command = _wave(busy_s, idle_s, max(_WAVE_S * self.pace, 3 * (busy_s + idle_s)))
+        uuid = self.results.gpu.uuid or ""
+        self.results.waves.append(watch_wave(self.clock, uuid, load, command, self.read_clock_ns))
 
-    measure(_on_the_board(session, results, "idle", "idle"))
-    try:
-        load = session.open_load(results.gpu)
-    except LoadError as error:
-        for name in ("rings under load", "costs under load", "waves", "activity", "stalls"):
-            results.missing[name] = f"there is no load: {error}"
-        measure(iter([("recording", partial(_record, session, None))]))
-        return
-    results.load = load.name
-    try:
-        measure(_with_load(session, results, load))
-    finally:
-        load.close()
+    def _record(self, load: Load | None) -> None:
+        """A recording of a board that works and pauses, where there is a load."""
+        duration_s = max(1.0, _RECORD_S * self.pace)
+        if load is not None:
+            load.begin(_wave(*_RECORDED_WAVE, duration_s + _STARTS_S))
+        self.record(duration_s)
+        if load is not None:
+            load.result()
+
+    def _stalls(self, load: Load) -> None:
+        left_s = seconds(self.until_ns - self.clock.monotonic_ns())
+        turn_s = min(_TURN_S * self.pace, left_s / (ROUNDS * len(RATES_HZ)))
+        self.results.stalls = watch_stalls(self.clock, load, turn_s, self.read_clock_ns)
 
 
-def _on_the_board(session: Session, results: Results, state: str, name: str) -> Iterator[Part]:
-    """The parts that are the same idle and under load; ``state`` is what the board does then."""
-
-    def rings() -> None:
-        with session.opened() as (_, board):
-            results.rings += watch_rings(board, _RINGS_S * session.pace, state)
-
-    def costs() -> None:
-        with session.opened() as (probe, _):
-            results.costs[state] = probe.ask_gpu(session.index)
-
-    def activity() -> None:
-        with session.opened() as (_, board):
-            row = watch_activity(board, _ACTIVITY_S * session.pace, state)
-            results.activity.append(row)
-
-    yield f"rings {name}", rings
-    yield f"costs {name}", costs
-    yield f"activity {name}", activity
-
-
-def _with_load(session: Session, results: Results, load: Load) -> Iterator[Part]:
-    for kind in ("full", "small"):
-        state = f"{kind} kernels"
-        for name, part in _on_the_board(session, results, state, f"under load, {state}"):
-            if kind == "full" or name.startswith("activity"):
-                yield name, partial(_while_running, load, kind, part)
-    watcher = WaveWatcher(session.clock, results.gpu.uuid or "", session.read_clock_ns)
-
-    def wave(what: str, busy_s: float, idle_s: float, full_s: float) -> None:
-        rounds_s = max(full_s * session.pace, 3 * (busy_s + idle_s))
-        results.waves += watcher.watch(load, _command(what, busy_s, idle_s, rounds_s))
-
-    for busy_s, idle_s in _WAVES:
-        name = f"waves of {busy_s:g} s busy, {idle_s:g} s idle"
-        yield name, partial(wave, "wave", busy_s, idle_s, _WAVE_S)
-    if load.can_profile:
-        yield "waves by the profiler", partial(wave, "profile", 0.5, 0.5, _PROFILE_S)
-    else:
-        results.missing["waves by the profiler"] = f"{load.name}: no profiler that is known here"
-
-    yield "recording", partial(_record, session, load)
-
-    def stalls() -> None:
-        left_s = seconds(session.until_ns - session.clock.monotonic_ns())
-        turn_s = min(_TURN_S * session.pace, left_s / (ROUNDS * len(RATES_HZ)))
-        results.stalls = watch_stalls(session.clock, load, turn_s, session.read_clock_ns)
-
-    yield "stalls", stalls
-
-
-def _command(what: str, busy_s: float, idle_s: float, duration_s: float) -> dict[str, Any]:
-    return {"do": what, "busy_s": busy_s, "idle_s": idle_s, "seconds": duration_s}
-
-
-def _record(session: Session, load: Load | None) -> None:
-    """A recording of a board that works and pauses, where there is a load."""
-    duration_s = max(1.0, _RECORD_S * session.pace)
-    if load is not None:
-        load.begin(_command("wave", *_RECORDED_WAVE, duration_s + _STARTS_S))
-    session.record(duration_s)
-    if load is not None:
-        load.result()
+def _wave(busy_s: float, idle_s: float, duration_s: float) -> dict[str, Any]:
+    return {"do": "wave", "busy_s": busy_s, "idle_s": idle_s, "seconds": duration_s}
 
 
 def _while_running(load: Load, kind: str, measure: Callable[[], None]) -> None:

@@ -2,15 +2,13 @@
 
     python3 tests/tools/board_capture/load_program.py PIPE DEVICE
 
-Commands come from the pipe of that number, and answers go back. The device is cuda, or cpu to try
-the program without a GPU. Needs PyTorch or JAX, and nothing of ours.
+Commands come from the pipe of that number, and each has one answer, which carries its number. The
+device is cuda, or cpu to try the program without a GPU. Needs PyTorch, and nothing of ours.
 
     {"number": 1, "do": "run", "kind": "small"}    until the next one; says when it has begun
-    {"number": 2, "do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
-    {"number": 3, "do": "steps", "seconds": 10}
-    {"number": 4, "do": "profile", "busy_s": 0.3, "idle_s": 0.2, "seconds": 3}
-
-Each answer carries its command's number.
+    {"number": 2, "do": "nothing"}                 says that nothing runs any more, or what failed
+    {"number": 3, "do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
+    {"number": 4, "do": "steps", "seconds": 10}
 
 All times are CLOCK_MONOTONIC nanoseconds: a span begins before its first kernel is launched
 and ends when the device has said that its last one is done.
@@ -26,15 +24,81 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # this is run by its path
-
-from tests.tools.board_capture.kernels import Kernels, find_kernels
-
+FULL_SIDE: Final = 8192
+"""Of the matrices that fill the board: 1.1 TFLOP a product. Halved for a board that is slow."""
+CPU_SIDE: Final = 256
+_LONGEST_S: Final = 0.01
+"""A product takes no longer: a wave ends only when what is under way is done."""
+_SMALL_SIDE: Final = 64
+_SMALL_IN_A_LAUNCH: Final = 200
+_SMALL_IN_A_STEP: Final = 50
 _QUEUED: Final = 3
 """Launches that are under way at once: the device always has the next one waiting."""
+
+Wait = Callable[[], None]
+"""Returns when the device is done with what was launched."""
+
+
+class Kernels:
+    """What is computed: products that fill the board, and sums that hardly touch it."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch, self._device, self._is_on_gpu = torch, device, device == "cuda"
+        self._kind, told = torch.float32, "the CPU"
+        if self._is_on_gpu:
+            is_old = torch.cuda.get_device_capability() < (8, 0)
+            self._kind = torch.float16 if is_old else torch.bfloat16
+            told = torch.cuda.get_device_name()
+        self._small = torch.rand(_SMALL_SIDE, _SMALL_SIDE, device=device)
+        side = self._fitting_side() if self._is_on_gpu else CPU_SIDE
+        self._make(side)
+        kind = str(self._kind).removeprefix("torch.")
+        self.name = f"torch {torch.__version__} on {told}, {side} x {side} products in {kind}"
+        for kernel in ("full", "small"):
+            self.launch(kernel)()
+
+    def _make(self, side: int) -> None:
+        self._full = self._torch.rand(side, side, device=self._device).to(self._kind)
+        self._out = self._torch.empty_like(self._full)
+
+    def _fitting_side(self) -> int:
+        """The longest side with which a product takes no longer than it may."""
+        side = FULL_SIDE
+        while side > CPU_SIDE and self._time_of(side) > _LONGEST_S:
+            side //= 2
+        return side
+
+    def _time_of(self, side: int) -> float:
+        """Of some turns the shortest: the first loads, and another may be late."""
+        self._make(side)
+        times_s = []
+        for _ in range(4):
+            began_s = time.monotonic()
+            self.launch("full")()
+            times_s.append(time.monotonic() - began_s)
+        return min(times_s)
+
+    def launch(self, kind: str, sums: int = _SMALL_IN_A_LAUNCH) -> Wait:
+        """Launch ``"full"`` or ``"small"`` work, some ms of it."""
+        if kind == "full":
+            self._torch.matmul(self._full, self._full, out=self._out)
+        else:
+            for _ in range(sums):
+                self._small.add_(1.0)
+        done = self.event()
+        return (lambda: None) if done is None else lambda: done.synchronize()
+
+    def event(self) -> Any:
+        """A moment between two launches, noted by the device; ``None`` on the CPU."""
+        if not self._is_on_gpu:
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
 
 class LoadProgram:
@@ -42,41 +106,43 @@ class LoadProgram:
 
     def __init__(self, kernels: Kernels, pipe: Connection) -> None:
         self._kernels, self._pipe = kernels, pipe
+        self._failed: dict[str, str] = {}
 
     def serve(self) -> None:
         """Obey until nobody asks any more."""
-        self._pipe.send({"ready": self._kernels.name, "profiles": self._kernels.can_profile})
         with suppress(EOFError, OSError):
             while True:
-                self._pipe.send(self._answer(self._pipe.recv()))
-
-    def _answer(self, command: dict[str, Any]) -> dict[str, Any]:
-        number = {"number": command["number"]}
-        try:
-            return {**number, **self._obey(command)}
-        except Exception as error:  # noqa: BLE001 (whatever a framework raises is the answer)
-            return {**number, "error": f"{type(error).__name__}: {error}"}
+                command = self._pipe.recv()
+                try:
+                    said = self._obey(command)
+                except Exception as error:  # noqa: BLE001 (whatever a framework raises is told)
+                    said = _told(error)
+                self._pipe.send({"number": command["number"], **said})
+                if command["do"] == "run" and "error" not in said:
+                    self._run(command["kind"])
 
     def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
         what = command["do"]
+        if what == "wave":
+            return self._wave(command)
+        if what == "steps":
+            return self._steps(command["seconds"])
         if what == "run":
             self._kernels.launch(command["kind"])()
-            self._pipe.send({"number": command["number"], "begun": what})
-            self._busy(command["kind"], self._pipe.poll)
-        elif what == "wave":
-            return self._wave(command)
-        elif what == "steps":
-            return self._steps(command["seconds"])
-        elif what == "profile":
-            with self._kernels.profiled() as kernel_spans:
-                said = self._wave(command)
-            return {**said, "kernels": kernel_spans}
-        return {"done": what}
+            return {}
+        failed, self._failed = self._failed, {}
+        return failed
+
+    def _run(self, kind: str) -> None:
+        try:
+            self._busy(kind, self._pipe.poll)
+        except Exception as error:  # noqa: BLE001 (told when it is to stop)
+            self._failed = _told(error)
 
     def _busy(self, kind: str, is_over: Callable[[], bool]) -> tuple[Any, Any]:
         """Launch until it is over, then wait for the device; its events before and after."""
         before = self._kernels.event()
-        under_way: deque[Callable[[], None]] = deque()
+        under_way: deque[Wait] = deque()
         while not is_over():
             under_way.append(self._kernels.launch(kind))
             if len(under_way) >= _QUEUED:
@@ -103,7 +169,7 @@ class LoadProgram:
         began_ns = before_ns = time.monotonic_ns()
         until_ns, took_ms = began_ns + round(seconds * 1e9), []
         while before_ns < until_ns:
-            self._kernels.step()
+            self._kernels.launch("small", _SMALL_IN_A_STEP)()
             now_ns = time.monotonic_ns()
             took_ms.append((now_ns - before_ns) / 1e6)
             before_ns = now_ns
@@ -115,6 +181,10 @@ class LoadProgram:
             "p99_ms": took_ms[int(0.99 * (len(took_ms) - 1))],
             "worst_ms": took_ms[-1],
         }
+
+
+def _told(error: Exception) -> dict[str, str]:
+    return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _seconds_between(before: Any, after: Any) -> float | None:
@@ -132,10 +202,12 @@ def _is_past(moment_ns: int) -> bool:
 def main(pipe: str, device: str) -> int:
     """Obey until the pipe is closed; 1 where there is nothing to compute with."""
     with Connection(int(pipe)) as answers:
-        kernels, reasons = find_kernels(device)
-        if kernels is None:
-            answers.send({"error": "; ".join(reasons)})
+        try:
+            kernels = Kernels(device)
+        except Exception as error:  # noqa: BLE001 (not installed, or it does not see the board)
+            answers.send({"number": 0, **_told(error)})
             return 1
+        answers.send({"number": 0, "ready": kernels.name})
         LoadProgram(kernels, answers).serve()
     return 0
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import Field, fields
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon.sources.nvml.probe.probed import ProbedGpu
-from tests.tools.board_capture.results import Results, Spread, WaveAccuracy, ms, percent
+from tests.tools.board_capture.results import Results, Row, Spread
 
 NOT_MEASURED = "not measured"
-_FITS_WITHIN = 0.1
-"""A stretch that leaves samples farther from the truth than that explains nothing."""
 _OF_RINGS = """
 
-Median (5 % to 95 %). *apart*: from one stamp to the next; *update*: from one look that brought \
-something to the next; *delay*: from a stamp to the first look that brought it."""
+Median (5 % to 95 %). *apart*: from one stamp to the next; *delay*: from a stamp to the first look \
+that brought it."""
 
 
 def board_page(results: Results) -> str:
     """The page, as Markdown, of whatever has been measured so far."""
-    rings = _rows(results.rings)
+    rings = _table(results.rings)
     sections = [
         ("Samples that the driver keeps", "rings", rings and rings + _OF_RINGS),
-        ("What one call costs", "costs", _costs(results.costs)),
-        ("Which stretch a sample speaks for", "waves", _fits(results.waves)),
-        ("Utilisation against the truth", "waves", _rows(results.waves)),
-        ("GPM beside utilisation", "activity", _rows(results.activity)),
-        ("Does reading slow a training down", "stalls", _rows(results.stalls)),
-        ("What works on this board", "fields", _fields(results.gpu)),
+        ("What one call costs", "costs", _table([*_costs(results.costs)])),
+        ("Utilisation against the truth", "waves", _table(results.waves)),
+        ("GPM beside utilisation", "activity", _table(results.activity)),
+        ("Does reading slow a training down", "stalls", _table(results.stalls)),
+        ("What works on this board", "fields", _table([*_fields(results.gpu)])),
     ]
     blocks = [f"# Measured on {results.board}", "\n".join(_facts(results))]
     for title, part, table in sections:
@@ -63,73 +59,41 @@ def _yes(value: bool | None) -> str:
     return "the board does not say" if value is None else "yes" if value else "no"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(rows: Sequence[Row]) -> str:
     """Nothing where there is no row."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    if not lines:
+    if not rows:
         return ""
-    return "\n".join([f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *lines])
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    lines += [[_cell(value) for value in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _rows(rows: Sequence[Any]) -> str:
-    """The table of rows that say themselves what stands in it."""
-    columns = [one for one in fields(rows[0]) if "head" in one.metadata] if rows else []
-    heads = [one.metadata["head"] for one in columns]
-    return _table(heads, ([_cell(row, one) for one in columns] for row in rows))
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _cell(row: Any, column: Field[Any]) -> str:
-    value = getattr(row, column.name)
-    return "-" if value is None else str(column.metadata["text"](value))
+def _costs(costs: dict[str, ProbedGpu]) -> Iterator[Row]:
+    for load, gpu in costs.items():
+        for field in gpu.fields:
+            for call in field.calls:
+                if (spread := Spread.of(call.durations_us)) is not None:
+                    yield {
+                        "function": call.function,
+                        "load": load,
+                        "calls": len(call.durations_us),
+                        "median, us": spread.median,
+                        "95 %, us": spread.p95,
+                        "worst, us": max(call.durations_us),
+                        "answer": call.value or call.answer or None,
+                    }
 
 
-def _costs(costs: dict[str, ProbedGpu]) -> str:
-    rows = [
-        (
-            call.function,
-            load,
-            f"{len(call.durations_us)}",
-            *(f"{one:.1f}" for one in (spread.median, spread.p95, spread.worst)),
-            call.value or call.answer or "-",
-        )
-        for load, gpu in costs.items()
-        for field in gpu.fields
-        for call in field.calls
-        if (spread := Spread.of(call.durations_us)) is not None
-    ]
-    rows += [
-        (f"nvmlDeviceGetSamples({ring.name}), the whole ring", load, "1",
-         f"{ring.call_us:.1f}", "-", "-", ring.answer or f"{ring.count} entries")
-        for load, gpu in costs.items()
-        for ring in gpu.rings
-        if ring.call_us is not None
-    ]  # fmt: skip
-    heads = ("function", "load", "calls", "median, us", "95 %, us", "worst, us", "answer")
-    return _table(heads, rows)
-
-
-def _fits(waves: Sequence[WaveAccuracy]) -> str:
-    rows = []
-    for one in waves:
-        if one.fit is not None:
-            fits = one.fit.error_ratio <= _FITS_WITHIN
-            stretch = (ms(one.fit.window_s), ms(one.fit.lag_s)) if fits else ("none fits", "-")
-            rows.append(
-                (one.wave, one.truth, *stretch, percent(one.fit.error_ratio), str(one.fit.samples))
-            )
-    return _table(
-        ("wave", "truth", "window, ms", "ends before its stamp, ms", "mean error then", "samples"),
-        rows,
-    )
-
-
-def _fields(gpu: ProbedGpu) -> str:
-    rows = (
-        (
-            one.field.name,
-            "yes" if one.works else "no",
-            one.value or (one.trouble.meaning if one.trouble else "-"),
-        )
-        for one in gpu.fields
-    )
-    return _table(("field", "works", "what it says"), rows)
+def _fields(gpu: ProbedGpu) -> Iterator[Row]:
+    for one in gpu.fields:
+        yield {
+            "field": one.field.name,
+            "works": "yes" if one.works else "no",
+            "what it says": one.value or (one.trouble.meaning if one.trouble else None),
+        }

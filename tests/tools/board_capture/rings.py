@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.clock import US, Entry, StampClock
 from gpumon.sources.nvml.codes import NOT_FOUND, SUCCESS
 from gpumon.sources.nvml.drain import SAMPLE_KINDS, SampleRings
 from tests.tools.board_capture.board import Board, looks
-from tests.tools.board_capture.results import RingWatch, Spread
+from tests.tools.board_capture.results import Row, Spread
 
 BETWEEN_LOOKS_S: Final = 0.004
 """A delay cannot be told finer than that."""
 
 
-def watch_rings(board: Board, seconds: float, load: str) -> list[RingWatch]:
+def watch_rings(board: Board, seconds: float, load: str) -> list[Row]:
     """What the rings did for so long; those that the board does not keep are left out."""
     stamps = StampClock(board.clock, board.read_clock_ns)
     stamps.tick()
@@ -36,11 +35,8 @@ class _Ring:
     def __init__(self, board: Board, kind: int, stamps: StampClock) -> None:
         self._name, self._clock, self._stamps = SAMPLE_KINDS[kind], board.clock, stamps
         self._rings = SampleRings(board.library, [board.handle], kind)
-        self._stamps_us: list[int] = []
-        self._values: list[float] = []
-        self._delays_s: list[float] = []
-        self._updates_ns: list[int] = []
-        self._batches: list[int] = []
+        self._came: list[Entry] = []
+        self._delays_ms: list[float] = []
         self._newest_us, self._has_looked, self._value_type = 0, False, ""
         self._depth = len(self._drained()[0])
         self.is_kept = self._rings.codes[0] in (SUCCESS, NOT_FOUND)
@@ -57,33 +53,25 @@ class _Ring:
     def look(self) -> None:
         """Note what has come since."""
         entries, now_ns = self._drained()
-        had_looked, self._has_looked = self._has_looked, True
-        self._stamps_us += [stamp_us for stamp_us, _ in entries]
-        self._values += [value for _, value in entries]
-        if not entries or not had_looked:  # what came before may have lain there for long
-            return
-        self._batches.append(len(entries))
-        self._updates_ns.append(now_ns)
-        if self._stamps.offset_ns is not None:
+        self._came += entries
+        # What the first look finds may have lain there for long.
+        if entries and self._has_looked and self._stamps.offset_ns is not None:
             delay_ns = now_ns - (self._newest_us * US - self._stamps.offset_ns)
-            self._delays_s.append(delay_ns / NS_PER_S)
+            self._delays_ms.append(delay_ns / 1e6)
+        self._has_looked = True
 
-    def told(self, load: str) -> RingWatch:
-        domain, batches = self._stamps.domain, Spread.of(self._batches)
-        return RingWatch(
-            name=self._name,
-            load=load,
-            depth=self._depth,
-            arrived=len(self._stamps_us),
-            cadence_s=Spread.of(_steps(self._stamps_us, 1_000_000)),
-            update_s=Spread.of(_steps(self._updates_ns, NS_PER_S)),
-            batch=None if batches is None else batches.median,
-            delay_s=Spread.of(self._delays_s),
-            values=Spread.of(self._values),
-            clock=None if domain is None else domain.value,
-            value_type=self._value_type if self._stamps_us else None,
-        )
-
-
-def _steps(stamps: Sequence[int], per_second: int) -> list[float]:
-    return [(after - before) / per_second for before, after in pairwise(stamps)]
+    def told(self, load: str) -> Row:
+        domain = self._stamps.domain
+        values = [value for _, value in self._came]
+        apart_ms = [(after - before) / 1000 for (before, _), (after, _) in pairwise(self._came)]
+        return {
+            "samples": self._name,
+            "load": load,
+            "depth": self._depth,
+            "came": len(self._came),
+            "apart, ms": Spread.of(apart_ms),
+            "delay, ms": Spread.of(self._delays_ms),
+            "values": f"{min(values):g} to {max(values):g}" if values else None,
+            "type": self._value_type if values else None,
+            "clock": None if domain is None else domain.value,
+        }

@@ -6,20 +6,17 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any, Final
+from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.sources.nvml.source import NvmlSource
 from tests.tools.board_capture.board import looks
 from tests.tools.board_capture.load import Load
-from tests.tools.board_capture.results import StallRow
+from tests.tools.board_capture.results import Row
 
 RATES_HZ: Final = (0.0, 0.0, 1.0, 10.0)
 """Without a sampler twice: how far apart those two are is what such a machine's noise makes."""
 ROUNDS: Final = 9
-
-Turn = dict[str, Any]
-"""What the load says of its steps, and seconds inside NVML for each second, ``in_nvml``."""
 
 
 def watch_stalls(
@@ -27,20 +24,14 @@ def watch_stalls(
     load: Load,
     seconds: float,
     read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
-) -> list[StallRow]:
+) -> list[Row]:
     """A row for each rate at which ``NvmlSource`` is read, with its default fields.
 
-    They take turns, and a turn is held against the first of its round. So a drift of the machine,
-    which may be several times what is looked for, hits both.
-
-    Args:
-        clock: The monotonic clock.
-        load: Trains.
-        seconds: Of one rate in one turn.
-        read_clock_ns: Reads a clock by its id.
+    They take turns of so many seconds, and a turn is held against the first of its round. So a
+    drift of the machine, which may be several times what is looked for, hits both.
     """
 
-    def turn(rate_hz: float) -> Turn:
+    def turn(rate_hz: float) -> dict[str, float]:
         sampler: AbstractContextManager[NvmlSource | None] = nullcontext()
         if rate_hz:
             sampler = closing(NvmlSource(clock, read_clock_ns=read_clock_ns))
@@ -50,35 +41,28 @@ def watch_stalls(
             if source is not None:
                 for _ in looks(clock, seconds, 1 / rate_hz):
                     spent_s = sum(one[1] for one in source.read().call_seconds)
-            return {**load.result(), "in_nvml": spent_s / seconds}
+            said = load.result()
+        return {
+            "steps/s": said["steps"] / said["seconds"],
+            "step, ms": said["median_ms"],
+            "99 %, ms": said["p99_ms"],
+            "worst, ms": said["worst_ms"],
+            "in NVML, %": 100 * spent_s / seconds,
+        }
 
     rounds = [[turn(rate) for rate in RATES_HZ] for _ in range(ROUNDS)]
-    without = [_steps_per_second(turns[0]) for turns in rounds]
-    return [
-        _row(rate, [turns[place] for turns in rounds], without)
-        for place, rate in enumerate(RATES_HZ)
-    ]
+    return [_row(rate, rounds, place) for place, rate in enumerate(RATES_HZ)]
 
 
-def _row(rate_hz: float, turns: list[Turn], without: list[float]) -> StallRow:
-    def median(name: str) -> float:
-        return statistics.median(float(one[name]) for one in turns)
-
-    steps_per_second = [_steps_per_second(one) for one in turns]
-    parts = sorted(own / bare for own, bare in zip(steps_per_second, without, strict=True))
-    return StallRow(
-        sampler=f"gpumon at {rate_hz:g} Hz" if rate_hz else "none",
-        rounds=len(turns),
-        steps_per_second=statistics.median(steps_per_second),
-        of_bare_ratio=statistics.median(parts),
-        middle_half=(parts[len(parts) // 4], parts[-1 - len(parts) // 4]),
-        median_ms=median("median_ms"),
-        p99_ms=median("p99_ms"),
-        worst_ms=max(one["worst_ms"] for one in turns),
-        nvml_seconds_per_second=median("in_nvml"),
-    )
-
-
-def _steps_per_second(said: Turn) -> float:
-    rate: float = said["steps"] / said["seconds"]
-    return rate
+def _row(rate_hz: float, rounds: list[list[dict[str, float]]], place: int) -> Row:
+    parts = sorted(100 * turns[place]["steps/s"] / turns[0]["steps/s"] for turns in rounds)
+    row: Row = {
+        "sampler": f"gpumon at {rate_hz:g} Hz" if rate_hz else "none",
+        "turns": len(rounds),
+        "of those without, %": statistics.median(parts),
+        "middle half, %": f"{parts[len(parts) // 4]:.4g} to {parts[-1 - len(parts) // 4]:.4g}",
+    }
+    for head in rounds[0][place]:
+        of_turns = [turns[place][head] for turns in rounds]
+        row[head] = max(of_turns) if head == "worst, ms" else statistics.median(of_turns)
+    return row

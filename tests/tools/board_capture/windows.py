@@ -5,22 +5,32 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise, product
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.clock import nanoseconds, seconds
-from tests.tools.board_capture.results import Span, WindowFit
+
+Span = tuple[int, int]
+"""A stretch of time, in CLOCK_MONOTONIC nanoseconds."""
 
 _COARSE: Final = 24
 _FINEST_NS: Final = 200_000
 _SHORTEST_NS: Final = 5_000_000
 
 
-class BusyTruth:
-    """When the device really worked.
+class WindowFit(NamedTuple):
+    """Which stretch a utilisation sample speaks for: how long, and how long before its stamp.
 
-    Args:
-        spans: Disjoint, sorted.
+    ``error_ratio`` is the mean distance of so many samples and the truth then.
     """
+
+    window_s: float
+    lag_s: float
+    error_ratio: float
+    samples: int
+
+
+class BusyTruth:
+    """When the device really worked: disjoint spans, in order."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = tuple(spans)
@@ -57,8 +67,6 @@ def fit_window(
         ``None`` where no sample lies wholly within the truth.
     """
     longest_ns = nanoseconds(4 * cadence_s)
-    if not truth.spans:
-        return None
     first_ns, last_ns = truth.spans[0][0] + 2 * longest_ns, truth.spans[-1][1]
     held = [one for one in samples if first_ns <= one[0] <= last_ns - longest_ns // 4]
     if not held:
@@ -88,9 +96,4 @@ def fit_window(
         else:
             step_ns //= 2
     error_ratio, near_ns, far_ns = best
-    return WindowFit(
-        window_s=seconds(far_ns - near_ns),
-        lag_s=seconds(near_ns),
-        error_ratio=error_ratio,
-        samples=len(held),
-    )
+    return WindowFit(seconds(far_ns - near_ns), seconds(near_ns), error_ratio, len(held))

@@ -26,7 +26,6 @@ class FakeLoad:
     """Says of GPU 0 what the fake then shows; a step is slower where the driver is asked more."""
 
     name = "a fake load"
-    can_profile = True
 
     def __init__(self, fake: FakeNvml, *, window_s: float = 1 / 6) -> None:
         self._fake, self._window_s = fake, window_s
@@ -45,7 +44,7 @@ class FakeLoad:
         self._command = command
         self._began_ns = self._fake.now_ns()
         self._calls = sum(self._fake.all_calls().values())
-        if command["do"] in ("wave", "profile"):
+        if command["do"] == "wave":
             period_s = command["busy_s"] + command["idle_s"]
             since_s = (self._began_ns - self._fake.control.origin_ns) / 1e9
             self._wave(period_s, command["busy_s"] / period_s, period_s - since_s % period_s)
@@ -64,8 +63,7 @@ class FakeLoad:
         rounds = range(self._began_ns, self._began_ns + round(seconds * 1e9), period_ns)
         spans = [(start_ns, start_ns + busy_ns) for start_ns in rounds]
         self.stop()
-        said = {"spans": spans, "device_s": [command["busy_s"] - 0.001] * len(spans)}
-        return said if command["do"] == "wave" else {**said, "kernels": spans}
+        return {"spans": spans, "device_s": [command["busy_s"] - 0.001] * len(spans)}
 
     def close(self) -> None:
         self.stop()
