@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -32,31 +33,30 @@ def driver_findings(
 ) -> Iterator[Finding]:
     """All that is to say of the driver; ``probed`` is ``None`` where it could not be asked."""
     if probed is not None:
-        yield _found("driver", _versions(probed))
+        versions = (
+            probed.driver_version,
+            probed.nvml_version and f"NVML {probed.nvml_version}",
+            probed.cuda_version and f"CUDA up to {probed.cuda_version}",
+        )
+        said = ", ".join(word for word in versions if word)
+        yield _found("driver", said or "it does not say which")
         if probed.init_s > _SLOW_INIT_S:
             yield _found("start", f"opening NVML took {probed.init_s:.1f} s", status=MISSING)
-    yield _module(files)
+    if files.module_version is None:
+        said = "none is loaded here, as far as /proc tells"
+        yield _found("kernel module", said, status=MISSING)
+    else:
+        yield _found("kernel module", files.module_version)
     yield _permissions(files)
     if files.profiling_needs_root is not None:
         yield _profiling(probed, needs_root=files.profiling_needs_root)
     if probed is not None and probed.gpus:
-        yield _clock(probed)
+        if probed.stamp_clock is None:
+            said = "no sample told which clock they count"
+            yield _found("sample stamps", said, status=MISSING)
+        else:
+            yield _found("sample stamps", f"they count {_CLOCK_WORDS[probed.stamp_clock]}")
         yield _cost(probed, frames)
-
-
-def _versions(probed: ProbedDriver) -> str:
-    known = (
-        probed.driver_version,
-        probed.nvml_version and f"NVML {probed.nvml_version}",
-        probed.cuda_version and f"CUDA up to {probed.cuda_version}",
-    )
-    return ", ".join(word for word in known if word) or "it does not say which"
-
-
-def _module(files: DriverFiles) -> Finding:
-    if files.module_version is None:
-        return _found("kernel module", "none is loaded here, as far as /proc tells", status=MISSING)
-    return _found("kernel module", files.module_version)
 
 
 def _permissions(files: DriverFiles) -> Finding:
@@ -91,12 +91,6 @@ def _profiling(probed: ProbedDriver | None, *, needs_root: bool) -> Finding:
     )
 
 
-def _clock(probed: ProbedDriver) -> Finding:
-    if probed.stamp_clock is None:
-        return _found("sample stamps", "no sample told which clock they count", status=MISSING)
-    return _found("sample stamps", f"they count {_CLOCK_WORDS[probed.stamp_clock]}")
-
-
 def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
     """What all of it costs at the default cadences, ticks at 1 Hz."""
     share = sum(gpu.seconds_per_second for gpu in probed.gpus)
@@ -110,28 +104,25 @@ def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
         )
     if share <= _MUCH:
         return _found("time in NVML", said, share=share)
-    dearest = _dearest(probed)
     return _found(
         "time in NVML",
         f"{said}: trainings may feel that",
         status=MISSING,
-        fix=None if dearest is None else _without(dearest),
+        fix=_without_the_dearest(probed),
         share=share,
     )
 
 
-def _without(field: NvmlField) -> str:
-    if field.opt_in:
-        return f"leave out what costs most: start gpumon serve without --nvml-on {field.name}"
-    return f"leave out what costs most: gpumon serve --nvml-off {field.name}"
-
-
-def _dearest(probed: ProbedDriver) -> NvmlField | None:
-    """The field that costs most, of those that can be switched off."""
-    costs: dict[NvmlField, float] = {}
+def _without_the_dearest(probed: ProbedDriver) -> str | None:
+    """How to leave out the field that costs most, of those that can be switched off."""
+    costs: defaultdict[NvmlField, float] = defaultdict(float)
     for gpu in probed.gpus:
         for one in gpu.fields:
             if one.wanted and one.field.name != ALWAYS_ON:
-                share = one.seconds_per_second or 0.0
-                costs[one.field] = costs.get(one.field, 0.0) + share
-    return max(costs, key=lambda field: costs[field], default=None)
+                costs[one.field] += one.seconds_per_second or 0.0
+    if not costs:
+        return None
+    dearest = max(costs, key=costs.__getitem__)
+    if dearest.opt_in:
+        return f"leave out what costs most: start gpumon serve without --nvml-on {dearest.name}"
+    return f"leave out what costs most: gpumon serve --nvml-off {dearest.name}"

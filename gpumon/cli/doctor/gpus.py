@@ -61,12 +61,14 @@ def gpu_findings(
         detail=f"{word}: {_how_many(gpus)}, {readable} can be read",
     )
     yield from _troubles(word, frames)
+    of_driver = () if probed is None else probed.gpus
+    asked = {one.uuid: one for one in of_driver}
     for gpu in gpus:
-        heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
-        asked = _probed(probed, gpu)
-        for finding in _of_one(gpu, heard, asked):
+        uuid = gpu.device.uuid
+        heard = [g for frame in frames for g in frame.gpus if g.device.uuid == uuid]
+        for finding in _of_one(gpu, heard, asked.get(uuid)):
             yield replace(finding, gpu=gpu.device.label)
-    yield from _never_seen(gpus, () if probed is None else probed.gpus)
+    yield from _never_seen(gpus, of_driver)
 
 
 def _how_many(gpus: Sequence[GpuSample]) -> str:
@@ -105,11 +107,6 @@ def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
         what, _, fix = trouble.partition(": ")
         detail = f"{whose}: {what}"
         yield Finding(what="trouble", status=MISSING, detail=detail, fix=fix or None)
-
-
-def _probed(probed: ProbedDriver | None, gpu: GpuSample) -> ProbedGpu | None:
-    gpus = () if probed is None else probed.gpus
-    return next((one for one in gpus if one.uuid == gpu.device.uuid), None)
 
 
 def _of_one(gpu: GpuSample, heard: list[GpuSample], asked: ProbedGpu | None) -> Iterator[Finding]:
@@ -251,12 +248,10 @@ def _opt_in(field: ProbedField) -> str:
     asked = field.field
     price = "its price is not known"
     if asked.quoted_us is not None:
-        price = f"{_time(asked.quoted_us)} are quoted{asked.quoted_where}"
+        us = asked.quoted_us
+        took = f"{us / 1000:.0f} ms" if us >= 1000 else f"{us:.0f} us"
+        price = f"{took} are quoted{asked.quoted_where}"
     return f"opt-in (--nvml-on {asked.name}): {price}"
-
-
-def _time(us: float) -> str:
-    return f"{us / 1000:.0f} ms" if us >= 1000 else f"{us:.0f} us"
 
 
 def _samples(gpu: ProbedGpu) -> Finding:

@@ -184,7 +184,7 @@ def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
     if seen.refused:
         yield _found(
             "rings refused",
-            f"{_by_uid(seen.refused)} {_verb(seen.refused)} refused, such as {seen.refusal}",
+            f"{_by_uid(seen.refused)} refused, such as {seen.refusal}",
             status=MISSING,
             fix=f"their owner, or root, removes what no training needs from {places}",
         )
@@ -200,7 +200,7 @@ def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
 def _said_of(seen: RingsSeen, places: str) -> tuple[str, str, str | None]:
     """Which trainings live, how sure that is, and what would make it surer."""
     alive = listed([_whose(ring) for ring in seen.alive])
-    not_read = f"{_by_uid(seen.unread)} {_verb(seen.unread)} not read" if seen.unread else ""
+    not_read = f"{_by_uid(seen.unread)} not read" if seen.unread else ""
     if not seen.is_listed:
         not_read = f"{not_read}, and there are more names than could be listed"
         not_read = not_read.removeprefix(", and ")
@@ -221,11 +221,8 @@ def _said_of(seen: RingsSeen, places: str) -> tuple[str, str, str | None]:
 
 def _by_uid(told: Sequence[tuple[int | None, int]]) -> str:
     whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
-    return listed(whose, most=5)
-
-
-def _verb(told: Sequence[tuple[int | None, int]]) -> str:
-    return "is" if sum(count for _, count in told) == 1 else "are"
+    verb = "is" if sum(count for _, count in told) == 1 else "are"
+    return f"{listed(whose, most=5)} {verb}"
 
 
 def _whose(ring: RingReading) -> str:

@@ -27,19 +27,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from gpumon.core.board.driver_codes import SLOWDOWNS
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 from gpumon.core.settings.rule import RuleKind, rule
 
-HOLDING_REASONS: Final = frozenset(
-    {
-        "sw_power_cap",
-        "hw_slowdown",
-        "sw_thermal_slowdown",
-        "hw_thermal_slowdown",
-        "hw_power_brake_slowdown",
-    }
-)
+HOLDING_REASONS: Final = frozenset({"sw_power_cap", *SLOWDOWNS})
 """Throttle reasons that take speed from a GPU at work. Clocks that somebody has set are left out:
 they are meant, and a clock that they keep low is no full clock anyway."""
 

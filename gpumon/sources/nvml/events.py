@@ -167,29 +167,6 @@ Counts = tuple[tuple[int, int], ...]
 """Pairs of XID and count, by XID."""
 
 
-class XidCounts:
-    """Counts that only rise, by UUID and XID."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, dict[int, int]] = {}
-        self._pairs: dict[str, Counts] = {}
-
-    def add(self, uuid: str, xid: int) -> None:
-        """Count one error; one of a new XID is left out where there are too many of those."""
-        with self._lock:
-            counts = self._counts.setdefault(uuid, {})
-            if xid not in counts and len(counts) >= MOST_XIDS:
-                return
-            counts[xid] = counts.get(xid, 0) + 1
-            self._pairs[uuid] = tuple(sorted(counts.items()))
-
-    def of(self, uuid: str) -> Counts:
-        """What that GPU has had: the same object until there is more."""
-        with self._lock:
-            return self._pairs.get(uuid, ())
-
-
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 60 * NS_PER_S
 _REGISTER_AGAIN_NS: Final = 5 * NS_PER_S
@@ -200,18 +177,23 @@ class NvmlEvents:
     """Keeps one event set on the GPUs that can be read. All but its set's thread is one thread's.
 
     Attributes:
-        counts: How many errors of each XID a GPU had.
         news: Whether something happened since ``take_news``.
     """
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = self._possible = wanted
-        self.counts = XidCounts()
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[int, int]] = {}
         self._damaged: deque[str] = deque(maxlen=_MOST_DAMAGED)
         self._set: EventSet | None = None
         self._known: set[tuple[str, int]] = set()
         self._retry_at_ns, self._wait_ns = 0, _FIRST_WAIT_NS
         self.news = False
+
+    def xids_of(self, uuid: str) -> Counts:
+        """How many errors of each XID that GPU had, of ``MOST_XIDS`` XIDs at most."""
+        with self._lock:
+            return tuple(sorted(self._counts.get(uuid, {}).items()))
 
     def take_news(self) -> set[str]:
         """The GPUs whose memory failed since the last call, by UUID."""
@@ -267,7 +249,10 @@ class NvmlEvents:
 
     def _hear(self, uuid: str, kind: int, number: int) -> None:
         if kind & XID_ERROR:
-            self.counts.add(uuid, number)
+            with self._lock:
+                counts = self._counts.setdefault(uuid, {})
+                if number in counts or len(counts) < MOST_XIDS:
+                    counts[number] = counts.get(number, 0) + 1
         elif kind & DOUBLE_BIT_ERROR:
             self._damaged.append(uuid)
 

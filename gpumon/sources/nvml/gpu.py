@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
@@ -259,7 +259,10 @@ class NvmlGpu:
         """Keep as a whole what each sample repeats until something of it changes."""
         schedule = self.schedule
         values = schedule.latest.at(now_ns)
-        details = _details_in(values)
+        details = None
+        if "read_at_ns" in values:
+            told = {name: value for name, value in values.items() if name in _DETAILS}
+            details = GpuDetails(**told)
         if details != self._details:  # the same object comes until something of it is new
             self._details = details
         self._repeated = {name: value for name, value in values.items() if name in _REPEATED}
@@ -401,10 +404,3 @@ class NvmlGpu:
         """The index NVML gives it now."""
         index = self._index.read()
         return self.device.index if index is None else index
-
-
-def _details_in(values: Mapping[str, Any]) -> GpuDetails | None:
-    """What is among these values, by name, of a board's details; ``None``: nothing was read."""
-    if "read_at_ns" not in values:
-        return None
-    return GpuDetails(**{name: value for name, value in values.items() if name in _DETAILS})

@@ -69,7 +69,7 @@ class NvmlInventory:
             if handle is None or device is None:
                 unread.add(index)  # lost: it may be one that is known, or come back
                 continue
-            gpu = known.pop(device.uuid, None) or self._put_back(device.uuid)
+            gpu = known.pop(device.uuid, None) or self._taken_out.pop(device.uuid, None)
             if gpu is None:
                 gpu = NvmlGpu(library, handle, device, self._around)
             elif gpu.gone or gpu.handle != handle or gpu.library is not library:
@@ -85,13 +85,6 @@ class NvmlInventory:
         self._failed = self._failed_now()
         self._take_instances(library, gpm)
 
-    def _put_back(self, uuid: str) -> NvmlGpu | None:
-        """A GPU that was taken out: what it counts goes on where it was."""
-        gpu = self._taken_out.pop(uuid, None)
-        if gpu is not None:
-            gpu.gone = GPU_IS_LOST  # until it has the handle that it was listed with
-        return gpu
-
     def _keep(
         self, unlisted: list[NvmlGpu], library: NvmlLibrary, *, all_were_read: bool
     ) -> list[NvmlGpu]:
@@ -100,6 +93,7 @@ class NvmlInventory:
         for gpu in unlisted:
             if all_were_read:
                 gpu.use_gpm(None)
+                gpu.gone = GPU_IS_LOST  # until it has the handle that it is listed with again
                 self._taken_out[gpu.device.uuid] = gpu
                 continue
             if gpu.library is not library:  # its handle died with NVML as it was open before

@@ -147,7 +147,8 @@ class NvmlSource:
         inventory = self._inventory
         if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
             self._refresh(library, now_ns)
-            now_ns = self._ask_again_if_held_up(tick, now_ns, back_us)
+            if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # what the rings brought is old
+                now_ns = tick.ask(back_us, self._monotonic_ns)
             self._calls_so_far = self._accounts.so_far()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
@@ -165,12 +166,6 @@ class NvmlSource:
             **self._calls_so_far,
         )
 
-    def _ask_again_if_held_up(self, tick: TickReader, now_ns: int, back_us: int) -> int:
-        """Where the looking around took its time, what the rings brought is old by now."""
-        if self._monotonic_ns() - now_ns < _HELD_UP_NS:
-            return now_ns
-        return tick.ask(back_us, self._monotonic_ns)
-
     def _shift(self, jump_ns: int) -> None:
         # Every position stays at its instant; and after a jump forward,
         # what was not fetched yet carries older stamps.
@@ -186,7 +181,7 @@ class NvmlSource:
 
     def _note_xids(self) -> None:
         for gpu in self._inventory.gpus:
-            gpu.note_xids(self._events.counts.of(gpu.device.uuid))
+            gpu.note_xids(self._events.xids_of(gpu.device.uuid))
 
     def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
         """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
-from gpumon.sources.nvml.codes import NO_ERROR, NOT_IN_THIS_DRIVER, PERMANENT, SUCCESS
+from gpumon.sources.nvml.codes import NO_ERROR, PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.table import (
     MEMORY,
     AnswerLayout,
@@ -44,23 +44,15 @@ class DriverCall:
         self.code = SUCCESS
         self.supported = True
 
-    def ask(self) -> bool:
-        """Make the call; say whether it answered."""
-        if not self.supported:
-            return False
-        started_ns = perf_counter_ns()
-        code = self.code = self._call()
-        spent_ns = perf_counter_ns() - started_ns
-        self._library.took(self.name, spent_ns, SUCCESS if code in self.no_error else code)
-        if code == SUCCESS:
-            return True
-        self.supported = code not in PERMANENT
-        return False
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether it is the driver that has no such call, so that an older one may do."""
-        return self.code in NOT_IN_THIS_DRIVER
+    def ask(self) -> int:
+        """Make the call, where it is worth asking; gives what it answered last."""
+        if self.supported:
+            started_ns = perf_counter_ns()
+            code = self.code = self._call()
+            spent_ns = perf_counter_ns() - started_ns
+            self._library.took(self.name, spent_ns, SUCCESS if code in self.no_error else code)
+            self.supported = code not in PERMANENT
+        return self.code
 
 
 class _Room(NamedTuple):
@@ -120,7 +112,7 @@ class NumberCall(DriverCall):
 
     def numbers(self) -> tuple[int, ...] | None:
         """All numbers; ``None`` where there is no answer."""
-        return self.answered if self.ask() else None
+        return self.answered if self.ask() == SUCCESS else None
 
     def read(self) -> int | None:
         """The number; ``None`` where there is no answer."""

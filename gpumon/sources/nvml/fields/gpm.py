@@ -67,7 +67,12 @@ class _Support(ctypes.Structure):
 
 
 class Gpm:
-    """GPM of NVML as it was opened, for all its GPUs."""
+    """GPM of NVML as it was opened, for all its GPUs.
+
+    Attributes:
+        holders: Who has samples in the driver.
+        reading: Held by whoever takes or compares samples.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class Gpm:
         """Make room for answers; nothing is asked yet."""
         self.monotonic_ns, self.refuse = monotonic_ns, refuse
         self._ask = library.ask
-        self._holders: set[GpmTrack] = set()
+        self.holders: set[GpmTrack] = set()
         self.reading = threading.Lock()
         self._room = _Metrics(version=_VERSION, count=len(_METRICS))
         for at, metric in enumerate(_METRICS):
@@ -90,7 +95,7 @@ class Gpm:
 
     def close(self) -> None:
         """Free every sample: before NVML is closed, which then could not."""
-        for track in list(self._holders):
+        for track in list(self.holders):
             track.close()
 
     def supports(self, handle: int) -> bool | None:
@@ -105,26 +110,14 @@ class Gpm:
         code = self._ask("nvmlGpmQueryDeviceSupport", gpu, ctypes.byref(answer))
         return code, code == SUCCESS and answer.is_supported != 0
 
-    def lend(self, track: GpmTrack) -> tuple[int, int] | None:
-        """Two samples for that GPU, which lie in the driver; ``None`` if there are none."""
-        samples = [sample for sample in (self._new_sample(), self._new_sample()) if sample]
-        if len(samples) < _SAMPLES:
-            self._give_back(samples)
-            return None
-        self._holders.add(track)
-        return samples[0], samples[1]
-
-    def take_back(self, track: GpmTrack, samples: tuple[int, int]) -> None:
-        """Free them. They mean nothing afterwards."""
-        self._holders.discard(track)
-        self._give_back(samples)
-
-    def _new_sample(self) -> int | None:
+    def new_sample(self) -> int | None:
+        """Room for the counters of one GPU, which lies in the driver; ``None``: it has none."""
         sample = ctypes.c_void_p()
         code = self._ask("nvmlGpmSampleAlloc", ctypes.byref(sample))
         return sample.value if code == SUCCESS else None
 
-    def _give_back(self, samples: Iterable[int]) -> None:
+    def free(self, samples: Iterable[int]) -> None:
+        """Give them back. They mean nothing afterwards."""
         for sample in samples:
             self._ask("nvmlGpmSampleFree", ctypes.c_void_p(sample))
 
@@ -209,16 +202,23 @@ class GpmTrack:
     def close(self) -> None:
         """Free the samples. Who reads on borrows new ones."""
         if self._samples is not None:
-            self._gpm.take_back(self, self._samples)
+            self._gpm.holders.discard(self)
+            self._gpm.free(self._samples)
         self._samples = self._taken_at_ns = None
 
     def _borrow(self) -> tuple[int, int] | None:
         """Two samples, where the GPU has GPM and it may be asked for now."""
         if self._ask_again_at_ns is None or self._gpm.monotonic_ns() < self._ask_again_at_ns:
             return None
-        self.code, supported = self._gpm.query(self._handle)
+        gpm = self._gpm
+        self.code, supported = gpm.query(self._handle)
         if supported:
-            self._samples = self._gpm.lend(self)
+            samples = [sample for sample in (gpm.new_sample(), gpm.new_sample()) if sample]
+            if len(samples) < _SAMPLES:
+                gpm.free(samples)
+                return None
+            self._samples = samples[0], samples[1]
+            gpm.holders.add(self)
         elif self.code == SUCCESS:
             self._ask_again_at_ns = None  # a board that has none will have none
         else:

@@ -80,8 +80,8 @@ class CounterCall(DriverCall):
             self._values,
         )
 
-    def ask(self) -> bool:
-        """Make the call; say whether it answered: of each counter, its own code tells."""
+    def ask(self) -> int:
+        """Make the call; gives what it answered as a whole: of each counter, its own code tells."""
         for counter, value in self.answers():
             value.fieldId, value.scopeId = counter.field_id, counter.scope_id
         return super().ask()
@@ -131,7 +131,7 @@ class LinkRates:
         if not self._bytes:
             return {}
         rates: dict[str, float | None] = {counter.told_as: None for counter in self._bytes}
-        if not self._call.ask():
+        if self._call.ask() != SUCCESS:
             if not self._call.supported:
                 self._drop(set(self._bytes))
             return rates

@@ -23,7 +23,13 @@ from gpumon.sources.nvml.binding import (
     ProcessesUtilizationInfoV1,
     ProcessUtilizationInfoV1,
 )
-from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NO_ERROR, NOT_FOUND, SUCCESS
+from gpumon.sources.nvml.codes import (
+    INSUFFICIENT_SIZE,
+    NO_ERROR,
+    NOT_FOUND,
+    NOT_IN_THIS_DRIVER,
+    SUCCESS,
+)
 from gpumon.sources.nvml.fields.calls import DriverCall
 from gpumon.sources.nvml.fields.table import (
     PROCESS_LISTS,
@@ -86,8 +92,7 @@ class RecordsCall(DriverCall):
     def ask_newer(self, seen_us: int = 0) -> int:
         """Ask for what is newer than a stamp, where the call knows stamps; gives NVML's code."""
         self._count.value, self._newer_than_us.value = len(self.room), seen_us
-        self.ask()
-        return self.code
+        return self.ask()
 
     def records(self) -> list[Any]:
         """What the driver filled in."""
@@ -121,7 +126,7 @@ class NewestRecords:
             self.code = code
             if code == SUCCESS:
                 return bound.records()
-            if not bound.is_missing:
+            if code not in NOT_IN_THIS_DRIVER:
                 return None
             self._bound = None
             del self._functions[0]
@@ -158,14 +163,10 @@ class ProcessShares:
         records = self._records.read(self._seen_us)
         if records is not None:
             return self._taken(records)
-        return self._nobody() if self._records.code == NOT_FOUND else None
-
-    def _nobody(self) -> dict[int, float | None]:
-        """Nothing is newer than the position: the usual answer of an idle GPU.
-
-        Where it comes again and again, the stamps may have begun anew, and
-        would stay behind the position for days.
-        """
+        if self._records.code != NOT_FOUND:
+            return None
+        # Nothing is newer than the position: the usual answer of an idle GPU. Where it comes again
+        # and again, the stamps may have begun anew, and would stay behind the position for days.
         self._silences += 1
         if self._silences >= _SILENCES_OF_A_RESTART:
             self._seen_us = 0

@@ -372,15 +372,11 @@ class NvmlProbe:
 
 
 def _of_number(asked: NumberCall, number: NvmlNumber) -> Question:
-    def ask() -> int:
-        asked.ask()
-        return asked.code
-
     def say() -> str:
         numbers = asked.answered if number.most is None else asked.answered[:1]
         return (number.words or "").format(number.unit.said(*numbers))
 
-    return Question(asked.name, ask, say)
+    return Question(asked.name, asked.ask, say)
 
 
 def _of_samples(library: NvmlLibrary, handle: int) -> Question:
@@ -397,8 +393,7 @@ def _of_samples(library: NvmlLibrary, handle: int) -> Question:
 
 def _of_counters(asked: CounterCall) -> Question:
     def ask() -> int:
-        asked.ask()
-        return asked.code or next(value.nvmlReturn for _, value in asked.answers())
+        return asked.ask() or next(value.nvmlReturn for _, value in asked.answers())
 
     return Question(asked.name, ask, lambda: "counted")
 

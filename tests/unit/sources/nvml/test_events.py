@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents, XidCounts
+from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents
 from tests.builders_driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.work import XID
@@ -122,15 +122,14 @@ class TestAnXid:
         assert time.monotonic() - began_s > 0.3
 
     def test_is_counted_of_a_bounded_number_of_each_gpu(self) -> None:
-        counts = XidCounts()
-        for xid in range(10 * MOST_XIDS):
-            counts.add("GPU-0", xid)
-        counts.add("GPU-0", 5)
-        counts.add("GPU-1", 700)
+        events = NvmlEvents(wanted=True)
+        for xid in (*range(10 * MOST_XIDS), 5):
+            events._hear("GPU-0", XID, xid)
+        events._hear("GPU-1", XID, 700)
 
-        assert len(counts.of("GPU-0")) == MOST_XIDS
-        assert counts.of("GPU-0")[5] == (5, 2)
-        assert counts.of("GPU-1") == ((700, 1),)
+        assert len(events.xids_of("GPU-0")) == MOST_XIDS
+        assert events.xids_of("GPU-0")[5] == (5, 2)
+        assert events.xids_of("GPU-1") == ((700, 1),)
 
 
 class TestAMemoryErrorThatIsNotCorrected:
@@ -151,7 +150,7 @@ class TestAMemoryErrorThatIsNotCorrected:
         try:
             fake.report_ecc(0, uncorrected=False)
             fake.report_xid(0, 13)
-            wait_until(lambda: events.counts.of("GPU-0") == ((13, 1),))
+            wait_until(lambda: events.xids_of("GPU-0") == ((13, 1),))
             after_a_corrected_one = events.take_news()
             fake.report_ecc(0, uncorrected=True)
             wait_until(lambda: events.news)
