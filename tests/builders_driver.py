@@ -48,6 +48,13 @@ def total_ns(samples: Sequence[BusySample]) -> int:
     return sum(end - start for start, end, _ in samples)
 
 
+def answered(sample: GpuSample) -> set[str]:
+    """The fields that have an answer, those of its details among them."""
+    details = {} if sample.details is None else sample.details._asdict()
+    told = {**sample._asdict(), **details}
+    return {name for name, value in told.items() if value is not None}
+
+
 class FakeClock:
     """The driver's own clock, as the fake has it."""
 
@@ -286,12 +293,18 @@ class Fake(FakeNvml):
         self._told: list[DriverStory] = []
 
     def tell(
-        self, *, on: Sequence[str] = (), off: Sequence[str] = (), period_s: float = 1.0
+        self,
+        *,
+        on: Sequence[str] = (),
+        off: Sequence[str] = (),
+        period_s: float = 1.0,
+        after_s: float = 0.0,
     ) -> DriverStory:
-        """Begin a story, with the default fields, these opt-in ones and without those."""
-        options = nvml_options(on=on, off=off)
-        self._told.append(DriverStory(self, options=options, period_s=period_s))
-        return self._told[-1]
+        """A story that goes on for so long, with the default fields, these and without those."""
+        story = DriverStory(self, options=nvml_options(on=on, off=off), period_s=period_s)
+        self._told.append(story)
+        story.pass_s(after_s)
+        return story
 
     def end_stories(self) -> None:
         """Close them."""

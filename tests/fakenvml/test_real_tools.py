@@ -1,7 +1,7 @@
 """Proof of the fake: tools that others made run on it unchanged, and show what the test wrote.
 
-gpustat, nvitop and nvitop-exporter ask some forty functions of the driver in
-ways of their own, and each falls back in its own way on an old driver.
+gpustat and nvitop ask some forty functions of the driver in ways of their own, and each falls
+back in its own way on an old driver.
 """
 
 from __future__ import annotations
@@ -11,29 +11,20 @@ import os
 import re
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, MIDDLE_DRIVER, DriverGeneration
-from tests.patience import PATIENCE_S
 from tests.processes import ending
-from tests.serving import free_port
 
 BIN = Path(sys.executable).parent
 MIB, GIB = 1 << 20, 1 << 30
-Families = dict[str, dict[str, float]]
-"""Values of each of nvitop-exporter's metrics, by the GPU's UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +62,6 @@ def machine(
         fake.gpu(1).memory_used = 11 * GIB
         fake.gpu(1).power_mw, fake.gpu(1).temperature_c = 71_000, 33
         fake.gpu(1).ecc_uncorrected = 5
-        fake.gpu(0).nvlink_tx_bytes_per_s = 3 * GIB
         fake.run(0, worker.pid, memory_bytes=7 * GIB, sm=64)
         fake.run(1, worker.pid, memory_bytes=3 * GIB, sm=5)
         parts = fake.cut(2, 2)
@@ -98,41 +88,6 @@ def gpustat(machine: Machine) -> list[dict[str, Any]]:
 def nvitop(machine: Machine) -> str:
     """What ``nvitop -1`` prints."""
     return machine.output_of("nvitop", "--once", "--ascii")
-
-
-@pytest.fixture(scope="module")
-def exporter(machine: Machine) -> Families:
-    """What one scrape of ``nvitop-exporter`` brings."""
-    port = free_port()
-    command = [str(BIN / "nvitop-exporter"), "--port", str(port), "--hostname", "here"]
-    server = subprocess.Popen(
-        command, env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    with ending(server):
-        text = scraped(
-            f"http://127.0.0.1:{port}/metrics", until=(machine.parts[1], "process_gpu_memory_MiB{")
-        )
-    families: Families = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if "uuid" in sample.labels:
-                families.setdefault(sample.name, {})[sample.labels["uuid"]] = sample.value
-    return families
-
-
-def scraped(url: str, *, until: tuple[str, ...]) -> str:
-    """The page, asked for until all of that is on it, and once more: its round may not be over."""
-    deadline_s = time.monotonic() + 30
-    pages = [""]
-    while len(pages) < 2 or not all(mark in pages[-2] for mark in until):
-        assert time.monotonic() < deadline_s, f"not seen: {until}"
-        time.sleep(0.05)
-        with (
-            suppress(urllib.error.URLError),
-            urllib.request.urlopen(url, timeout=PATIENCE_S) as answer,
-        ):
-            pages.append(answer.read().decode())
-    return pages[-1]
 
 
 class TestGpustat:
@@ -216,36 +171,3 @@ class TestNvitop:
 
         found = re.findall(r"\| +0 +(\d+) C +\S+ +(\S+) ", printed)
         assert sorted(found) == sorted([(str(pids[0]), "1024MiB"), (str(pids[1]), "2048MiB")])
-
-
-class TestNvitopExporter:
-    def test_exports_what_each_gpu_does(self, machine: Machine, exporter: Families) -> None:
-        fake = machine.fake
-        busy, idle = fake.uuid(0), fake.uuid(1)
-
-        assert exporter["gpu_utilization_Percentage"][busy] == 73
-        assert exporter["gpu_utilization_Percentage"][idle] == 4
-        assert exporter["gpu_power_usage_W"][idle] == 71
-        assert exporter["gpu_clock_sm_MHz"][busy] == fake.gpu(0).sm_clock_mhz
-        assert exporter["gpu_memory_used_MiB"][idle] == used_bytes(fake, 1) // MIB
-
-    def test_exports_the_instances_with_their_memory(
-        self, machine: Machine, exporter: Families
-    ) -> None:
-        used = exporter["gpu_memory_used_MiB"]
-
-        assert [used[uuid] for uuid in machine.parts] == [0, 5 * 1024]
-
-    def test_exports_what_goes_over_pcie_and_nvlink(
-        self, machine: Machine, exporter: Families
-    ) -> None:
-        busy = machine.fake.uuid(0)
-
-        assert exporter["gpu_pcie_rx_throughput_MiBps"][busy] == 2
-        sent = exporter["gpu_nvlink_mean_tx_throughput_MiBps"][busy]
-        assert sent == pytest.approx(3 * 1024, rel=0.02)
-
-    def test_exports_the_process(self, machine: Machine, exporter: Families) -> None:
-        used = exporter["process_gpu_memory_MiB"]
-
-        assert used[machine.fake.uuid(1)] == 3 * 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 
@@ -36,8 +35,7 @@ def gpu() -> ProbedGpu:
 
 @pytest.fixture(scope="module")
 def load(gpu: ProbedGpu) -> Iterator[ChildLoad]:
-    if find_spec("torch") is None:
-        pytest.skip("torch is not installed here")
+    pytest.importorskip("torch")
     try:
         child = ChildLoad(gpu_uuid=gpu.uuid)
     except LoadError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Any]]:
     """What one process learned on the first GPU, and what each of two ranks says."""
-    if find_spec("torch") is None:
-        pytest.skip("torch is not installed here")
-    import torch
-
+    torch = pytest.importorskip("torch")
     if torch.cuda.device_count() < WORLD:
         pytest.skip(f"needs {WORLD} GPUs, and torch sees {torch.cuda.device_count()}")
     if not torch.distributed.is_nccl_available():
@@ -62,9 +59,9 @@ class TestRanksOnGpus:
         _, ranks = learned
 
         assert [told["sum"] for told in ranks] == [3.0, 3.0]
-        assert {told["refusals"]["seeds"] for told in ranks} == {
-            "all ranks must have the same seed: rank 0 has 0, and rank 1 has 1"
-        }
+        for told in ranks:
+            assert "seed" in told["refusals"]["seeds"]
+            assert re.findall(r"\d", told["refusals"]["seeds"]) == ["0", "0", "1", "1"]
 
 
 def furthest(alone: dict[str, Any], ranks: list[Any], lesson: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,7 @@ def numbered(count: int) -> list[Any]:
 
 @pytest.fixture
 def torch() -> Any:
-    if find_spec("torch") is None:
-        pytest.skip("torch is not installed here")
-    import torch
-
+    torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this torch sees no GPU")
     return torch
@@ -35,11 +31,8 @@ def torch() -> Any:
 
 @pytest.fixture
 def jax() -> Any:
-    if find_spec("jax") is None:
-        pytest.skip("JAX is not installed here")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other tests are in here, too
-    import jax
-
+    jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":
         pytest.skip("this JAX sees no GPU")
     return jax
@@ -47,10 +40,7 @@ def jax() -> Any:
 
 @pytest.fixture
 def tf() -> Any:
-    if find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed here")
-    import tensorflow as tf
-
+    tf = pytest.importorskip("tensorflow")
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         pytest.skip("this TensorFlow sees no GPU")
@@ -173,7 +163,7 @@ class TestOnTensorFlow:
         )
 
     def test_a_gpu_that_is_not_there_is_refused(self, tf: Any) -> None:
-        with pytest.raises(ValueError, match="TensorFlow has no device 'GPU:99'"):
+        with pytest.raises(ValueError, match="'GPU:99'"):
             prefetch_to_device(tf.data.Dataset.range(3), device="GPU:99")
 
     def test_the_gap_between_batches_is_shorter_with_prefetch(self, tf: Any) -> None:

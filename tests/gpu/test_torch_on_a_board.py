@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def torch() -> Any:
-    if find_spec("torch") is None:
-        pytest.skip("torch is not installed here")
-    import torch
-
+    torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this torch sees no GPU")
     torch.cuda.init()
@@ -139,10 +135,7 @@ class TestAGraph:
 class TestAKerasTraining:
     @pytest.fixture(autouse=True)
     def keras(self, torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        if find_spec("keras") is None:
-            pytest.skip("keras is not installed here")
-        import keras
-
+        keras = pytest.importorskip("keras")
         if keras.backend.backend() != "torch":
             pytest.skip("Keras runs on another backend: KERAS_BACKEND=torch make gpu")
         from trainer_hooks.ring import process_ring

@@ -10,8 +10,6 @@ pytestmark = pytest.mark.gpu_multi
 
 PART_OF_SOLO = 0.956
 """2123 samples a second of the 2220 that the author's two boards did alone."""
-THREE_BOARDS = 2.56
-FOUR_BOARDS = 0.966
 SCALING_BATCH = 512
 
 
@@ -41,36 +39,32 @@ class TestTheArticlesModel:
 
 
 class TestScaling:
-    def test_on_three_boards_is_2_56_times(
-        self, boards: tuple[str, ...], trainer_bench: BENCH, measured: MEASURED
+    @pytest.mark.parametrize(
+        ("sizes", "told_as", "target"),
+        [
+            pytest.param((1, 2), "speed_up", 1.0, id="two boards"),
+            pytest.param((1, 3), "speed_up", 2.56, id="three boards"),
+            pytest.param((1, 2, 4), "efficiency", 0.966, id="four boards"),
+        ],
+    )
+    def test_is_what_the_article_has(
+        self,
+        boards: tuple[str, ...],
+        trainer_bench: BENCH,
+        measured: MEASURED,
+        sizes: tuple[int, ...],
+        told_as: str,
+        target: float,
     ) -> None:
-        if len(boards) < 3:
-            pytest.skip(f"needs three GPUs, and TensorFlow sees {len(boards)}")
+        *_, most = sizes
+        if len(boards) < most:
+            pytest.skip(f"needs {most} GPUs, and TensorFlow sees {len(boards)}")
 
-        told = trainer_bench("--batches", SCALING_BATCH, "--scaling", 1, 3, "--seconds", 5)
+        told = trainer_bench("--batches", SCALING_BATCH, "--scaling", *sizes, "--seconds", 5)
 
-        speed_up = told["rows"][-1]["speed_up"]
-        measured("speed of three boards", f"{speed_up:.2f} times one", f"at least {THREE_BOARDS}")
-        assert speed_up >= THREE_BOARDS
-
-    def test_on_four_boards_leaves_96_6_percent_of_each(
-        self, boards: tuple[str, ...], trainer_bench: BENCH, measured: MEASURED
-    ) -> None:
-        if len(boards) < 4:
-            pytest.skip(f"needs four GPUs, and TensorFlow sees {len(boards)}")
-
-        told = trainer_bench("--batches", SCALING_BATCH, "--scaling", 1, 2, 4, "--seconds", 5)
-
-        efficiency = told["rows"][-1]["efficiency"]
-        measured("efficiency of four boards", f"{efficiency:.1%}", f"at least {FOUR_BOARDS:.1%}")
-        assert efficiency >= FOUR_BOARDS
-
-    def test_on_two_boards_is_measured(self, trainer_bench: BENCH, measured: MEASURED) -> None:
-        told = trainer_bench("--batches", SCALING_BATCH, "--scaling", 1, 2, "--seconds", 5)
-
-        rows = told["rows"]
-        measured("efficiency of two boards", f"{rows[-1]['efficiency']:.1%}", "")
-        assert rows[-1]["speed_up"] > 1
+        found = told["rows"][-1][told_as]
+        measured(f"{told_as} of {most} boards", f"{found:.3g}", f"at least {target}")
+        assert found >= target
 
 
 class TestFindingTheLargestBatch:

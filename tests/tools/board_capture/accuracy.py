@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from operator import truediv
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from gpumon.core.clock import Clock, seconds
@@ -16,16 +17,38 @@ from gpumon.sources.nvml.source import NvmlSource
 from tests.tools.board_capture.board import looks
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import Row, mean
-from tests.tools.board_capture.windows import BusyTruth, fit_window
 
 _PERIOD_S: Final = 1.0
 _PAUSED: Final = 0.35
-_FITS_WITHIN: Final = 0.1
-"""A stretch that leaves samples farther from the truth than that explains nothing."""
 UTILISATION_ONLY: Final = nvml_options(
     off=["power", "memory", "temperature", "clocks", "throttle_reasons", "energy", "power_limit",
          "performance_state", "ecc", "persistence_mode", "activity", "processes", "events"]
 )  # fmt: skip
+
+
+Span = tuple[int, int]
+"""A stretch of time, in CLOCK_MONOTONIC nanoseconds."""
+
+
+class BusyTruth:
+    """When the device really worked: disjoint spans, in order."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = tuple(spans)
+        self.pauses = [(before[1], after[0]) for before, after in pairwise(spans)]
+        self._starts = [start_ns for start_ns, _ in spans]
+        self._sums = [*accumulate((end_ns - start_ns for start_ns, end_ns in spans), initial=0)]
+
+    def busy_ns(self, start_ns: int, end_ns: int) -> int:
+        """Busy time of a stretch."""
+        return self._until(end_ns) - self._until(start_ns)
+
+    def _until(self, at_ns: int) -> int:
+        place = bisect_right(self._starts, at_ns)
+        if place == 0:
+            return 0
+        start_ns, end_ns = self.spans[place - 1]
+        return self._sums[place - 1] + min(at_ns, end_ns) - start_ns
 
 
 def watch_wave(
@@ -54,12 +77,9 @@ def watch_wave(
         said = load.result()
         read()
     wave = f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle"
-    by_device = {"by device events, ms": _ms(mean(said["device_s"]))}
+    by_device_s = mean(said["device_s"])
+    by_device = {"by device events, ms": None if by_device_s is None else 1000 * by_device_s}
     return {"wave": wave, **by_device, **_held(samples, BusyTruth(said["spans"]))}
-
-
-def _ms(value_s: float | None) -> float | None:
-    return None if value_s is None else 1000 * value_s
 
 
 def _held(samples: Sequence[BusySample], truth: BusyTruth) -> Row:
@@ -72,29 +92,29 @@ def _held(samples: Sequence[BusySample], truth: BusyTruth) -> Row:
     held = [one for one in samples if first_ns <= one.start_ns and one.end_ns <= last_ns]
     if not held:
         raise ValueError("no utilisation sample came while the wave ran")
-    lengths_ns = [one.end_ns - one.start_ns for one in held]
+    total_ns = sum(one.end_ns - one.start_ns for one in held)
     true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in held]
-    seen_ns = [one.busy_ratio * length for one, length in zip(held, lengths_ns, strict=True)]
-    apart_ns = [abs(true - seen) for true, seen in zip(true_ns, seen_ns, strict=True)]
+    true_ratios = [ns / (one.end_ns - one.start_ns) for ns, one in zip(true_ns, held, strict=True)]
+    seen_ns = sum(one.busy_ratio * (one.end_ns - one.start_ns) for one in held)
+    apart = [abs(true - one.busy_ratio) for true, one in zip(true_ratios, held, strict=True)]
     begin_ns, end_ns = held[0].start_ns, held[-1].end_ns
-    pauses = [one for one in truth.pauses() if begin_ns <= one[0] and one[1] <= end_ns]
+    pauses = [one for one in truth.pauses if begin_ns <= one[0] and one[1] <= end_ns]
     seen = _pauses(held)
-    cadence_s = seconds(sorted(lengths_ns)[len(held) // 2])
-    fit = fit_window(truth, [(one.end_ns, one.busy_ratio) for one in held], cadence_s)
-    fits = fit is not None and fit.error_ratio <= _FITS_WITHIN
     return {
-        "a span, ms": _ms(mean([seconds(end - start) for start, end in truth.spans])),
-        "busy, truth, %": 100 * sum(true_ns) / sum(lengths_ns),
-        "busy, gpumon, %": 100 * sum(seen_ns) / sum(lengths_ns),
-        "error of a sample, %": 100 * statistics.mean(map(truediv, apart_ns, lengths_ns)),
+        "a span, ms": _mean_ms(truth.spans),
+        "busy, truth, %": 100 * sum(true_ns) / total_ns,
+        "busy, gpumon, %": 100 * seen_ns / total_ns,
+        "a sample, ms": _mean_ms([(one.start_ns, one.end_ns) for one in held]),
+        "error of a sample, %": 100 * statistics.mean(apart),
         "pauses, truth": len(pauses),
         "pauses seen": len(seen),
-        "pause, truth, ms": _ms(mean([seconds(end - start) for start, end in pauses])),
-        "pause seen, ms": _ms(mean(seen)),
-        "window, ms": 1000 * fit.window_s if fit and fits else "none fits",
-        "ends before its stamp, ms": 1000 * fit.lag_s if fit and fits else None,
-        "error then, %": 100 * fit.error_ratio if fit else None,
+        "pause, truth, ms": _mean_ms(pauses),
+        "pause seen, ms": 1000 * statistics.mean(seen) if seen else None,
     }
+
+
+def _mean_ms(spans: Sequence[Span]) -> float | None:
+    return mean([(end_ns - start_ns) / 1e6 for start_ns, end_ns in spans])
 
 
 def _pauses(samples: Sequence[BusySample]) -> list[float]:

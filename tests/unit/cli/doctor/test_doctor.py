@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import threading
 from dataclasses import replace
@@ -24,8 +23,8 @@ from gpumon.sources.nvml.probe.probed import ProbedDriver
 from tests.builders_faults import DRAIN, POWER, RATES, Change, failing, losing
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
+from tests.golden_files import hold_golden
 
-GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 FILES = DriverFiles(
     module_version="580.95.05",
     profiling_needs_root=True,
@@ -102,12 +101,7 @@ class TestTheTable:
         it.fake.fail("nvmlDeviceGetTotalEccErrors", codes.NOT_SUPPORTED)
         it.fake.gpu(0).persistence_mode = it.fake.gpu(1).persistence_mode = 0
 
-        text = without_figures(it.says())
-
-        path = GOLDEN / "doctor_two_boards.txt"
-        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), "run: make golden"
+        hold_golden("doctor_two_boards.txt", without_figures(it.says()))
 
     def test_fits_a_terminal_of_80_columns_and_is_aligned(self, it: Doctor) -> None:
         it.fake.fail(POWER, codes.NO_PERMISSION)
@@ -128,14 +122,14 @@ class TestTheTable:
 
         text = it.says(*SOON)
 
-        assert text.count("what it says") == 2
-        assert "GPU 1-4 and 6-7: the same; what follows are the values of GPU 0" in text
+        assert text.count("  takes  ") == 2
+        assert "GPU 1-4 and 6-7: " in text
         assert "nvmlDeviceGetPerformanceState" in text[text.index("GPU 5: ") :]
 
     def test_names_opt_in_fields_with_the_price_that_is_quoted(self, it: Doctor) -> None:
         text = it.tells()
 
-        assert "pcie (40 ms are quoted where the driver does not count bytes)" in text
+        assert "pcie (40 ms " in text
         assert "--nvml-on FIELD,..." in text
 
     def test_uses_ascii_where_the_terminal_has_no_more(
@@ -209,12 +203,13 @@ class TestAFinding:
 
         found = it.finds(*SOON)
 
-        assert found["gpu 0 utilisation"]["detail"] == "with MIG on, only its instances have one"
+        assert "MIG" in found["gpu 0 utilisation"]["detail"]
         assert found["gpu 0 utilisation"]["fix"] is None
         assert found["gpu 0 mig"]["detail"] == "on, 2 instances"
-        assert found["gpu source"]["detail"] == "nvml: 2 GPUs and 2 MIG instances, 4 can be read"
-        assert "memory" in found["gpu 0:1 memory"]["what"]
-        assert "see GPU 0" in found["gpu 0:1 not its own"]["detail"]
+        assert re.findall(r"\d", found["gpu source"]["detail"]) == ["2", "2", "4"]
+        assert found["gpu 0:1 memory"]["what"] == "memory"
+        shared = found["gpu 0:1 not its own"]
+        assert "GPU 0" in shared["detail"]
 
 
 class TestTheFixes:
@@ -226,17 +221,17 @@ class TestTheFixes:
 
         _, _, fixes = it.tells().partition(" Fix ")
 
-        assert "1. GPU 2: look for Xid 79" in fixes
-        assert "2. GPU 0-1 and 3 persistence mode: sudo nvidia-smi -pm 1" in fixes
-        assert "daemon: start one: gpumon serve" in fixes
+        _, lost, slow, daemon = re.split(r" ?\d\. (?=GPU|daemon)", f" {fixes}")
+        assert re.match("GPU 2: .*Xid 79", lost)
+        assert re.match("GPU 0-1 and 3 .*nvidia-smi -pm 1", slow)
+        assert re.match("daemon: .*gpumon serve", daemon)
 
     def test_name_eight_boards(self, it: Doctor) -> None:
         it.fake.reorder(range(16))
         for slot in range(0, 16, 2):
             it.fake.gpu(slot).persistence_mode = 0
 
-        said = "GPU 0, 2, 4, 6, 8, 10, 12 and 14 persistence mode: sudo"
-        assert said in it.tells(*SOON)
+        assert "GPU 0, 2, 4, 6, 8, 10, 12 and 14 " in it.tells(*SOON)
 
     def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
         self, it: Doctor
@@ -246,7 +241,7 @@ class TestTheFixes:
         found = it.finds()
 
         assert (harmless["status"], harmless["fix"]) == ("ok", None)
-        assert found["gpu 0 activity"]["fix"].startswith("run gpumon as root")
+        assert "as root" in found["gpu 0 activity"]["fix"]
         assert "NVreg_RestrictProfilingToAdminUsers=0" in found["profiling"]["fix"]
 
 
@@ -258,10 +253,10 @@ class TestForScripts:
         assert {"version", "python"} <= document.keys()
         for one in document["findings"]:
             assert {"name", "status", "detail", "fix"} <= one.keys()
-        assert {
-            "gpu source", "gpu 0", "gpu 0 utilisation", "gpu 0 memory", "gpu 0 power",
-            "gpu 0 temperature", "gpu 0 sm clock", "gpu 0 energy", "gpu 1 processes", "daemon",
-        } <= {found["name"] for found in document["findings"]}  # fmt: skip
+        of_a_gpu = "utilisation", "memory", "power", "temperature", "sm clock", "energy"
+        names = {"gpu source", "gpu 0", "gpu 1 processes", "daemon"}
+        names |= {f"gpu 0 {what}" for what in of_a_gpu}
+        assert names <= {found["name"] for found in document["findings"]}
 
     def test_every_call_is_there_with_its_answer_and_times(self, it: Doctor) -> None:
         gpu = it.document()["driver"]["gpus"][0]
@@ -279,13 +274,13 @@ class TestASourceThatIsNoDriver:
     ) -> None:
         found = it.finds("--source", f"follow:{tmp_path / 'busy.jsonl'}")
 
-        assert "is not there" in found["busy spans"]["detail"]
-        assert "let the training write" in found["busy spans"]["fix"]
+        assert "busy.jsonl" in found["busy spans"]["detail"]
+        assert "training" in found["busy spans"]["fix"]
 
     def test_is_told_of_without_prices(self, it: Doctor) -> None:
         text = it.says("--source", "simulated:healthy")
 
-        assert "the GPUs of simulated:healthy are made up" in text
+        assert text.count("simulated:healthy") == 2, "the source, and that it is no driver"
         assert "takes" not in text
         assert "kernel module" not in text
 
@@ -294,7 +289,6 @@ class TestASourceThatIsNoDriver:
     ) -> None:
         assert main(["doctor", "--source", "replay:night.gpumon"]) == 2
         said = capsys.readouterr().err
-        assert "is a recording" in said
         assert "`gpumon replay " in said
 
 
@@ -338,7 +332,7 @@ def test_a_driver_that_opens_slowly_is_told(init_s: float, *, is_slow: bool) -> 
 
     told = [one.detail for one in driver_findings(FILES, probed, ()) if one.name == "start"]
 
-    assert told == ["opening NVML took 1.0 s"] * is_slow
+    assert [" 1.0 s" in detail for detail in told] == [True] * is_slow
 
 
 def test_a_very_slow_reading_is_told_in_decimals() -> None:
@@ -350,4 +344,5 @@ def test_a_very_slow_reading_is_told_in_decimals() -> None:
 
     text = "\n".join(render_findings([board, slow], TextStyle()))
 
-    assert " ".join(text.split()).endswith("power 60 s 1,230 ms 120 % 97 W")
+    (row,) = re.findall(r"power .*", text)
+    assert re.split("  +", row)[1:] == ["60 s", "1,230 ms", "120 %", "97 W"]

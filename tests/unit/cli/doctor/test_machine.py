@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from tests.builders_ring import WrittenRing, phases_folder, run_facts
 
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
 OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"
+
+
+NOT_YET = " (not there yet)"
 
 
 def looked_at(folder: Path, **environ: str) -> dict[str, Finding]:
@@ -63,7 +67,7 @@ class TestThePort:
             found = port_finding(listen)
 
         assert found.status == "ok"
-        assert found.detail.startswith("gpumon serves there by pid ")
+        assert " by pid " in found.detail
 
     def test_of_somebody_else_is_told_with_who_it_is_and_another_port(self) -> None:
         with web_server(b"<html>") as listen:
@@ -71,7 +75,6 @@ class TestThePort:
 
         assert found.status == "missing"
         assert "by pid " in found.detail
-        assert found.detail.endswith("and it is no gpumon")
         assert "--listen 127.0.0.1:0" in str(found.fix)
 
 
@@ -82,7 +85,8 @@ class TestTheRings:
 
         found = looked_at(tmp_path)["rings"]
 
-        assert found.detail == "none alive, 1 ended"
+        assert found.status == "ok"
+        assert "1 ended" in found.detail
         assert ring.path.exists()
 
     def test_that_are_refused_are_told_with_the_reason(self, tmp_path: Path) -> None:
@@ -101,9 +105,9 @@ class TestTheRuntimeFolder:
     def test_is_told_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
         there, new = looked_at(tmp_path), looked_at(tmp_path / "new")
 
-        said = "usable: gpumon serve keeps state and rings in {}, which $GPUMON_RUNTIME_DIR names"
-        assert there["runtime folder"].detail == said.format(tmp_path)
-        assert new["runtime folder"].detail == (f"{said.format(tmp_path / 'new')} (not there yet)")
+        assert f" {tmp_path}, " in there["runtime folder"].detail
+        assert "$GPUMON_RUNTIME_DIR" in there["runtime folder"].detail
+        assert new["runtime folder"].detail.endswith(NOT_YET)
         assert not (tmp_path / "new").exists()
 
     def test_is_told_apart_from_where_rings_are_looked_for_as_well(self, tmp_path: Path) -> None:
@@ -111,10 +115,10 @@ class TestTheRuntimeFolder:
         found = next(one for one in machine_findings(environ) if one.name == "runtime folder")
 
         kept, _, others = found.detail.partition("; rings are also looked for in ")
-        assert kept.startswith("usable: gpumon serve keeps state and rings in /")
+        (folder,) = re.findall(r" (/\S+)", kept)
         assert "*" not in found.detail
-        assert Path(kept.split()[8]).is_dir() != kept.endswith(" (not there yet)")
-        assert kept.split()[8] not in others.replace(",", "").split()
+        assert Path(folder).is_dir() != kept.endswith(NOT_YET)
+        assert folder not in others.replace(",", "").split()
 
     def test_that_anybody_may_write_is_broken_with_what_to_do(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o777)
@@ -134,7 +138,8 @@ class TestTheDaemon:
 
         found = {one.name: one for one in machine_findings(environ, has_gpus=False)}["daemon"]
 
-        assert "gpumon demo, or gpumon serve --source simulated:input-bound" in str(found.fix)
+        assert "gpumon demo" in str(found.fix)
+        assert "--source simulated:" in str(found.fix)
 
 
 class TestDstat:
@@ -145,7 +150,7 @@ class TestDstat:
 
         found = looked_at(tmp_path, PATH=str(tmp_path))["dstat"]
 
-        assert f"{command} is pcp-dstat: it does not load Python plugins" in found.detail
+        assert found.detail.startswith(f"{command} is pcp-dstat: ")
 
     def test_without_the_plugin_is_told_with_how_to_install_it(self, tmp_path: Path) -> None:
         command = tmp_path / "dool"
@@ -154,8 +159,8 @@ class TestDstat:
 
         found = looked_at(tmp_path, PATH=str(tmp_path))["dstat"]
 
-        assert f"{command} is dool without the plugin" in found.detail
-        assert found.fix == "gpumon dstat install"
+        assert found.detail.startswith(f"{command} is dool ")
+        assert str(found.fix).startswith("gpumon dstat ")
 
 
 class TestAContainer:
@@ -223,7 +228,4 @@ class TestTheDriversFiles:
         told = {finding.name: finding for finding in driver_findings(files, None, [])}
 
         assert told["device files"].status == "broken"
-        assert told["device files"].fix == (
-            "join the group that owns them, if they have one (ls -l), or "
-            "sudo chmod a+rw /dev/nvidiactl"
-        )
+        assert "chmod a+rw /dev/nvidiactl" in str(told["device files"].fix)

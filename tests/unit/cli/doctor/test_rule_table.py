@@ -73,12 +73,13 @@ class TestForScripts:
         assert [rule["id"] for rule in document["rules"]] == [rule.id for rule in ALL_RULES]
         healthy = next(rule for rule in document["rules"] if rule["id"] == "healthy")
         assert healthy["kind"] == "verdict"
+        (lost_share,) = [one for one in thresholds_of(DEFAULT_SETTINGS) if one.name == "lost_share"]
         assert healthy["thresholds"][0] == {
             "name": "lost_share",
             "value": 0.05,
             "unit": "share",
-            "what": "Share of in-use time that is worth a verdict; also 'moderate'.",
-            "origin": "XProf calls a program moderately input-bound from 5 % of the step on",
+            "what": lost_share.what,
+            "origin": lost_share.origin,
         }
 
     def test_it_has_every_threshold(self, capsys: pytest.CaptureFixture[str]) -> None:

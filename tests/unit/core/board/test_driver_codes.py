@@ -19,22 +19,22 @@ class TestAnXid:
         sentence = xid_sentence(xid)
 
         assert sentence.startswith(f"XID {xid}: ")
-        assert "What to do: " in sentence
+        assert all(words in sentence for words in xid_text(xid))
         assert sentence.isprintable()
         assert len(sentence) < 240
 
-    @pytest.mark.parametrize("xid", [13, 31])
-    def test_of_a_programs_own_fault_names_the_tool_that_finds_it(self, xid: int) -> None:
-        assert "compute-sanitizer" in xid_text(xid).advice
-
-    @pytest.mark.parametrize("xid", [43, 45])
-    def test_that_only_follows_another_does_not_ask_for_a_reset(self, xid: int) -> None:
-        assert "reset" not in xid_text(xid).advice
-        assert "before it" in xid_text(xid).advice
-
-    @pytest.mark.parametrize("xid", [48, 62, 64, 95, 119, 120])
-    def test_after_which_the_gpu_is_not_to_be_trusted_asks_for_a_reset(self, xid: int) -> None:
-        assert "reset" in xid_text(xid).advice
+    @pytest.mark.parametrize(
+        ("xids", "asks_for"),
+        [
+            pytest.param([13, 31], "compute-sanitizer", id="a program's own fault"),
+            pytest.param([43, 45], "before it", id="what only follows another"),
+            pytest.param([48, 62, 64, 95, 119, 120], "reset", id="a GPU not to be trusted"),
+        ],
+    )
+    def test_asks_for_what_helps(self, xids: list[int], asks_for: str) -> None:
+        for xid in xids:
+            assert asks_for in xid_text(xid).advice
+            assert ("reset" in xid_text(xid).advice) is (asks_for == "reset")
 
     def test_that_nobody_here_knows_says_where_to_look(self) -> None:
         assert "dmesg" in xid_text(999_999).advice

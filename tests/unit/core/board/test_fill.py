@@ -20,36 +20,35 @@ from tests.builders_fill import gpm_fill, mean, power_fill
 
 
 class TestAGpuIsUnderFilled:
-    def test_where_a_quarter_of_its_multiprocessors_works(self) -> None:
-        assert is_under_filled(gpm_fill(0.24))
-
-    def test_where_it_draws_a_quarter_of_its_power_at_full_clock_and_nothing_tells_more(
-        self,
-    ) -> None:
-        assert is_under_filled(power_fill(180.0))
-
-    def test_also_where_heat_held_it_down_for_a_little_of_the_time(self) -> None:
-        assert is_under_filled(gpm_fill(0.24, held=0.1))
-        assert is_under_filled(power_fill(180.0, held=0.1))
+    @pytest.mark.parametrize(
+        "fill",
+        [
+            pytest.param(gpm_fill(0.24), id="a quarter of its multiprocessors works"),
+            pytest.param(power_fill(180.0), id="of its power at full clock, and no more is told"),
+            pytest.param(gpm_fill(0.24, held=0.1), id="held down for a little of the time"),
+            pytest.param(power_fill(180.0, held=0.1), id="held down a little, by its power"),
+        ],
+    )
+    def test_where(self, fill: GpuFill) -> None:
+        assert is_under_filled(fill)
 
 
 class TestAGpuIsNot:
-    @pytest.mark.parametrize("fill", [None, NO_FILL])
-    def test_where_nothing_tells(self, fill: GpuFill | None) -> None:
-        assert not is_under_filled(fill)
-
-    @pytest.mark.parametrize("fill", [gpm_fill(0.5), gpm_fill(0.96), power_fill(350.0)])
-    def test_at_the_threshold_or_above(self, fill: GpuFill) -> None:
-        assert not is_under_filled(fill)
-
     @pytest.mark.parametrize(
-        "fill", [gpm_fill(0.24, seconds=59.0), power_fill(180.0, seconds=59.0)]
+        "fill",
+        [
+            pytest.param(None, id="nothing tells"),
+            pytest.param(NO_FILL, id="nothing was ever told"),
+            pytest.param(gpm_fill(0.5), id="at the threshold"),
+            pytest.param(gpm_fill(0.96), id="full"),
+            pytest.param(power_fill(350.0), id="its power is at the threshold"),
+            pytest.param(gpm_fill(0.24, seconds=59.0), id="within the first minute"),
+            pytest.param(power_fill(180.0, seconds=59.0), id="within it, by its power"),
+            pytest.param(gpm_fill(0.24, memory=0.7), id="the memory is the limit"),
+        ],
     )
-    def test_within_its_first_minute_of_busy_time(self, fill: GpuFill) -> None:
+    def test_where(self, fill: GpuFill | None) -> None:
         assert not is_under_filled(fill)
-
-    def test_where_the_memory_is_the_limit(self) -> None:
-        assert not is_under_filled(gpm_fill(0.24, memory=0.7))
 
     def test_by_its_power_where_activity_says_that_it_is_full(self) -> None:
         full = gpm_fill(0.9)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.board.driver_codes import OF_PROGRAMS, SLOWDOWNS, THROTTLE_REASONS
+from gpumon.core.board.driver_codes import OF_PROGRAMS, SLOWDOWNS, THROTTLE_REASONS, xid_text
 from gpumon.core.board.troubles import (
     ErrorTimes,
     ErrorWatch,
@@ -72,9 +72,9 @@ class TestAGpuThatIsLost:
     def test_says_why_and_what_to_do_as_its_source_does(self) -> None:
         (trouble,) = broken(error=LOST).troubles
 
-        assert trouble.text == "cannot be read: the GPU is lost (NVML 15)"
-        assert trouble.claim == "cannot be read"
-        assert trouble.advice.startswith("look for Xid 79")
+        why, _, advice = LOST.partition(": ")
+        assert trouble.text == f"{trouble.claim}: {why}"
+        assert trouble.advice == advice
 
     def test_comes_first_and_asks_for_what_its_last_grave_error_asks_for(self) -> None:
         one = broken(error=LOST, told_troubles=reported((31, 3), (79, 1)))
@@ -145,7 +145,7 @@ class TestAThrottledGpu:
 
         assert (trouble.kind, trouble.severity) == (TroubleKind.THROTTLED, Severity.MODERATE)
         assert (trouble.reason, trouble.duration_ns) == ("hw_thermal_slowdown", s(48))
-        assert "40 % of the busy time by heat" in trouble.text
+        assert " 40 % " in trouble.text
 
     @pytest.mark.parametrize("reason", sorted({*THROTTLE_REASONS.values()} - {*SLOWDOWNS}))
     def test_is_in_none_by_what_is_meant(self, reason: str) -> None:
@@ -218,8 +218,8 @@ class TestTheDocument:
         assert {name: xid[name] for name in ("severity", "code", "count", "seconds", "reason")} == {
             "severity": "high", "code": 79, "count": 1, "seconds": None, "reason": None,
         }  # fmt: skip
-        assert xid["text"].startswith("reported XID 79 (the GPU fell off the bus")
-        assert xid["advice"].startswith("reboot")
+        assert f"XID 79 ({xid_text(79).meaning})" in xid["text"]
+        assert xid["advice"] == xid_text(79).advice
         assert xid["last_seen_at"] == "2025-06-14T03:46:28+00:00"
         assert told[0]["troubles"][4]["reason"] == "hw_thermal_slowdown"
         assert told[0]["troubles"][4]["seconds"] == 48.0
@@ -248,5 +248,5 @@ class TestTheDocument:
         document = encode_report(self.ONE)
         document["gpus"][0]["troubles"][1] |= damage
 
-        with pytest.raises(UsageError, match=r"not a valid gpumon\.report/1 document"):
+        with pytest.raises(UsageError, match=r"gpumon\.report/1"):
             decode_report(document)

@@ -30,8 +30,7 @@ class TestTheMean:
     def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
         fake.draw(0, busy_watts=700, idle_watts=100)
-        story = fake.tell()
-        story.tick(13)
+        story = fake.tell(after_s=13)
 
         watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
         assert watts == pytest.approx([220] * 10, rel=0.01)
@@ -77,8 +76,7 @@ class TestThePresentDraw:
 
     def test_is_asked_where_the_driver_keeps_no_samples(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)
-        story = fake.tell()
-        story.tick(5)
+        story = fake.tell(after_s=5)
         fake.forget_calls()
         story.tick(5)
 
@@ -103,8 +101,7 @@ class TestARing:
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
     def test_that_fails_alone_leaves_the_gpu_where_it_is(self, fake: Fake, code: int) -> None:
-        story = fake.tell()
-        story.tick(3)
+        story = fake.tell(after_s=3)
         fake.cut(0, 1)  # then only its power is asked
         story.tick(7)
         fake.fail(DRAIN, code, gpu=0)

@@ -75,8 +75,7 @@ class TestAnInstance:
         made = fake.cut(0, 2)
         fake.part_wave(0, 0, period_s=0.73, busy_ratio=0.3)
         fake.part_wave(0, 1, period_s=1.9, busy_ratio=0.8)
-        story = fake.tell(period_s=period_s)
-        story.pass_s(8)
+        story = fake.tell(period_s=period_s, after_s=8)
 
         for part, uuid in enumerate(made):
             samples = story.busy(uuid)
@@ -91,8 +90,7 @@ class TestAnInstance:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=0.5)
         fake.gpm(0, part=0, sm=0.25, occupancy=0.125, tensor=0.0, dram=1.0)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(1)
+        story = fake.tell(period_s=0.5, after_s=1)
 
         sample = story.sample(uuid)
         assert sample.utilization_ratio == pytest.approx(0.5)
@@ -116,8 +114,7 @@ class TestAnInstance:
 
         if gpu_lists:
             monkeypatch.setattr(NewestRecords, "read", refused_of_parts)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(12)
+        story = fake.tell(period_s=0.5, after_s=12)
 
         (process,) = story.sample(second).processes or ()
         assert (process.pid, process.memory_used_bytes) == (4000, 2 * GIB)
@@ -128,8 +125,7 @@ class TestAnInstance:
     def test_is_read_no_more_than_once_a_tick_and_at_no_other_price(self, fake: Fake) -> None:
         fake.cut(0, 3)
         # Events are waited for on a thread, at moments of its own.
-        story = fake.tell(off=["events"], period_s=0.1)
-        story.tick(30)
+        story = fake.tell(off=["events"], period_s=0.1, after_s=3)
         fake.forget_calls()
         story.tick(4)
 
@@ -144,8 +140,7 @@ class TestAnInstance:
 
     def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(3)
+        story = fake.tell(period_s=0.5, after_s=3)
         before_s = story.observed_s(uuid)
 
         fake.advance(60.0)
@@ -158,8 +153,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
     def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.gpm(0, supported=False)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(12)
+        story = fake.tell(period_s=0.5, after_s=12)
 
         sample = story.sample(uuid)
         assert story.busy(uuid) == []
@@ -172,8 +166,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
         first, second, alone = fake.cut(0, 3)
         fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
         fake.part(0, 1).compute_instance = 1
-        story = fake.tell(period_s=0.5)
-        story.pass_s(3)
+        story = fake.tell(period_s=0.5, after_s=3)
 
         assert story.busy(first) == story.busy(second) == []
         assert story.sample(first).activity is None
@@ -182,8 +175,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
 
     def test_loses_it_when_another_is_made_beside_it(self, fake: Fake) -> None:
         (first,) = fake.cut(0, 1)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(3)
+        story = fake.tell(period_s=0.5, after_s=3)
         assert story.busy(first) != []
         second = fake.create_part(0)
         fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
@@ -198,8 +190,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
 
     def test_is_there_where_gpm_is_switched_off(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = fake.tell(off=["activity"], period_s=0.5)
-        story.pass_s(3)
+        story = fake.tell(off=["activity"], period_s=0.5, after_s=3)
 
         assert story.busy(uuid) == []
         assert not [name for name in fake.all_calls() if "Gpm" in name]
@@ -211,8 +202,7 @@ class TestASampleOfAnInstanceThatFails:
     ) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=1.0)
-        story = fake.tell(period_s=0.5)
-        story.pass_s(3)
+        story = fake.tell(period_s=0.5, after_s=3)
         assert story.sample(uuid).utilization_ratio is not None
 
         fake.fail(PART_GET, codes.UNKNOWN)

@@ -62,8 +62,7 @@ class TestAGpu:
     ) -> None:
         for function in functions:
             fake.fail(function, codes.NOT_SUPPORTED, gpu=0)
-        story = fake.tell(period_s=6.0)
-        story.tick(4)
+        story = fake.tell(period_s=6.0, after_s=24)
 
         assert getattr(story.sample(0), field) is None
         assert getattr(story.sample(1), field) is not None
@@ -98,8 +97,7 @@ class TestASquareWave:
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
     def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
-        story = fake.tell(period_s=0.1)
-        story.pass_s(0.6)
+        story = fake.tell(period_s=0.1, after_s=0.6)
         story.clock.set_wall_clock(by_s)
         story.pass_s(1.0)
 
@@ -111,8 +109,7 @@ class TestASquareWave:
         assert sum(frame.rejected for frame in story.frames) == 0
 
     def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.1)
-        story.tick(24)
+        story = fake.tell(period_s=0.1, after_s=2.4)
 
         pairs = pairwise(story.busy(0))
         assert sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairs) >= 23
@@ -153,8 +150,7 @@ class TestASquareWave:
 class TestARingThatIsDry:
     def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
-        story = fake.tell(period_s=0.1)
-        story.pass_s(2.1)
+        story = fake.tell(period_s=0.1, after_s=2.1)
 
         samples = story.busy(0)
         idle_ns = total_ns([sample for sample in samples if sample.busy_ratio == 0.0])
@@ -191,8 +187,7 @@ class TestARingThatIsDry:
 
     def test_over_a_stop_is_not_observed(self, fake: Fake) -> None:
         fake.ring(0, [])
-        story = fake.tell(period_s=0.1)
-        story.tick(3)
+        story = fake.tell(period_s=0.1, after_s=0.3)
 
         fake.advance(60.0)
         story.tick()
@@ -222,8 +217,7 @@ class TestAStop:
     def test_leaves_observed_what_the_ring_still_holds(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         fake.gpu(0).ring_depth = 20
-        story = fake.tell(period_s=0.1)
-        story.tick(2)
+        story = fake.tell(period_s=0.1, after_s=0.2)
 
         fake.advance(1.0)
         story.tick()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -163,8 +164,7 @@ class TestAValueOfGpm:
 
         assert activities(story, 12) == []
 
-        said = "GPU 0: reading its activity fails: GPM answers Unknown Error (999)"
-        assert story.message == said
+        assert re.match(r"GPU 0: .* activity .*\(999\)", story.message or "")
 
 
 class TestTwoSamples:
@@ -232,8 +232,7 @@ class TestASampleThatFails:
 
 class TestTheSamples:
     def test_are_freed_when_the_source_is_closed(self, fake: Fake) -> None:
-        story = fake.tell()
-        story.tick(6)
+        story = fake.tell(after_s=6)
         held = fake.gpm_samples_held
 
         story.close()

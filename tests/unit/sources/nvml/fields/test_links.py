@@ -109,8 +109,7 @@ class TestPcie:
     ) -> None:
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
         fake.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
-        story = fake.tell(on=["pcie"], period_s=5.0)
-        story.tick()
+        story = fake.tell(on=["pcie"], period_s=5.0, after_s=5)
         assert pcie(story) == pytest.approx(PCIE_RATES)
 
         for _ in range(4):

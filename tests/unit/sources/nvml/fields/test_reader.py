@@ -69,8 +69,7 @@ class TestTheDetails:
 
     def test_are_read_of_each_gpu_at_a_moment_of_its_own(self, fake: Fake) -> None:
         fake.reorder([0, 1, 2, 3])
-        story = fake.tell(period_s=0.5)
-        story.tick(20)
+        story = fake.tell(period_s=0.5, after_s=10)
 
         details = [[gpu.details for gpu in frame.gpus] for frame in story.frames]
         read_at_once = [
@@ -120,8 +119,7 @@ class TestAnOlderDriver:
         fake.gpu(0).power_limit_mw = 600_000
         fake.throttle(0, 4)
         fake.fail(f"nvmlDeviceGet{newer}", code)
-        story = fake.tell(period_s=5.0)
-        story.tick(2)
+        story = fake.tell(period_s=5.0, after_s=10)
 
         assert told(story, field) == value
         assert fake.calls(f"nvmlDeviceGet{newer}") == 2
@@ -140,8 +138,7 @@ class TestAnOlderDriver:
     def test_that_knows_neither_is_asked_once_each(self, fake: Fake) -> None:
         for function in (TEMPERATURE_V, TEMPERATURE):
             fake.fail(function, codes.NOT_SUPPORTED)
-        story = fake.tell(period_s=5.0)
-        story.tick(2)
+        story = fake.tell(period_s=5.0, after_s=10)
 
         assert story.sample(0).temperature_celsius is None
         assert (fake.calls(TEMPERATURE_V), fake.calls(TEMPERATURE)) == (2, 2)
@@ -175,8 +172,7 @@ class TestAValueThatNoBoardCanMean:
         self, fake: Fake, field: str, value: int, told_as: str
     ) -> None:
         setattr(fake.gpu(0), field, value)
-        story = fake.tell(on=OPT_INS, period_s=6.0)
-        story.tick(2)
+        story = fake.tell(on=OPT_INS, period_s=6.0, after_s=12)
 
         assert told(story, told_as, 0) is None
         assert told(story, told_as, 1) is not None
@@ -213,8 +209,7 @@ class TestAFieldThatIsSwitchedOff:
         def asked_with(without: list[str]) -> dict[str, int]:
             fake.forget_calls()
             on = [field for field in OPT_INS if field not in without]
-            story = fake.tell(on=on, off=without, period_s=11.0)
-            story.tick(2)
+            story = fake.tell(on=on, off=without, period_s=11.0, after_s=22)
             story.close()
             return fake.all_calls()
 

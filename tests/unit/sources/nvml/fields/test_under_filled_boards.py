@@ -40,8 +40,8 @@ class TestABoardWithGpm:
         report = watched(fake.tell())
 
         (evidence,) = findings(report)
-        said = "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
-        assert evidence.startswith(said)
+        assert evidence.startswith("GPU 1 ")
+        assert " 24 % " in evidence
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
         assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
 
@@ -53,8 +53,8 @@ class TestABoardWithGpm:
 
         (evidence,) = findings(watched(fake.tell()))
 
-        said = "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
-        assert evidence.startswith(said)
+        assert evidence.startswith("GPU 0:1 ")
+        assert " 19 % " in evidence
 
 
 class TestABoardWithoutGpm:
@@ -71,7 +71,8 @@ class TestABoardWithoutGpm:
         story.close()
 
         watts = f"{0.25 * limit_watts:.0f} of {limit_watts:.0f} W"
-        assert evidence.startswith(f"GPU 0 is busy 97 %, but power {watts} suggests that little")
+        assert evidence.startswith("GPU 0 ")
+        assert f"power {watts}" in evidence
         assert "GPU 1" not in evidence
 
     def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(self, fake: Fake) -> None:

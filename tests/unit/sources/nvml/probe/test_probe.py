@@ -221,8 +221,7 @@ class TestThePrice:
             fake.delay(function, 8_000)  # far more than a busy machine adds to it
 
         promised = sum(gpu.seconds_per_second for gpu in asked().gpus)
-        story = fake.tell(off=["activity"])
-        story.tick(5)
+        story = fake.tell(off=["activity"], after_s=5)
         before_s = story.state.call_seconds
         story.tick(20)
 

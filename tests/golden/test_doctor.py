@@ -1,0 +1,70 @@
+"""What the doctor says of a machine, finding by finding; its tables: ``doctor_two_boards.txt``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpumon.cli.doctor.findings import Finding
+from gpumon.cli.doctor.gpus import gpu_findings
+from gpumon.cli.doctor.machine import port_finding
+from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.system_clock import SystemClock, read_boot_id
+from tests.builders_driver import DriverStory
+from tests.builders_ring import WrittenRing, phases_folder, run_facts
+from tests.fakenvml.control import FakeNvml
+from tests.golden_files import Chapters, golden_story
+from tests.unit.cli.doctor.test_machine import looked_at, web_server
+
+
+def told(*found: Finding) -> str:
+    """Each with its status, and what to do; what differs from run to run is masked."""
+    lines = [f"{one.status} {one.name}: {one.detail}" for one in found]
+    fixes = [f"\n  {one.fix}" if one.fix else "" for one in found]
+    text = "\n".join(line + fix for line, fix in zip(lines, fixes, strict=True))
+    text = re.sub(r"(port|uid) \d+", r"\1 N", text)
+    return re.sub(r"pid \d+ \([^)]*\)", "pid N (NAME)", text)
+
+
+def of_boards(fake: FakeNvml) -> Iterable[Finding]:
+    story, probe = DriverStory(fake), NvmlProbe(SystemClock(), limits=ProbeLimits(times=1))
+    try:
+        return list(gpu_findings("nvml", story.frames, probe.ask_all()))
+    finally:
+        probe.close()
+        story.close()
+
+
+@golden_story
+def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters:
+    fake_nvml.cut(0, 2)
+    of_a_cut_gpu = {one.name: one for one in of_boards(fake_nvml)}
+    nothing = looked_at(tmp_path / "new")
+    for name, of in (
+        ("dstat", "pmpython\nimport pmapi"),
+        ("dool", "python3.11\nfrom dool import main"),
+    ):
+        (tmp_path / name).write_text(f"#!/usr/bin/{of}\n")
+        (tmp_path / name).chmod(0o755)
+    hosts = looked_at(tmp_path, PATH=str(tmp_path))["dstat"].detail
+    WrittenRing(tmp_path, run_facts(boot_id=read_boot_id(), started_ns=time.monotonic_ns()))
+    (phases_folder(tmp_path) / "1-2.ring").write_bytes(b"no ring at all")
+    rings = looked_at(tmp_path)
+    with web_server(b'gpumon_build_info{version="0.1"} 1\n') as listen:
+        ports = [port_finding(listen)]
+    ports.append(port_finding(listen))
+    with web_server(b"<html>") as listen:
+        ports.append(port_finding(listen))
+    names = "gpu source", "gpu 0 utilisation", "gpu 0 mig", "gpu 0:0 not its own"
+    chapters = {
+        "a GPU that is cut by MIG": told(*(of_a_cut_gpu[name] for name in names)),
+        "a machine where nothing runs": told(
+            nothing["runtime folder"], nothing["daemon"], nothing["rings"]
+        ),
+        "rings, one of which ended and one is none": told(rings["rings"], rings["rings refused"]),
+        "a port: gpumon's, nobody's, somebody else's": told(*ports),
+        "dstat of PCP, and dool": hosts.replace("; ", "\n"),
+    }
+    return {title: text.replace(str(tmp_path), "/here") for title, text in chapters.items()}
