@@ -8,25 +8,25 @@ from itertools import pairwise
 
 import pytest
 
-from tests.tools.board_capture.load import ChildLoad, LoadError
+from tests.tools.board_capture.load import Load, LoadError
 
 pytestmark = pytest.mark.keras_torch
 
 
 @pytest.fixture(scope="module")
-def load() -> Iterator[ChildLoad]:
-    child = ChildLoad(gpu_uuid=None, device="cpu")
+def load() -> Iterator[Load]:
+    child = Load(gpu_uuid=None, device="cpu")
     yield child
     child.close()
 
 
 class TestTheLoad:
-    def test_says_what_computes(self, load: ChildLoad) -> None:
+    def test_says_what_computes(self, load: Load) -> None:
         assert load.name.startswith("torch ")
         assert "CPU" in load.name
         assert "256 x 256" in load.name
 
-    def test_tells_spans_that_lie_within_the_time_it_was_asked_for(self, load: ChildLoad) -> None:
+    def test_tells_spans_that_lie_within_the_time_it_was_asked_for(self, load: Load) -> None:
         before_ns = time.monotonic_ns()
         load.begin({"do": "wave", "busy_s": 0.1, "idle_s": 0.1, "seconds": 0.8})
         said = load.result()
@@ -39,7 +39,7 @@ class TestTheLoad:
         assert all(end - start >= 100_000_000 for start, end in spans)
         assert all(b[0] - a[1] >= 99_000_000 for a, b in pairwise(spans))
 
-    def test_computes_until_it_is_told_to_stop(self, load: ChildLoad) -> None:
+    def test_computes_until_it_is_told_to_stop(self, load: Load) -> None:
         load.run("full")
         time.sleep(0.2)
         load.stop()
@@ -53,7 +53,7 @@ class TestTheLoad:
         assert said["steps"] * said["median_ms"] / 2 <= 1000 * said["seconds"]
         assert said["median_ms"] <= said["p99_ms"] <= said["worst_ms"]
 
-    def test_answers_what_it_does_not_know_with_an_error(self, load: ChildLoad) -> None:
+    def test_answers_what_it_does_not_know_with_an_error(self, load: Load) -> None:
         load.begin({"do": "wave"})
 
         with pytest.raises(LoadError, match="KeyError"):

@@ -25,6 +25,11 @@ def errors(daemon: RunningDaemon, function: str, code: int) -> float:
     return daemon.metrics().get(series, 0)
 
 
+def told(log: str, *words: str) -> int:
+    """In how many lines of a log all of these stand."""
+    return sum(all(word in line for word in words) for line in log.splitlines())
+
+
 class TestAField:
     def test_that_fails_is_no_answer_and_counted_and_told_when_it_begins_and_when_it_ends(
         self, machine: Machine
@@ -50,13 +55,13 @@ class TestAField:
         assert gpu(state, 1)["power_watts"] is None
         assert gpu(state, 1)["temperature_celsius"] == 54.0
         assert f'gpumon_gpu_temperature_celsius{{uuid="{fake.uuid(0)}"}}' not in metrics
-        told = [name for name in metrics if name.startswith("gpumon_nvml_errors_total")]
-        assert not [name for name in told if f'code="{codes.NOT_SUPPORTED}"' in name]
+        counted = [name for name in metrics if name.startswith("gpumon_nvml_errors_total")]
+        assert not [name for name in counted if f'code="{codes.NOT_SUPPORTED}"' in name]
         assert metrics[ALL_ERRORS] >= 5
-        assert log.count("GPU 0: reading its temperature fails: ") == 1
-        assert log.count("GPU 1: reading its power fails: ") == 1
-        assert log.count("GPU 1: reading its power works again, after ") == 1
-        assert log.count(" fails: ") == 2
+        assert told(log, "GPU 0: ", " temperature fails: ") == 1
+        assert told(log, "GPU 1: ", " power fails: ") == 1
+        assert told(log, "GPU 1: ", " works again, ") == 1
+        assert told(log, " fails: ") == 2
         joules = [name for name in metrics if name.startswith("gpumon_gpu_energy_joules_total{")]
         assert joules == [f'gpumon_gpu_energy_joules_total{{uuid="{fake.uuid(1)}"}}']
 
@@ -93,7 +98,7 @@ class TestAGpuThatIsLost:
         assert gpu(back, 1)["uuid"] == uuid
         assert closes(later)
         assert closes(back)
-        assert "GPU 1: the GPU is lost" in log
+        assert told(log, "GPU 1: ", "(NVML 15)") >= 1
         assert " fails: " not in log, "it is the GPU and no field"
         assert (log.count("XID 31: "), log.count("XID 79: ")) == (1, 1)
 

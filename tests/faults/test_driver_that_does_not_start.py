@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.builders_faults import INIT
+from tests.builders_faults import INIT, NOT_LOADED, REPLACED, DriverFault
 from tests.daemon import RunningDaemon
-from tests.fakenvml import codes
 from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, gpu
 from tests.needs import without_driver
 from tests.patience import PATIENCE_S, wait_until
@@ -46,52 +46,40 @@ class TestAMissingLibrary:
 
 
 class TestADriverThatCannotBeOpened:
-    @pytest.mark.parametrize(
-        ("code", "words", "what_to_do"),
-        [
-            (codes.VERSION_MISMATCH, SERVE, "reboot or reload the driver"),
-            (codes.DRIVER_NOT_LOADED, DOCTOR, "modprobe nvidia"),
-        ],
-    )
+    @pytest.mark.parametrize(("fault", "words"), [(REPLACED, SERVE), (NOT_LOADED, DOCTOR)])
     def test_ends_who_does_not_wait_with_three_and_what_to_do(
-        self, machine: Machine, code: int, words: tuple[str, ...], what_to_do: str
+        self, machine: Machine, fault: DriverFault, words: tuple[str, ...]
     ) -> None:
-        machine.fake.fail(INIT, code)
+        fault.begin(machine.fake)
 
         ended = machine.gpumon(*words)
 
         assert ended.returncode == 3
-        assert what_to_do in " ".join((ended.stdout + ended.stderr).split())
+        assert re.search(fault.refuses, " ".join((ended.stdout + ended.stderr).split()))
 
-    @pytest.mark.parametrize(
-        ("code", "said"),
-        [(codes.VERSION_MISMATCH, "reboot or reload"), (codes.DRIVER_NOT_LOADED, "modprobe")],
-    )
+    @pytest.mark.parametrize("fault", [REPLACED, NOT_LOADED], ids=str)
     def test_is_said_once_and_picked_up_by_who_waits(
-        self, machine: Machine, code: int, said: str
+        self, machine: Machine, fault: DriverFault
     ) -> None:
-        machine.fake.fail(INIT, code)
+        fault.begin(machine.fake)
         with machine.serve("--wait-for-source") as daemon:
             wait_until(lambda: machine.fake.calls(INIT) >= 2)
             assert daemon.get("/-/ready")[0] == 503
-            machine.fake.fail(INIT, 0)
+            fault.end(machine.fake)
 
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
 
             assert daemon.get("/-/ready")[0] == 200
-            assert daemon.log().count(said) == 1
+            assert len(re.findall(fault.refuses, daemon.log())) == 1
 
     def test_any_more_ends_the_daemon_where_only_a_new_process_is_a_cure(
         self, machine: Machine
     ) -> None:
         with machine.serve_well("--wait-for-source") as daemon:
-            machine.fake.fail(INIT, codes.VERSION_MISMATCH)
-            machine.fake.reload_driver()
+            REPLACED.begin(machine.fake)
 
             assert daemon.process.wait(20) == 3
-
-            assert "gpumon: the NVIDIA driver was replaced" in daemon.log().splitlines()[-1]
-            assert "start gpumon again" in daemon.log()
+            assert re.search(REPLACED.says, daemon.log().splitlines()[-1])
 
 
 class TestADriverThatTakesLongToStart:

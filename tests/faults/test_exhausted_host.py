@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -34,10 +35,11 @@ class TestAPortInUse:
             took_s = time.monotonic() - started
 
         name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
-        assert str(caught.value) == (
-            f"port {first.port} on 127.0.0.1 is in use by pid {os.getpid()} ({name}): "
-            "stop it, or take another port, try --listen 127.0.0.1:0"
-        )
+        what, _, way_out = str(caught.value).partition(": ")
+        assert "\n" not in way_out
+        assert "--listen 127.0.0.1:0" in way_out
+        for named in (f"port {first.port} on 127.0.0.1 ", f"pid {os.getpid()} ({name})"):
+            assert named in what
         assert caught.value.exit_code == 1
         assert took_s < 1.0
 
@@ -83,7 +85,7 @@ class TestAFullDisk:
         assert (tmp_path / "state.json").read_text() == "{}"
         assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
         assert file.errors_total == 3
-        assert "File too large; sampling goes on" in caplog.text
+        assert os.strerror(errno.EFBIG) in caplog.text
         assert len(caplog.records) == 1
         file.write(monitor_state())  # there is room again
         assert json.loads(file.path.read_text())["schema"] == "gpumon.state/1"
@@ -101,7 +103,7 @@ class TestAFullDisk:
         assert file.errors_total == 0
 
     def test_leaves_no_rest_of_a_plugin_for_dstat(self, tmp_path: Path) -> None:
-        with pytest.raises(GpumonError, match="File too large"), no_room():
+        with pytest.raises(GpumonError, match=os.strerror(errno.EFBIG)), no_room():
             put_copy(tmp_path / "dstat_gpu.py")
 
         assert [*tmp_path.iterdir()] == []

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from gpumon.core.board.driver_codes import xid_text
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
@@ -31,7 +33,6 @@ Told = list[list[tuple[str, str]]]
 """Kind and severity of each trouble of each GPU."""
 BROKEN = 5
 LOST, THROTTLED, ECC = ("lost", "high"), ("throttled", "moderate"), ("ecc", "high")
-HELD_DOWN = "GPU in trouble: GPU 1 had the clocks held down 65 % of the busy time"
 SW_POWER_CAP, HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x40, 0x80
 
 
@@ -45,13 +46,24 @@ def eight(tmp_path: Path, fake_library: Path) -> Iterator[Machine]:
     made.fake.close()
 
 
-def first_lines(text: str) -> str:
-    """Verdict, Why and Next, unwrapped."""
-    return " ".join(text.split("\n\n")[0].split())
+class Headline(NamedTuple):
+    """What a report begins with; ``golden/headlines_of_gpus_in_trouble.txt`` has the words."""
+
+    verdict: str
+    of: str
+    why: str
+    todo: str
 
 
-def told(story: DriverStory) -> str:
-    return first_lines(render_report(report_of(story.state), TextStyle()))
+def headline(text: str) -> Headline:
+    lines = " ".join(text.split("\n\n")[0].split())
+    found = re.fullmatch(r"Verdict: (.*?): (.*) Why: (.*) Next: (.*)", lines)
+    assert found, lines
+    return Headline(*found.groups())
+
+
+def told(story: DriverStory) -> Headline:
+    return headline(render_report(report_of(story.state), TextStyle()))
 
 
 def troubles(story: DriverStory) -> Told:
@@ -93,14 +105,15 @@ class TestXid79OnGpu5OfEight:
                 assert recorder.wait(10) == 0
         texts.append(eight.gpumon("replay", kept).stdout)
 
-        assert "gpu 5 XID 79" in looked
-        assert "gpu 5 XID 79: reboot, or cut the machine's power" in " ".join(looked.split())
+        advice = early["troubles"][0]["advice"]
+        assert f"gpu 5 XID 79: {advice}" in " ".join(looked.split())
 
         for text in texts:
-            said = first_lines(text)
-            assert said.startswith("Verdict: GPU lost: GPU 5 cannot be read. It reported XID 79 (")
-            assert "fell off the bus" in said
-            assert "Next: GPU 5: reboot, or cut the machine's power" in said
+            said = headline(text)
+            assert said.verdict == "GPU lost"
+            assert said.of.startswith("GPU 5 ")
+            assert f"XID 79 ({xid_text(79).meaning})" in said.of
+            assert said.todo.startswith(f"GPU 5: {advice}")
             (row,) = [line for line in text.splitlines() if line.startswith("5 ")]
             assert row.endswith("  lost")
         assert [(one["kind"], one["code"]) for one in early["troubles"]] == [("xid", 79)]
@@ -116,32 +129,30 @@ class TestXid79OnGpu5OfEight:
 
 class TestAGpuInTrouble:
     @pytest.mark.parametrize(
-        ("trouble", "verdict", "what_to_do", "told_of"),
+        ("trouble", "verdict", "of", "todo", "told_of"),
         [
-            (lambda fake: fake.lose(FIRST),
-             "GPU lost: GPU 0 cannot be read. GPU 1 works well.",
-             "GPU 0: look for Xid 79 in `dmesg`, then reset the GPU or reboot.", [[LOST], []]),
+            (lambda fake: fake.lose(FIRST), "GPU lost", "GPU 0 ", "Xid 79", [[LOST], []]),
             (lambda fake: fake.throttle(SECOND, HW_THERMAL | HW_SLOWDOWN),
-             f"{HELD_DOWN} by heat (hw_thermal_slowdown). GPU 0 works well.",
-             "GPU 1: look at", [[], [THROTTLED]]),
+             "GPU in trouble", r"GPU 1 .* 65 % .*\(hw_thermal_slowdown\)", "GPU 1: look",
+             [[], [THROTTLED]]),
             (lambda fake: fake.throttle(SECOND, POWER_BRAKE),
-             f"{HELD_DOWN} by the machine's power supply (hw_power_brake_slowdown). GPU 0 works",
-             "GPU 1: look at", [[], [THROTTLED]]),
+             "GPU in trouble", r"GPU 1 .* 65 % .*\(hw_power_brake_slowdown\)", "GPU 1: look",
+             [[], [THROTTLED]]),
             (lambda fake: fake.report_ecc(FIRST, uncorrected=True),
-             "GPU in trouble: GPU 0 met an error of its memory that",
-             "GPU 0: trust no result of that time; end what uses the GPU", [[ECC], []]),
+             "GPU in trouble", "GPU 0 .* memory", "GPU 0: .*reset", [[ECC], []]),
         ],
     )  # fmt: skip
     def test_is_what_a_report_begins_with(
-        self, story: DriverStory, trouble: Change, verdict: str, what_to_do: str, told_of: Told
+        self, story: DriverStory, trouble: Change, verdict: str, of: str, todo: str, told_of: Told
     ) -> None:
         trouble(story.fake)
         story.tick(30)
 
         said = told(story)
 
-        assert said.startswith(f"Verdict: {verdict}")
-        assert f"Next: {what_to_do}" in said
+        assert said.verdict == verdict
+        assert re.match(of, said.of)
+        assert re.search(todo, said.todo)
         assert troubles(story) == told_of
 
     @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ class TestAGpuInTrouble:
         everyday(story.fake)
         story.tick(30)
 
-        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
+        assert told(story).verdict == "Healthy"
         assert troubles(story) == [[], []]
 
     def test_has_a_row_also_where_it_was_lost_before_the_daemon_began(
@@ -166,7 +177,8 @@ class TestAGpuInTrouble:
         story = begin(two_busy)
         story.tick(20)
 
-        assert told(story).startswith("Verdict: GPU lost: GPU 0 cannot be read. GPU 1 works well.")
+        assert told(story).verdict == "GPU lost"
+        assert told(story).of.startswith("GPU 0 ")
         assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
 
     def test_may_have_vanished_and_is_found_again(self, story: DriverStory) -> None:
@@ -175,11 +187,12 @@ class TestAGpuInTrouble:
 
         # The other one is number 0 now.
         gone = f"GPU 0 ({story.fake.uuid(FIRST)[:12]}…)"
-        assert told(story).startswith(f"Verdict: GPU lost: {gone} vanished. GPU 0 works well.")
-        assert f"Next: {gone}: if nobody took it out, look for Xid" in told(story)
+        assert told(story).verdict == "GPU lost"
+        assert told(story).of.startswith(f"{gone} vanished")
+        assert told(story).todo.startswith(f"{gone}: ")
         story.fake.reorder([FIRST, SECOND])
         story.tick(6)
-        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
+        assert told(story).verdict == "Healthy"
 
     def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
         story.tick(20)
@@ -189,10 +202,13 @@ class TestAGpuInTrouble:
         said = told(story)
 
         assert all(one.error is None for one in report_of(story.state).gpus)
-        assert said.startswith("Verdict: GPU lost: GPU 0 and GPU 1 cannot be read. Until then ")
-        assert "Until then healthy: GPU 0 and GPU 1 lost little of their time in use." in said
-        assert "Why: GPU 0 and GPU 1: NVML answers with an unknown error, last read at" in said
-        assert "Next: GPU 0 and GPU 1: read `dmesg`, and in a container create it anew" in said
+        both = "GPU 0 and GPU 1"
+        what, _, todo = str(story.trouble).partition(": ")
+        assert said.verdict == "GPU lost"
+        assert said.of.startswith(f"{both} ")
+        assert "healthy" in said.of, "until then"
+        assert said.why.startswith(f"{both}: {what}, ")
+        assert said.todo.startswith(f"{both}: {todo}")
         assert troubles(story) == [[LOST], [LOST]]
 
     def test_is_held_down_also_where_it_is_never_wholly_busy(
@@ -205,7 +221,7 @@ class TestAGpuInTrouble:
         story = DriverStory(fake)
         story.tick(30)
 
-        assert "GPU 1 had the clocks held down when it was asked last, by heat" in told(story)
+        assert re.search(r"GPU 1 .*\(hw_thermal_slowdown\)", " ".join(told(story)))
         assert troubles(story) == [[THROTTLED], [THROTTLED]]
         fake.throttle(SECOND, 0)
         story.tick(10)

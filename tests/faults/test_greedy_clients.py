@@ -105,8 +105,8 @@ class TestClientsThatHoldOn:
             silent[-1].sendall(b"TP/1.1\r\nHost: localhost\r\n\r\n")
 
             assert silent[-1].recv(12) == b"HTTP/1.1 200"
-        assert "the web server is full" in caplog.text
-        assert len(caplog.records) == 1
+        (warning,) = caplog.records
+        assert "is full" in warning.getMessage()
 
     def test_from_beyond_loopback_hold_eight_places_and_their_scrapes_go_on(self) -> None:
         there = own_address()

@@ -13,7 +13,7 @@ from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.__main__ import chosen_gpu
 from tests.tools.board_capture.accuracy import watch_wave
-from tests.tools.board_capture.load import ChildLoad, LoadError
+from tests.tools.board_capture.load import Load, LoadError
 
 pytestmark = pytest.mark.gpu
 
@@ -34,10 +34,10 @@ def gpu() -> ProbedGpu:
 
 
 @pytest.fixture(scope="module")
-def load(gpu: ProbedGpu) -> Iterator[ChildLoad]:
+def load(gpu: ProbedGpu) -> Iterator[Load]:
     pytest.importorskip("torch")
     try:
-        child = ChildLoad(gpu_uuid=gpu.uuid)
+        child = Load(gpu_uuid=gpu.uuid)
     except LoadError as error:
         pytest.skip(f"nothing computes on this GPU: {error}")
     yield child
@@ -50,7 +50,7 @@ class TestARealBoard:
 
         assert {"utilization", "memory", "temperature", "clocks"} <= works
 
-    def test_is_as_busy_as_the_load_says(self, gpu: ProbedGpu, load: ChildLoad) -> None:
+    def test_is_as_busy_as_the_load_says(self, gpu: ProbedGpu, load: Load) -> None:
         command = {"do": "wave", "busy_s": 1.5, "idle_s": 1.5, "seconds": 15.0}
 
         found = watch_wave(SystemClock(), str(gpu.uuid), load, command)

@@ -31,7 +31,7 @@ from gpumon.sources.nvml.probe.probe import NvmlProbe
 from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Capture
-from tests.tools.board_capture.load import ChildLoad
+from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.page import board_page
 from tests.tools.board_capture.results import Results
 from tests.tools.measured_page import Machine
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         read_clock_ns=time.clock_gettime_ns,
         pace=min(1.0, max(0.02, (limit_s - 10.0) / NOMINAL_S)),
         until_ns=began_ns + nanoseconds(limit_s),
-        open_load=lambda found: ChildLoad(gpu_uuid=found.uuid),
+        open_load=lambda found: Load(gpu_uuid=found.uuid),
         record=lambda duration_s: _record(results, recording, duration_s),
         results=results,
         keep=lambda: page.write_text(board_page(results), encoding="utf-8"),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 _PROGRAM: Final = Path(__file__).with_name("load_program.py")
 _START_S: Final = 120.0
@@ -21,24 +21,14 @@ class LoadError(Exception):
     """Why the load cannot do what it was told, as a sentence."""
 
 
-class Load(Protocol):
-    """Something that keeps one GPU busy as it is told; ``name`` says what computes.
+class Load:
+    """A process of its own, which keeps one GPU busy with PyTorch as it is told.
 
     It runs ``"full"`` or ``"small"`` kernels from now on until it is to stop; what is begun by a
     command ends by itself, and its result is waited for.
-    """
 
-    name: str
-
-    def run(self, kind: str) -> None: ...
-    def stop(self) -> None: ...
-    def begin(self, command: dict[str, Any]) -> None: ...
-    def result(self) -> dict[str, Any]: ...
-    def close(self) -> None: ...
-
-
-class ChildLoad:
-    """A process of its own, which computes with PyTorch.
+    Attributes:
+        name: What computes, for people.
 
     Raises:
         LoadError: It cannot compute on that GPU.

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.builders_nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
+from tests.tools.board_capture.load import Load
 
 STEPS_PER_SECOND = 1_000
 STEPS_LOST_BY_A_CALL = 2
@@ -22,7 +23,7 @@ class BoardClock(DriverClock):
         self._board.advance(max(0, deadline_ns - self._board.now_ns()) / 1e9)
 
 
-class FakeLoad:
+class FakeLoad(Load):
     """Says of GPU 0 what the fake then shows; a step is slower where the driver is asked more."""
 
     name = "a fake load"

@@ -20,7 +20,7 @@ from tests.tools.board_capture.accuracy import watch_wave
 from tests.tools.board_capture.activity import watch_activity
 from tests.tools.board_capture.board import Board
 from tests.tools.board_capture.capture import EVERYTHING, Capture
-from tests.tools.board_capture.load import ChildLoad, Load, LoadError
+from tests.tools.board_capture.load import Load, LoadError
 from tests.tools.board_capture.page import board_page
 from tests.tools.board_capture.results import Results, Row
 from tests.tools.board_capture.rings import BETWEEN_LOOKS_S, watch_rings
@@ -308,7 +308,7 @@ class TestTheProcessThatComputes:
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
         with pytest.raises(LoadError, match="none for this board"):
-            ChildLoad(gpu_uuid="GPU-0")
+            Load(gpu_uuid="GPU-0")
 
     def test_that_ends_is_told_of(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         silent = tmp_path / "silent.py"
@@ -316,4 +316,4 @@ class TestTheProcessThatComputes:
         monkeypatch.setattr(loading, "_PROGRAM", silent)
 
         with pytest.raises(LoadError, match="has ended"):
-            ChildLoad(gpu_uuid=None)
+            Load(gpu_uuid=None)

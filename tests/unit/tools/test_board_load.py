@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.board_capture.load import ChildLoad, LoadError
+from tests.tools.board_capture.load import Load, LoadError
 
 SIDE_S = 0.03
 """What a product of the largest matrices takes there: too long, so smaller ones are taken."""
@@ -66,19 +66,19 @@ class cuda:
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildLoad]:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     (tmp_path / "torch.py").write_text(PRETENDED_TORCH)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child = ChildLoad(gpu_uuid="GPU-0")
+    child = Load(gpu_uuid="GPU-0")
     yield child
     child.close()
 
 
 class TestTheLoad:
-    def test_takes_products_that_end_soon(self, load: ChildLoad) -> None:
+    def test_takes_products_that_end_soon(self, load: Load) -> None:
         assert load.name == "torch 2.0 on Pretended, 4096 x 4096 products in bfloat16"
 
-    def test_tells_spans_as_long_as_the_device_says(self, load: ChildLoad) -> None:
+    def test_tells_spans_as_long_as_the_device_says(self, load: Load) -> None:
         load.begin({"do": "wave", "busy_s": 0.1, "idle_s": 0.05, "seconds": 0.4})
         said = load.result()
 
@@ -87,16 +87,14 @@ class TestTheLoad:
         for length_s, device_s in zip(lengths_s, said["device_s"], strict=True):
             assert 0.1 <= device_s <= length_s
 
-    def test_waits_for_the_device_before_it_says_that_it_has_stopped(self, load: ChildLoad) -> None:
+    def test_waits_for_the_device_before_it_says_that_it_has_stopped(self, load: Load) -> None:
         load.run("full")
         load.stop()
         load.begin({"do": "steps", "seconds": 0.1})
 
         assert load.result()["steps"] > 0
 
-    def test_that_failed_answers_what_it_is_told_next_and_nothing_else(
-        self, load: ChildLoad
-    ) -> None:
+    def test_that_failed_answers_what_it_is_told_next_and_nothing_else(self, load: Load) -> None:
         load.begin({"do": "steps"})
         with pytest.raises(LoadError, match="KeyError"):
             load.result()
@@ -109,7 +107,7 @@ class TestTheLoad:
         assert load.result()["steps"] > 0
 
     def test_that_fails_while_it_runs_says_so_when_it_is_to_stop(
-        self, load: ChildLoad, tmp_path: Path
+        self, load: Load, tmp_path: Path
     ) -> None:
         load.run("small")
         (tmp_path / "broken").touch()
