@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from gpumon.cli.doctor.findings import Finding
@@ -16,7 +19,31 @@ from tests.builders_driver import DriverStory
 from tests.builders_ring import WrittenRing, phases_folder, run_facts
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import Chapters, golden_story
-from tests.unit.cli.doctor.test_machine import looked_at, web_server
+from tests.unit.cli.doctor.test_machine import looked_at
+
+
+@contextmanager
+def web_server(body: bytes) -> Iterator[str]:
+    """Somebody who answers everything with that body; gives ``HOST:PORT``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def told(*found: Finding) -> str:

@@ -126,12 +126,6 @@ class TestTheTable:
         assert "GPU 1-4 and 6-7: " in text
         assert "nvmlDeviceGetPerformanceState" in text[text.index("GPU 5: ") :]
 
-    def test_names_opt_in_fields_with_the_price_that_is_quoted(self, it: Doctor) -> None:
-        text = it.tells()
-
-        assert "pcie (40 ms " in text
-        assert "--nvml-on FIELD,..." in text
-
     def test_uses_ascii_where_the_terminal_has_no_more(
         self, it: Doctor, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from gpumon.sources.nvml.fields.table import nvml_options
 from tests.builders_driver import DriverStory, Fake
 from tests.fakenvml.control import FakeNvml
-
-HEAT = 0x20
 
 
 def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -> None:
@@ -74,36 +70,3 @@ class TestABoardWithoutGpm:
         assert evidence.startswith("GPU 0 ")
         assert f"power {watts}" in evidence
         assert "GPU 1" not in evidence
-
-    def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(self, fake: Fake) -> None:
-        works(fake, 0, watts=180.0)
-        fake.throttle(0, HEAT)
-        fake.gpu(0).sm_clock_mhz = 900
-
-        report = watched(fake.tell(off=["activity"]))
-
-        fill = report.gpus[0].fill
-        assert findings(report) == []
-        assert fill is not None
-        assert fill.held_ratio == 1.0
-        assert [*fill.held_by_ns] == ["sw_thermal_slowdown"]
-
-
-class TestNothingIsSaid:
-    def test_at_the_limit_of_the_memory(self, fake: Fake) -> None:
-        works(fake, 0, watts=400.0, sm=0.25)
-        fake.gpm(0, dram=0.8)
-
-        assert findings(watched(fake.tell())) == []
-
-    def test_where_the_clock_is_low_and_nobody_says_why(self, fake: Fake) -> None:
-        works(fake, 0, watts=180.0)
-        fake.gpu(0).sm_clock_mhz = 900
-
-        assert findings(watched(fake.tell(off=["activity", "throttle_reasons"]))) == []
-
-    @pytest.mark.parametrize("off", [[], ["activity"]])
-    def test_of_an_idle_board(self, fake: Fake, off: list[str]) -> None:
-        fake.draw(0, busy_watts=70.0)
-
-        assert findings(watched(fake.tell(off=off))) == []
