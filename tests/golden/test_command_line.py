@@ -161,7 +161,7 @@ def test_refusals_of_analyze(
     ):  # fmt: skip
         with tarfile.open(name, f"w:{packing}") as tar:  # type: ignore[call-overload]
             tar.add(content)
-    return refusals(
+    told = refusals(
         gpumon,
         [
             "analyze",
@@ -174,6 +174,13 @@ def test_refusals_of_analyze(
             "analyze - -",
             "analyze --plot p.svg cut.tar gpu.csv",
             "analyze --plot p.svg odd.tar",
+            "analyze --plot p.jpg gpu.csv",
+            "analyze --plot picture gpu.csv",
+            "analyze --plot nowhere/p.svg gpu.csv",
+            "analyze --html p.html gpu.csv empty",
+            "analyze --html - gpu.csv",
+            "analyze --html ./gpu.csv gpu.csv",
+            "analyze --html p.svg --plot p.svg gpu.csv",
             "analyze -",
             *(
                 f"analyze {name}"
@@ -186,6 +193,10 @@ def test_refusals_of_analyze(
             ),
         ],
     )  # fmt: skip
+
+    assert not [*here.glob("p*")]
+    assert Path("gpu.csv").read_text() == LOG
+    return told
 
 
 @golden_story

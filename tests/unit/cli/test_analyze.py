@@ -1,10 +1,11 @@
 """Specification of `gpumon analyze`: one report a file, one sentence for each it cannot read.
 
-The sentences are in ``tests/golden``.
+So it is with pictures. The sentences are in ``tests/golden``.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -23,7 +24,9 @@ BURSTY = smi_log([round(100 * ratio) for ratio in rhythm(3, 2, 30)])
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log in a folder of its own, where the command is typed."""
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "gpu.csv"
     path.write_text(BURSTY)
     return path
@@ -149,3 +152,73 @@ def test_a_sentence_on_an_error_cannot_speak_to_the_terminal_nor_break_in_two(
     assert ended.code == 1
     assert ended.is_refused_in_a_sentence
     assert "red" in ended.err
+
+
+def names_here() -> list[str]:
+    return sorted(path.name for path in Path().iterdir())
+
+
+class TestAPicture:
+    @pytest.mark.parametrize(
+        ("name", "begin"), [("a.PNG", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")]
+    )
+    def test_is_what_its_ending_says(
+        self, log: Path, gpumon: Shell, name: str, begin: bytes
+    ) -> None:
+        assert gpumon("analyze", log, "--plot", name).code == 0
+        assert log.with_name(name).read_bytes().startswith(begin)
+
+    @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
+    def test_and_a_page_come_beside_the_report(
+        self, log: Path, gpumon: Shell, words: list[str]
+    ) -> None:
+        alone = gpumon("analyze", log, *words)
+
+        assert gpumon("analyze", log, *words, "--plot", "a.png", "--html", "a.html") == alone
+        assert names_here() == ["a.html", "a.png", "gpu.csv"]
+
+    def test_that_cannot_be_written_hides_no_other_and_no_damage(
+        self, log: Path, gpumon: Shell
+    ) -> None:
+        packed = log.with_name("gpu.csv.gz")
+        packed.write_bytes(gzip.compress(BURSTY.encode())[:-9])
+
+        ended = gpumon("analyze", packed, "--plot", "nowhere/a.svg", "--html", "a.html")
+
+        assert ended.code == 1
+        assert [line.split(": ")[1] for line in ended.err.splitlines()] == [
+            str(packed), "nowhere/a.svg"
+        ]  # fmt: skip
+        assert Path("a.html").exists()
+
+    def test_of_a_log_that_cannot_be_read_is_not_made(self, log: Path, gpumon: Shell) -> None:
+        log.write_bytes(b"")
+
+        assert gpumon("analyze", log, "--html", "a.html").code == 1
+        assert names_here() == ["gpu.csv"]
+
+
+class TestWithoutMatplotlib:
+    @pytest.mark.parametrize("words", [["--plot", "a.png"], ["--html", "a.html"]])
+    def test_a_picture_is_refused_at_once_with_what_to_install(
+        self, log: Path, gpumon: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    ) -> None:
+        for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+        refused = gpumon("analyze", log, *words)
+
+        assert (refused.code, refused.out) == (2, "")
+        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in refused.err
+        assert names_here() == ["gpu.csv"]
+
+    def test_a_report_never_asks_for_it(self, log: Path) -> None:
+        script = (
+            "import sys; from gpumon.cli.main import main; "
+            f"main(['analyze', {str(log)!r}]); sys.exit('matplotlib' in sys.modules)"
+        )
+
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+
+        assert done.returncode == 0, done.stderr

@@ -6,17 +6,60 @@ The sentences are in ``tests/golden``.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import NO_OPTIONS, analyse_file, rows, smi_log, smi_stamp
+from tests.builders_logs import (
+    NO_OPTIONS,
+    analyse_file,
+    read_file,
+    read_log,
+    rows,
+    smi_log,
+    smi_stamp,
+)
 from tests.command_line import Shell
+
+
+def answer(rows: int = 40, **more: Any) -> dict[str, Any]:
+    series = [
+        {
+            "metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": str(gpu), "pod": 'a{"['},
+            "values": [[1_780_000_000 + at, str(90 + at % 7)] for at in range(rows)],
+        }
+        for gpu in range(2)
+    ]
+    return {"status": "success", "data": {"resultType": "matrix", "result": series}, **more}
+
+
+def reading(at: int) -> dict[str, Any]:
+    gpu = {"index": 0, "name": "A40", "utilization.gpu": 90, "memory.used": 1, "memory.total": 2}
+    return {"hostname": "n1", "query_time": f"2026-05-11T14:00:{at:02d}.5", "gpus": [gpu]}
+
+
+PACKED = gzip.compress(smi_log([at * 7919 % 101 for at in range(20_000)]).encode())
+WHOLE = {
+    "Prometheus": json.dumps(answer()),
+    "pretty": json.dumps(answer(15, warnings=["a } in {{ a text"]), indent=1),
+    "series alone": json.dumps(answer()["data"]["result"]) + "\n",
+    "gpustat": "\n".join(json.dumps(reading(at), indent=2) for at in range(20)),
+    "a list": json.dumps([reading(at) for at in range(20)]),
+    "W&B": rows(
+        *(
+            json.dumps({"system.gpu.0.gpu": 90, "_timestamp": 1_780_000_000 + at})
+            for at in range(20)
+        )
+    ),
+}
 
 
 def observed(path: Path) -> tuple[float, int]:
@@ -30,18 +73,56 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "gpu.csv"
 
 
-def test_gzip_that_is_cut_short_is_reported_as_far_as_it_goes_and_fails(
-    path: Path, gpumon: Shell
-) -> None:
-    packed = gzip.compress(smi_log([at * 7919 % 101 for at in range(20_000)]).encode())
-    path.write_bytes(packed[: len(packed) * 3 // 4])
+class TestALogThatBreaksOff:
+    @pytest.mark.parametrize(
+        ("whole", "least_s", "most_s"),
+        [pytest.param(PACKED, 12_000, 17_000, id="gzip"),
+         *(pytest.param(text.encode(), 1, 41, id=name) for name, text in WHOLE.items())],
+    )  # fmt: skip
+    def test_is_reported_as_far_as_it_goes_and_fails(
+        self, path: Path, gpumon: Shell, whole: bytes, least_s: float, most_s: float
+    ) -> None:
+        path.write_bytes(whole[: len(whole) * 3 // 4 - 20])
 
-    ended = gpumon("analyze", "--json", path)
+        ended = gpumon("analyze", "--json", path)
 
-    assert ended.code == 1
-    assert ended.is_refused_in_a_sentence
-    assert 12_000 < ended.document["observed_seconds"] < 17_000
-    assert ended.err.strip().removeprefix("gpumon: ") in " ".join(ended.document["notes"])
+        assert ended.code == 1
+        assert ended.is_refused_in_a_sentence
+        assert least_s <= ended.document["observed_seconds"] < most_s
+        assert ended.err.strip().removeprefix("gpumon: ") in " ".join(ended.document["notes"])
+
+    @pytest.mark.parametrize("name", ["Prometheus", "pretty", "series alone"])
+    def test_is_seen_wherever_it_does(self, name: str) -> None:
+        whole, unseen = WHOLE[name], []
+        for end in range(whole.index('"values"') + 60, len(whole.rstrip()), 3):
+            try:
+                _, facts = read_log(whole[:end])
+            except UnreadableLogError:
+                continue
+            if facts.broken_off is None:
+                unseen.append(whole[:end][-20:])
+
+        assert unseen == []
+
+    def test_is_none_where_it_is_still_written(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path.write_text(WHOLE["gpustat"][:-30])
+        monkeypatch.setattr(LogText, "has_grown", lambda _: True)
+
+        assert read_file(str(path), NO_OPTIONS).damage is None
+
+
+class TestJsonThatIsWhole:
+    @pytest.mark.parametrize("whole", WHOLE.values(), ids=WHOLE)
+    def test_is_said_to_be(self, whole: str) -> None:
+        for log in (whole, whole + "\n\n", whole + "\n" + whole):
+            assert read_log(log)[1].broken_off is None
+
+    def test_although_an_answer_before_it_was_cut(self) -> None:
+        whole = WHOLE["Prometheus"]
+
+        assert read_log(whole[:-40] + "\n" + whole)[1].broken_off is None
 
 
 class TestAFileThatGrowsWhileItIsRead:
