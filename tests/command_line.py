@@ -32,6 +32,13 @@ class Ended(NamedTuple):
         return self.code != 0 and is_ours and line_break == "\n" and not rest
 
 
+class Terminal(io.StringIO):
+    """A stream at which somebody looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Shell:
     """Types commands; nothing of what was said before is in what a command is said to say."""
 

@@ -1,10 +1,14 @@
-"""The golden words of the web server: what somebody reads who gets no answer."""
+"""The golden words of a daemon: of its web server, where it gives no answer, and in its log."""
 
 from __future__ import annotations
 
+import pytest
+
+from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState
 from gpumon.outlets.http.bounded_server import ServerLimits
-from tests.builders_state import monitor_state
+from tests.builders_state import healthy_gpu, monitor_state
+from tests.daemon_log import DaemonLog, failing
 from tests.golden_files import Chapters, golden_story
 from tests.serving import dial, serving
 
@@ -41,3 +45,23 @@ def test_refusals_of_the_server() -> Chapters:
     with serving(report=broken) as server:
         chapters["GET /api/v1/report, where there is a fault"] = told("GET /api/v1/report")
     return chapters
+
+
+@golden_story
+def test_words_of_the_log(caplog: pytest.LogCaptureFixture) -> Chapters:
+    log = DaemonLog(caplog)
+    well = BROKEN._replace(success=True, message=None)
+    bad_ring = CollectorState("phase_rings", True, 0.0, 1, "1-1.ring: is no ring")
+    mute = FieldFault("memory", "no answer", 0)
+    gone = healthy_gpu(present=False, listed=False)
+    told = {
+        "a collector fails": log.told(BROKEN),
+        "it is well again": log.told(*[well] * 20),
+        "what other people wrote": log.told(bad_ring),
+        "a field fails": log.saw(failing(healthy_gpu(), mute), times=20),
+        "it works again": log.saw(healthy_gpu(), times=20),
+        "an XID": log.saw(healthy_gpu(xid_errors=((79, 1),))),
+        "a GPU vanishes": log.saw(gone),
+        "it is back": log.saw(healthy_gpu()),
+    }
+    return {title: "\n".join(lines) for title, lines in told.items()}

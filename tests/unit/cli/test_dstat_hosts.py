@@ -1,12 +1,28 @@
-"""Specification of who is who: dstat, dool and pcp-dstat are told apart by reading files only."""
+"""Specification of who is who, and of the plugin's copies for them.
+
+dstat, dool and pcp-dstat are told apart by reading files only. Copies of ours are renewed and
+removed, others' never touched.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpumon.cli.dstat_hosts import Flavour, find_hosts, identify
+from gpumon import __version__
+from gpumon.cli.dstat_hosts import (
+    CopyState,
+    Flavour,
+    examine,
+    find_hosts,
+    identify,
+    put_copy,
+    remove_copy,
+)
+from gpumon.errors import GpumonError
+from tests.builders_dstat import PLUGIN
 from tests.builders_dstat_hosts import DOOL, DSTAT, PCP, Machine
 
 
@@ -28,21 +44,14 @@ class TestAHost:
         ],
         ids=["dstat", "dstat on a new Python", "dool", "dool on a new Python", "pcp-dstat", "else"],
     )
-    def test_is_known_by_its_text(
+    def test_is_known_by_its_text_and_where_it_loads_no_plugin_names_what_does(
         self, machine: Machine, name: str, text: str, python: str, flavour: Flavour, works: bool
     ) -> None:
         host = identify(machine.command(name, text, python), machine.environ)
 
         assert host.flavour is flavour
+        assert ("`dool -cdn --gpu 1`" in (host.obstacle or "")) is not works
         assert (host.obstacle is None) is works
-
-    @pytest.mark.parametrize(("text", "python"), [(DSTAT, "python3.12"), (PCP, "python3.11")])
-    def test_that_loads_no_plugin_names_what_works_instead(
-        self, machine: Machine, text: str, python: str
-    ) -> None:
-        host = identify(machine.command("dstat", text, python), machine.environ)
-
-        assert "pip install dool" in (host.obstacle or "")
 
     def test_is_found_on_the_path_with_the_python_that_it_runs_under(
         self, machine: Machine
@@ -92,3 +101,75 @@ class TestWherePluginsAreLookedFor:
             Path("/usr/share/dool/dool_gpu.py"),
             Path("/usr/local/share/dool/dool_gpu.py"),
         )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    place = tmp_path / ".dstat" / "dstat_gpu.py"
+    place.parent.mkdir()
+    return place
+
+
+class TestACopy:
+    def test_is_the_shipped_plugin_with_a_stamp_as_its_first_line(self, place: Path) -> None:
+        put_copy(place)
+
+        stamp, body = place.read_text(encoding="ascii").split("\n", 1)
+        assert body == PLUGIN.read_text(encoding="ascii").split("\n", 1)[1]
+        assert f"gpumon {__version__}" in stamp
+        assert [path.name for path in place.parent.iterdir()] == ["dstat_gpu.py"]
+
+    @pytest.mark.parametrize(
+        ("make", "was"),
+        [
+            (lambda place: place.parent.rmdir(), CopyState.ABSENT),
+            (lambda place: place.symlink_to(PLUGIN), CopyState.CURRENT),
+            (lambda place: place.symlink_to("gone.py"), CopyState.DANGLING),
+            (lambda place: place.write_bytes(PLUGIN.read_bytes()), CopyState.CURRENT),
+            (lambda place: place.write_bytes(PLUGIN.read_bytes() + b"#"), CopyState.OUTDATED),
+        ],
+        ids=["nothing, not even a folder", "a link to what is shipped", "a link to nothing",
+             "a copy that was made by hand", "a copy of an older version"],
+    )  # fmt: skip
+    def test_is_a_file_of_its_own_in_place_of(
+        self, place: Path, make: Callable[[Path], object], was: CopyState
+    ) -> None:
+        shipped = PLUGIN.read_bytes()
+        make(place)
+        assert examine(place) is was
+
+        put_copy(place)
+
+        assert examine(place) is CopyState.CURRENT
+        assert not place.is_symlink()
+        assert PLUGIN.read_bytes() == shipped
+
+    def test_is_removed_once(self, place: Path) -> None:
+        put_copy(place)
+
+        assert remove_copy(place).is_ours
+        assert examine(place) is CopyState.ABSENT
+        assert remove_copy(place) is CopyState.ABSENT
+
+    @pytest.mark.parametrize(
+        "content", [b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)]
+    )
+    def test_neither_replaces_somebody_elses_file_nor_removes_it(
+        self, place: Path, content: bytes
+    ) -> None:
+        place.write_bytes(content)
+
+        with pytest.raises(GpumonError):
+            put_copy(place)
+        assert remove_copy(place) is CopyState.FOREIGN
+
+        assert place.read_bytes() == content
+
+    def test_says_in_one_sentence_which_folder_cannot_be_written(self, tmp_path: Path) -> None:
+        place = tmp_path / "file" / "dstat_gpu.py"
+        place.parent.touch()
+
+        with pytest.raises(GpumonError, match=f"^[^\n]* {place}: [^\n]*$") as caught:
+            put_copy(place)
+
+        assert caught.value.exit_code == 1

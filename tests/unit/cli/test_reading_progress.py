@@ -14,13 +14,9 @@ import pytest
 from gpumon.cli import reading_progress
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.sources.logs.log_text import LogText
+from tests.command_line import Terminal
 
 ITEMS = range(100_000)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Pipe(io.BytesIO):
@@ -68,7 +64,7 @@ class TestABar:
         with LogText("-", Pipe(b"1\n" * 1000)) as piped, ReadingProgress(piped, stream) as bar:
             assert len([*bar.watched(ITEMS)]) == len(ITEMS)
 
-        assert re.search(r"reading standard input.* [\d,]+ rows", stream.getvalue())
+        assert re.search(r"standard input.* [\d,]+ rows", stream.getvalue())
         assert "%" not in stream.getvalue()
 
     def test_is_not_shown_within_the_first_second(

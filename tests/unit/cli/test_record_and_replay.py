@@ -9,7 +9,7 @@ import io
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from gpumon.cli import record
 from gpumon.cli.open_source import Replay, replay_of
 from gpumon.cli.record import RecordProgress
 from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.sample import Frame, GpuSample, Moment
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.outlets.text.report_text import render_report
@@ -27,7 +27,7 @@ from gpumon.sources.recording import RecordingFile
 from gpumon.sources.rings.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from tests import builders_recording as built
-from tests.command_line import Shell
+from tests.command_line import Shell, Terminal
 from tests.patience import wait_until
 from tests.unit.outlets.report_lines import PLAIN
 
@@ -102,7 +102,7 @@ class TestRecord:
 
             def read(self) -> Frame:
                 if path.stat().st_size:
-                    raise RestartNeededError("the driver was reloaded: start gpumon again")
+                    raise RestartNeededError("reloaded")
                 return super().read()
 
         monkeypatch.setattr(
@@ -113,7 +113,7 @@ class TestRecord:
         told = gpumon("record", path, *SHORTLY)
 
         assert told.code == RestartNeededError.exit_code
-        assert told.err == "gpumon: the driver was reloaded: start gpumon again\n"
+        assert told.is_refused_in_a_sentence
         assert f"{path} holds 1 reading" in told.out
         with RecordingFile(path) as recording:
             assert (len(list(recording.moments())), recording.troubles()) == (1, ())
@@ -133,41 +133,36 @@ class TestRecord:
         assert told["unlink"] is leave_alone
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+BUSY_AND_MUTE = [
+    GpuSample(device=device, utilization_ratio=ratio)
+    for device, ratio in zip(built.DEVICES, (0.97, None), strict=True)
+]
+TWO_MOMENTS = [built.moment(second, BUSY_AND_MUTE) for second in (1, 2)]
 
 
 class TestTheLineWhileItRecords:
-    def test_says_how_long_how_much_and_how_busy(self, path: Path) -> None:
-        with RecordingWriter(path) as writer, RecordProgress(screen := Terminal(), writer) as line:
-            for second in (1, 2):
-                gpus = [GpuSample(device=built.DEVICES[0], utilization_ratio=0.97)]
-                one = built.moment(second, [*gpus, GpuSample(device=built.DEVICES[1])])
+    def shown_on(self, stream: io.StringIO, path: Path, moments: Iterable[Moment]) -> str:
+        with RecordingWriter(path) as writer, RecordProgress(stream, writer) as line:
+            for one in moments:
                 writer.keep(one, built.header())
                 line.tell(one)
+        return stream.getvalue()
 
-        shown = screen.getvalue()
-        assert "2 readings of 0:01 min, 0." in shown
-        assert "busy now: GPU 0 97 %, GPU 1 -" in shown
+    def test_says_how_long_how_much_and_how_busy(self, path: Path) -> None:
+        shown = self.shown_on(Terminal(), path, TWO_MOMENTS)
+
+        for figure in ("2 readings", "0:01 min, 0.", "GPU 0 97 %, GPU 1 -"):
+            assert figure in shown
         assert shown.endswith("\x1b[2K")  # and is gone at the end
 
     def test_says_why_nothing_comes(self, path: Path) -> None:
-        with RecordingWriter(path) as writer, RecordProgress(screen := Terminal(), writer) as line:
-            one = built.moment(1, frames=(), error="GPU is lost")
-            writer.keep(one, built.header())
-            line.tell(one)
+        shown = self.shown_on(Terminal(), path, [built.moment(1, frames=(), error="NVML 15")])
 
-        assert "1 reading of 0:00 min" in screen.getvalue()
-        assert "GPU is lost" in screen.getvalue()
+        assert "1 reading of 0:00" in shown
+        assert "NVML 15" in shown
 
     def test_is_not_shown_where_nobody_looks(self, path: Path) -> None:
-        with RecordingWriter(path) as writer, RecordProgress(stream := io.StringIO(), writer) as at:
-            one = built.moment(1)
-            writer.keep(one, built.header())
-            at.tell(one)
-
-        assert stream.getvalue() == ""
+        assert self.shown_on(io.StringIO(), path, TWO_MOMENTS) == ""
 
 
 class TestARecording:

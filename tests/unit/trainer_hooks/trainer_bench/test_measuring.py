@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from tests.command_line import Terminal
 from trainer_hooks.trainer_bench.measuring import Measured, progress_bar, why_above_alone
 
 
@@ -49,11 +50,6 @@ def test_where_nobody_can_tell_the_runs_are_blamed() -> None:
         "1.0% above what they did alone, which is by how much runs differ: longer ones "
         "(--seconds) tell"
     )
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("kind", [Terminal, io.StringIO])

@@ -1,0 +1,45 @@
+"""A daemon's log, and what it gains in ticks a second apart."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
+from gpumon.core.sample import FieldFault
+from gpumon.core.state import CollectorState, GpuState
+from tests.builders_time import s
+
+
+class DaemonLog:
+    """All that ``gpumon serve`` logs of collectors and GPUs."""
+
+    def __init__(self, heard: pytest.LogCaptureFixture) -> None:
+        heard.set_level(logging.INFO, "gpumon")
+        log = logging.getLogger("gpumon")
+        self._heard, self._now_s = heard, 0
+        self._collectors, self.fields, self._xids = CollectorLog(log), FieldLog(log), XidLog(log)
+
+    def told(self, *states: CollectorState) -> list[str]:
+        """The lines that came while a collector told these, one a tick."""
+        self._heard.clear()
+        for state in states:
+            self._collectors.follow([state], s(self._now_s))
+            self._now_s += 1
+        return list(self._heard.messages)
+
+    def saw(self, *gpus: GpuState, times: int = 1) -> list[str]:
+        """The lines that came in so many ticks with these GPUs."""
+        self._heard.clear()
+        for _ in range(times):
+            self.fields.follow(gpus, s(self._now_s))
+            self._xids.follow(gpus)
+            self._now_s += 1
+        return list(self._heard.messages)
+
+
+def failing(gpu: GpuState, *faults: FieldFault) -> GpuState:
+    """The same GPU, of which these fields cannot be read."""
+    assert gpu.latest is not None
+    return gpu._replace(latest=gpu.latest._replace(faults=faults))
