@@ -105,7 +105,7 @@ class AnalyzeCommand:
                 print(json.dumps(documents if is_many else documents[0], indent=2))
         else:
             _print_text(reports, many=len(args.files) > 1)
-        return 1 if reports.failures else 0
+        return 1 if reports.has_failed else 0
 
 
 class ReadLog(NamedTuple):
@@ -180,7 +180,7 @@ class _Reports:
     """The report of each log that was named, and of each file in an archive that was.
 
     Attributes:
-        failures: What could not be read or written; it was told.
+        has_failed: Whether something could not be read or written; it was told.
         archived: How many files in archives were met, readable or not.
     """
 
@@ -190,7 +190,7 @@ class _Reports:
         self._paths = paths
         self._options = options
         self._pictures = pictures
-        self.failures: list[GpumonError] = []
+        self.has_failed = False
         self.archived = 0
 
     def __iter__(self) -> Iterator[Report]:
@@ -235,7 +235,7 @@ class _Reports:
                 self._fail(error)
 
     def _fail(self, error: GpumonError) -> None:
-        self.failures.append(error)
+        self.has_failed = True
         complain(error)
 
 
@@ -252,8 +252,6 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
 # -- pictures -------------------------------------------------------------------
 
 Picture = Callable[[Report, Sequence[Lane]], bytes]
-
-
 _KINDS: Final = ("png", "svg", "pdf")
 
 

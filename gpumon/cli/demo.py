@@ -242,7 +242,7 @@ def _daemon(folder: Path) -> Iterator[str]:
 
 
 def _address(folder: Path, process: subprocess.Popen[bytes], log: str) -> str:
-    state_file = _runtime_dir(folder) / STATE_FILE
+    state_file = _state_file(folder)
     give_up_s = time.monotonic() + _DAEMON_PATIENCE_S
     while time.monotonic() < give_up_s and process.poll() is None:
         if state_file.exists():
@@ -252,8 +252,8 @@ def _address(folder: Path, process: subprocess.Popen[bytes], log: str) -> str:
     raise GpumonError(f"the demo's daemon did not start: {Path(log).read_text().strip()}")
 
 
-def _runtime_dir(folder: Path) -> Path:
-    return folder / "run"
+def _state_file(folder: Path) -> Path:
+    return folder / "run" / STATE_FILE
 
 
 def _free_listen() -> str:
@@ -276,7 +276,7 @@ def _environment(folder: Path) -> dict[str, str]:
         **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
         **threads,
         "TMPDIR": str(folder),  # whatever a training leaves there goes with it
-        RUNTIME_VARIABLE: str(_runtime_dir(folder)),
+        RUNTIME_VARIABLE: str(_state_file(folder).parent),
         "GPUMON_GPUS": "0",
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
@@ -302,7 +302,7 @@ def _train(
         )
         try:
             while process.poll() is None:
-                screen.look(_runtime_dir(folder) / STATE_FILE, stage.run)
+                screen.look(_state_file(folder), stage.run)
                 time.sleep(_LOOK_EVERY_S)
         finally:
             if process.poll() is None:

@@ -107,16 +107,15 @@ def open_source(
     """Open the source of that word; imports only what that one needs.
 
     Args:
-        word: As after ``--source``.
+        word: As after ``--source``, and checked.
         clock: The system's.
         nvml: What the driver is asked, where it is the source.
         period_s: How often the source is read, in seconds.
 
     Raises:
-        UsageError: It names no source.
+        UsageError: It names a recording.
         SourceUnavailableError: It cannot be read on this machine.
     """
-    check_source_word(word)
     replay = replay_of(word)
     if replay is not None:
         raise UsageError(

@@ -151,11 +151,7 @@ def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        UsageError: With the sentence.
-    """
+    """Refuse options that do not go together."""
     for option, given in (("--since", args.since), ("--run", args.run_name)):
         if args.compare and given is not None:
             raise UsageError(f"{option} is of one report: it does not go with --compare")

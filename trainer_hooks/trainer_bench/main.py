@@ -123,11 +123,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense, before anything slow is started.
-
-    Raises:
-        UsageError: With the sentence.
-    """
+    """Refuse what makes no sense, before anything slow is started."""
     if args.plot is not None:
         _check_plot(args.plot)
     if len(set(args.gpus)) < len(args.gpus):
@@ -146,7 +142,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _check_plot(path: Path) -> None:
-    """Before the runs, which may take minutes."""
     if path.suffix not in KINDS:
         raise UsageError(f"{path}: a plot is a .png, a .svg or a .pdf; name it so")
     if path.is_dir():
@@ -192,7 +187,8 @@ def _run(args: argparse.Namespace) -> int:
         }
         print(json.dumps(told, indent=2))
     if args.plot is not None:
-        _write_plot(outcome, args.plot, is_simulated=engine.is_simulated)
+        mark = " (SIMULATED)" if engine.is_simulated else ""
+        write_plot(replace(outcome.plot, title=f"{outcome.plot.title}{mark}"), args.plot)
         session.say(f"\nPlot: {args.plot}")
     sys.stdout.flush()
     return 0
@@ -218,18 +214,11 @@ def _engine(args: argparse.Namespace) -> Engine:
     return KerasEngine(tuple(args.gpus), size=args.model)
 
 
-def _write_plot(outcome: Outcome, path: Path, *, is_simulated: bool) -> None:
-    plot = outcome.plot
-    if is_simulated:
-        plot = replace(plot, title=f"{plot.title} (SIMULATED)")
-    write_plot(plot, path)
-
-
 def _count(word: str) -> int:
-    if word.isascii() and word.isdigit() and int(word) > 1 << 30:
-        raise argparse.ArgumentTypeError(f"{word} is too large")
-    if not word.isascii() or not word.isdigit() or int(word) < 1:
+    if not (word.isascii() and word.isdigit()) or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    if int(word) > 1 << 30:
+        raise argparse.ArgumentTypeError(f"{word} is too large")
     return int(word)
 
 

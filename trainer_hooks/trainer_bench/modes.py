@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
+from trainer_hooks.trainer_bench.batch_search import LARGEST, find_batch
 from trainer_hooks.trainer_bench.measuring import (
     DEFAULT_GPU,
     Engine,
@@ -259,7 +259,8 @@ def largest_batches(session: Session, margin: float) -> Outcome:
         session.say(f"{gpu}: {found.fits} fit{end}; {found.advised} with a margin of {margin:.0%}")
         rows.append(
             {"gpu": gpu, "fits": found.fits, "advised": found.advised,
-             "tries": [_try_fields(one) for one in found.tries]}
+             "tries": [{"batch": one.batch, "samples_per_second": _rounded(one.samples_a_second)}
+                       for one in found.tries]}
         )  # fmt: skip
         points = {(float(t.batch), t.samples_a_second) for t in found.tries if t.samples_a_second}
         series.append(Series(gpu, tuple(sorted(points))))
@@ -272,12 +273,8 @@ def largest_batches(session: Session, margin: float) -> Outcome:
     return Outcome({"mode": "find_batch", "gpus": rows}, plot)
 
 
-def _try_fields(one: Try) -> Json:
-    speed = one.samples_a_second
-    return {
-        "batch": one.batch,
-        "samples_per_second": None if speed is None else round(speed, 2),
-    }
+def _rounded(speed: float | None) -> float | None:
+    return None if speed is None else round(speed, 2)
 
 
 def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:

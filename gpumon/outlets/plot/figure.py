@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
 from unicodedata import east_asian_width
@@ -32,7 +33,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.intervals import Interval
 from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, in_gpu_time, in_percent, in_time, label_text
+from gpumon.core.wording import counted, in_percent, label_text
 from gpumon.outlets.plot.lane_columns import (
     LaneColumns,
     Shares,
@@ -43,7 +44,7 @@ from gpumon.outlets.plot.lane_columns import (
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
-from gpumon.outlets.text.report_lines import observed
+from gpumon.outlets.text.report_lines import in_all, observed
 from gpumon.outlets.text.style import capital
 
 MOST_LANES: Final = 16
@@ -125,8 +126,7 @@ def _drawn(report: Report, lanes: Sequence[Lane], palette: Palette, *, headline:
     ]
     has_lost = any(gpu.totals.starved_intervals for gpu, _ in shown)
     has_holes = any(any(unobserved_runs(one)) for one in columns)
-    few = len(shown) <= 4
-    lane_height = 62.0 if few else 40.0 if len(shown) <= 8 else 32.0
+    lane_height = 62.0 if len(shown) <= 4 else 40.0 if len(shown) <= 8 else 32.0
     words = _headline(report, palette) if headline else []
     legend = _legend([gpu for gpu, _ in shown], palette, has_holes=has_holes)
     is_cut = len(shown) < len(report.gpus)
@@ -345,19 +345,14 @@ def _write_beside(axes: Axes, gpu: GpuReport, palette: Palette) -> None:
     """Its name to the left, what it amounts to to the right."""
     model = _wrapped(label_text(gpu.name), 24, most=2)
     name = label_text(f"GPU {gpu.label}", 20)
-    is_well = gpu.verdict.severity is Severity.NONE
-    busy = f"busy {in_percent(_busy_ratio(gpu))}"
-    where = axes.transAxes
     left, right = (_MARGIN - _LANE_LEFT) / _LANE_WIDTH, 1 + _GAP / _LANE_WIDTH
-    middle = 0.6
-    axes.text(left, middle, name, transform=where, va="bottom" if model else "center",
-              fontsize=11, fontweight="bold", color=palette.text)  # fmt: skip
-    axes.text(left, middle, "\n".join(model), transform=where, va="top", fontsize=8,
-              color=palette.quiet)  # fmt: skip
-    axes.text(right, middle, busy, transform=where, va="bottom", fontsize=11, fontweight="bold",
-              color=palette.text)  # fmt: skip
-    axes.text(right, middle, verdict_word(gpu), transform=where, va="top", fontsize=9,
-              color=palette.quiet if is_well else palette.lost)  # fmt: skip
+    write = partial(axes.text, y=0.6, transform=axes.transAxes)
+    title = {"fontsize": 11, "fontweight": "bold", "color": palette.text}
+    write(left, s=name, va="bottom" if model else "center", **title)
+    write(left, s="\n".join(model), va="top", fontsize=8, color=palette.quiet)
+    write(right, s=f"busy {in_percent(_busy_ratio(gpu))}", va="bottom", **title)
+    colour = palette.quiet if gpu.verdict.severity is Severity.NONE else palette.lost
+    write(right, s=verdict_word(gpu), va="top", fontsize=9, color=colour)
 
 
 def _busy_ratio(gpu: GpuReport) -> float | None:
@@ -380,7 +375,7 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
         )
     away_ns = sum(gpu.totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) for gpu in gpus)
     if away_ns:
-        said = f"not in use: {_in_all(away_ns, gpus)}"
+        said = f"not in use: {in_all(away_ns, gpus)}"
         items.append(Patch(facecolor=palette.not_in_use, edgecolor=palette.rule, label=said))
     if has_holes:
         items.append(
@@ -399,8 +394,4 @@ def _lost_words(gpus: Sequence[GpuReport]) -> str:
     if starved_ns:
         word = "starved or suspected" if suspected_ns else "starved"
     stretches = counted(count, "stretch", "stretches")
-    return f"{word}: {_in_all(starved_ns + suspected_ns, gpus)} in {stretches}"
-
-
-def _in_all(duration_ns: int, gpus: Sequence[GpuReport]) -> str:
-    return in_time(duration_ns) if len(gpus) == 1 else in_gpu_time(duration_ns)
+    return f"{word}: {in_all(starved_ns + suspected_ns, gpus)} in {stretches}"

@@ -87,10 +87,8 @@ def _cells_up_to(edges: Shares, lane: Lane, cells_ns: Sequence[int]) -> Shares:
 
 
 def _covered_up_to(edges: Shares, intervals: Sequence[Interval]) -> Shares:
-    """How much of the stretches lies before each edge."""
     if not intervals:
         return np.zeros_like(edges)
     bounds = [ns for interval in intervals for ns in (interval.start_ns, interval.end_ns)]
-    ends = accumulate(interval.duration_ns for interval in intervals)
-    sums = [0, *(ns for end_ns in ends for ns in (end_ns, end_ns))][: len(bounds)]
-    return np.interp(edges, bounds, sums)
+    sums = accumulate(ns for interval in intervals for ns in (0, interval.duration_ns))
+    return np.interp(edges, bounds, [*sums])

@@ -13,7 +13,6 @@ from gpumon.core.judge.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (
-    in_gpu_time,
     in_percent,
     in_time,
     in_unit_of,
@@ -22,7 +21,7 @@ from gpumon.core.wording import (
     listed,
 )
 from gpumon.outlets.text.headline import verdict_line
-from gpumon.outlets.text.report_lines import in_milliseconds, main_advice
+from gpumon.outlets.text.report_lines import in_all, in_milliseconds, main_advice
 from gpumon.outlets.text.style import TextStyle, capital, wrapped
 
 _MOST_RUNS: Final = 8
@@ -75,7 +74,7 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
     shares = _lost_ratio(before) or 0.0, _lost_ratio(after) or 0.0
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
-    won = f"{_freed(freed_ns, before)} won back." if is_gain else "nothing won back."
+    won = f"{in_all(freed_ns, before.gpus)} won back." if is_gain else "nothing won back."
     if any(one.of_work or one.of_length for one in found):
         won = "a smaller share." if shares[1] < shares[0] else "no smaller share."
     lines = wrapped(
@@ -84,10 +83,6 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
         first=f"{'Gained:':<9}",
     )
     return [*lines, *wrapped(_speed(before, after, pairs, found), first=f"{'Speed:':<9}")]
-
-
-def _freed(freed_ns: int, report: Report) -> str:
-    return in_time(freed_ns) if len(report.gpus) == 1 else in_gpu_time(freed_ns)
 
 
 def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sized
 from datetime import datetime
 from typing import Final
 
@@ -41,6 +41,11 @@ def observed_sentence(report: Report) -> str:
     """Source, time observed, period and start, in one sentence."""
     began = "" if report.started_at is None else f", from {_moment(report.started_at)}"
     return f"{observed(label_text(report.source, 400), report)}{began}."
+
+
+def in_all(duration_ns: int, gpus: Sized) -> str:
+    """Time of all these GPUs together."""
+    return in_time(duration_ns) if len(gpus) == 1 else in_gpu_time(duration_ns)
 
 
 def observed(name: str, report: Report) -> str:
@@ -85,7 +90,6 @@ def next_line(report: Report) -> str:
 
 
 def _about_time(report: Report) -> str:
-    """What to do first about the time that is lost."""
     advice = main_advice(report)
     gpu = main_gpu(report.gpus)
     if gpu is None and report.runs:
