@@ -6,7 +6,6 @@ They are typed in a folder of their own, with the files that each story makes th
 from __future__ import annotations
 
 import gzip
-import io
 import re
 import shlex
 import tarfile
@@ -21,9 +20,11 @@ from gpumon.cli.main import build_parser
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.errors import SourceUnavailableError
-from tests import builders_recording
+from tests import builders_dstat, builders_recording
+from tests.bare_dstat import Table
+from tests.builders_dstat import publish
 from tests.builders_dstat_hosts import DOOL, DSTAT, Machine
-from tests.builders_logs import HEADER, smi_log
+from tests.builders_logs import HEADER, smi_log, tar_of
 from tests.builders_report import gpu, report, run, saved
 from tests.command_line import Ended, Shell
 from tests.golden_files import Chapters, golden_story
@@ -57,17 +58,6 @@ def refusals(gpumon: Shell, lines: Iterable[str]) -> Chapters:
 def write(files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def tar_of(files: Mapping[str, str | bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return packed.getvalue()
 
 
 @golden_story
@@ -266,7 +256,9 @@ def test_refusals_of_serve(gpumon: Shell, here: Path, monkeypatch: pytest.Monkey
 
 
 @golden_story
-def test_words_of_dstat(gpumon: Shell, here: Path, monkeypatch: pytest.MonkeyPatch) -> Chapters:
+def test_words_of_dstat(
+    gpumon: Shell, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Chapters:
     def said(action: str) -> str:
         ended = gpumon("dstat", action)
         lines = (ended.out + ended.err).replace(str(here), "HERE").splitlines()
@@ -297,4 +289,13 @@ def test_words_of_dstat(gpumon: Shell, here: Path, monkeypatch: pytest.MonkeyPat
     machine.stranger()
     told["install, over somebody's file"] = said("install")
     told["uninstall, beside somebody's file"] = said("uninstall")
+    Table()
+    told["--gpu, without a daemon"] = capsys.readouterr().err
+    publish(here / "run", builders_dstat.gpu(), age_s=60)
+    Table()
+    told["--gpu, after a daemon"] = capsys.readouterr().err
+    publish(here / "run", builders_dstat.gpu(0), builders_dstat.gpu(1))
+    monkeypatch.setenv("DSTAT_GPU", "1,7,x")
+    Table()
+    told["--gpu, of GPUs that there are not"] = capsys.readouterr().err
     return told

@@ -6,40 +6,22 @@ What is said of those that cannot be read is in ``tests/golden``.
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import random
 import tarfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from tests.builders_logs import smi_log
+from tests.builders_logs import member, smi_log, tar_of
 from tests.command_line import Ended, Shell
 
 BUSY, IDLE = smi_log([97] * 40), smi_log([0] * 40)
 TWO = {"a.csv": BUSY, "b.csv": IDLE}
 Pack: TypeAlias = Callable[[bytes], bytes]
-
-
-def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.size = kind, len(data)
-    return info
-
-
-def tar_of(files: Mapping[str, str | bytes], *more: tarfile.TarInfo) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for info in more:
-            archive.addfile(info)
-        for name, text in files.items():
-            data = text.encode() if isinstance(text, str) else text
-            archive.addfile(member(name, data), io.BytesIO(data))
-    return packed.getvalue()
 
 
 def reports(ended: Ended) -> list[dict[str, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon.core.state import GpuState
 from tests.bare_dstat import DASHES, Table
 from tests.builders_dstat import gpu, publish
+from tests.builders_state import GIB
 
 
 def cells_after(runtime: Path, *states: GpuState) -> list[str]:
@@ -158,36 +160,34 @@ class TestTheLastCell:
 
 
 class TestADash:
-    def test_stands_for_memory_that_the_gpu_does_not_tell(self, runtime: Path) -> None:
-        publish(runtime, gpu(busy_s=100, memory_used_bytes=None))
+    @pytest.mark.parametrize(
+        ("memory", "state", "row"),
+        [
+            (None, {}, "<text>100 <text>  - <green>  0 "),
+            (GIB, {"age_s": 3.5}, "<error>  - <error>  - <error>  - "),
+            (GIB, {"boot_id": "another"}, "<error>  - <error>  - <error>  - "),
+            (60 * GIB, {"age_s": 10, "period_ns": 5 * 10**9}, "<text>100 <text> 50 <green>  0 "),
+        ],
+        ids=["memory that the GPU does not tell", "a state over three seconds old",
+             "one of before the last boot", "no state of a slow daemon for three periods"],
+    )  # fmt: skip
+    def test_stands_for(
+        self, runtime: Path, memory: int | None, state: dict[str, Any], row: str
+    ) -> None:
+        publish(runtime, gpu(busy_s=100, memory_used_bytes=memory), **state)
 
-        assert Table().row() == "<text>100 <text>  - <green>  0 "
+        assert Table().row() == row
 
     @pytest.mark.parametrize(
         "now", [[gpu(0, busy_s=100), gpu(1, busy_s=100, present=False)], [gpu(0, busy_s=100)]],
         ids=["that fell off the bus", "of which the daemon says no more"],
     )  # fmt: skip
-    def test_stands_for_a_gpu(self, runtime: Path, now: list[GpuState]) -> None:
+    def test_stands_for_a_gpu_also_one(self, runtime: Path, now: list[GpuState]) -> None:
         publish(runtime, gpu(0, busy_s=100), gpu(1, busy_s=100))
         table = Table()
         publish(runtime, *now)
 
         assert table.cells() == ["100", "50", "0", *DASHES]
-
-    def test_is_white_on_red_once_the_state_is_over_three_seconds_old(self, runtime: Path) -> None:
-        publish(runtime, gpu(busy_s=100), age_s=3.5)
-
-        assert Table().row() == "<error>  - <error>  - <error>  - "
-
-    def test_waits_three_periods_of_a_slow_daemon(self, runtime: Path) -> None:
-        publish(runtime, gpu(busy_s=100), age_s=10, period_ns=5 * 10**9)
-
-        assert Table().cells() == ["100", "50", "0"]
-
-    def test_stands_for_what_was_left_before_the_last_boot(self, runtime: Path) -> None:
-        publish(runtime, gpu(busy_s=100), boot_id="another")
-
-        assert Table().cells() == DASHES
 
     def test_gives_way_when_the_daemon_is_back(self, runtime: Path) -> None:
         table = Table()

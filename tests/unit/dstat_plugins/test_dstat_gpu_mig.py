@@ -14,10 +14,10 @@ from tests.builders_dstat import gpu, publish
 from tests.builders_state import GIB
 
 
-def part(number: int, **of_device: Any) -> GpuState:
+def part(number: int, observed_s: float = 100, **of_device: Any) -> GpuState:
     """An instance of GPU 0."""
     return gpu(
-        0, observed_s=100, busy_s=25 + 50 * number,
+        0, observed_s=observed_s, busy_s=(0.25 + 0.5 * number) * observed_s,
         **{"uuid": f"MIG-{number}", "parent_uuid": "GPU-0", "mig_index": number, **of_device},
     )  # fmt: skip
 
@@ -27,13 +27,28 @@ def parent() -> GpuState:
 
 
 class TestTheColumns:
-    def test_are_those_of_the_instances(self, runtime: Path) -> None:
-        publish(runtime, parent(), part(0), part(1))
+    @pytest.mark.parametrize(
+        ("instances", "names", "busy"),
+        [
+            ([part(0), part(1)], ["gpu0:0", "gpu0:1"], [25, 75]),
+            (
+                [part(0), part(1, uuid="MIG-new"), part(1)._replace(present=False, listed=False)],
+                ["gpu0:0", "gpu0:1"],
+                [25, 75],
+            ),
+            ([part(0), part(1, observed_s=0)], ["gpu0:0", "gpu0:1"], [25, -1]),
+        ],
+        ids=["", "but for one that was there before", "also of one that does not tell"],
+    )
+    def test_are_those_of_the_instances(
+        self, runtime: Path, instances: list[GpuState], names: list[str], busy: list[int]
+    ) -> None:
+        publish(runtime, parent(), *instances)
         table = Table()
-
-        assert table.plugin.name == ["gpu0:0", "gpu0:1"]
         table.row()
-        assert [table.plugin.val[name][0] for name in ("0:0", "0:1")] == [25, 75]
+
+        assert table.plugin.name == names
+        assert [table.plugin.val[name.removeprefix("gpu")][0] for name in names] == busy
 
     def test_stand_beside_those_of_whole_gpus(self, runtime: Path) -> None:
         publish(runtime, parent(), part(0), gpu(1))
@@ -61,23 +76,6 @@ class TestTheColumns:
 
         assert table.plugin.name == ["gpu-tot"]
         assert table.plugin.val["total"][1] == pytest.approx(100 * 180 / 240)
-
-    def test_are_not_of_an_instance_that_was_there_before(self, runtime: Path) -> None:
-        gone = part(1)._replace(present=False, listed=False)
-        publish(runtime, parent(), part(0), part(1, uuid="MIG-new"), gone)
-        table = Table()
-        table.row()
-
-        assert table.plugin.name == ["gpu0:0", "gpu0:1"]
-        assert table.plugin.val["0:1"][0] == 75
-
-    def test_of_an_instance_that_does_not_tell_are_not_known(self, runtime: Path) -> None:
-        mute = gpu(0, observed_s=0, uuid="MIG-0", parent_uuid="GPU-0", mig_index=0)
-        publish(runtime, parent(), mute)
-        table = Table()
-        table.row()
-
-        assert table.plugin.val["0:0"][0] == -1
 
     @pytest.mark.parametrize(
         "label", [None, "", "0:\x1b[2J", ["0"], "1234567890", "\u0663", "\u00b2"]
