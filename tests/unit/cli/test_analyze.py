@@ -6,7 +6,6 @@ So it is with pictures. The sentences are in ``tests/golden``.
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.builders_logs import NO_OPTIONS, analyse_file, smi_log
 from tests.builders_time import rhythm
 from tests.command_line import Shell
 from tests.processes import ending
+from tests.programs import ran_python
 from tests.unit.outlets.report_lines import PLAIN
 
 BURSTY = smi_log([round(100 * ratio) for ratio in rhythm(3, 2, 30)])
@@ -116,15 +116,12 @@ class TestAPipe:
         assert errors == b""
 
     def test_in_an_ascii_locale_gets_ascii(self, log: Path) -> None:
-        environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+        environ = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
 
-        done = subprocess.run(
-            [sys.executable, "-m", "gpumon", "analyze", str(log)],
-            capture_output=True, env=environ, timeout=60, check=True,
-        )  # fmt: skip
+        said = ran_python("-m", "gpumon", "analyze", log, environ=environ).stdout
 
-        assert done.stdout.isascii()
-        assert b"<-" in done.stdout
+        assert said.isascii()
+        assert "<-" in said
 
 
 @pytest.mark.parametrize(
@@ -219,6 +216,4 @@ class TestWithoutMatplotlib:
             f"main(['analyze', {str(log)!r}]); sys.exit('matplotlib' in sys.modules)"
         )
 
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
-
-        assert done.returncode == 0, done.stderr
+        assert ran_python("-c", script).returncode == 0

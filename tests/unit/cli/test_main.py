@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.programs import ran_python
+
 PROGRAM = """
 import json, sys
 from gpumon.cli.main import main
@@ -29,14 +27,7 @@ NEITHER_PIPELINE_NOR_LOGS = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.s
 
 def loaded_by(words: str, folder: Path) -> set[str]:
     """Which modules a command has imported when it is done."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words.split()],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUMON_RUNTIME_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = ran_python("-c", PROGRAM, *words.split(), environ={"GPUMON_RUNTIME_DIR": str(folder)})
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 

@@ -21,6 +21,7 @@ from gpumon.core.sample import BusySample
 from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
+from gpumon.outlets.text.headline import verdict_line, why_line
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
 from tests.builders_time import every, rhythm, s
 
@@ -75,22 +76,20 @@ def clock_of(span_s: float, started_at: str | None) -> tuple[list[str], str]:
 
 
 class TestWhatItSays:
-    def test_begins_with_the_verdict_and_why(self) -> None:
-        said = words_of(figure_of(*logged(BURSTY)))
+    @pytest.mark.parametrize("headline", [True, False], ids=["", "but for a page that says it"])
+    def test_begins_with_the_verdict_and_why(self, headline: bool) -> None:
+        report, lanes = logged(BURSTY)
 
-        assert "Starvation suspected (high loss): GPU 0 loses 39 % of its time" in said
-        assert "It was idle for" in said
+        said = words_of(figure_of(report, lanes, headline=headline))
+
+        for line in (verdict_line(report), why_line(report)):
+            assert (line[1:60] in said) is headline
 
     def test_begins_in_lines_as_long_for_several_gpus(self) -> None:
         figure = figure_of(*logged(BURSTY, BURSTY, BURSTY, BURSTY))  # a range has a dash
         title = [text.get_text() for text in texts_of(figure) if text.get_fontsize() == 15]
 
         assert max(map(len, title)) > 70
-
-    def test_is_the_lanes_alone_on_a_page_that_says_the_rest(self) -> None:
-        said = words_of(figure_of(*logged(BURSTY), headline=False))
-
-        assert "Starvation suspected (" not in said
 
     def test_names_each_gpu_with_its_model_and_how_busy_it_was(self) -> None:
         said = words_of(figure_of(*logged(BURSTY, WELL, names=["Tesla V100", "NVIDIA A40"])))
@@ -124,8 +123,8 @@ class TestWhatItSays:
         named = re.findall(r"GPU (\d+) \|", words_of(figure))
         assert {int(index) for index in named} == set(lost[:16])
         assert len(figure.axes) == 16
-        assert "The 16 of 40 GPUs that lost most time" in words_of(figure)
-        assert "that lost most time" not in words_of(figure_of(*many(16)))
+        assert " 16 of 40 GPUs " in words_of(figure)
+        assert " of 16 GPUs " not in words_of(figure_of(*many(16)))
 
 
 class TestALane:
@@ -190,7 +189,7 @@ class TestTheClock:
     ) -> None:
         labels, caption = clock_of(span_s, None)
 
-        assert caption == f"time from the start of the log, {unit}"
+        assert caption.endswith(f"of the log, {unit}")
         assert labels[0] == "0"
         assert float(labels[-1]) == pytest.approx(last, rel=0.15)
 
@@ -218,7 +217,7 @@ class TestTheClock:
     def test_is_none_beyond_the_calendar(self, started_at: str) -> None:
         _, caption = clock_of(400 * DAY, started_at)
 
-        assert caption == "time from the start of the log, d"
+        assert caption.endswith("log, d")
 
 
 class TestNothingTouches:
@@ -262,9 +261,6 @@ class TestTheFile:
         assert struct.unpack(">I", png[16:20]) == (1960,)
         assert len(png) < 120_000
 
-    def test_of_a_pdf_is_one(self) -> None:
-        assert picture(*logged(BURSTY), "pdf").startswith(b"%PDF")
-
     def test_of_an_svg_is_whole_and_alone_whatever_the_log_calls_its_gpus(self) -> None:
         svg = picture(*logged(BURSTY, names=[HOSTILE], source=HOSTILE), "svg")
 
@@ -278,7 +274,7 @@ class TestTheFile:
         root = ElementTree.fromstring(picture(*logged(BURSTY), "svg"))
 
         title = root.findtext("{http://www.w3.org/2000/svg}title") or ""
-        assert "GPU 0: starvation suspected, busy 60 %." in title
+        assert re.search("GPU 0: .*, busy 60 %", title)
 
     @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
     def test_is_the_same_of_the_same_log(self, kind: str) -> None:

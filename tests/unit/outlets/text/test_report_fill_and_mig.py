@@ -18,6 +18,7 @@ from gpumon.outlets.text.headline import main_gpu, verdict_line
 from gpumon.outlets.text.report_lines import main_advice, next_line
 from tests.builders_fill import filled, gpm_fill, power_fill
 from tests.builders_report import MIG_PARENT, gpu, mig_part, report
+from tests.unit.core.board.test_troubles import LOST
 from tests.unit.outlets.report_lines import PLAIN, shown
 
 FULL, EMPTY = filled(gpm_fill(0.9)), filled(gpm_fill(0.24))
@@ -129,5 +130,5 @@ class TestAGpuCutByMig:
         ]  # fmt: skip
 
     def test_that_is_lost_is_a_lost_gpu(self) -> None:
-        assert replace(MIG_PARENT, error="GPU is lost").is_lost
+        assert replace(MIG_PARENT, error=LOST).is_lost
         assert not gpu(97).is_lost

@@ -37,6 +37,7 @@ class TestTheVisibleDevices:
             ("none", []),
             ("all", []),
             (",0", []),
+            ("1gpu,+2,0x3", [1, 2, 0]),  # as C reads numbers
         ],
     )
     def test_are_those_the_variable_numbers(
@@ -47,9 +48,6 @@ class TestTheVisibleDevices:
     @pytest.mark.parametrize("wrong", ["-1", "4", "9" * 20, "x", "", "GPU-fa4e"])
     def test_end_before_a_number_that_is_none(self, visible: Visible, wrong: str) -> None:
         assert visible(f"2,{wrong},1") == [2]
-
-    def test_are_numbered_as_c_reads_numbers(self, visible: Visible) -> None:
-        assert visible("1gpu,+2,0x3") == [1, 2, 0]
 
     @pytest.mark.parametrize("text", ["0,0", "1,2,1", "0,-1,0", "GPU-{3},GPU-{3}"])
     def test_are_none_where_one_is_named_twice_before_the_end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,6 +112,6 @@ class TestOnACpu:
         outcome = largest_batches(session, margin=0.05)
 
         assert max(session.tried) == MOST_ON_CPU
-        assert f"CPU:1: {MOST_ON_CPU} fit, where the search ends; 3888 with" in session.said[-2]
+        assert re.fullmatch(f"CPU:1: {MOST_ON_CPU} fit, .* ends; 3888 .*", session.said[-2])
         assert session.said[1] == "CPU:1[64]: 100sps"
         assert outcome.fields["gpus"][0]["fits"] == MOST_ON_CPU

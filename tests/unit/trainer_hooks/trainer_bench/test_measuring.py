@@ -19,37 +19,33 @@ def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured
     return Measured(gpus, batches, samples, seconds, 100, busy)
 
 
-def test_nothing_is_said_of_a_sum_that_is_not_reached() -> None:
-    assert why_above_alone(run(64, 64, speed=199), [run(64, speed=100)] * 2) is None
+@pytest.mark.parametrize(
+    ("together", "alone", "words"),
+    [
+        (run(64, 64, speed=199), [run(64, speed=100)] * 2, None),
+        (run(64, 64, speed=200), [run(64, speed=100)] * 2, None),
+        (
+            run(64, 64, speed=210, busy_part=0.9),
+            [run(64, speed=100, busy_part=0.5), run(32, speed=100, busy_part=0.5)],
+            ("5.0% above", "larger parts", ": GPU:1 had 32 ", " has 64 here"),
+        ),
+        (
+            run(100, 100, speed=2100, busy_part=0.95),
+            [run(100, speed=1000, busy_part=0.9)] * 2,  # steps of 100 ms
+            ("5.0% above", "for 4.8 ms", "to 10.0 ms"),
+        ),
+        (run(64, 64, speed=202), [run(64, speed=100)] * 2, ("1.0% above", "(--seconds)")),
+    ],
+    ids=["a sum that is not reached", "one that is", "larger parts, before any other cause",
+         "a cheaper update", "nobody can tell, so the runs"],
+)  # fmt: skip
+def test_a_sum_that_is_passed_is_explained_by(
+    together: Measured, alone: list[Measured], words: tuple[str, ...] | None
+) -> None:
+    why = why_above_alone(together, alone)
 
-
-def test_larger_parts_come_before_any_other_cause() -> None:
-    alone = [run(64, speed=100, busy_part=0.5), run(32, speed=100, busy_part=0.5)]
-
-    why = why_above_alone(run(64, 64, speed=210, busy_part=0.9), alone)
-
-    assert why == (
-        "5.0% above what they did alone, because larger parts are worked off faster: GPU:1 had "
-        "32 samples a step alone and has 64 here"
-    )
-
-
-def test_a_cheaper_update_is_told_in_milliseconds() -> None:
-    alone = [run(100, speed=1000, busy_part=0.9)] * 2  # steps of 100 ms
-
-    why = why_above_alone(run(100, 100, speed=2100, busy_part=0.95), alone)
-
-    assert why is not None
-    assert "for 4.8 ms (the update of the weights), where one alone needs up to 10.0 ms" in why
-
-
-def test_where_nobody_can_tell_the_runs_are_blamed() -> None:
-    why = why_above_alone(run(64, 64, speed=202), [run(64, speed=100)] * 2)
-
-    assert why == (
-        "1.0% above what they did alone, which is by how much runs differ: longer ones "
-        "(--seconds) tell"
-    )
+    assert (why is None) is (words is None)
+    assert [word for word in words or () if word not in (why or "")] == []
 
 
 @pytest.mark.parametrize("kind", [Terminal, io.StringIO])

@@ -35,11 +35,10 @@ class TestAPlot:
     def test_names_title_axes_and_series(self) -> None:
         axes = axes_of(Series("GPU:0", SPEED))
 
-        assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == (
-            "& more", "samples", "samples a second",
-        )  # fmt: skip
-        (name,) = axes.get_legend().get_texts()
-        assert name.get_text() == "GPU:0"
+        plot = plot_of()
+        assert axes.get_title() == plot.below_title
+        assert (axes.get_xlabel(), axes.get_ylabel()) == (plot.x_name, plot.y_name)
+        assert [name.get_text() for name in axes.get_legend().get_texts()] == ["GPU:0"]
 
     @pytest.mark.parametrize(
         "points", [SPEED, ((64.0, 684.0), (1e6, 3e5)), ((0.0, 0.0),), ((3.0, 1e-3),), ()]

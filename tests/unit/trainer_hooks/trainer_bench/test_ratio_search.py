@@ -58,7 +58,7 @@ class TestTheArticlesPair:
         assert searched(1388).ratios == (3, 2)
 
     def test_that_does_not_hold_the_batch_is_told_to_take_a_smaller(self) -> None:
-        with pytest.raises(GpumonError, match="take a smaller"):
+        with pytest.raises(GpumonError, match="smaller one"):
             searched(2000)
 
 
@@ -68,7 +68,7 @@ def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() ->
             raise GpuOutOfMemoryError(0, gpus, batches)
         return Measured(tuple(gpus), tuple(batches), sum(batches), 1.0, 1, (1.0,) * len(gpus))
 
-    with pytest.raises(GpumonError, match=r"memory runs out: .*; take a smaller batch"):
+    with pytest.raises(GpumonError, match="smaller batch"):
         RatioSearch(train, PAIR, 200).search(most_runs=7)
 
 
@@ -79,7 +79,7 @@ def test_a_gpu_that_holds_not_even_one_sample_is_not_asked_to_train_on_none() ->
         assert min(batches) > 0
         raise GpuOutOfMemoryError(None, gpus, batches)
 
-    with pytest.raises(GpumonError, match="memory runs out on a GPU alone"):
+    with pytest.raises(GpumonError, match="GPU alone"):
         RatioSearch(train, PAIR, 2).search(most_runs=7)
 
 
@@ -88,7 +88,7 @@ def test_a_batch_of_one_sample_for_each_gpu_will_do_and_none_is_smaller() -> Non
         return Session(SimulatedEngine(), PAIR, batches, seconds=1, is_quiet=True)
 
     assert best_ratio(session(1, 1)).fields["batches"] == [1, 1]
-    with pytest.raises(UsageError, match="leaves a GPU without a sample"):
+    with pytest.raises(UsageError, match="--batches 1 "):
         best_ratio(session(1))
 
 
