@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.outlets.text.headline import WORD_OF_VERDICT
 
@@ -23,16 +25,16 @@ def glossary_rows(title: str) -> dict[str, str]:
 
 
 class TestAWord:
-    def test_of_a_cause_is_one_in_report_and_glossary(self) -> None:
-        assert glossary_rows("Causes of idle time") == CAUSES
+    @pytest.mark.parametrize(
+        ("table", "words"), [("Causes of idle time", CAUSES), ("Verdicts on a GPU", VERDICTS)]
+    )
+    def test_is_one_in_report_and_glossary(self, table: str, words: dict[str, str]) -> None:
+        assert glossary_rows(table) == words
 
     def test_of_a_cause_is_the_same_on_the_page(self) -> None:
         said = dict(re.findall(r'\{ key: "(\w+)", label: "([^"]+)" \}', PAGE))
 
         assert {name: said[name] for name in CAUSES} == CAUSES
-
-    def test_of_a_verdict_is_one_in_report_and_glossary(self) -> None:
-        assert glossary_rows("Verdicts on a GPU") == VERDICTS
 
     def test_of_a_verdict_is_the_same_on_the_page(self) -> None:
         table = PAGE.split("const VERDICTS = {")[1].split("}")[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterable
+from enum import Enum
 
 import pytest
 
@@ -22,58 +24,33 @@ from gpumon.errors import (
 class TestTheClosedSets:
     def test_of_training_phases_in_the_order_of_the_ring(self) -> None:
         assert [phase.value for phase in PHASES] == [
-            "start_up",
-            "compile",
-            "input_wait",
-            "host_to_device",
-            "train_step",
-            "device_sync",
-            "callbacks",
-            "checkpoint",
-            "validation",
-            "predict",
-            "between_epochs",
-            "other",
-        ]
+            "start_up", "compile", "input_wait", "host_to_device", "train_step", "device_sync",
+            "callbacks", "checkpoint", "validation", "predict", "between_epochs", "other",
+        ]  # fmt: skip
 
-    def test_of_causes_of_idle_time(self) -> None:
-        assert {cause.value for cause in CAUSES} == {
-            "start_up",
-            "compile",
-            "input_wait",
-            "host_to_device",
-            "within_step",
-            "imbalance",
-            "callbacks",
-            "checkpoint",
-            "validation",
-            "between_epochs",
-            "unknown",
-            "not_in_use",
-        }
-
-    def test_of_reasons_why_an_input_is_late(self) -> None:
-        assert {reason.value for reason in InputWaitReason} == {
-            "cpu_bound",
-            "gil_bound",
-            "disk_bound",
-            "network_bound",
-            "memory_pressure",
-            "latency_bound",
-        }
-
-    def test_of_verdicts_severities_and_patterns(self) -> None:
-        assert {word.value for word in VerdictName} == {
-            "not_in_use",
-            "too_short_to_judge",
-            "healthy",
-            "starved",
-            "stalled",
-            "starvation_suspected",
-            "partial",
-        }
-        assert {word.value for word in Severity} == {"none", "moderate", "high"}
-        assert {word.value for word in Pattern} == {"unused", "busy", "bursty", "partial"}
+    @pytest.mark.parametrize(
+        ("members", "names"),
+        [
+            (CAUSES, {
+                "start_up", "compile", "input_wait", "host_to_device", "within_step", "imbalance",
+                "callbacks", "checkpoint", "validation", "between_epochs", "unknown", "not_in_use",
+            }),
+            (InputWaitReason, {
+                "cpu_bound", "gil_bound", "disk_bound", "network_bound", "memory_pressure",
+                "latency_bound",
+            }),
+            (VerdictName, {
+                "not_in_use", "too_short_to_judge", "healthy", "starved", "stalled",
+                "starvation_suspected", "partial",
+            }),
+            (Severity, {"none", "moderate", "high"}),
+            (Pattern, {"unused", "busy", "bursty", "partial"}),
+        ],
+        ids=["causes of idle time", "reasons why an input is late", "verdicts", "severities",
+             "patterns"],
+    )  # fmt: skip
+    def test_of(self, members: Iterable[Enum], names: set[str]) -> None:
+        assert {one.value for one in members} == names
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gpumon import __version__
+from tests.programs import ROOT, gpumon, ran
 from tests.tools.run_suites import SUITES, TRAINING_ROOMS
-
-ROOT = Path(__file__).resolve().parent.parent
 
 PROMISED = {"dstat_plugins", "gpumon", "trainer_hooks", "tests", "grafana", "README.md", "setup.py"}
 EXPECTED_BESIDE = {
@@ -35,18 +32,15 @@ EXPECTED_BESIDE = {
 }
 NAMES_THAT_SAY_NOTHING = {"utils.py", "helpers.py", "common.py", "misc.py"}
 LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
+TARGETS = {
+    "demo", "demo-keras", "test", "check", "truth", "bench", "soak", "gpu", "golden", "clean",
+}  # fmt: skip
 COMMANDS = ("serve", "analyze", "report", "record", "replay", "doctor", "demo", "dstat")
 
 
 def repository_files() -> list[Path]:
     """What git has, or would add: ignored files are nobody's business."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = ran("git", "ls-files", "--cached", "--others", "--exclude-standard")
     paths = [ROOT / name for name in sorted(set(listed.stdout.splitlines()))]
     return [path for path in paths if path.is_file()]
 
@@ -186,23 +180,9 @@ class TestThePages:
 
 class TestTheMakefile:
     def test_lists_its_targets_when_asked_for_nothing(self) -> None:
-        listed = subprocess.run(
-            ["make"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
-        )
+        listed = re.findall(r"^  make ([\w-]+)\s+\S", ran("make").stdout, re.MULTILINE)
 
-        for target in (
-            "demo",
-            "test",
-            "check",
-            "demo-keras",
-            "truth",
-            "bench",
-            "soak",
-            "gpu",
-            "golden",
-            "clean",
-        ):
-            assert re.search(rf"^  make {target}\s+\S", listed.stdout, re.MULTILINE), target
+        assert TARGETS - {*listed} == set()
 
     def test_gives_ci_nothing_that_a_contributor_would_not_run(self) -> None:
         script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -217,14 +197,7 @@ class TestTheMakefile:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_each_command_ends_with_an_example(command: str) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "gpumon", command, "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    shown = gpumon(command, "--help")
 
     assert shown.returncode == 0, shown.stderr
     assert re.search(r"(?im)^\s*examples?:", shown.stdout)
