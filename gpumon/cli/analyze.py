@@ -216,11 +216,7 @@ class _Reports:
                 self._fail(error)
 
     def _of(self, text: LogText) -> Iterator[Report]:
-        try:
-            report, lanes, damage = read_log(text, self._options)
-        except UnreadableLogError as error:
-            self._fail(error)
-            return
+        report, lanes, damage = read_log(text, self._options)
         yield report
         if damage is not None:
             self._fail(damage)

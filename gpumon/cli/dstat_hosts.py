@@ -145,16 +145,15 @@ def _plugin_paths(
 ) -> tuple[Path, ...]:
     in_dstat_home, in_dool_home = home_copies(environ)
     if flavour is Flavour.DSTAT:
-        folders = [command.parent / "plugins", Path("/usr/share/dstat")]
-        folders.append(Path("/usr/local/share/dstat"))
-        return (in_dstat_home, *(folder / in_dstat_home.name for folder in folders))
-    if flavour is Flavour.DOOL:
+        first, folders = in_dstat_home, [command.parent / "plugins"]
+    elif flavour is Flavour.DOOL:
         data = Path(environ.get("XDG_DATA_HOME") or _home(environ) / ".local" / "share")
-        folders = [data / "dool" / "plugins"]
-        folders += target.parent.parent.glob("lib/python3*/site-packages/dool/plugins")
-        folders += [Path("/usr/share/dool"), Path("/usr/local/share/dool")]
-        return (in_dool_home, *(folder / in_dool_home.name for folder in folders))
-    return ()
+        packages = target.parent.parent.glob("lib/python3*/site-packages/dool/plugins")
+        first, folders = in_dool_home, [data / "dool" / "plugins", *packages]
+    else:
+        return ()
+    folders += [Path(share, flavour.value) for share in ("/usr/share", "/usr/local/share")]
+    return (first, *(folder / first.name for folder in folders))
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -30,7 +30,7 @@ from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.ring.runtime_paths import reader_patterns
 from gpumon.core.sample import Moment
-from gpumon.core.wording import label_text
+from gpumon.core.wording import counted, label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
@@ -91,7 +91,7 @@ class RecordProgress:
 
 def amount(writer: RecordingWriter) -> str:
     """How much a recording holds, in words."""
-    readings = "1 reading" if writer.kept_count == 1 else f"{writer.kept_count:,} readings"
+    readings = counted(writer.kept_count, "reading", "readings")
     minutes, rest_s = divmod(round(seconds(writer.elapsed_ns)), 60)
     hours, minutes = divmod(minutes, 60)
     length = f"{hours}:{minutes:02}:{rest_s:02} h" if hours else f"{minutes}:{rest_s:02} min"

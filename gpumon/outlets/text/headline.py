@@ -264,18 +264,17 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
         rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
         unused = [gpu for gpu in rest if not gpu.totals.in_use_ns]
         briefly = [gpu for gpu in rest if gpu.totals.in_use_ns]
-        clauses = f" {_all_of(unused, 'was not in use', 'were not in use')}." if unused else ""
-        if briefly:
-            clauses += f" {_all_of(briefly, 'was', 'were')} in use for less than {_LEAST}."
-        return clauses
+        hardly = f"in use for less than {_LEAST}"
+        return _also(unused, "was not in use", "were not in use") + _also(
+            briefly, f"was {hardly}", f"were {hardly}"
+        )
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
     well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
-    clauses = ""
-    if also:
-        clauses += f" {_all_of(also, 'loses time too', 'lose time too')}."
-    if well:
-        clauses += f" {_all_of(well, 'is healthy', 'are healthy')}."
-    return clauses
+    return _also(also, "loses time too", "lose time too") + _also(well, "is healthy", "are healthy")
+
+
+def _also(gpus: Sequence[GpuReport], one: str, many: str) -> str:
+    return f" {_all_of(gpus, one, many)}." if gpus else ""
 
 
 def _reason(gpu: GpuReport, report: Report) -> str:
