@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,10 +54,4 @@ class Table:
 
     def cells(self) -> list[str]:
         """The next row's cells, without colours."""
-        plain = self.row()
-        for word in ("<error>", "<text>", "<dim text>"):
-            plain = plain.replace(word, "")
-        for shade in ("", "dim "):
-            for color in ("red", "yellow", "green"):
-                plain = plain.replace(f"<{shade}{color}>", "")
-        return plain.replace(":", " ").split()
+        return re.sub("<error>|<(dim )?(text|red|yellow|green)>|:", " ", self.row()).split()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ ONE_WORKS, ONE_WAITS = (
     for busy_s in (98, 50)
 )
 STARVED, LOST = "--fail-if-starved-above", "--fail-if-lost-above"
-Odd = Callable[[dict[str, Any]], Path]
 
 
 @pytest.fixture
@@ -48,16 +46,11 @@ def fast(tmp_path: Path) -> str:
     return saved(tmp_path, "fast.json", FAST)
 
 
-@pytest.fixture
-def odd(tmp_path: Path) -> Odd:
+def changed(tmp_path: Path, document: dict[str, Any]) -> Path:
     """A file with a report that somebody else has changed."""
-
-    def write(document: dict[str, Any]) -> Path:
-        path = tmp_path / "odd.json"
-        path.write_text(json.dumps(document))
-        return path
-
-    return write
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(document))
+    return path
 
 
 class TestTheDaemonsReport:
@@ -189,7 +182,7 @@ class TestTwoSavedReports:
         assert document["runs"][1]["before"] is None
 
     def test_may_have_been_saved_by_an_older_gpumon(
-        self, odd: Odd, fast: str, gpumon: Shell
+        self, tmp_path: Path, fast: str, gpumon: Shell
     ) -> None:
         document = encode_report(SLOW)
         added_later: list[tuple[dict[str, Any], str]] = [
@@ -200,13 +193,13 @@ class TestTwoSavedReports:
         for part, names in added_later:
             for name in names.split():
                 del part[name]
-        older = odd(document)
+        older = changed(tmp_path, document)
 
         assert gpumon("report", "--compare", older, older, STARVED, "49", LOST, "49").code == 1
         assert gpumon("report", "--json", "--compare", fast, older).code == 0
 
     def test_by_somebody_else_put_nothing_on_the_terminal_but_text(
-        self, odd: Odd, fast: str, gpumon: Shell
+        self, tmp_path: Path, fast: str, gpumon: Shell
     ) -> None:
         document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
         foul = "\x1b]0;owned\x07\x1b[2J\u202e\n"
@@ -218,7 +211,7 @@ class TestTwoSavedReports:
         for number, (part, names) in enumerate(outside):
             for name in names.split():
                 part[name] = f"{foul}{name}{number}"
-        path = odd(document)
+        path = changed(tmp_path, document)
 
         for files in ([path, fast], [fast, path], [path, path]):
             ended = gpumon("report", "--compare", *files, STARVED, "5", LOST, "20")
@@ -233,11 +226,11 @@ class TestTwoSavedReports:
     )  # fmt: skip
     @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
     def test_whose_runs_claim_nonsense_end_with_no_traceback(
-        self, odd: Odd, fast: str, gpumon: Shell, words: list[str], field: str, value: object
+        self, tmp_path: Path, fast: str, gpumon: Shell, words: list[str], field: str, value: object
     ) -> None:
         document = encode_report(SLOW)
         document["runs"][0][field] = value
-        path = odd(document)
+        path = changed(tmp_path, document)
 
         for files in ([path, fast], [fast, path], [path, path]):
             assert gpumon("report", *words, "--compare", *files).code in (0, 1)

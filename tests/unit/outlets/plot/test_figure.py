@@ -189,7 +189,7 @@ class TestTheClock:
     ) -> None:
         labels, caption = clock_of(span_s, None)
 
-        assert caption.endswith(f"of the log, {unit}")
+        assert caption.endswith(f"log, {unit}")
         assert labels[0] == "0"
         assert float(labels[-1]) == pytest.approx(last, rel=0.15)
 

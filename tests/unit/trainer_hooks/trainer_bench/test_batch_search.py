@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_hooks.trainer_bench.batch_search import find_batch
+from trainer_hooks.trainer_bench.batch_search import BatchFound, find_batch
 from trainer_hooks.trainer_bench.modes import MOST_ON_CPU, largest_batches
 
 
@@ -19,36 +19,34 @@ def holding(most: int) -> Callable[[int], float | None]:
     return lambda batch: 100.0 if batch <= most else None
 
 
+def found_in(room: int, **options: Any) -> BatchFound:
+    """Of a memory that holds at least one sample."""
+    found = find_batch(holding(room), **options)
+    assert found is not None
+    return found
+
+
 class TestTheLargestBatch:
     @given(st.integers(1, 100_000), st.integers(1, 4096), st.floats(0, 0.9))
     def test_fits_and_nothing_clearly_larger_does(
         self, most: int, first: int, margin: float
     ) -> None:
-        found = find_batch(holding(most), first=first, margin=margin)
+        found = found_in(most, first=first, margin=margin)
 
-        assert found is not None
         assert found.fits <= most <= found.fits * (1 + 1 / 32) + 1
         assert 1 <= found.advised <= found.fits
 
-    @given(st.integers(1, 100_000))
-    def test_is_advised_only_after_it_was_trained_last_of_all(self, most: int) -> None:
-        found = find_batch(holding(most))
+    @given(st.integers(1, 1 << 20))
+    def test_is_advised_after_few_tries_of_which_it_was_the_last(self, most: int) -> None:
+        found = found_in(most)
 
-        assert found is not None
         assert found.tries[-1].batch == found.advised
         assert found.tries[-1].samples_a_second is not None
-
-    @given(st.integers(1, 1 << 20))
-    def test_takes_few_tries(self, most: int) -> None:
-        found = find_batch(holding(most))
-
-        assert found is not None
         assert len(found.tries) <= 25
 
     def test_is_advised_with_a_margin_and_as_a_multiple_of_eight(self) -> None:
-        found = find_batch(holding(1000), margin=0.1)
+        found = found_in(1000, margin=0.1)
 
-        assert found is not None
         assert found.advised <= 0.9 * found.fits
         assert found.advised % 8 == 0
 
@@ -78,9 +76,8 @@ class TestTheLargestBatch:
 
     @pytest.mark.parametrize("most", [100, 4096])
     def test_is_never_looked_for_beyond_what_was_allowed(self, most: int) -> None:
-        found = find_batch(holding(1 << 30), most=most)
+        found = found_in(1 << 30, most=most)
 
-        assert found is not None
         assert found.fits == max(one.batch for one in found.tries) == most
 
 

@@ -54,9 +54,6 @@ class TestTheArticlesPair:
     def test_takes_fewer_runs_than_its_author_needed(self, batch: int) -> None:
         assert searched(batch).runs < RUNS_OF_THE_AUTHOR == 8
 
-    def test_comes_out_at_the_ratio_its_author_settled_on(self) -> None:
-        assert searched(1388).ratios == (3, 2)
-
     def test_that_does_not_hold_the_batch_is_told_to_take_a_smaller(self) -> None:
         with pytest.raises(GpumonError, match="smaller one"):
             searched(2000)
