@@ -113,13 +113,10 @@ class _Cache:
 
 
 def _known_devices() -> tuple[Device, ...]:
-    known = _Cache.known
-    if known is None:
-        with _Cache.lock:
-            known = _Cache.known
-            if known is None:
-                known = _Cache.known = _ask()
-    return known
+    with _Cache.lock:
+        if _Cache.known is None:
+            _Cache.known = _ask()
+        return _Cache.known
 
 
 def _ask() -> tuple[Device, ...]:

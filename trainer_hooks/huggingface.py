@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
@@ -127,9 +127,3 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         """Whether another tagger of the same ``Trainer`` tags what it does now."""
         others = trainer.callback_handler.callbacks
         return any(isinstance(other, PhaseTagger) and other.tags_now for other in others)
-
-    def _attempt(self, what: Callable[[], None]) -> None:
-        try:
-            what()
-        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
-            self._give_up(error)

@@ -74,18 +74,11 @@ class PhaseTagger(Tagger):
 
     @AlsoOnTheClass
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        try:
-            self._take_what_was_lent()
-            self._begin(trainer)
-        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
-            self._give_up(error)
+        self._attempt(lambda: self._begin(trainer))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        try:
-            if self._tagging_of(trainer) is not None:
-                describe_run(loader=loader_facts(trainer.train_dataloader))
-        except Exception as error:  # noqa: BLE001
-            self._give_up(error)
+        if self._tagging_of(trainer) is not None:
+            self._attempt(lambda: describe_run(loader=loader_facts(trainer.train_dataloader)))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
@@ -116,6 +109,7 @@ class PhaseTagger(Tagger):
             delattr(kind, name)
 
     def _begin(self, trainer: Any) -> None:  # noqa: ANN401
+        self._take_what_was_lent()
         tagging, ring = self._tagging, process_ring()
         if tagging is not None and tagging.is_around and tagging.trainer is not trainer:
             return  # a callback of that one runs another with the same tagger

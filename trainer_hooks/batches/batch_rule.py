@@ -52,10 +52,6 @@ class BatchRule:
         """
         return self.tail != "drop" and (samples is None or samples % self.batch_size != 0)
 
-    def real_weight(self, rows: int) -> float:
-        """What the weight of each real sample is multiplied by, ``rows`` of them being real."""
-        return self.batch_size / rows if self.reduction == "mean" else 1.0
-
     def finished(self, batch: Batch) -> Batch | None:
         """A batch of at least one and at most ``batch_size`` samples as it is to be.
 
@@ -79,7 +75,8 @@ class BatchRule:
             ValueError: It has no targets.
         """
         inputs, targets, weights = unpacked(batch)
-        factors = [self.real_weight(rows)] * rows + [0.0] * (self.batch_size - rows)
+        of_real = self.batch_size / rows if self.reduction == "mean" else 1.0
+        factors = [of_real] * rows + [0.0] * (self.batch_size - rows)
 
         def ones(target: Batch) -> Batch:
             # With the axes of its target, Keras spreads it over losses by step and by pixel.

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
+from trainer_hooks.trainers.patching import PatchedMethods, Proxy
 
 _ADAPTERS: Final = "keras.src.trainers.data_adapters"
 
@@ -24,13 +25,12 @@ class FirstFetches:
     A Keras that keeps them elsewhere is left alone: what it fetches there stays ``start_up``.
     """
 
-    _placed: Final[list[tuple[Any, str, Any, Any]]] = []
+    _patched: Final = PatchedMethods()
 
     @classmethod
     def place(cls) -> None:
-        """Go around them, unless that is done already."""
-        if cls._placed:
-            return
+        """Go around them, once."""
+        cls.remove()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
         cls._go_around(
             f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter", "get_tf_dataset", _timed_dataset
@@ -40,10 +40,7 @@ class FirstFetches:
     @classmethod
     def remove(cls) -> None:
         """Leave Keras as it was, but for what somebody has changed since."""
-        while cls._placed:
-            owner, name, original, ours = cls._placed.pop()
-            if vars(owner).get(name) is ours:
-                setattr(owner, name, original)
+        cls._patched.remove()
 
     @classmethod
     def _go_around(
@@ -52,10 +49,7 @@ class FirstFetches:
         with contextlib.suppress(Exception):  # another Keras
             owner = import_module(module)
             owner = getattr(owner, kind) if kind else owner
-            original = vars(owner)[name]
-            ours = functools.wraps(original)(around(original))
-            setattr(owner, name, ours)
-            cls._placed.append((owner, name, original, ours))
+            cls._patched.place(owner, name, lambda bare: functools.wraps(bare)(around(bare)))
 
 
 def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,16 +74,13 @@ def _timed_dataset(make: Callable[..., Any]) -> Callable[..., Any]:
     return timed_dataset
 
 
-class _TimedItems:
+class _TimedItems(Proxy):
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401
-        self._dataset = dataset
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._dataset, name)
+        self._original = dataset
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
         with _waiting():
-            return self._dataset[index]
+            return self._original[index]
 
 
 def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:

@@ -293,7 +293,12 @@ def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]
     def finite(values: list[Any]) -> Any:  # noqa: ANN401
         return jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values])
 
-    look, places = jax.jit(finite), _places_in_state(model)
+    look = jax.jit(finite)
+    places = {
+        id(variable): (kind, at)
+        for kind in ("trainable_variables", "non_trainable_variables")
+        for at, variable in enumerate(getattr(model, kind))
+    }
 
     def values() -> list[Any]:
         """While it trains, Keras has them beside the variables; to put them back costs much."""
@@ -309,14 +314,6 @@ def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]
         return Answer(flags.is_ready, flags.tolist)
 
     return asked
-
-
-def _places_in_state(model: Any) -> dict[int, tuple[str, int]]:  # noqa: ANN401
-    return {
-        id(variable): (kind, at)
-        for kind in ("trainable_variables", "non_trainable_variables")
-        for at, variable in enumerate(getattr(model, kind))
-    }
 
 
 def _look_on_tensorflow(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import keras
 
@@ -11,6 +11,7 @@ from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
 from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
+from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.places import PREDICTS, VALIDATES
@@ -18,9 +19,6 @@ from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.tagger import Tagger
-
-_TOLD: Final = ("jax", "tensorflow", "torch")
-"""Backends on which fetching and computing are told apart."""
 
 
 class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -106,7 +104,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         super()._start_afresh()
         ranges = self._ranges() if self._nvtx else None
         self._options = TaggingOptions(logs=self._logs, ranges=ranges, warn=self._warn)
-        if keras.backend.backend() in _TOLD:
+        if keras.backend.backend() in TAPS:
             FirstFetches.place()
 
     @AlsoOnTheClass
@@ -118,39 +116,33 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         super().set_params(params)
 
     def on_train_begin(self, logs: object = None) -> None:
-        self._begin()
+        self._attempt(self._begin)
 
     def on_train_end(self, logs: object = None) -> None:
         if self._tagging is not None and not self._tagging.has_brackets:
             self._tagging.stop()
 
     def on_test_begin(self, logs: object = None) -> None:
-        self._begin_alone(VALIDATES)
+        self._attempt(lambda: self._begin_alone(VALIDATES))
 
     def on_predict_begin(self, logs: object = None) -> None:
-        self._begin_alone(PREDICTS)
+        self._attempt(lambda: self._begin_alone(PREDICTS))
 
     def _begin(self) -> None:
-        try:
-            tagging = self._start(caller_named("self", self._is_our_list))
-            if tagging is not None:
-                params = getattr(self, "params", None) or {}  # an older Keras may not set it
-                tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
-                if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
-                    self._model.tell_shares()
-        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
-            self._give_up(error)
+        tagging = self._start(caller_named("self", self._is_our_list))
+        if tagging is not None:
+            params = getattr(self, "params", None) or {}  # an older Keras may not set it
+            tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
+            if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
+                self._model.tell_shares()
 
     def _begin_alone(self, mode: int) -> None:
         """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""
-        try:
-            found = caller_named("self", self._is_our_list)
-            if self._tagging is None or not self._tagging.is_in(found):
-                tagging = self._start(found)
-                if tagging is not None:
-                    tagging.run_begins(mode)
-        except Exception as error:  # noqa: BLE001
-            self._give_up(error)
+        found = caller_named("self", self._is_our_list)
+        if self._tagging is None or not self._tagging.is_in(found):
+            tagging = self._start(found)
+            if tagging is not None:
+                tagging.run_begins(mode)
 
     def _start(self, found: Any | None) -> Tagging | None:  # noqa: ANN401
         """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
@@ -162,7 +154,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if ring.writer is None:
             return None
         backend = keras.backend.backend()
-        if backend not in _TOLD:
+        if backend not in TAPS:
             self._warn(
                 f"on {backend}, gpumon's PhaseTagger tells callbacks, checkpoint, validation and "
                 "between_epochs apart; the wait for input and the step are both 'other'"

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, TypeVar
 
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener, Tap
 
+T = TypeVar("T")
+
+TAPS: Final = {
+    "jax": ("jax", "JaxTap"),
+    "tensorflow": ("tensorflow.tap", "TensorflowTap"),
+    "torch": ("torch", "TorchTap"),
+}
+"""On which backends fetching and computing are told apart, and by what."""
 PATIENCE_BATCHES: Final = 3
 """Batches that callbacks hear of before one must have passed the tap."""
 
@@ -25,12 +34,19 @@ class ProbedTap:
             is there.
     """
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        """No tap yet; ``warn`` is told of trouble, as a sentence."""
+    def __init__(
+        self,
+        backend: str,
+        model: Any,  # noqa: ANN401
+        listener: StepListener,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Make the tap of a backend, if it has one; ``warn`` is told of trouble, as a sentence."""
         self.machine: PhaseMachine | None = None
         self._warn = warn
-        self._tap: Tap | None = None
         self._announced = 0
+        self._tap: Tap | None = None
+        self._tap = self.attempt(lambda: make_tap(backend, model, listener))
 
     @property
     def is_there(self) -> bool:
@@ -51,14 +67,6 @@ class ProbedTap:
     def fetches_first(self) -> bool:
         """Whether Keras fetches a batch before the callbacks that announce it."""
         return self._tap is not None and self._tap.fetches_first
-
-    def make(self, backend: str, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        """Make the tap of a backend, if it has one."""
-
-        def make() -> None:
-            self._tap = make_tap(backend, model, listener)
-
-        self.attempt(make)
 
     def place(self, mode: int) -> None:
         """Go around the step of this mode, unless it is done already."""
@@ -85,12 +93,13 @@ class ProbedTap:
         self.give_up(f"none of the first {unseen} batches passed its train function")
         return unseen
 
-    def attempt(self, what: Callable[[], object]) -> None:
+    def attempt(self, what: Callable[[], T]) -> T | None:
         """Do it; if that fails, go on without a tap."""
         try:
-            what()
+            return what()
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self.give_up(f"{type(error).__name__}: {error}")
+            return None
 
     def give_up(self, why: str) -> None:
         """Go on without a tap, and say so."""
@@ -110,16 +119,8 @@ def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  #
     Raises:
         ImportError: The backend is another one than Keras runs on.
     """
-    if backend == "jax":
-        from trainer_hooks.taps.jax import JaxTap
-
-        return JaxTap(model, listener)
-    if backend == "tensorflow":
-        from trainer_hooks.taps.tensorflow.tap import TensorflowTap
-
-        return TensorflowTap(model, listener)
-    if backend == "torch":
-        from trainer_hooks.taps.torch import TorchTap
-
-        return TorchTap(model, listener)
-    return None
+    if backend not in TAPS:
+        return None
+    module, kind = TAPS[backend]
+    tap: Tap = getattr(import_module(f"trainer_hooks.taps.{module}"), kind)(model, listener)
+    return tap

@@ -80,8 +80,7 @@ class Tagging:
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
         self._figures = Figures(self._ends, options.warn)
-        self._tap = ProbedTap(options.warn)
-        self._tap.make(backend, model, self)
+        self._tap = ProbedTap(backend, model, self, options.warn)
         self.machine = self._tap.machine = PhaseMachine(
             self._phases,
             sees_steps=self._tap.is_there,

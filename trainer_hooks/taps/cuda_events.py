@@ -26,15 +26,12 @@ class Event(Protocol):
 
     def record(self) -> None:
         """Put the mark behind the work that the device has now."""
-        ...
 
     def query(self) -> bool:
         """Whether the device came past it. Returns at once."""
-        ...
 
     def elapsed_time(self, end_event: object) -> float:
         """Milliseconds from this mark to another; the device came past both."""
-        ...
 
 
 class DeviceClock:

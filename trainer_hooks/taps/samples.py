@@ -14,17 +14,8 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
     Looks at shapes only: no value is fetched from a device.
     """
     try:
-        # Nearly every batch is a pair of arrays: this is asked in every step.
-        kind = type(batch)
-        return int((batch[0] if kind is tuple or kind is list else batch).shape[0])
-    except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
-        return _rows_inside(batch)
-
-
-def _rows_inside(batch: Any) -> int:  # noqa: ANN401
-    try:
         return int(_first_array(batch).shape[0])
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
         return 0
 
 

@@ -19,32 +19,25 @@ class StepListener(Protocol):
     @property
     def machine_here(self) -> PhaseMachine | None:
         """The rules, if the calling thread is the one that trains."""
-        ...
 
     @property
     def steps(self) -> int:
         """Training steps handed to the device so far."""
-        ...
 
     def is_calling_back(self) -> bool:
         """Whether a callback is under way; asked where ``machine.is_calling_back`` says so."""
-        ...
 
     def waited(self, input_wait_ns: int) -> None:
         """So much of the step under way, or of those since the last call, was a wait for input."""
-        ...
 
     def compiled(self, duration_ns: int) -> None:
         """So much of the phase under way was tracing or compiling."""
-        ...
 
     def device_done(self, step: int, at_ns: int) -> None:
         """The device finished that training step then, CLOCK_MONOTONIC; on any thread."""
-        ...
 
     def failed(self) -> None:
         """A step raised: nothing more will come of this run."""
-        ...
 
 
 class Tap(abc.ABC):

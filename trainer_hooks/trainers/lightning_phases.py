@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from trainer_hooks.ring import places as at
+from trainer_hooks.ring.ring_writer import RingWriter
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")
 _EVALUATION_BEGINS: Final = re.compile(
@@ -121,17 +122,6 @@ def _hook_named(
     return None if action is Action.CALLBACK and hook[2] in _AMONG_CALLBACKS else action
 
 
-class PhaseWriter(Protocol):
-    """What phases are written with: a ``RingWriter``, or a list in a test."""
-
-    @property
-    def present(self) -> at.Place:
-        """Number of the phase under way, and of its mode."""
-
-    def enter(self, phase: int, mode: int = 0) -> None:
-        """A phase begins and the one before it ends."""
-
-
 class LightningPhases:
     """Turns the beginnings and ends of actions into phases.
 
@@ -140,7 +130,7 @@ class LightningPhases:
     checkpoint are told apart.
     """
 
-    def __init__(self, writer: PhaseWriter, *, moves_batches: bool = True) -> None:
+    def __init__(self, writer: RingWriter, *, moves_batches: bool = True) -> None:
         """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
 
         Args:

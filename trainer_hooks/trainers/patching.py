@@ -1,4 +1,4 @@
-"""What is put in the place of a trainer's own: methods of single objects, and its batches."""
+"""What is put in the place of a trainer's own: methods, and its batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Method = Callable[..., Any]
 
 
 class PatchedMethods:
-    """Attributes put on instances in front of what their classes say, until ``remove``."""
+    """Attributes of instances, classes and modules that are gone around, until ``remove``."""
 
     def __init__(self) -> None:
         self._placed: list[tuple[Any, str, Any, tuple[Any, ...]]] = []
@@ -25,7 +25,8 @@ class PatchedMethods:
             return False
         own = vars(owner)
         before = (own[name],) if name in own else ()
-        own[name] = placed = around(present)
+        placed = around(present)
+        setattr(owner, name, placed)
         self._placed.append((owner, name, placed, before))
         return True
 
@@ -33,13 +34,12 @@ class PatchedMethods:
         """Give every attribute back that nobody else has replaced meanwhile."""
         while self._placed:
             owner, name, placed, before = self._placed.pop()
-            own = vars(owner)
-            if own.get(name) is not placed:
+            if vars(owner).get(name) is not placed:
                 continue
             if before:
-                own[name] = before[0]
+                setattr(owner, name, before[0])
             else:
-                del own[name]
+                delattr(owner, name)
 
 
 class Proxy:

@@ -70,7 +70,7 @@ class TaggedRun(ABC):
             self._clock.is_in_step = True
         elif self._can_hear_of_compiling and DYNAMO in modules:
             self._can_hear_of_compiling = False
-            self._clock = CompileClock(_Compiling(self, self._writer))
+            self._clock = CompileClock(self)
             self._clock.listen()
             self._clock.is_in_step = True
 
@@ -91,16 +91,11 @@ class TaggedRun(ABC):
         if self._writer.present != place:
             self._writer.enter(*place)
 
-
-class _Compiling:
-    """Puts what a ``CompileClock`` tells in the place of the step that it happens in."""
-
-    def __init__(self, run: TaggedRun, writer: RingWriter) -> None:
-        self._run, self._writer = run, writer
+    # What a ``CompileClock`` tells, in the place of the step that it happens in.
 
     @property
-    def machine_here(self) -> _Compiling | None:
-        return self if self._run.is_here else None
+    def machine_here(self) -> TaggedRun | None:
+        return self if self.is_here else None
 
     def compile_begin(self) -> None:
         if self._writer.present == at.TRAIN_STEP:
@@ -111,5 +106,5 @@ class _Compiling:
             self._writer.enter(*at.TRAIN_STEP)
 
     def compiled(self, duration_ns: int) -> None:
-        if self._run.is_here and self._writer.present == at.TRAIN_STEP:
+        if self.is_here and self._writer.present == at.TRAIN_STEP:
             self._writer.amount(at.COMPILE[0], duration_ns)

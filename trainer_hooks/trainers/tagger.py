@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
@@ -90,10 +90,13 @@ class Tagger:
             self._tagging.stop()
             self._tagging = None
 
-    def _give_up(self, error: Exception) -> None:
-        """A mistake of our own: the training goes on untagged."""
-        self._stop()
-        self._warn(f"gpumon tags no phases: {error!r}")
+    def _attempt(self, what: Callable[[], object]) -> None:
+        """Do it; after a mistake of our own the training goes on untagged."""
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001
+            self._stop()
+            self._warn(f"gpumon tags no phases: {error!r}")
 
     def _warn(self, text: str) -> None:
         """Once a tagger: a training has enough to say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import inspect
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
@@ -36,7 +36,10 @@ def form_of(function: Any) -> StepForm:  # noqa: ANN401
     """Look at a step function; whatever cannot be made out is ``None`` or false."""
     if _is_traced(function):  # Keras before 3.7, or somebody's own
         return StepForm(None, function, takes_batches=False)
-    held = _closure_of(function)
+    try:
+        held = inspect.getclosurevars(function).nonlocals
+    except (TypeError, ValueError):  # not a function, or a cell that is empty yet
+        held = {}
     if _ONE_BATCH not in held or _ITERATOR not in held:
         return StepForm(None, None, takes_batches=False)
     one_step, fused = (_unwrapped(held[name]) for name in (_ONE_BATCH, _ITERATOR))
@@ -60,17 +63,6 @@ def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
 def _is_traced(function: Any) -> bool:  # noqa: ANN401
     is_traceable = hasattr(function, "experimental_get_tracing_count")
     return is_traceable and not tf.config.functions_run_eagerly()
-
-
-def _closure_of(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        names = function.__code__.co_freevars
-        return {
-            name: cell.cell_contents
-            for name, cell in zip(names, function.__closure__ or (), strict=True)
-        }
-    except (AttributeError, ValueError):  # not a function, or a cell that is empty yet
-        return {}
 
 
 def _unwrapped(function: Any) -> Any:  # noqa: ANN401

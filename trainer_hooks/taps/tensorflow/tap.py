@@ -29,11 +29,10 @@ class TensorflowTap(Tap):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
-        self._predictions = TimedPredictions(listener)
 
     def place(self, mode: int) -> None:
         if mode == PREDICTS:
-            self._predictions.place()
+            self._go_around_predict()
             return
         if self._is_placed(FUNCTION_OF_MODE[mode]):
             return
@@ -91,23 +90,14 @@ class TensorflowTap(Tap):
                 fused = form_of(model.train_function).fused
             new_totals_for(fused)
 
-
-class TimedPredictions:
-    """Times the batches of ``predict`` calls, each from its beginning."""
-
-    def __init__(self, listener: StepListener) -> None:
-        self._listener = listener
-
-    def place(self) -> None:
+    def _go_around_predict(self) -> None:
         """To be called by what ``predict`` calls before its first batch.
 
         Nothing has to be put back: what it iterates over is its own, and goes with the call.
         """
-        epoch_iterator = caller_named("epoch_iterator", _has_dataset)
-        if epoch_iterator is None:
-            return
-        dataset = getattr(epoch_iterator, _DATASET)
-        if not isinstance(dataset, _TimedDataset):
+        epoch_iterator = caller_named("epoch_iterator", lambda found: hasattr(found, _DATASET))
+        dataset = getattr(epoch_iterator, _DATASET, None)
+        if dataset is not None and not isinstance(dataset, _TimedDataset):
             setattr(epoch_iterator, _DATASET, _TimedDataset(dataset, self._listener))
 
 
@@ -142,7 +132,3 @@ class _TimedBatches:
             raise
         machine.fetch_end()
         return batch
-
-
-def _has_dataset(candidate: Any) -> bool:  # noqa: ANN401
-    return hasattr(candidate, _DATASET)

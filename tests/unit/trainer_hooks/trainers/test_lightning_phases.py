@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
@@ -23,9 +25,9 @@ class NotedPen:
         self.entered.append(PHASES[phase].value + ("", " v", " p")[mode])
 
 
-def entered(said: str, *, after: str = "", moves_batches: bool = False) -> list[str]:
+def entered(said: str, *, after: str = "", moves_batches: bool = False) -> Any:
     """The phases that follow when Lightning says so: ``+`` begins an action, ``-`` ends one."""
-    pen = NotedPen()
+    pen: Any = NotedPen()
     phases = LightningPhases(pen, moves_batches=moves_batches)
     for words in filter(None, (after, said)):
         if words is said and after:
