@@ -170,7 +170,7 @@ class TestOtherThingsToGoThrough:
     def test_one_whose_batches_differ_in_length_is_refused(self) -> None:
         uneven = [samples(3), samples(2), samples(3)]
 
-        with pytest.raises(ValueError, match="batch 1 of the data has 2 samples and the first"):
+        with pytest.raises(ValueError, match="batch 1 "):
             list(fixed_batches(uneven, 3))
 
     def test_an_iterable_may_be_gone_through_again_and_for_ever(self) -> None:
@@ -196,40 +196,39 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("data", "said", "reason"),
         [
-            (samples(8), {"batch_size": 10, "multiple_of": 4}, "of multiple_of, such as 8 or 12"),
+            (samples(8), {"batch_size": 10, "multiple_of": 4}, "8 or 12$"),
             (samples(8), {"batch_size": 3, "multiple_of": 4}, "such as 4$"),
-            (samples(8), {"tail": "fill"}, "tail must be one of drop, repeat, pad, and 'fill'"),
-            (samples(8), {"reduction": "none"}, "reduction must be one of mean, sum"),
-            (iter([]), {"shuffle": True}, "shuffle=True is for arrays"),
-            ((np.zeros(3), np.zeros(4)), {}, r"equally long, and these have \[3, 4\]"),
+            (samples(8), {"tail": "fill"}, "^tail .*'fill'"),
+            (samples(8), {"reduction": "none"}, "^reduction .*'none'"),
+            (iter([]), {"shuffle": True}, "^shuffle=True"),
+            ((np.zeros(3), np.zeros(4)), {}, r"\[3, 4\]"),
         ],
     )
-    def test_is_refused_in_a_sentence(self, data: Any, said: dict[str, Any], reason: str) -> None:
+    def test_is_refused(self, data: Any, said: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             fixed_batches(data, **{"batch_size": 4, **said})
 
     @pytest.mark.parametrize("data", [np.zeros(3), ({"x": np.zeros(3)},), (np.zeros(3), None)])
     def test_padding_without_targets(self, data: Any) -> None:
-        with pytest.raises(ValueError, match="these data have no targets to weight"):
+        with pytest.raises(ValueError, match="no targets"):
             list(fixed_batches(data, 4, tail="pad"))
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True, None])
     def test_a_size_that_is_none(self, size: Any) -> None:
-        with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more"):
-            fixed_batches(samples(8), size)
-        with pytest.raises(ValueError, match="multiple_of must be a whole number, 1 or more"):
-            fixed_batches(samples(8), 8, multiple_of=size)
+        for said in ({"batch_size": size}, {"batch_size": 8, "multiple_of": size}):
+            with pytest.raises(ValueError, match=f"^{[*said][-1]} .* {size!r}"):
+                fixed_batches(samples(8), **said)
 
     @pytest.mark.parametrize(
         "data", [None, 3, "rows", b"rows", {"x": [1, 2]}, ([1], [2]), object()]
     )
     def test_data_of_another_kind(self, data: Any) -> None:
-        with pytest.raises(ValueError, match="batches cannot be made of"):
+        with pytest.raises(ValueError, match=type(data).__name__):
             fixed_batches(data, 4)
 
     @pytest.mark.parametrize("target", [1.0, np.float32(1.0)], ids=["a number", "of NumPy"])
     def test_samples_where_batches_are_due(self, target: Any) -> None:
-        with pytest.raises(ValueError, match="give whole batches, not single samples"):
+        with pytest.raises(ValueError, match="single samples"):
             list(fixed_batches(iter([(np.zeros(4), target)]), 4))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,9 +12,8 @@ from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.needs import without_driver
+from tests.programs import ran_python
 from trainer_hooks import devices
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 class TestAGpu:
@@ -121,11 +118,7 @@ print(json.dumps([count, "pynvml" in before, sorted(loaded), threading.active_co
 """
 
     def ask(self, environ: dict[str, str]) -> tuple[int, bool, set[str], int]:
-        done = subprocess.run(
-            [sys.executable, "-c", self.SCRIPT],
-            env={**environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+        done = ran_python("-c", self.SCRIPT, environ=environ)
         count, early, loaded, threads = json.loads(done.stdout)
         assert done.stderr == ""
         return count, early, set(loaded), threads

@@ -95,9 +95,6 @@ class TestAnEndOfAStep:
         assert held_after(40_000) <= held_after(4_000) + 1_000
 
 
-MS = 1_000_000
-
-
 @pytest.fixture
 def ring(tmp_path: Path) -> WrittenRing:
     return WrittenRing(tmp_path)

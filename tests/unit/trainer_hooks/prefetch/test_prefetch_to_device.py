@@ -15,14 +15,15 @@ from trainer_hooks.prefetch.kinds import Kind, kind_of
 
 
 class TestTheDepth:
-    @pytest.mark.parametrize("depth", [0, -1])
-    def test_below_one_is_refused(self, depth: int) -> None:
-        with pytest.raises(ValueError, match=rf"a whole number of 1 or more, not {depth}$"):
-            prefetch_to_device([], depth)
-
-    @pytest.mark.parametrize("depth", [1.5, "2", None, True])
-    def test_that_is_no_whole_number_is_refused(self, depth: Any) -> None:
-        with pytest.raises(TypeError, match="a whole number of 1 or more"):
+    @pytest.mark.parametrize(
+        ("depth", "error"),
+        [(0, ValueError), (-1, ValueError)]
+        + [(depth, TypeError) for depth in (1.5, "2", None, True)],
+    )
+    def test_that_is_no_whole_number_of_one_or_more_is_refused(
+        self, depth: Any, error: type[Exception]
+    ) -> None:
+        with pytest.raises(error, match=f"not {depth!r}$"):
             prefetch_to_device([], depth)
 
 
@@ -37,7 +38,7 @@ class OneArray:
 class TestWhatIsNoData:
     @pytest.mark.parametrize("data", ["rows.csv", b"rows", {"x": [1]}, OneArray()])
     def test_is_refused_though_it_can_be_iterated_over(self, data: Any) -> None:
-        with pytest.raises(TypeError, match="must hand out batches one by one"):
+        with pytest.raises(TypeError, match="a single"):
             prefetch_to_device(data)
 
     def test_names_what_makes_batches_of_arrays(self) -> None:
@@ -46,7 +47,7 @@ class TestWhatIsNoData:
 
     @pytest.mark.parametrize("data", [3, None, object()])
     def test_is_refused(self, data: Any) -> None:
-        with pytest.raises(TypeError, match="must be something to iterate over"):
+        with pytest.raises(TypeError, match=f"a {type(data).__name__} is not"):
             prefetch_to_device(data)
 
 
@@ -88,14 +89,14 @@ class TestPlainBatches:
     def test_for_two_frameworks_need_a_device(self, only: Any) -> None:
         only(jax={}, torch={})
 
-        with pytest.raises(TypeError, match="both JAX and torch are loaded"):
+        with pytest.raises(TypeError, match="both JAX"):
             kind_of([])
         assert kind_of([], "cuda:1") is Kind.TORCH
 
     def test_for_no_framework_are_refused(self, only: Any) -> None:
         only()
 
-        with pytest.raises(TypeError, match="neither JAX, torch nor Keras is loaded"):
+        with pytest.raises(TypeError, match="neither JAX"):
             prefetch_to_device([])
 
     def test_are_told_by_a_device_of_a_framework(self, only: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 
+from tests.programs import ran_python
 from trainer_hooks.trainers.tagger import Tagger
 
 
@@ -25,9 +25,8 @@ class TestTheErrorOfAMistakenTagger:
 
         sys.__excepthook__(raised.type, raised.value, None)
         printed = capsys.readouterr().err
-        assert "from trainer_hooks.huggingface import PhaseTagger" in printed
+        assert "`from trainer_hooks.huggingface " in printed
         assert printed.endswith(f"{raised.value}\n")
-        assert "Did you mean" not in printed
 
 
 @pytest.mark.parametrize(
@@ -43,11 +42,8 @@ def test_a_tagger_names_what_to_install(
 ) -> None:
     if any(map(find_spec, missing)):
         pytest.skip(f"{' or '.join(missing)} is installed here")
-    words = f"from {module} import PhaseTagger\nPhaseTagger()"
 
-    done = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran_python("-c", f"from {module} import PhaseTagger\nPhaseTagger()")
 
     assert done.returncode == 1
     assert what_to_do in done.stderr.splitlines()[-1]
