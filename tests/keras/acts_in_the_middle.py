@@ -111,19 +111,19 @@ def fits_again(method: str, **which: Any) -> Callable[[Training], None]:
 
 
 def fail() -> None:
-    raise ValueError("of a callback")
+    raise ValueError("a callback")
 
 
 def fits_again_and_fails(training: Training) -> None:
     def act() -> None:
-        with pytest.raises(ValueError, match="of a callback"):
+        with pytest.raises(ValueError, match="a callback"):
             training.fit(acting(fail), model=training.other)
 
     training.fit(acting(act))
 
 
 def fails(training: Training) -> None:
-    with pytest.raises(ValueError, match="of a callback"):
+    with pytest.raises(ValueError, match="a callback"):
         training.fit(acting(fail))
     training.fit()
 

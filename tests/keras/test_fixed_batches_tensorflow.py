@@ -106,7 +106,7 @@ class TestWhatCannotBeTold:
         rows = np.zeros((6, 3), "float32")
         unclear = tf.data.Dataset.from_tensor_slices((rows, rows))
 
-        with pytest.raises(ValueError, match=r"call its .unbatch\(\) first if they are batches"):
+        with pytest.raises(ValueError, match=r"\.unbatch\(\)"):
             fixed_batches(unclear, 3)
         for clear in (unclear.batch(2, drop_remainder=True), unclear.batch(2)):
             (first, *_) = fixed_batches(clear, 3)
@@ -117,7 +117,7 @@ class TestWhatCannotBeTold:
         data = tf.data.Dataset.from_tensor_slices((sparse, [1.0, 2.0, 3.0]))
 
         assert len(list(fixed_batches(data, 2))) == 1
-        with pytest.raises(ValueError, match="sparse tensors cannot be filled up"):
+        with pytest.raises(ValueError, match="sparse tensors"):
             fixed_batches(data, 2, tail="repeat")
-        with pytest.raises(ValueError, match="no targets to weight"):
+        with pytest.raises(ValueError, match="no targets"):
             fixed_batches(tf.data.Dataset.range(5), 2, tail="pad")

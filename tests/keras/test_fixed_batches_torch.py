@@ -89,7 +89,7 @@ class TestADataLoader:
     def test_of_inputs_alone_cannot_be_padded(self) -> None:
         given = data_of.DataLoader(torch.zeros(5, 2), batch_size=2)
 
-        with pytest.raises(ValueError, match="no targets to weight"):
+        with pytest.raises(ValueError, match="no targets"):
             list(fixed_batches(given, 2, tail="pad"))
 
 

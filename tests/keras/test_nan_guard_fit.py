@@ -79,7 +79,7 @@ class TestABatchThatSpoilsTheWeights:
 
 class TestWhatIsDoneThen:
     def test_may_be_an_error(self) -> None:
-        with pytest.raises(g.NonFiniteWeightsError, match="batch 2 of epoch 1") as caught:
+        with pytest.raises(g.NonFiniteWeightsError, match="batch 2 of") as caught:
             fit(w.a_model(), g.NaNGuard(every=1, on_found="raise"), odd_batch=2)
 
         assert caught.value.found.last_batch == 2
@@ -89,12 +89,12 @@ class TestWhatIsDoneThen:
             warnings.simplefilter("always")
             history = fit(w.a_model(), g.NaNGuard(every=1, on_found="warn"), odd_batch=2)
 
-        assert len([one for one in said if "is not finite" in str(one.message)]) == 1
+        assert len([one for one in said if one.category is RuntimeWarning]) == 1
         assert len(history.history["loss"]) == 2
 
     @pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 1.5}, {"on_found": "shout"}])
     def test_is_refused_where_it_is_unknown(self, wrong: Any) -> None:
-        with pytest.raises(ValueError, match=r"every must be|on_found must be one of"):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must"):
             g.NaNGuard(**wrong)
 
 

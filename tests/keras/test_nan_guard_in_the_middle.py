@@ -96,11 +96,11 @@ def test_a_fit_inside_is_told_to_have_a_guard_of_its_own() -> None:
 def test_a_fit_after_one_that_failed_is_guarded_with_the_same() -> None:
     def fail(own: Any) -> None:
         assert own.model  # on JAX, asking for it brings the weights back to it
-        raise ValueError("of a callback")
+        raise ValueError("a callback")
 
     model, guard = w.a_model(), g.NaNGuard(every=1)
     fails = b.Does(fail, "on_train_batch_end")
-    with pytest.raises(ValueError, match="of a callback") as kept:
+    with pytest.raises(ValueError, match="a callback") as kept:
         model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, fails])
     rows, targets = w.rows_and_targets(8)
     rows[0] = np.inf

@@ -62,8 +62,8 @@ def waits_told_ns(spans_ns: list[tuple[int, int]]) -> list[int]:
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 class TestATrainingThatIsNotCompiled:
     @pytest.fixture
-    def trained(self, steps_per_execution: int, options: dict[str, Any]) -> Trained:
-        return Trained(steps_per_execution=steps_per_execution, **options)
+    def trained(self, trained_once: Any, steps_per_execution: int, options: Any) -> Any:
+        return trained_once(Trained, steps_per_execution=steps_per_execution, **options)
 
     @pytest.mark.measured
     def test_has_every_wait_told_and_none_called_hidden(self, trained: Trained) -> None:

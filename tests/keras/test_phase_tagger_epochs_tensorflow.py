@@ -45,24 +45,17 @@ class TestBetweenTwoEpochsOfUnknownLength:
     def compiled(self, steps_per_execution: int, eagerly: bool) -> dict[str, Any]:
         return {"steps_per_execution": steps_per_execution, "run_eagerly": eagerly}
 
-    def test_a_callback_is_callbacks(self, compiled: Any) -> None:
-        pause = b.SleepingCallback("on_epoch_end", seconds=0.25)
+    def test_a_callback_is_callbacks_and_a_validation_no_step(self, compiled: Any) -> None:
+        pause, edges = b.SleepingCallback("on_epoch_end", seconds=0.25), b.Edges()
+        model, data = b.small_model(b.SleepingCompute(0.01), **compiled), b.rows_and_sums(128)
 
-        Source(FOUR_AND_A_HALF).fit(b.small_model(**compiled), pause, epochs=3)
+        validated = {"validation_data": data, "validation_batch_size": b.BATCH}
+        Source(FOUR_AND_A_HALF).fit(model, pause, edges, epochs=3, **validated)
 
         for (start, end), parts in zip(pause.spans_ns, b.told_of(pause.spans_ns), strict=True):
             assert parts.waits == {IdleCause.CALLBACKS: end - start}
-            assert (parts.step_ns, parts.gross_input_wait_ns) == (0, 0)
-
-    def test_a_validation_is_validation(self, compiled: Any) -> None:
-        model = b.small_model(b.SleepingCompute(0.01), **compiled)
-        edges, data = b.Edges(), b.rows_and_sums(8 * b.BATCH)
-
-        validated = {"validation_data": data, "validation_batch_size": b.BATCH}
-        Source(FOUR_AND_A_HALF).fit(model, edges, epochs=2, **validated)
-
         assert min(b.lengths_ns(edges.validations_ns)) >= 8 * 10 * MS
-        for parts in b.told_of(edges.validations_ns):
+        for parts in b.told_of([*pause.spans_ns, *edges.validations_ns]):
             assert (parts.step_ns, parts.gross_input_wait_ns) == (0, 0)
 
     def test_the_wait_for_the_end_of_the_data_is_input_wait_and_no_step(

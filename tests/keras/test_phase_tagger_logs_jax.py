@@ -185,9 +185,7 @@ class TestTheLineAtTheEnd:
         assert float(line["median"]) == pytest.approx(true_ms, rel=0.1)
         assert float(line["rate"]) == pytest.approx(1000 * b.BATCH / true_ms, rel=0.3)
         assert (line["steps"], line["left_out"]) == ("30", "3")
-        assert re.search(
-            r"% of the time (waiting for input|compiling).*gpumon report", line["rest"]
-        )
+        assert re.search(r" (input|compiling)[ :].*`gpumon ", line["rest"])
 
     def test_counts_the_steps_of_executions_of_several(
         self, capsys: pytest.CaptureFixture[str]
@@ -209,7 +207,7 @@ class TestTheLineAtTheEnd:
 
         printed = capsys.readouterr().out
         assert printed.endswith("\n")
-        assert printed.rstrip("\n").rsplit("\n", 1)[1].startswith("gpumon: 8 steps in ")
+        assert printed.rstrip("\n").rsplit("\n", 1)[1].startswith("gpumon: 8 steps")
         assert printed.count("gpumon:") == 1
 
     def test_is_not_printed_where_verbose_is_0(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +226,7 @@ class TestTheLineAtTheEnd:
             keras.config.enable_interactive_logging()
 
         assert "gpumon:" not in capsys.readouterr().out
-        assert [one for one in caplog.messages if one.startswith("gpumon: 8 steps in ")]
+        assert [one for one in caplog.messages if one.startswith("gpumon: 8 steps")]
 
 
 def fail(*_: object, **__: object) -> Any:
@@ -243,10 +241,9 @@ class TestFiguresThatFail:
         from trainer_hooks.keras import fit_figures
 
         monkeypatch.setattr(fit_figures, where, fail)
-        with pytest.warns(RuntimeWarning, match="no figures of this training") as caught:
+        with b.one_warning("no figures of this training"):
             b.fit_rows(b.small_model(), 4 * b.BATCH, b.tagger(), epochs=2, verbose=2)
 
-        assert len([one for one in caught if "gpumon" in str(one.message)]) == 1
         assert "gpumon:" not in capsys.readouterr().out
         entered = [event.phase.value for event in b.records()]
         assert {"train_step", "input_wait"} <= set(entered)

@@ -100,12 +100,6 @@ class TestMarks:
         assert b.marks(RingKind.STEP) == list(range(1, 51))
         assert scheduler.last_epoch == 50
 
-    def test_the_last_batch_may_be_smaller(self) -> None:
-        t.fit_on(t.loader_of(t.SlowRows(40)))
-
-        assert b.marks(RingKind.STEP) == [1, 2, 3]
-        assert b.marks(RingKind.SAMPLES)[-1] == 40
-
     def test_an_early_stop_ends_the_steps(self) -> None:
         def stop(own: Any) -> None:
             own.model.stop_training = own.times == 2
@@ -187,10 +181,9 @@ class TestATrainingThatKerasDoesNotFeed:
         model = Own([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
         model.compile(optimizer="adam", loss="mse")
 
-        with pytest.warns(RuntimeWarning, match="cannot see the steps") as warned:
+        with b.one_warning("cannot see the steps"):
             model.fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
 
-        assert len([w for w in warned if "gpumon" in str(w.message)]) == 1
         assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
         told = b.phase_ns()
         assert (told["input_wait"], told["train_step"]) == (0, 0)
@@ -216,11 +209,3 @@ class TestTheFacts:
         facts = b.facts().loader
         assert (facts["kind"], facts["workers"], facts["max_queue_size"]) == ("PyDataset", 2, 5)
         assert facts["use_multiprocessing"] is False
-
-    def test_say_that_it_is_arrays_or_a_generator(self) -> None:
-        b.fit_rows(b.small_model(), 64, b.tagger(), batch_size=8)
-        assert (b.facts().loader["kind"], b.facts().loader["batch_size"]) == ("arrays", 8)
-
-        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=1)
-        assert b.facts().loader["kind"] == "generator"
-        assert "batch_size" not in b.facts().loader

@@ -16,7 +16,6 @@ from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
-SAYS_SO = "opens no NVTX ranges"
 
 
 class Recorder:
@@ -75,7 +74,7 @@ class TestTheRanges:
     def test_tell_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
         b.fit_rows(b.small_model(steps_per_execution=3), 48, b.tagger(nvtx=True))
 
-        assert "input_wait (beside a step)" in package.opened
+        assert any(name.startswith("input_wait (beside") for name in package.opened)
         assert package.open == []
 
     def test_are_closed_when_a_fit_raises(self, package: Recorder) -> None:
@@ -123,10 +122,9 @@ class TestWhatOpensThem:
     def test_is_nothing_where_there_is_neither_and_one_warning_says_so(
         self, trained_beside: Callable[..., None]
     ) -> None:
-        with pytest.warns(RuntimeWarning, match=SAYS_SO) as said:
+        with b.one_warning("opens no NVTX ranges"):
             trained_beside(is_available=lambda: False)
 
-        assert len([one for one in said if SAYS_SO in str(one.message)]) == 1
         assert b.phase_ns()["train_step"] > 0
 
     @pytest.mark.skipif(find_spec("nvtx") is None, reason="the package nvtx is not installed")

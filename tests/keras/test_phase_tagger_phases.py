@@ -88,7 +88,7 @@ class TestOtherPhases:
 
         assert b.phase_ns()["callbacks"] == pytest.approx(sleeper.spent_ns, rel=0.10, abs=15 * MS)
 
-    def test_a_callback_on_another_thread_is_no_phase(self) -> None:
+    def test_a_callback_on_another_thread_is_no_phase_and_takes_no_time(self) -> None:
         if not hasattr(keras.callbacks.CallbackList, "_async_dispatch"):
             pytest.skip("this Keras calls all callbacks on the thread that trains")
         sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.004, async_safe=True)
@@ -97,6 +97,7 @@ class TestOtherPhases:
 
         assert sleeper.spent_ns > 30 * 4 * MS
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
+        assert b.facts().callback_ns.get("SleepingCallback", 0) < sleeper.spent_ns / 4
 
     @pytest.mark.oldest_keras
     @both_ways
@@ -160,3 +161,19 @@ class TestMarks:
             _, end_ns = compute.spans_ns[step - 1]
             assert end_ns <= at_ns
             assert at_ns <= end_ns + 100 * MS or step == 10
+
+
+@pytest.mark.usefixtures("each_backend")
+class TestTheFacts:
+    @pytest.mark.oldest_keras
+    def test_say_what_trains_on_which_data(self) -> None:
+        b.fit_rows(b.small_model(), 64, b.tagger(run="resnet", gpus=[1]), batch_size=8)
+        facts, loader = b.facts(), b.facts().loader
+        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=1)
+
+        assert (facts.run, facts.gpus) == ("resnet", ("1",))
+        assert facts.framework == f"keras/{keras.backend.backend()}"
+        assert (loader["kind"], loader["adapter"]) == ("arrays", "ArrayDataAdapter")
+        assert loader["batch_size"] == 8
+        assert b.facts().loader["kind"] == "generator"
+        assert "batch_size" not in b.facts().loader

@@ -38,6 +38,16 @@ def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> An
     return pytest.param(words, marks=getattr(pytest.mark, f"keras_{backend}"))
 
 
+def trained_aside(**compiled: Any) -> Any:
+    """The callback, after one slow step and the other on batches that are ready."""
+    batch = b.rows_and_sums(5)
+    aside = b.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
+    model = b.small_model(b.SleepingCompute(0.01), **compiled)
+    # Before its own, a tagger tags nothing.
+    b.fit_rows(model, STEPS * b.BATCH, b.tagger(), aside, epochs=EPOCHS)
+    return aside
+
+
 @pytest.mark.parametrize(
     "compiled",
     [
@@ -50,18 +60,13 @@ def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> An
     ],
 )
 class TestTrainingOnABatchInACallback:
-    def trained_aside(self, compiled: dict[str, Any]) -> Any:
-        """The callback, after one slow step and the other on batches that are ready."""
-        batch = b.rows_and_sums(5)
-        aside = b.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
-        model = b.small_model(b.SleepingCompute(0.01), **compiled)
-        # Before its own, a tagger tags nothing.
-        b.fit_rows(model, STEPS * b.BATCH, b.tagger(), aside, epochs=EPOCHS)
-        return aside
+    @pytest.fixture
+    def aside(self, trained_once: Any, compiled: dict[str, Any]) -> Any:
+        return trained_once(trained_aside, **compiled)
 
-    def test_is_no_step_and_no_sample_of_the_fit(self, compiled: dict[str, Any]) -> None:
-        aside = self.trained_aside(compiled)
-
+    def test_is_no_step_and_no_sample_of_the_fit(
+        self, aside: Any, compiled: dict[str, Any]
+    ) -> None:
         each, steps = compiled["steps_per_execution"], EPOCHS * STEPS
         assert aside.times == 1 + 2 * EPOCHS + 2 * steps // each
         assert int(aside.model.optimizer.iterations) == steps + aside.times
@@ -72,9 +77,7 @@ class TestTrainingOnABatchInACallback:
             assert b.marks(RingKind.DEVICE_DONE) == list(range(each, steps + 1, each))
 
     @pytest.mark.measured
-    def test_is_callbacks_from_its_beginning_to_its_end(self, compiled: dict[str, Any]) -> None:
-        aside = self.trained_aside(compiled)
-
+    def test_is_callbacks_from_its_beginning_to_its_end(self, aside: Any) -> None:
         told = [phases_within(span) for span in aside.spans_ns]
         assert told == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(told)
         assert b.phase_ns()["callbacks"] == pytest.approx(aside.spent_ns, rel=0.15)

@@ -46,7 +46,7 @@ class TestElementsOfTfData:
         }
 
     def test_raise_what_their_source_raised(self, told: Any) -> None:
-        assert "the file is torn" in told["error"]
+        assert "torn" in told["error"]
 
 
 class TestTheGapBetweenBatches:
@@ -55,7 +55,7 @@ class TestTheGapBetweenBatches:
 
         assert gaps_s["without"] > 0.02
         assert gaps_s["with"] < gaps_s["without"] / 2
-        assert gaps_s["on the host"] < gaps_s["without"] / 2
+        assert gaps_s["host"] < gaps_s["without"] / 2
 
 
 class TestATrainingOnPrefetchedElements:
@@ -72,7 +72,7 @@ class TestATrainingOnPrefetchedElements:
 class TestADeviceThatIsNotThere:
     @pytest.mark.parametrize("device", ["GPU:0", "/GPU:0", "cuda:0", "TPU:0", "CPU:9", "", 3])
     def test_is_refused_with_those_that_are(self, device: Any) -> None:
-        with pytest.raises(ValueError, match=r"TensorFlow has no device .*: there is CPU:0"):
+        with pytest.raises(ValueError, match=f"{device!r}: .* CPU:0"):
             prefetch_to_device(tf.data.Dataset.range(3), device=device)
 
     @pytest.mark.parametrize("device", ["CPU:0", "/CPU:0", "cpu:0", "/device:CPU:0"])
@@ -147,15 +147,15 @@ class TestUnderAStrategy:
         strategy = tf.distribute.MirroredStrategy(["CPU:0"])
         data = strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
 
-        with pytest.raises(TypeError, match="spread over devices by a strategy"):
+        with pytest.raises(TypeError, match="a strategy"):
             prefetch_to_device(data)
 
 
 class TestOtherDataForKerasOnTensorFlow:
     def test_has_no_device_to_name(self) -> None:
-        with pytest.raises(ValueError, match=r"only a tf\.data\.Dataset can be brought to 'CPU:1'"):
+        with pytest.raises(ValueError, match=r"tf\.data\.Dataset .* 'CPU:1'"):
             prefetch_to_device(Source([1]), device="CPU:1")
-        with pytest.raises(ValueError, match="a PyDataset cannot be brought to 'CPU:1'"):
+        with pytest.raises(ValueError, match=r"PyDataset .* 'CPU:1'"):
             prefetch_to_device(b.SlowSequence(1, seconds=0.0), device="CPU:1")
 
     def test_may_be_told_to_stay_on_the_host(self) -> None:
