@@ -29,9 +29,7 @@ _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name
 _MAX_SAMPLES: Final = 1 << 40
 """More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""
 
-_MAX_WARNED_WORDS: Final = 8
-
-_warn_of_phase = QuietWarningPerWord(_MAX_WARNED_WORDS)
+_warn_of_phase = QuietWarningPerWord(8)
 _warn_of_samples = QuietWarningOnce()
 
 

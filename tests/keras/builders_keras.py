@@ -138,9 +138,12 @@ def rows_and_sums(count: int, seed: int = 3) -> tuple[Any, Any]:
     return rows, rows.sum(1, keepdims=True)
 
 
-def small_model(*layers: Any, **compiled: Any) -> Any:
+def small_model(
+    *layers: Any, kind: Callable[[list[Any]], Any] = keras.Sequential, **compiled: Any
+) -> Any:
+    """A model of that kind, of the layers between its input and its output."""
     keras.utils.set_random_seed(1)
-    model = keras.Sequential(
+    model = kind(
         [keras.layers.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
     )
     model.compile(optimizer="adam", loss="mse", **compiled)
@@ -150,13 +153,9 @@ def small_model(*layers: Any, **compiled: Any) -> Any:
 def normalized_model(**compiled: Any) -> Any:
     """One whose numbers tell each batch from every other, and each step."""
     keras.utils.set_random_seed(1)
-    layers = keras.layers
-    rows, norm, dropout = (
-        layers.Input((FEATURES,)),
-        layers.BatchNormalization(),
-        layers.Dropout(0.3),
-    )
-    model = keras.Sequential([rows, norm, dropout, layers.Dense(1)])
+    norm, dropout = keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)
+    rows, sums = keras.layers.Input((FEATURES,)), keras.layers.Dense(1)
+    model = keras.Sequential([rows, norm, dropout, sums])
     model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse", **compiled)
     return model
 
@@ -173,11 +172,7 @@ class Notes:
 
 def measured_model(notes: Notes, *layers: Any) -> Any:
     """The small model, whose steps note from inside when they ran."""
-    keras.utils.set_random_seed(1)
-    parts = [keras.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
-    model = MeasuredModel(parts, notes.note)
-    model.compile("adam", "mse")
-    return model
+    return small_model(*layers, kind=lambda parts: MeasuredModel(parts, notes.note))
 
 
 def tagger(**said: Any) -> Any:

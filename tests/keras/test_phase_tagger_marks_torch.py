@@ -34,9 +34,7 @@ class TestCompiling:
             return torch.sin(rows) * 2
 
         scaled = scale if backend is None else torch.compile(scale, backend=backend)
-        model = Own([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(optimizer="adam", loss="mse")
-        return model
+        return b.small_model(kind=Own)
 
     @pytest.mark.measured
     def test_is_told_once_and_not_as_a_further_step(self) -> None:
@@ -178,8 +176,7 @@ class TestATrainingThatKerasDoesNotFeed:
                 listed.on_epoch_end(0, {})
                 listed.on_train_end({})
 
-        model = Own([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(optimizer="adam", loss="mse")
+        model = b.small_model(kind=Own)
 
         with b.one_warning("cannot see the steps"):
             model.fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])

@@ -93,8 +93,7 @@ class TestATrainingThatGoesAroundTheTap:
                 listed.on_epoch_end(0)
                 listed.on_train_end()
 
-        model = OwnFit([keras.layers.Input((8,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        model = b.small_model(kind=OwnFit)
         model.make_train_function()
 
         with pytest.warns(RuntimeWarning, match=UNSEEN):

@@ -177,8 +177,7 @@ class TestAValidationThatRaised:
                 yield b.rows_and_sums(16)
             raise OSError("the file server is gone")
 
-        model = Catches([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(optimizer="adam", loss="mse")
+        model = b.small_model(kind=Catches)
         validated = {"validation_data": failing(), "validation_steps": 10}
         b.fit_rows(model, STEPS * b.BATCH, b.tagger(), epochs=EPOCHS, **validated)
 

@@ -130,8 +130,7 @@ class TestSeveralStepsAnExecution:
             def make_train_function(self, force: bool = False) -> Any:
                 self.train_function = lambda data: [self.train_step(one) for one in data][-1]
 
-        model = Several([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(optimizer="adam", loss="mse", steps_per_execution=3)
+        model = b.small_model(kind=Several, steps_per_execution=3)
 
         t.fit_on(t.loader_of(t.SlowRows(100)), model=model)
 

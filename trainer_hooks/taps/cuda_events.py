@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
@@ -90,13 +91,11 @@ _PATIENCE_S: Final = 0.02
 _STOP_PATIENCE_S: Final = 0.1
 
 
+@dataclass(slots=True)
 class _Mark:
-    __slots__ = ("after_ns", "event", "step")
-
-    def __init__(self, event: Event, after_ns: int, step: int | None) -> None:
-        self.event = event
-        self.after_ns = after_ns
-        self.step = step  # None: a step begins here
+    event: Event
+    after_ns: int
+    step: int | None  # None: a step begins here
 
 
 class CudaEvents:
