@@ -66,7 +66,7 @@ class TestTheWaitForInput:
 
 class TestTheWaitOfSeveralStepsInOneExecution:
     @pytest.mark.measured
-    def test_is_told_gross(self) -> None:
+    def test_is_told_gross_inside_the_step_and_as_no_phase(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 
         told_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.gross_waits_told_ns)
@@ -74,6 +74,10 @@ class TestTheWaitOfSeveralStepsInOneExecution:
         assert true_ns > 40 * MS
         assert told_ns / 4 == t.within_a_tenth(true_ns)
         assert b.facts().loader["input_wait"] == "gross"
+        amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
+        assert {e.phase for e in amounts} == {TrainingPhase.INPUT_WAIT}
+        assert len(t.gross_waits_told_ns()) == 4 * t.STEPS // 4  # of four trainings
+        assert sum(t.waits_told_ns()) < 5 * MS
 
     @pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
     def test_counts_the_batches_of_an_execution_that_ends_early(self, eagerly: bool) -> None:
@@ -84,14 +88,3 @@ class TestTheWaitOfSeveralStepsInOneExecution:
 
         assert b.marks(RingKind.STEP)[-1] == 36
         assert b.marks(RingKind.SAMPLES)[-1] == 36 * b.BATCH
-
-    @pytest.mark.measured
-    def test_beside_the_compute_is_told_inside_the_step_and_as_no_phase(self) -> None:
-        model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
-
-        model.fit(t.synchronous(b.SlowBatches(0.02)), verbose=0, callbacks=[b.tagger()])
-
-        amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
-        assert {e.phase for e in amounts} == {TrainingPhase.INPUT_WAIT}
-        assert len(t.gross_waits_told_ns()) == t.STEPS // 4
-        assert sum(t.waits_told_ns()) < 5 * MS
