@@ -51,7 +51,7 @@ class TestARunThatNamesAGpuThatIsNotThere:
         run = f"{loop}-{name}".replace(":", "")
         said = train(daemon.runtime_dir, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
 
-        expected = rf"names {as_said}, .*\bGPU 0 and GPU 1: set GPUMON_GPUS"
+        expected = rf"names {as_said}, .*\bGPUs 0 and 1: set GPUMON_GPUS"
         assert said.count("RuntimeWarning") == 1
         assert re.search(expected, said)
         assert re.search(expected, note_of(daemon, run))

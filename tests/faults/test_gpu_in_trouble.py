@@ -202,7 +202,7 @@ class TestAGpuInTrouble:
         said = told(story)
 
         assert all(one.error is None for one in report_of(story.state).gpus)
-        both = "GPU 0 and GPU 1"
+        both = "GPUs 0 and 1"
         what, _, todo = str(story.trouble).partition(": ")
         assert said.verdict == "GPU lost"
         assert said.of.startswith(f"{both} ")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import Device
-from gpumon.core.wording import label_text, listed
+from gpumon.core.wording import gpus_named, label_text, listed
 
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
 _MOST_NAMES: Final = 1_024
@@ -122,7 +122,7 @@ def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> st
     """What is wrong with the names that a training gave for its GPUs, to be said after its own.
 
     >>> doubt_of_names(["0", "99"], [GpuName(str(index), "") for index in range(8)])
-    'names GPU 99, and there are GPU 0 to 7: set GPUMON_GPUS, or gpus=[...] in its tagger, to those'
+    'names GPU 99, and there are GPUs 0–7: set GPUMON_GPUS, or gpus=[...] in its tagger, to those'
 
     Args:
         names: As the user wrote them; ``None``: there are none, and nothing is wrong.
@@ -130,7 +130,7 @@ def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> st
 
     Returns:
         ``None`` where each is the name of one.
-    """
+    """  # noqa: RUF002  (a range is written so)
     if names is None:
         return None
     names = [name.strip() for name in names]
@@ -178,6 +178,4 @@ def _there_are(gpus: Collection[GpuName]) -> str:
     labels = [gpu.label for gpu in gpus]
     if len(labels) == 1:
         return f"there is GPU {labels[0]} alone"
-    if len(labels) > 2 and labels == [str(index) for index in range(len(labels))]:
-        return f"there are GPU 0 to {len(labels) - 1}"
-    return f"there are {listed([f'GPU {label}' for label in labels], most=_MOST_SAID)}"
+    return f"there are {gpus_named(labels)}"

@@ -29,10 +29,10 @@ class TestNamesThatFitNone:
     @pytest.mark.parametrize(
         ("gpus", "there"),
         [
-            (EIGHT, "GPU 0 to 7"),
-            (TWO, "GPU 0 and GPU 1"),
+            (EIGHT, "GPUs 0\N{EN DASH}7"),
+            (TWO, "GPUs 0 and 1"),
             (EIGHT[3:4], "GPU 3"),
-            (CUT, "GPU 0, GPU 0:0 and GPU 0:1"),
+            (CUT, "GPUs 0, 0:0 and 0:1"),
         ],
     )
     def test_are_told_with_those_there_are_and_what_to_set(
