@@ -1,15 +1,29 @@
-"""Specification of `gpumon dstat`: which copies it writes and removes, and what scripts get.
+"""Specification of `gpumon dstat`: which copies it writes and removes, and for whom.
 
-What it says of this machine is in ``tests/golden``.
+dstat, dool and pcp-dstat are told apart by reading files only. Copies of ours are renewed and
+removed, others' never touched. What is said of a machine is in ``tests/golden``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.builders_dstat_hosts import DSTAT, Machine
+from gpumon import __version__
+from gpumon.cli.dstat_hosts import (
+    CopyState,
+    Flavour,
+    examine,
+    find_hosts,
+    identify,
+    put_copy,
+    remove_copy,
+)
+from gpumon.errors import GpumonError
+from tests.builders_dstat import PLUGIN
+from tests.builders_dstat_hosts import DOOL, DSTAT, PCP, Machine
 from tests.command_line import Shell
 
 BOTH = [".dool/dool_gpu.py", ".dstat/dstat_gpu.py"]
@@ -63,3 +77,147 @@ def test_where_tells_a_script_which_copy_is_loaded(machine: Machine, gpumon: She
     assert (host["flavour"], host["python_version"]) == ("dstat", [3, 11])
     assert host["loaded"] == f"{machine.home}/.dstat/dstat_gpu.py"
     assert host["copies"][0] == {"path": host["loaded"], "state": "current"}
+
+
+class TestAHost:
+    @pytest.mark.parametrize(
+        ("name", "text", "python", "flavour", "works"),
+        [
+            ("dstat", DSTAT, "python3.11", Flavour.DSTAT, True),
+            ("dstat", DSTAT, "python3.12", Flavour.DSTAT, False),  # which has no imp
+            ("dool", DOOL, "python3.11", Flavour.DOOL, True),
+            ("dool", DOOL, "python3.13", Flavour.DOOL, True),
+            ("dstat", PCP, "python3.11", Flavour.PCP_DSTAT, False),
+            ("dstat", "\x7fELF, or something else", "python3.11", Flavour.UNKNOWN, False),
+        ],
+        ids=["dstat", "dstat on a new Python", "dool", "dool on a new Python", "pcp-dstat", "else"],
+    )
+    def test_is_known_by_its_text_and_where_it_loads_no_plugin_names_what_does(
+        self, machine: Machine, name: str, text: str, python: str, flavour: Flavour, works: bool
+    ) -> None:
+        host = identify(machine.command(name, text, python), machine.environ)
+
+        assert host.flavour is flavour
+        assert ("`dool -cdn --gpu 1`" in (host.obstacle or "")) is not works
+        assert (host.obstacle is None) is works
+
+    def test_is_found_on_the_path_with_the_python_that_it_runs_under(
+        self, machine: Machine
+    ) -> None:
+        assert find_hosts(machine.environ) == ()
+        machine.command("dstat", DSTAT)
+
+        (host,) = find_hosts(machine.environ)
+
+        assert (host.flavour, host.python_version) == (Flavour.DSTAT, (3, 11))
+
+    def test_may_be_started_by_env(self, machine: Machine) -> None:
+        path = machine.command("dstat", DSTAT.replace("{python}", "/usr/bin/env python3.11"))
+
+        assert identify(path, machine.environ).python == machine.bin / "python3.11"
+
+    def test_may_be_pcp_dstat_behind_the_name_dstat(self, machine: Machine) -> None:
+        path = machine.pcp_dstat()
+
+        (host,) = find_hosts(machine.environ)
+
+        assert (host.command, host.target) == (path, machine.bin / "pcp-dstat")
+        assert (host.flavour, host.plugin_paths) == (Flavour.PCP_DSTAT, ())
+
+
+class TestWherePluginsAreLookedFor:
+    def test_by_dstat_is_the_home_folder_first(self, machine: Machine) -> None:
+        host = identify(machine.command("dstat", DSTAT), machine.environ)
+
+        assert host.plugin_paths == (
+            machine.home / ".dstat" / "dstat_gpu.py",
+            machine.bin / "plugins" / "dstat_gpu.py",
+            Path("/usr/share/dstat/dstat_gpu.py"),
+            Path("/usr/local/share/dstat/dstat_gpu.py"),
+        )
+
+    def test_by_dool_is_its_own_package_too(self, machine: Machine) -> None:
+        package = machine.bin.parent / "lib" / "python3.11" / "site-packages" / "dool" / "plugins"
+        package.mkdir(parents=True)
+
+        host = identify(machine.command("dool", DOOL), machine.environ)
+
+        assert host.plugin_paths == (
+            machine.home / ".dool" / "dool_gpu.py",
+            machine.home / ".local" / "share" / "dool" / "plugins" / "dool_gpu.py",
+            package / "dool_gpu.py",
+            Path("/usr/share/dool/dool_gpu.py"),
+            Path("/usr/local/share/dool/dool_gpu.py"),
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    place = tmp_path / ".dstat" / "dstat_gpu.py"
+    place.parent.mkdir()
+    return place
+
+
+class TestACopy:
+    def test_is_the_shipped_plugin_with_a_stamp_as_its_first_line(self, place: Path) -> None:
+        put_copy(place)
+
+        stamp, body = place.read_text(encoding="ascii").split("\n", 1)
+        assert body == PLUGIN.read_text(encoding="ascii").split("\n", 1)[1]
+        assert f"gpumon {__version__}" in stamp
+        assert [path.name for path in place.parent.iterdir()] == ["dstat_gpu.py"]
+
+    @pytest.mark.parametrize(
+        ("make", "was"),
+        [
+            (lambda place: place.parent.rmdir(), CopyState.ABSENT),
+            (lambda place: place.symlink_to(PLUGIN), CopyState.CURRENT),
+            (lambda place: place.symlink_to("gone.py"), CopyState.DANGLING),
+            (lambda place: place.write_bytes(PLUGIN.read_bytes()), CopyState.CURRENT),
+            (lambda place: place.write_bytes(PLUGIN.read_bytes() + b"#"), CopyState.OUTDATED),
+        ],
+        ids=["nothing, not even a folder", "a link to what is shipped", "a link to nothing",
+             "a copy that was made by hand", "a copy of an older version"],
+    )  # fmt: skip
+    def test_is_a_file_of_its_own_in_place_of(
+        self, place: Path, make: Callable[[Path], object], was: CopyState
+    ) -> None:
+        shipped = PLUGIN.read_bytes()
+        make(place)
+        assert examine(place) is was
+
+        put_copy(place)
+
+        assert examine(place) is CopyState.CURRENT
+        assert not place.is_symlink()
+        assert PLUGIN.read_bytes() == shipped
+
+    def test_is_removed_once(self, place: Path) -> None:
+        put_copy(place)
+
+        assert remove_copy(place).is_ours
+        assert examine(place) is CopyState.ABSENT
+        assert remove_copy(place) is CopyState.ABSENT
+
+    @pytest.mark.parametrize(
+        "content", [b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)]
+    )
+    def test_neither_replaces_somebody_elses_file_nor_removes_it(
+        self, place: Path, content: bytes
+    ) -> None:
+        place.write_bytes(content)
+
+        with pytest.raises(GpumonError):
+            put_copy(place)
+        assert remove_copy(place) is CopyState.FOREIGN
+
+        assert place.read_bytes() == content
+
+    def test_says_in_one_sentence_which_folder_cannot_be_written(self, tmp_path: Path) -> None:
+        place = tmp_path / "file" / "dstat_gpu.py"
+        place.parent.touch()
+
+        with pytest.raises(GpumonError, match=f"^[^\n]* {place}: [^\n]*$") as caught:
+            put_copy(place)
+
+        assert caught.value.exit_code == 1
