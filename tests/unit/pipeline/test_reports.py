@@ -138,7 +138,7 @@ class TestARunThatIsJoinedToNoGpu:
             pytest.param({"simulated": True, "steps": 0}, ["simulated"], id="simulated GPUs"),
             pytest.param(
                 {"simulated": True, "steps": 0, "named_gpus": ("99",)},
-                ["resnet", "GPU 99", "GPU 0", "GPU 1"], id="a name of none",
+                ["resnet", "GPU 99", "GPUs 0 and 1"], id="a name of none",
             ),
             pytest.param(
                 {"named_gpus": ("0", "99"), "gpu_uuids": (STARVED_UUID,)}, ["GPU 99"],
