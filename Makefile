@@ -92,7 +92,7 @@ soak: .venv/.dev ## minutes of load and of fuzzing, then a simulated day, with m
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 	$(BIN)/python -m benchmarks.bench_day
 
-gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (torch or JAX of GPU_PYTHON)
+gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (with the torch of GPU_PYTHON)
 	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
 gpu-multi: ## those that need two GPUs or more, with the TensorFlow and torch of GPU_PYTHON ("A B")
