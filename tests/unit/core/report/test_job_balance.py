@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +90,11 @@ def job(*runs: RunReport) -> JobBalance:
 class TestAJob:
     def test_of_one_gpu_has_no_balance(self) -> None:
         assert balances([shared_run([1.0])]) == {}
+
+    def test_of_two_users_that_give_one_id_is_two(self) -> None:
+        runs = [replace(shared_run([0.5, 1.0]), owner_uid=uid) for uid in (1000, 1001)]
+
+        assert [*balances(runs)] == [("j1", 1000), ("j1", 1001)]
 
     def test_whose_shares_are_told_has_those(self) -> None:
         one = job(shared_run([0.5, 1.0], shares=[0.7, 0.3]))
