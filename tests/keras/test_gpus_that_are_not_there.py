@@ -34,7 +34,7 @@ def said(recorded: pytest.WarningsRecorder) -> list[str]:
 class TestATaggerWhoseGpuIsNotThere:
     @pytest.mark.parametrize(
         ("gpus", "named"),
-        [([99], ["GPU 99", "GPU 0", "GPU 1"]), (None, ["GPUMON_GPUS=0", "gpus=[0]"])],
+        [([99], ["GPU 99", "GPUs 0 and 1"]), (None, ["GPUMON_GPUS=0", "gpus=[0]"])],
         ids=["one that is none", "none where they are simulated"],
     )
     def test_is_told_once_and_tags_all_the_same(

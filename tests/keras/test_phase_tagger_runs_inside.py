@@ -219,7 +219,9 @@ class TestAListThatDoesNotPassEverythingOn:
 
         tagger, model = b.tagger(), b.small_model()
         callbacks = [tagger, b.Does(replace, "on_train_begin")]
-        listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=model)
+        listed = keras.callbacks.CallbackList(
+            callbacks, add_history=True, model=model, steps=STEPS, epochs=EPOCHS
+        )
 
         b.fit_rows(model, STEPS * b.BATCH, epochs=EPOCHS, callbacks=listed)
 
