@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, NamedTuple
 
 from gpumon.core.clock import Clock
@@ -50,6 +52,30 @@ class Answer(NamedTuple):
 def read_otherwise(**readers: Reader) -> tuple[MetricSpec, ...]:
     """All metrics, some of them with other readers."""
     return tuple(replace(spec, read=readers.get(spec.name, spec.read)) for spec in METRICS)
+
+
+@contextlib.contextmanager
+def answering(body: bytes, status: int = 200, *, at: str = "/") -> Iterator[str]:
+    """Somebody's own web server, which answers so below that path; gives ``HOST:PORT``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path.startswith(at) else 404)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @contextlib.contextmanager

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpumon.cli.doctor.findings import Finding
@@ -19,31 +16,8 @@ from tests.builders_driver import DriverStory
 from tests.builders_ring import WrittenRing, phases_folder, run_facts
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import Chapters, golden_story
+from tests.serving import answering
 from tests.unit.cli.doctor.test_machine import looked_at
-
-
-@contextmanager
-def web_server(body: bytes) -> Iterator[str]:
-    """Somebody who answers everything with that body; gives ``HOST:PORT``."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def told(*found: Finding) -> str:
@@ -79,10 +53,10 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
     WrittenRing(tmp_path, run_facts(boot_id=read_boot_id(), started_ns=time.monotonic_ns()))
     (phases_folder(tmp_path) / "1-2.ring").write_bytes(b"no ring at all")
     rings = looked_at(tmp_path)
-    with web_server(b'gpumon_build_info{version="0.1"} 1\n') as listen:
+    with answering(b'gpumon_build_info{version="0.1"} 1\n') as listen:
         ports = [port_finding(listen)]
     ports.append(port_finding(listen))
-    with web_server(b"<html>") as listen:
+    with answering(b"<html>") as listen:
         ports.append(port_finding(listen))
     names = "gpu source", "gpu 0 utilisation", "gpu 0 mig", "gpu 0:0 not its own"
     chapters = {

@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.serving import answering
 
 BOOT = "b00t"
 REPORT = report(gpu(40, {IdleCause.INPUT_WAIT: 20}))
@@ -45,28 +45,7 @@ def state_file(folder: Path, **changes: object) -> Path:
     return path
 
 
-@contextmanager
-def serving(body: bytes, status: int = 200) -> Iterator[str]:
-    """A server on a free loopback port that always answers so."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path.startswith("/api/v1/report") else 404)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            del format, args
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+serving = partial(answering, at="/api/v1/report")
 
 
 def sentence_of(path: Path) -> str | None:
