@@ -131,6 +131,27 @@ class TestAGraph:
 
         assert doubled.sum().item() == 128
 
+    def test_can_be_captured_between_steps_while_the_thread_asks(
+        self, torch: Any, witness: CudaEvents, work: Any
+    ) -> None:
+        rows = torch.ones(64, device="cuda")
+        doubled = rows * 2
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        witness.step_begins()
+        for _ in range(10):
+            work()
+        witness.step_ended(1)
+
+        with torch.cuda.stream(side):
+            graph.capture_begin()  # `torch.cuda.graph` would wait for the device first
+            time.sleep(0.1)
+            doubled = rows * 2
+            graph.capture_end()
+            graph.replay()
+        torch.cuda.synchronize()
+
+        assert doubled.sum().item() == 128
+
 
 class TestAKerasTraining:
     @pytest.fixture(autouse=True)

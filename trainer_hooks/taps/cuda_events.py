@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import threading
 from collections import deque
@@ -107,9 +108,8 @@ class CudaEvents:
     closely how its clock and the host's lie to each other.
 
     Later steps ask which events the device came past, and while the training
-    is elsewhere (it waits for input, say) a thread asks for it. Nobody asks
-    while a step is being handed over: the user may be capturing a graph, which
-    a question from outside would spoil.
+    is elsewhere (it waits for input, say) a thread asks for it, but not while
+    a step is being handed over.
 
     On any error it warns once and asks no more.
     """
@@ -131,7 +131,8 @@ class CudaEvents:
                 done, CLOCK_MONOTONIC nanoseconds, on any thread.
             now_ns: CLOCK_MONOTONIC.
             is_capturing: Whether the current stream's work goes into a graph.
-            enter_thread: Called first on the thread that asks; ``None``: no thread.
+            enter_thread: Called first on the thread that asks, which must spoil no graph
+                that the user captures meanwhile; ``None``: no thread.
         """
         self._make_event = make_event
         self._tell = tell
@@ -254,6 +255,27 @@ class CudaEvents:
             warn_quietly(f"gpumon no longer asks CUDA when a step is done: {error!r}")
 
 
+_THREAD_LOCAL: Final = 1
+"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: what a thread asks spoils no capture of another's."""
+
+
+def _leave_captures_alone() -> None:
+    """Let this thread ask CUDA anything while another one captures a graph.
+
+    By default (``CU_STREAM_CAPTURE_MODE_GLOBAL``) each question of whether an event is done, on
+    any thread, ends the capture with an error in the user's hands.
+
+    Raises:
+        OSError: There is no NVIDIA driver.
+        RuntimeError: It refuses.
+    """
+    mode = ctypes.c_int(_THREAD_LOCAL)
+    driver = ctypes.CDLL("libcuda.so.1")
+    code = driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    if code != 0:
+        raise RuntimeError(f"cuThreadExchangeStreamCaptureMode answers {code}")
+
+
 def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None:
     """The witness for the current device; ``None`` where this process has not used CUDA.
 
@@ -264,11 +286,16 @@ def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None
         if torch is None or not torch.cuda.is_initialized():
             return None
         device = torch.cuda.current_device()
+
+        def enter_thread() -> None:
+            _leave_captures_alone()
+            torch.cuda.set_device(device)
+
         return CudaEvents(
             lambda: torch.cuda.Event(enable_timing=True),
             tell,
             is_capturing=torch.cuda.is_current_stream_capturing,
-            enter_thread=lambda: torch.cuda.set_device(device),
+            enter_thread=enter_thread,
         )
     except Exception as error:  # noqa: BLE001
         warn_quietly(f"gpumon cannot ask CUDA when a step is done: {error!r}")

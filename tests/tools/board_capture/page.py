@@ -71,7 +71,9 @@ def _table(rows: Sequence[Row]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if value >= 10_000 else f"{value:.4g}"
+    return str(value)
 
 
 def _costs(costs: dict[str, ProbedGpu]) -> Iterator[Row]:

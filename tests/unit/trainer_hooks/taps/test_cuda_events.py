@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -247,3 +250,64 @@ class TestWhileTheTrainingIsElsewhere:
         witness.stop()
 
         assert until(lambda: "gpumon-cuda" not in {t.name for t in threading.enumerate()})
+
+
+class TestTheThreadThatAsks:
+    """CUDA has to be told by that thread itself that it leaves the graphs of others alone."""
+
+    @pytest.fixture
+    def asked(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def train(self, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> Callable[..., CudaEvents]:
+        """Runs a step on a torch and a driver that note what the thread asks of them."""
+
+        def train(answer: int = 0) -> CudaEvents:
+            gpu = LiveGpu()
+
+            def note(what: str) -> None:
+                assert threading.current_thread().name == "gpumon-cuda"
+                asked.append(what)
+
+            def exchange(mode: object) -> int:
+                note(f"capture mode {mode._obj.value}")  # type: ignore[attr-defined]
+                return answer
+
+            driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
+            cuda = SimpleNamespace(
+                is_initialized=lambda: True,
+                current_device=lambda: 2,
+                Event=lambda enable_timing: gpu.event(),
+                is_current_stream_capturing=lambda: False,
+                set_device=lambda device: note(f"device {device}"),
+            )
+            monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
+            monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+            witness = events_of_this_device(lambda *_: None)
+            assert witness is not None
+            witness.step_begins()
+            gpu.work(1_000)
+            witness.step_ended(1)
+            return witness
+
+        return train
+
+    def test_leaves_graphs_alone_before_anything_else(
+        self, train: Callable[..., CudaEvents], asked: list[str]
+    ) -> None:
+        witness = train()
+
+        assert until(lambda: asked == ["capture mode 1", "device 2"])
+        witness.stop()
+
+    def test_asks_nothing_where_the_driver_does_not_let_it(
+        self, train: Callable[..., CudaEvents], asked: list[str]
+    ) -> None:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            train(answer=3)
+            assert until(lambda: bool(warned))
+
+        assert "cuThreadExchangeStreamCaptureMode answers 3" in str(warned[0].message)
+        assert asked == ["capture mode 1"]
