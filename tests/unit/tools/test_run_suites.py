@@ -70,7 +70,8 @@ class TestTheSuites:
         made = jobs("base", with_check=True)
 
         assert made["check"].lane is made["base alone"].lane is Lane.FIRST
-        assert made["check"].needs == (".venv",)
+        assert made["check"].needs == made["collect"].needs == (".venv",)
+        assert made["collect"].lane is Lane.FIRST
         assert "check" in made["base"].needs
         assert "check" not in made["base alone"].needs
         assert any(word.endswith("/tests/test_*.py") for word in made["base"].command)
@@ -143,6 +144,12 @@ class TestTheCode:
         ended(made["jax"], None)
 
         assert code_of(list(made.values()), in_ci=in_ci) == code
+
+    def test_is_bad_where_tests_were_collected_and_none_was_run(self) -> None:
+        made = jobs("base", with_check=True)
+        of_tests = {"collect": 0, "base": NOTHING_ASKED_FOR, "base alone": NOTHING_ASKED_FOR}
+
+        assert code_of([ended(made[name], ends) for name, ends in of_tests.items()], in_ci=True)
 
     @pytest.mark.parametrize("in_ci", [False, True])
     def test_is_bad_where_the_check_is(self, in_ci: bool) -> None:
