@@ -125,6 +125,28 @@ class TestOnTorch:
         wall_s(in_turns())
         assert wall_s(prefetch_to_device(pinned, depth=3)) < wall_s(in_turns())
 
+    def test_spoils_no_graph_that_is_captured_while_it_reads_ahead(self, torch: Any) -> None:
+        def growing() -> Iterator[Any]:
+            for number in range(100):
+                time.sleep(0.005)
+                yield torch.full((10_000 * (number + 1),), float(number))
+
+        rows = torch.ones(64, device="cuda")
+        ahead = prefetch_to_device(growing(), depth=100)
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        next(ahead)
+
+        with torch.cuda.stream(side):
+            graph.capture_begin()
+            time.sleep(0.2)
+            doubled = rows * 2
+            graph.capture_end()
+            graph.replay()
+        torch.cuda.synchronize()
+
+        assert doubled.sum().item() == 128
+        assert [batch.unique().tolist() for batch in ahead] == [[n] for n in range(1, 100)]
+
 
 class TestOnJax:
     def test_batches_land_on_the_gpu_and_keep_their_values(self, jax: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.builders_prefetch import readers
+from tests.cuda_driver import show_driver
 from tests.keras.later import b, torch
 from tests.keras.later import on_torch as t
 from trainer_hooks.keras.adapter_facts import adapter_facts
@@ -45,3 +47,38 @@ def test_numpy_arrays_of_a_generator_stay_some_where_there_is_no_gpu() -> None:
     (batch,) = prefetch_to_device(iter([np.ones(3)]), device="cpu")
 
     assert isinstance(batch, np.ndarray)
+
+
+class TestTheThreadThatCopiesToAGpu:
+    @pytest.fixture
+    def host(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        from trainer_hooks.prefetch.on_torch import CudaHost
+
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)  # there is no GPU here
+        return CudaHost("cuda:0", converts_arrays=False)
+
+    @pytest.mark.parametrize("records", [True, False])
+    def test_leaves_captures_alone_in_the_mode_of_the_trainings(
+        self, monkeypatch: pytest.MonkeyPatch, host: Any, records: bool
+    ) -> None:
+        driver = show_driver(monkeypatch)
+        with torch.set_grad_enabled(records):
+            around = host.around()
+
+        with around:
+            assert driver.noted == ["thread-local"]
+            assert torch.is_grad_enabled() is records
+
+        assert driver.noted == ["thread-local", "global"]
+
+    def test_leaves_them_alone_where_it_is_another_libraries(
+        self, monkeypatch: pytest.MonkeyPatch, host: Any
+    ) -> None:
+        driver = show_driver(monkeypatch)
+        arrived = SimpleNamespace(synchronize=lambda: driver.noted.append("arrived"))
+        monkeypatch.setattr(host, "place", lambda batch: SimpleNamespace(arrived=arrived))
+        monkeypatch.setattr(host, "receive", lambda placed: driver.noted.append("received"))
+
+        host.place_and_wait(None)
+
+        assert driver.noted == ["thread-local", "arrived", "global", "received"]

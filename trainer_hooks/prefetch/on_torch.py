@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from trainer_hooks.prefetch.ahead import Host, ahead, read_ahead
 from trainer_hooks.prefetch.kinds import keras_backend, say_that_there_is_no_gpu
+from trainer_hooks.ring.cuda_captures import captures_left_alone
 
 _DTYPES_ALIKE: Final = frozenset(
     ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
@@ -71,6 +72,10 @@ class CudaHost(TorchHost):
         self._converts_arrays = converts_arrays
         self._stream = torch.cuda.Stream(device)
 
+    def around(self) -> AbstractContextManager[object]:
+        """As the others; the training may capture a graph while the thread pins and copies."""
+        return _with_captures_left_alone(super().around())
+
     def place(self, batch: Any) -> Copied:  # noqa: ANN401
         with torch.cuda.stream(self._stream):
             copied = mapped(batch, self._copied)
@@ -84,8 +89,9 @@ class CudaHost(TorchHost):
         return mapped(placed.batch, lambda leaf: self._used_on(stream, leaf))
 
     def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
-        placed = self.place(batch)
-        placed.arrived.synchronize()  # this thread's wait: which stream will use it is not known
+        with captures_left_alone():
+            placed = self.place(batch)
+            placed.arrived.synchronize()  # which stream will use it is not known here
         return self.receive(placed)
 
     def _copied(self, leaf: Any) -> Any:  # noqa: ANN401
@@ -130,6 +136,12 @@ def _mapping_like(batch: Any, values: dict[Any, Any]) -> Any:  # noqa: ANN401
     twin = copy.copy(batch)  # with whatever else it holds
     twin.update(values)
     return twin
+
+
+@contextmanager
+def _with_captures_left_alone(mode: AbstractContextManager[object]) -> Iterator[None]:
+    with captures_left_alone(), mode:
+        yield
 
 
 @contextmanager

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
+from trainer_hooks.ring.cuda_captures import captures_left_alone
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _NS_PER_MS: Final = 1e6
@@ -121,7 +122,7 @@ class CudaEvents:
         *,
         now_ns: Callable[[], int] = monotonic_ns,
         is_capturing: Callable[[], bool] = lambda: False,
-        enter_thread: Callable[[], None] | None = None,
+        in_thread: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         """Record nothing yet.
 
@@ -131,14 +132,14 @@ class CudaEvents:
                 done, CLOCK_MONOTONIC nanoseconds, on any thread.
             now_ns: CLOCK_MONOTONIC.
             is_capturing: Whether the current stream's work goes into a graph.
-            enter_thread: Called first on the thread that asks, which must spoil no graph
+            in_thread: Makes what the thread that asks is inside of: it must spoil no graph
                 that the user captures meanwhile; ``None``: no thread.
         """
         self._make_event = make_event
         self._tell = tell
         self._now_ns = now_ns
         self._is_capturing = is_capturing
-        self._enter_thread = enter_thread
+        self._in_thread = in_thread
         self._clock = DeviceClock()
         self._free: list[Event] = []
         self._made = 0
@@ -230,22 +231,22 @@ class CudaEvents:
         return self._free.pop(), self._free.pop()
 
     def _ask_meanwhile(self) -> None:
-        if self._thread is None and self._enter_thread is not None:
+        if self._thread is None and self._in_thread is not None:
             self._thread = threading.Thread(
                 target=self._ask_now_and_then,
-                args=(self._enter_thread,),
+                args=(self._in_thread,),
                 name="gpumon-cuda",
                 daemon=True,
             )
             self._thread.start()
 
-    def _ask_now_and_then(self, enter_thread: Callable[[], None]) -> None:
+    def _ask_now_and_then(self, in_thread: Callable[[], AbstractContextManager[None]]) -> None:
         try:
-            enter_thread()
-            while not self._is_over.wait(_PATIENCE_S):
-                with self._lock:
-                    if self._is_outside and not self._is_over.is_set():
-                        self._ask()
+            with in_thread():
+                while not self._is_over.wait(_PATIENCE_S):
+                    with self._lock:
+                        if self._is_outside and not self._is_over.is_set():
+                            self._ask()
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 
@@ -253,27 +254,6 @@ class CudaEvents:
         if not self._is_over.is_set():
             self._is_over.set()
             warn_quietly(f"gpumon no longer asks CUDA when a step is done: {error!r}")
-
-
-_THREAD_LOCAL: Final = 1
-"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: what a thread asks spoils no capture of another's."""
-
-
-def _leave_captures_alone() -> None:
-    """Let this thread ask CUDA anything while another one captures a graph.
-
-    By default (``CU_STREAM_CAPTURE_MODE_GLOBAL``) each question of whether an event is done, on
-    any thread, ends the capture with an error in the user's hands.
-
-    Raises:
-        OSError: There is no NVIDIA driver.
-        RuntimeError: It refuses.
-    """
-    mode = ctypes.c_int(_THREAD_LOCAL)
-    driver = ctypes.CDLL("libcuda.so.1")
-    code = driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
-    if code != 0:
-        raise RuntimeError(f"cuThreadExchangeStreamCaptureMode answers {code}")
 
 
 def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None:
@@ -287,15 +267,16 @@ def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None
             return None
         device = torch.cuda.current_device()
 
-        def enter_thread() -> None:
-            _leave_captures_alone()
-            torch.cuda.set_device(device)
+        @contextlib.contextmanager
+        def in_thread() -> Iterator[None]:
+            with captures_left_alone(), torch.cuda.device(device):
+                yield
 
         return CudaEvents(
             lambda: torch.cuda.Event(enable_timing=True),
             tell,
             is_capturing=torch.cuda.is_current_stream_capturing,
-            enter_thread=enter_thread,
+            in_thread=in_thread,
         )
     except Exception as error:  # noqa: BLE001
         warn_quietly(f"gpumon cannot ask CUDA when a step is done: {error!r}")

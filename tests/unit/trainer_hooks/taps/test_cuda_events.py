@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 
+from tests.cuda_driver import show_driver
 from tests.cuda_queue import Event, Gpu, Training
 from tests.patience import until
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
@@ -208,7 +209,7 @@ class TestWhileTheTrainingIsElsewhere:
             gpu.event,
             lambda step, _: told.append(step),
             now_ns=lambda: gpu.host_ns,
-            enter_thread=lambda: None,
+            in_thread=nullcontext,
         )
 
     def train(self, witness: CudaEvents, gpu: LiveGpu, step: int, *, work_ms: float) -> None:
@@ -252,62 +253,31 @@ class TestWhileTheTrainingIsElsewhere:
         assert until(lambda: "gpumon-cuda" not in {t.name for t in threading.enumerate()})
 
 
-class TestTheThreadThatAsks:
-    """CUDA has to be told by that thread itself that it leaves the graphs of others alone."""
+def test_a_thread_that_asks_leaves_captures_alone_and_is_on_the_trainings_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu, driver = LiveGpu(), show_driver(monkeypatch)
 
-    @pytest.fixture
-    def asked(self) -> list[str]:
-        return []
+    @contextmanager
+    def device(number: int) -> Iterator[None]:
+        driver.noted.append(f"device {number}")
+        yield
 
-    @pytest.fixture
-    def train(self, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> Callable[..., CudaEvents]:
-        """Runs a step on a torch and a driver that note what the thread asks of them."""
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        current_device=lambda: 2,
+        Event=lambda enable_timing: gpu.event(),
+        is_current_stream_capturing=lambda: False,
+        device=device,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    witness = events_of_this_device(lambda *_: None)
+    assert witness is not None
 
-        def train(answer: int = 0) -> CudaEvents:
-            gpu = LiveGpu()
+    witness.step_begins()
+    gpu.work(1_000)
+    witness.step_ended(1)
 
-            def note(what: str) -> None:
-                assert threading.current_thread().name == "gpumon-cuda"
-                asked.append(what)
-
-            def exchange(mode: object) -> int:
-                note(f"capture mode {mode._obj.value}")  # type: ignore[attr-defined]
-                return answer
-
-            driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
-            cuda = SimpleNamespace(
-                is_initialized=lambda: True,
-                current_device=lambda: 2,
-                Event=lambda enable_timing: gpu.event(),
-                is_current_stream_capturing=lambda: False,
-                set_device=lambda device: note(f"device {device}"),
-            )
-            monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
-            monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-            witness = events_of_this_device(lambda *_: None)
-            assert witness is not None
-            witness.step_begins()
-            gpu.work(1_000)
-            witness.step_ended(1)
-            return witness
-
-        return train
-
-    def test_leaves_graphs_alone_before_anything_else(
-        self, train: Callable[..., CudaEvents], asked: list[str]
-    ) -> None:
-        witness = train()
-
-        assert until(lambda: asked == ["capture mode 1", "device 2"])
-        witness.stop()
-
-    def test_asks_nothing_where_the_driver_does_not_let_it(
-        self, train: Callable[..., CudaEvents], asked: list[str]
-    ) -> None:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            train(answer=3)
-            assert until(lambda: bool(warned))
-
-        assert "cuThreadExchangeStreamCaptureMode answers 3" in str(warned[0].message)
-        assert asked == ["capture mode 1"]
+    assert until(lambda: driver.noted == ["thread-local", "device 2"])
+    witness.stop()
+    assert until(lambda: driver.noted == ["thread-local", "device 2", "global"])
