@@ -187,8 +187,8 @@ def gpu_label(index: int, mig_index: int | None) -> str:
     return str(index) if mig_index is None else f"{index}:{mig_index}"
 
 
-def gpus_named(labels: Iterable[str]) -> str:
-    """GPUs as a list to be read aloud, neighbours as a range.
+def gpus_named(labels: Iterable[str], most: int = 4) -> str:
+    """GPUs as a list to be read aloud, neighbours as a range; ``most`` names or ranges.
 
     >>> gpus_named(["0"]), gpus_named(["0", "1:0"]), gpus_named("4 5 6 7 9".split())
     ('GPU 0', 'GPUs 0 and 1:0', 'GPUs 4–7 and 9')
@@ -201,7 +201,7 @@ def gpus_named(labels: Iterable[str]) -> str:
         else:
             runs.append([name])
     spans = [[f"{run[0]}{_TO}{run[-1]}"] if len(run) > 2 else run for run in runs]
-    said = listed([one for span in spans for one in span])
+    said = listed([one for span in spans for one in span], most)
     return f"GPUs {said}" if len(names) > 1 else f"GPU {said}"
 
 

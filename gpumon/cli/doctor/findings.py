@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpumon.core.wording import listed, plainly
+from gpumon.core.wording import gpus_named, listed, plainly
 from gpumon.outlets.text.style import WIDTH, TextStyle
 
 OK: Final = "ok"
@@ -77,6 +77,8 @@ def finding_of(
     )
 
 
+_MOST_GPUS: Final = 8
+"""That are named: more than elsewhere, for a remedy is of each."""
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
 _COLOURS: Final = {OK: "green", MISSING: "yellow", BROKEN: "red"}
@@ -143,7 +145,8 @@ def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -
     colour = "bold" if identity.status == OK else _COLOURS[identity.status]
     yield from (style.painted(line, colour) for line in lines)
     if len(gpus) > 1:
-        yield f"  GPU {_ranges(gpus[1:])}: the same; what follows are the values of GPU {gpus[0]}"
+        same = style.plain(gpus_named(gpus[1:], _MOST_GPUS))
+        yield f"  {same}: the same; what follows are the values of GPU {gpus[0]}"
     if any(one.reading_microseconds is not None for one in fields):
         head = _cells("field", "every", "takes", "of a second")
         yield style.painted(f"    {head}  what it says", "bold")
@@ -206,18 +209,6 @@ def _share(share: float | None) -> str:
     return f"{plainly(percent, 2)} %" if percent >= _LEAST_PERCENT else f"< {_LEAST_PERCENT} %"
 
 
-def _ranges(labels: Sequence[str]) -> str:
-    """Numbers in a row as one: ``1-7``."""
-    spans: list[list[str]] = []
-    for label in labels:
-        follows = spans and label.isdigit() and spans[-1][-1].isdigit()
-        if follows and int(label) == int(spans[-1][-1]) + 1:
-            spans[-1] = [spans[-1][0], label]
-        else:
-            spans.append([label])
-    return listed(["-".join(span) for span in spans], most=8)
-
-
 # -- everything else ---------------------------------------------------------------
 
 
@@ -273,5 +264,5 @@ def _whose(findings: Sequence[Finding]) -> str:
     """Of how many GPUs and of which fields one remedy is."""
     whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
     gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
-    where = [f"GPU {_ranges(gpus)}"] if gpus else []
+    where = [gpus_named(gpus, _MOST_GPUS)] if gpus else []
     return " ".join([*where, *([listed(whats)] if whats else [])])

@@ -114,7 +114,7 @@ def _all_mutations(*, subtle: bool) -> list[Mutation]:
     return [
         mutation
         for name in names
-        if not name.startswith(NOT_THE_PRODUCT)
+        if not name.startswith(NOT_THE_PRODUCT) and not (ROOT / name).is_symlink()
         for mutation in mutations_of(name, (ROOT / name).read_text("utf-8"), subtle=subtle)
     ]
 

@@ -123,8 +123,13 @@ class TestTheTable:
         text = it.says(*SOON)
 
         assert text.count("  takes  ") == 2
-        assert "GPU 1-4 and 6-7: " in text
+        assert "GPUs 1\N{EN DASH}4, 6 and 7: " in text
         assert "nvmlDeviceGetPerformanceState" in text[text.index("GPU 5: ") :]
+
+    def test_of_one_board_compares_it_with_no_other(self, it: Doctor) -> None:
+        it.fake.reorder([0])
+
+        assert "the same" not in it.says(*SOON)
 
     def test_uses_ascii_where_the_terminal_has_no_more(
         self, it: Doctor, monkeypatch: pytest.MonkeyPatch
@@ -217,7 +222,7 @@ class TestTheFixes:
 
         _, lost, slow, daemon = re.split(r" ?\d\. (?=GPU|daemon)", f" {fixes}")
         assert re.match("GPU 2: .*Xid 79", lost)
-        assert re.match("GPU 0-1 and 3 .*nvidia-smi -pm 1", slow)
+        assert re.match("GPUs 0, 1 and 3 .*nvidia-smi -pm 1", slow)
         assert re.match("daemon: .*gpumon serve", daemon)
 
     def test_name_eight_boards(self, it: Doctor) -> None:
@@ -225,7 +230,7 @@ class TestTheFixes:
         for slot in range(0, 16, 2):
             it.fake.gpu(slot).persistence_mode = 0
 
-        assert "GPU 0, 2, 4, 6, 8, 10, 12 and 14 " in it.tells(*SOON)
+        assert "GPUs 0, 2, 4, 6, 8, 10, 12 and 14 " in it.tells(*SOON)
 
     def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
         self, it: Doctor
