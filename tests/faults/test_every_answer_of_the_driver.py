@@ -8,7 +8,6 @@ knows. The clock is the test's, so a minute takes a millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,13 +49,13 @@ WITHOUT_EVENTS = EVERY_FIELD - {"events"}
 """They come by a thread of their own, which costs more to start than all else takes."""
 
 
-class Machine(NamedTuple):
-    """Three busy GPUs, and a driver.
+class Kind(NamedTuple):
+    """Two busy GPUs: one that fails, and one beside it.
 
     Attributes:
         name: For the id of the test.
         driver: Which generation.
-        cut: Whether MIG is on on the last GPU, with two busy instances.
+        cut: Whether there is a third, cut by MIG into two busy instances.
         codes: What its functions answer.
     """
 
@@ -69,26 +68,15 @@ class Machine(NamedTuple):
         return self.name
 
 
-MACHINES = (
-    Machine("present-driver", PRESENT_DRIVER, False, CODES),
-    Machine("old-driver", OLD_DRIVER, False, ONE_OF_EACH_KIND),
-    Machine("with-mig", PRESENT_DRIVER, True, ONE_OF_EACH_KIND),
+KINDS = (
+    Kind("present-driver", PRESENT_DRIVER, False, CODES),
+    Kind("old-driver", OLD_DRIVER, False, ONE_OF_EACH_KIND),
+    Kind("with-mig", PRESENT_DRIVER, True, ONE_OF_EACH_KIND),
 )
 
 
-@contextmanager
-def started(machine: Machine, library: Path, control: Path) -> Iterator[FakeNvml]:
-    with shown_to_this_process(library, control, machine.driver, gpus=3) as fake:
-        fake.keep_busy(0, 1, 2)
-        if machine.cut:
-            fake.cut(2, 2)
-            for part in range(2):
-                fake.part_wave(2, part, period_s=1.0, busy_ratio=1.0)
-        yield fake
-
-
-class Healthy(NamedTuple):
-    """How it goes where nothing fails.
+class Machine(NamedTuple):
+    """One of that kind, and how it goes where nothing fails.
 
     Attributes:
         functions: What the source calls, from its first reading on.
@@ -96,22 +84,41 @@ class Healthy(NamedTuple):
         watched: UUIDs of what has a utilisation.
     """
 
+    kind: Kind
+    fake: FakeNvml
     functions: tuple[str, ...]
     ticks: tuple[dict[str, GpuSample], ...]
     watched: tuple[str, ...]
 
 
-def healthy(fake: FakeNvml, codes: Sequence[int]) -> Healthy:
+def seen_well(kind: Kind, fake: FakeNvml) -> Machine:
     fake.forget_calls()
     story = DriverStory(fake, period_s=PERIOD_S)
     ticks = []
-    for _ in range(len(codes) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
+    for _ in range(len(kind.codes) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
         story.tick()
         ticks.append({sample.device.uuid: sample for sample in story.frame.gpus})
     watched = tuple(uuid for uuid, sample in ticks[-1].items() if sample.busy)
     story.close()
     assert all(story.idle_ns(uuid) == 0 for uuid in watched)
-    return Healthy(tuple(fake.all_calls()), tuple(ticks), watched)
+    return Machine(kind, fake, tuple(fake.all_calls()), tuple(ticks), watched)
+
+
+@pytest.fixture(scope="class", params=KINDS, ids=str)
+def machine(
+    request: pytest.FixtureRequest,
+    library_of: Callable[[DriverGeneration], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Machine]:
+    kind: Kind = request.param
+    library, control = library_of(kind.driver), tmp_path_factory.mktemp("driver") / "gpus"
+    with shown_to_this_process(library, control, kind.driver, gpus=2 + kind.cut) as fake:
+        fake.keep_busy(0, 1)
+        if kind.cut:
+            fake.cut(2, 2)
+            for part in range(2):
+                fake.part_wave(2, part, period_s=1.0, busy_ratio=1.0)
+        yield seen_well(kind, fake)
 
 
 def at_once(sample: GpuSample) -> tuple[object, ...]:
@@ -130,12 +137,12 @@ class Fault(NamedTuple):
 class FaultyDriver:
     """One source, on which a function answers one code after another."""
 
-    def __init__(self, fault: Fault, fake: FakeNvml, healthy: Healthy) -> None:
-        self._fault, self._fake, self._healthy = fault, fake, healthy
+    def __init__(self, fault: Fault, machine: Machine) -> None:
+        self._fault, self._fake, self._machine = fault, machine.fake, machine
         options = EVERY_FIELD if "Event" in fault.function else WITHOUT_EVENTS
-        self._story = DriverStory(fake, options=options, period_s=PERIOD_S)
+        self._story = DriverStory(machine.fake, options=options, period_s=PERIOD_S)
         one = fault.gpu is not None
-        self._others = [uuid for uuid in healthy.watched if one and uuid != fake.uuid(0)]
+        self._others = [uuid for uuid in machine.watched if one and uuid != self._fake.uuid(0)]
         self._passed = 0
 
     def answers(self, codes: Sequence[int]) -> list[str]:
@@ -157,29 +164,28 @@ class FaultyDriver:
         self._fake.fail(self._fault.function, code, gpu=self._fault.gpu)
 
     def _comes_and_goes(self, code: int) -> None:
-        story, healthy = self._story, self._healthy
+        story, machine = self._story, self._machine
         self._fail(code)
         if self._fault.reload:
             self._fake.reload_driver()
         for _ in range(FAILS_FOR):
             story.tick()
             for uuid in self._others:
-                assert at_once(story.sample(uuid)) == at_once(healthy.ticks[self._passed][uuid])
+                assert at_once(story.sample(uuid)) == at_once(machine.ticks[self._passed][uuid])
             self._passed += 1
         self._fail(0)
-        took = story.ticks_until_read(healthy.watched, most=BACK_WITHIN)
+        took = story.ticks_until_read(machine.watched, most=BACK_WITHIN)
         assert took, "not read again"
         self._passed += took
-        assert all(story.idle_ns(uuid) == 0 for uuid in healthy.watched), "busy, and idle?"
+        assert all(story.idle_ns(uuid) == 0 for uuid in machine.watched), "busy, and idle?"
 
     def _tells_all_again(self) -> None:
         self._story.tick(ALL_ANSWERS_WITHIN)
-        for uuid, expected in self._healthy.ticks[-1].items():
+        for uuid, expected in self._machine.ticks[-1].items():
             gone = answered(expected) - answered(self._story.sample(uuid)) - {"error"}
             assert not gone, f"no answer any more: {gone}"
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=str)
 class TestAFunctionThatFails:
     @pytest.mark.parametrize(
         ("gpu", "reload"),
@@ -187,22 +193,15 @@ class TestAFunctionThatFails:
         ids=["for-one-gpu", "for-all", "for-all-while-nvml-is-opened-anew"],
     )
     def test_with_any_code_makes_nobody_idle_harms_no_other_and_is_got_over(
-        self,
-        machine: Machine,
-        gpu: int | None,
-        reload: bool,
-        library_of: Callable[[DriverGeneration], Path],
-        tmp_path: Path,
+        self, machine: Machine, gpu: int | None, reload: bool
     ) -> None:
-        tried = ONE_OF_EACH_KIND if reload else machine.codes
+        tried = ONE_OF_EACH_KIND if reload else machine.kind.codes
         lasting = [code for code in tried if code in PERMANENT_BY_MEANING]
         passing = [code for code in tried if code not in PERMANENT_BY_MEANING]
         broken = []
-        with started(machine, library_of(machine.driver), tmp_path / "gpus") as fake:
-            reference = healthy(fake, tried)
-            for function in reference.functions:
-                fault = Fault(function, gpu, reload)
-                for codes in (passing, *([code] for code in lasting)):
-                    broken += FaultyDriver(fault, fake, reference).answers(codes)
-        assert len(reference.functions) >= 25
+        for function in machine.functions:
+            fault = Fault(function, gpu, reload)
+            for codes in (passing, *([code] for code in lasting)):
+                broken += FaultyDriver(fault, machine).answers(codes)
+        assert len(machine.functions) >= 25
         assert not broken, f"{len(broken)} stories:\n" + "\n".join(broken)
