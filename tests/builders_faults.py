@@ -117,13 +117,12 @@ def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFaul
     return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
 
 
-NOT_LOADED = not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia")
 REPLACED = not_opened(
     "was replaced", codes.VERSION_MISMATCH,
     refuses="reboot or reload the driver", says="start gpumon again",
 )  # fmt: skip
 SHUT_DRIVERS = (
-    NOT_LOADED,
+    not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia"),
     REPLACED,
     not_opened("this user may not open", codes.NO_PERMISSION, "/dev/nvidiactl"),
     not_opened("has too little memory", 20, r"\(20\)"),

@@ -12,7 +12,6 @@ from tests.builders_driver import DriverStory
 from tests.builders_faults import BOTH
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
-from tests.fakenvml.generations import DriverGeneration
 from tests.faults.faulty_machine import Machine
 from tests.patience import wait_until
 
@@ -31,18 +30,6 @@ def remove_folder_of(daemon: RunningDaemon) -> None:
     """Remove the folder where daemon and trainings meet, and wait until it is there again."""
     shutil.rmtree(daemon.runtime_dir)
     wait_until(daemon.state_file.exists, 5.0)
-
-
-@pytest.fixture
-def machine_of_both_generations(
-    tmp_path: Path,
-    library_of: Callable[[DriverGeneration], Path],
-    driver_generation: DriverGeneration,
-) -> Iterator[Machine]:
-    """As ``machine``, with the present driver and then with an old one."""
-    made = Machine(tmp_path, library_of(driver_generation).parent, driver_generation)
-    yield made
-    made.fake.close()
 
 
 @pytest.fixture

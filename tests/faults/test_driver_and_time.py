@@ -1,4 +1,4 @@
-"""What a daemon counts when calls hang or are slow, and when it is stopped."""
+"""What a daemon counts when calls hang, and when it is stopped."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class TestACallThatHangs:
         assert log.count(HANGS) == 1
 
     @pytest.mark.measured
-    @pytest.mark.parametrize("function", [DRAIN, LIST, WAIT])
-    def test_keeps_no_daemon_from_stopping(self, machine: Machine, function: str) -> None:
+    def test_keeps_no_daemon_from_stopping(self, machine: Machine) -> None:
         with machine.serve_well() as daemon:
-            machine.hang(function)
+            for function in (WAIT, LIST, DRAIN):
+                machine.hang(function)
             daemon.process.terminate()
 
             assert daemon.process.wait(4) == 0
@@ -107,26 +107,3 @@ class TestADaemonThatIsStopped:
             assert 3_000_000_000 < unobserved_ns < 6_500_000_000
             assert daemon.metrics()[MISSED] - missed >= 8
             assert closes(after)
-
-
-class TestASamplerThatIsTooSlowForItsPeriod:
-    def test_misses_deadlines_and_counts_them_and_never_makes_up_for_them(
-        self, machine: Machine
-    ) -> None:
-        machine.fake.delay(DRAIN, 150_000)
-        with machine.serve_well("--period", "0.1") as daemon:
-            machine.fake.forget_calls()
-            first = daemon.state()
-            time.sleep(8.0)  # a second that a busy machine holds everything up is within the bounds
-            calls = machine.fake.calls(DRAIN)
-            metrics = daemon.metrics()
-            last = daemon.wait_for(
-                lambda state: observed_ns(first, state) > 0.85 * elapsed_ns(first, state)
-            )
-
-            # Two GPUs at 150 ms each leave room for 3.3 reads a second.
-            assert calls <= 2 * 3.4 * 8.5 + 2
-            assert metrics[MISSED] > 5
-            assert observed_ns(first, last) < 1.15 * elapsed_ns(first, last)
-            assert daemon.log().count("nvml: ") <= 1
-            assert "well again" not in daemon.log()

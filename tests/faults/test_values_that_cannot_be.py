@@ -1,7 +1,6 @@
 """What is made of answers that no device can mean, on both generations of the driver.
 
-By a clock that the test moves. What a daemon says of them on its port is in
-``test_driver_that_answers_wrong.py``.
+By a clock that the test moves.
 """
 
 from __future__ import annotations
