@@ -86,7 +86,6 @@ def serving(
     said: SaidReader | None = None,
     limits: ServerLimits = _LIMITS,
     token: WebToken | None = None,
-    metrics: Sequence[MetricSpec] = METRICS,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
     """A server that was told these states, closed at the end whatever happens.
@@ -94,7 +93,7 @@ def serving(
     Without ``said``, what it says of each of them is what the report says of all.
     """
     clock = clock or StoppedClock()
-    exporter = MetricsExporter(clock=clock, version="0.1.0", metrics=metrics)
+    exporter = MetricsExporter(clock=clock, version="0.1.0")
 
     def as_reported(_: MonitorState) -> Mapping[str, Any]:
         told = report(ReportScope()) if report is not None else None

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.tools.board_capture.load import Load, LoadError
+from tests.tools.board_capture.load import Load
 
 pytestmark = pytest.mark.keras_torch
 
@@ -52,9 +52,3 @@ class TestTheLoad:
         assert said["seconds"] >= 0.3
         assert said["steps"] * said["median_ms"] / 2 <= 1000 * said["seconds"]
         assert said["median_ms"] <= said["p99_ms"] <= said["worst_ms"]
-
-    def test_answers_what_it_does_not_know_with_an_error(self, load: Load) -> None:
-        load.begin({"do": "wave"})
-
-        with pytest.raises(LoadError, match="KeyError"):
-            load.result()

@@ -114,10 +114,6 @@ class Signals(ControlAccess):
         self.control.virtual_now_ns = self.now_ns() + round(seconds * 1e9)
         return self.now_ns()
 
-    def start_clock(self) -> None:
-        """The driver's clock is the machine's again."""
-        self.control.virtual_now_ns = 0
-
     # -- which clock stamps the samples ------------------------------------
 
     def stamps_count(self, offset_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What is left of a scrape when a reader raises, a name is hostile or two scrapers meet."""
+"""What is left of a scrape when a name is hostile or two scrapers meet."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.outlets.metrics.metric_values import MetricView, Row
 from tests.builders_state import S, monitor_state, run, starved_gpu
-from tests.serving import ask, read_otherwise, serving
+from tests.serving import ask, serving
 
 
 def metric(text: str, name: str) -> dict[tuple[str, ...], float]:
@@ -24,24 +22,6 @@ def metric(text: str, name: str) -> dict[tuple[str, ...], float]:
         for sample in family.samples
         if sample.name == name
     }
-
-
-class TestACollectorThatRaises:
-    """Fault 2."""
-
-    def test_costs_its_own_family_and_the_scrape_says_so(self) -> None:
-        def broken(view: MetricView) -> Iterable[Row]:
-            raise OSError("driver/library version mismatch")
-
-        metrics = read_otherwise(gpumon_gpu_temperature_celsius=broken)
-        with serving(monitor_state(), metrics=metrics) as server:
-            answer = ask(server, "/metrics")
-
-        assert answer.status == 200
-        assert metric(answer.text, "gpumon_collector_success")[("metrics_gpu_now",)] == 0.0
-        assert len(metric(answer.text, "gpumon_gpu_busy_seconds_total")) == 2
-        assert len(metric(answer.text, "gpumon_gpu_power_watts")) == 1
-        assert metric(answer.text, "gpumon_gpu_temperature_celsius") == {}
 
 
 class TestHostileNames:

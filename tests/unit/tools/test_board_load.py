@@ -87,13 +87,6 @@ class TestTheLoad:
         for length_s, device_s in zip(lengths_s, said["device_s"], strict=True):
             assert 0.1 <= device_s <= length_s
 
-    def test_waits_for_the_device_before_it_says_that_it_has_stopped(self, load: Load) -> None:
-        load.run("full")
-        load.stop()
-        load.begin({"do": "steps", "seconds": 0.1})
-
-        assert load.result()["steps"] > 0
-
     def test_that_failed_answers_what_it_is_told_next_and_nothing_else(self, load: Load) -> None:
         load.begin({"do": "steps"})
         with pytest.raises(LoadError, match="KeyError"):
