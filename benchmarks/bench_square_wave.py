@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pynvml
 
+from gpumon.core.clock import Clock
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
@@ -48,12 +49,16 @@ class Recovered(NamedTuple):
     polled_gaps: int
 
 
-def watch(fake: FakeNvml, cases: tuple[tuple[float, float], ...], seconds: int) -> list[Recovered]:
-    """Watch one GPU a case for so many seconds, once a second. The fake must be loaded."""
+def watch(
+    fake: FakeNvml,
+    cases: tuple[tuple[float, float], ...],
+    seconds: int,
+    clock: Clock,
+    source: NvmlSource,
+) -> list[Recovered]:
+    """Watch one GPU a case for so many seconds, once a second, and close the source."""
     for slot, (period_s, busy) in enumerate(cases):
         fake.wave(slot, period_s=period_s, busy_ratio=busy)
-    clock = SystemClock()
-    source = NvmlSource(clock)
     source.read()  # only sets the position
     handles = [pynvml.nvmlDeviceGetHandleByIndex(slot) for slot in range(len(cases))]
     ledgers = [GpuLedger() for _ in cases]
@@ -109,7 +114,8 @@ def main() -> int:
         os.environ["FAKENVML_CTL"] = f"{folder}/control"
         with FakeNvml(Path(folder) / "control", gpus=len(CASES)) as fake:
             pynvml.nvmlInit()
-            rows = watch(fake, CASES, seconds)
+            clock = SystemClock()
+            rows = watch(fake, CASES, seconds, clock, NvmlSource(clock))
     print(f"{'period':>7}{'truth':>10}{'drain':>9}{'poll':>9}{'gaps':>7}{'drain':>7}{'poll':>6}")
     for (period_s, _), row in zip(CASES, rows, strict=True):
         print(

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import CLOCK_REALTIME
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
     NO_RECORDS,
@@ -29,33 +28,13 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders_monitor import moment, ring_reading
+from tests.builders_nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
 from tests.serving import nothing_said
 
-EPOCH_AHEAD_NS: Final = 1_700_000_000 * NS_PER_S
 _SCRAPE_EVERY_S: Final = 60.0
 _REPORT_EVERY_S: Final = 300.0
 _PID: Final = 4000
-
-
-class DriverClock:
-    """The fake driver's own clock, which stands still between two ticks."""
-
-    def __init__(self, fake: FakeNvml) -> None:
-        self._fake = fake
-
-    def monotonic_ns(self) -> int:
-        return self._fake.now_ns()
-
-    def wall_time_s(self) -> float:
-        return seconds(self.read_ns(CLOCK_REALTIME))
-
-    def read_ns(self, clock_id: int) -> int:
-        """As ``time.clock_gettime_ns``."""
-        return self._fake.now_ns() + (EPOCH_AHEAD_NS if clock_id == CLOCK_REALTIME else 0)
-
-    def sleep_until_ns(self, deadline_ns: int) -> None:
-        raise AssertionError(f"nobody sleeps on this clock (until {deadline_ns})")
 
 
 class Day:
@@ -72,12 +51,10 @@ class Day:
     def __init__(self, fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> None:
         self._fake, self._clock = fake, DriverClock(fake)
         self._period_s, self._period_ns = period_s, round(period_s * NS_PER_S)
-        fake.stop_clock()
-        fake.stamps_count(EPOCH_AHEAD_NS // 1000)
         for slot in range(fake.control.gpu_count):
             fake.wave(slot, period_s=1.0 + 0.37 * slot, busy_ratio=0.7)
             fake.run(slot, _PID)
-        self.source = NvmlSource(self._clock, read_clock_ns=self._clock.read_ns)
+        self.source = NvmlSource(self._clock, read_clock_ns=self._clock.read_clock_ns)
         self._monitor = Monitor(
             MonitorFacts(
                 source="nvml", source_kind="nvml", simulated=False, period_ns=self._period_ns,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from gpumon.core.clock import seconds
 from gpumon.core.sample import BusySample, Frame
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.source import NvmlSource
@@ -41,7 +42,7 @@ def samples_of(frames: Sequence[Frame], index: int = 0) -> list[BusySample]:
 
 
 class DriverClock(SystemClock):
-    """The clock of a fake driver, which stands still until its ``advance`` moves it."""
+    """A fake driver's clock: it stands still until somebody sleeps, or calls its ``advance``."""
 
     def __init__(self, fake: FakeNvml) -> None:
         super().__init__()
@@ -50,6 +51,12 @@ class DriverClock(SystemClock):
 
     def monotonic_ns(self) -> int:
         return self._fake.now_ns()
+
+    def wall_time_s(self) -> float:
+        return seconds(self.read_clock_ns(time.CLOCK_REALTIME))
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        self._fake.advance(seconds(max(0, deadline_ns - self._fake.now_ns())))
 
     def read_clock_ns(self, clock_id: int) -> int:
         return time.clock_gettime_ns(clock_id) - time.monotonic_ns() + self._fake.now_ns()

@@ -34,7 +34,6 @@ LONGEST_FILES = (
     "test_one_run_at_a_time",
     "test_runtime_folder",
     "test_every_answer_of_the_driver",
-    "test_square_wave",
     "test_packaging",
     "test_run_gpu_tests",
     "test_gpu_source",

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders_nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
 from tests.tools.board_capture.load import Load
 
 STEPS_PER_SECOND = 1_000
 STEPS_LOST_BY_A_CALL = 2
-
-
-class BoardClock(DriverClock):
-    """Stands still until somebody sleeps: then the board's time passes, and nobody's else."""
-
-    def __init__(self, fake: FakeNvml) -> None:
-        super().__init__(fake)
-        self._board = fake
-
-    def sleep_until_ns(self, deadline_ns: int) -> None:
-        self._board.advance(max(0, deadline_ns - self._board.now_ns()) / 1e9)
 
 
 class FakeLoad(Load):

@@ -10,6 +10,7 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from tests.builders_nvml import DriverClock
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import clock_offset_us
@@ -25,14 +26,14 @@ from tests.tools.board_capture.page import board_page
 from tests.tools.board_capture.results import Results, Row
 from tests.tools.board_capture.rings import BETWEEN_LOOKS_S, watch_rings
 from tests.tools.board_capture.stalls import watch_stalls
-from tests.unit.tools.fake_load import BoardClock, FakeLoad
+from tests.unit.tools.fake_load import FakeLoad
 
 S = 1_000_000_000
 
 
 @pytest.fixture
 def board(fake_nvml: FakeNvml) -> Iterator[Board]:
-    library, clock = NvmlLibrary(), BoardClock(fake_nvml)
+    library, clock = NvmlLibrary(), DriverClock(fake_nvml)
     handle = library.handle_by_index(0)
     assert handle is not None
     yield Board(library, handle, clock, clock.read_clock_ns)
@@ -44,7 +45,7 @@ def watched(board: Board, kind: str = "gpu_utilization", seconds: float = 6.0) -
 
 
 def waved(fake: FakeNvml, load: Load, busy_s: float, idle_s: float) -> Row:
-    clock = BoardClock(fake)
+    clock = DriverClock(fake)
     command = {"do": "wave", "seconds": 16.0, "busy_s": busy_s, "idle_s": idle_s}
     return watch_wave(clock, fake.uuid(0), load, command, clock.read_clock_ns)
 
@@ -153,7 +154,7 @@ class TestActivity:
 
 class TestStalls:
     def test_show_in_the_steps_of_the_training_beside_it(self, fake_nvml: FakeNvml) -> None:
-        clock = BoardClock(fake_nvml)
+        clock = DriverClock(fake_nvml)
 
         rows = watch_stalls(clock, FakeLoad(fake_nvml), 4.0, clock.read_clock_ns)
 
@@ -169,7 +170,7 @@ class TestStalls:
 
 
 def results_of(fake: FakeNvml) -> Results:
-    probe = NvmlProbe(BoardClock(fake), options=EVERYTHING, limits=ProbeLimits(times=1))
+    probe = NvmlProbe(DriverClock(fake), options=EVERYTHING, limits=ProbeLimits(times=1))
     driver = probe.ask_all()
     probe.close()
     return Results(
@@ -204,7 +205,7 @@ def captured(
             raise LoadError(refused)
         return FakeLoad(fake)
 
-    clock = BoardClock(fake)
+    clock = DriverClock(fake)
     results = results_of(fake)
     capture = Capture(
         clock=clock,
