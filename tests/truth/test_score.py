@@ -38,10 +38,12 @@ NOBODY_TELLS_APART = {"rounds", "checkpoints", "many_gpus", "validation"}
 
 @pytest.fixture(scope="module")
 def tallies() -> Tallies:
-    """One world of each kind, logged each second and watched by a daemon."""
+    """One world of each kind, logged each second and watched by the daemons asked below."""
     counted = Tallies()
     for kind in KINDS:
-        counted.update(looked_at(Work(kind, SEED, HOURS, (1.0,))))
+        asked = (DAEMON, kind in VISIBLE), (TAGGED, kind in TRAININGS)
+        daemons = tuple(name for name, is_asked in asked if is_asked)
+        counted.update(looked_at(Work(kind, SEED, HOURS, (1.0,), daemons)))
     return counted
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.truth.score.evaluation import PERIODS_S, Work, evaluate, rows
+from tests.truth.score.evaluation import DAEMON, PERIODS_S, TAGGED, Work, evaluate, rows
 from tests.truth.score.healthy_week import week
 from tests.truth.score.page import printed, write
 from tests.truth.worlds import EVALUATION_SEEDS, KINDS
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds = args.kind or list(KINDS)
     periods_s = tuple(args.period or PERIODS_S)
     work = [
-        Work(kind, seed, args.hours, periods_s, not args.no_daemon)
+        Work(kind, seed, args.hours, periods_s, () if args.no_daemon else (DAEMON, TAGGED))
         for seed in seeds
         for kind in kinds
     ]

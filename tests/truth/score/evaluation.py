@@ -38,14 +38,14 @@ class Work(NamedTuple):
         seed: Of the world.
         hours: How long it is watched.
         periods_s: Of the logs.
-        watched: Whether a daemon watches it, too.
+        daemons: Which daemons watch it, too: one that reads no tags, one that does.
     """
 
     kind: str
     seed: int
     hours: float
     periods_s: tuple[float, ...] = PERIODS_S
-    watched: bool = True
+    daemons: tuple[str, ...] = (DAEMON, TAGGED)
 
 
 Tallies = dict[tuple[Row, str], Tally]
@@ -106,10 +106,9 @@ def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]
         by_job = [sagemaker_in_jobs(log, gpu) for log, gpu in zip(seen, made.gpus, strict=True)]
         yield Row(SAGEMAKER, period_s), by_job
     yield Row(GPUPROF, None), [gpuprof(gpu) for gpu in made.gpus]
-    if work.watched:
-        for tagged in (False, True):
-            found = found_by_daemon(made, _chance(work, 100), tagged=tagged)
-            yield Row(TAGGED if tagged else DAEMON, None), found
+    for daemon in work.daemons:
+        found = found_by_daemon(made, _chance(work, 100), tagged=daemon == TAGGED)
+        yield Row(daemon, None), found
 
 
 def _chance(work: Work, purpose: int) -> np.random.Generator:

@@ -78,7 +78,7 @@ def difference(one: Spans, other: Spans) -> Spans:
 
 def intersection(one: Spans, other: Spans) -> Spans:
     """What lies in both."""
-    edges = np.union1d(one.ravel(), other.ravel())
+    edges = np.sort(np.concatenate((one.ravel(), other.ravel())))
     if edges.size < 2:
         return no_spans()
     begins, ends = edges[:-1], edges[1:]
