@@ -25,8 +25,6 @@ from gpumon.core.sample import Frame, GpuSample, Moment
 from tests.builders_recording import (
     BEGAN_NS,
     DEVICES,
-    STEP,
-    WAIT,
     full_sample,
     header,
     moment,
@@ -110,13 +108,6 @@ class TestWhatWasRead:
         assert {one.details for one in samples} == {sample.details}
         assert {one.activity for one in samples} == {sample.activity}
         assert {one.device for one in samples} == {sample.device}
-
-    def test_that_is_no_number_is_no_answer(self) -> None:
-        told = [moment(1, [GpuSample(device=DEVICES[0], power_watts=float("nan"))])]
-
-        (read,) = read_all(blocks_of(told))
-
-        assert read.tick.frames[0].gpus[0].power_watts is None
 
     def test_can_be_given_up_again(self) -> None:
         sample = full_sample(1, Random(0))
@@ -324,9 +315,3 @@ class TestTheMostThatIsBelieved:
         assert BlockReader().read(block_with(believed)).missing == 0
         with pytest.raises(MalformedError):
             BlockReader().read(block_with(refused))
-
-
-def test_the_phases_of_the_builder_are_those_that_matter() -> None:
-    events = [event for one in TRAINING for ring in one.rings.rings for event in ring.events]
-
-    assert {event.phase for event in events if event.kind is RingKind.ENTER} >= {WAIT, STEP}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -50,16 +49,6 @@ class TestABoard:
 
     def test_keeps_its_errors_when_it_is_gone(self) -> None:
         assert told_of(detailed_gpu(present=False))["xid_errors"] == {"31": 2, "79": 1}
-
-    def test_that_says_what_is_no_number_says_nothing_there(self) -> None:
-        gpu = detailed_gpu()
-        assert gpu.latest is not None
-        assert gpu.latest.details is not None
-        odd = gpu.latest.details._replace(power_limit_watts=math.nan, fan_speed_ratio=math.inf)
-
-        told = told_of(gpu._replace(latest=gpu.latest._replace(details=odd)))["details"]
-
-        assert (told["power_limit_watts"], told["fan_speed_ratio"]) == (None, None)
 
     def test_tells_how_full_a_busy_gpu_is(self) -> None:
         full = board_document(starved_gpu(fill=gpm_fill(0.24, held=0.1)))

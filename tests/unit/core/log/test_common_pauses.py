@@ -67,11 +67,6 @@ class TestGpusThatPauseAtTheSameTime:
         assert found.all_paused_ns == s(24)
         assert found.in_use == (0, 1)
 
-    def test_must_be_two(self) -> None:
-        found = joined([*RHYTHM, 1], [0.0] * 61)
-
-        assert found.all_paused_ns == found.in_use_ns == 0
-
 
 class TestGpusThatKnowNothingOfEachOther:
     def test_have_next_to_nothing_in_common_though_they_pause_at_once_now_and_then(self) -> None:

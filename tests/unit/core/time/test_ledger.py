@@ -200,12 +200,6 @@ class TestPauses:
 
 
 class TestWhatIsNeverIdle:
-    def test_a_missing_sample(self) -> None:
-        totals = settled([*every(1.0, [1.0]), *every(1.0, [1.0], start_s=31.0)])
-
-        assert totals.observed_ns == s(2)
-        assert totals.idle_ns == {}
-
     @pytest.mark.parametrize(
         "refused",
         [
