@@ -45,7 +45,6 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LONG_NAME = "/".join(["a-folder-with-a-long-name"] * 12) + "/gpu.csv"
-HEADLESS = smi_log([97, 97, 0, 0] * 100).split("\n", 1)[1]
 
 
 class TestAnArchive:
@@ -56,9 +55,8 @@ class TestAnArchive:
             ({"run/a.csv": BUSY, "run/b.csv": IDLE}, gzip.compress),
             ({"a.csv.gz": gzip.compress(BUSY.encode())}, bytes),
             ({LONG_NAME: BUSY}, bytes),
-            ({f"node{at}.csv": HEADLESS for at in range(143)}, gzip.compress),
         ],
-        ids=["tar", "tar.gz", "a log that is packed", "a long name", "many of the same time"],
+        ids=["tar", "tar.gz", "a log that is packed", "a long name"],
     )
     def test_has_a_report_for_each_file_in_it(
         self, archive: Path, gpumon: Shell, files: dict[str, str | bytes], pack: Pack
@@ -69,7 +67,7 @@ class TestAnArchive:
 
         assert (ended.code, ended.err) == (0, "")
         assert [one["source"] for one in reports(ended)] == [f"{archive}: {name}" for name in files]
-        assert {one["observed_seconds"] for one in reports(ended)} <= {40.0, 400.0}
+        assert {one["observed_seconds"] for one in reports(ended)} == {40.0}
 
     def test_is_told_in_words_with_the_name_of_each_file(
         self, archive: Path, gpumon: Shell

@@ -157,6 +157,8 @@ class TestBounds:
         for tick in range(1, 2 * KEPT_PERIODS):
             state = busy(tick - tick % 2 / 50)
             history.append(state)
+            if abs(tick - KEPT_PERIODS) > 25 and tick % 61 > 1:
+                continue  # to encode all points takes long
             at_ns, kept = state.taken_at_ns, points(history)
             reaches_ns = at_ns - kept[0]["end_ns"] + kept[0]["observed_ns"]
 
