@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.main import main as gpumon
-from tests.builders_dstat import daemon, gpu, publish
+from tests.builders_dstat import daemon
 from tests.e2e.pty_terminal import Written, on_a_terminal
 from tests.hosts_of_dstat import RealHost, real_host
 
@@ -100,23 +100,6 @@ class TestTheScreen:
             assert f"{GREEN}  2 " in row
             assert f"{YELLOW} 10 " in row
 
-    def test_never_shows_an_unused_gpu_in_red(self, desk: Desk) -> None:
-        with daemon(desk.runtime, {}):
-            written = desk.shows("--gpu", "1", "2")
-
-        assert rows_of(written) == ["0 50 0"] * 2
-        assert f"{GREEN}  0 " in written.raw
-        assert RED not in written.raw
-
-    def test_says_of_each_interval_only_what_happened_in_it(self, desk: Desk) -> None:
-        publish(desk.runtime, gpu(observed_s=1000, busy_s=1000))
-        with daemon(desk.runtime, {"busy": 0.2}, delay_s=1.5):
-            written = desk.shows("--gpu", "1", "5")
-
-        first, *_, last = rows_of(written)
-        assert first == "100 50 0"
-        assert last == "20 50 0"
-
     def test_refines_a_long_row_in_place(self, desk: Desk) -> None:
         with daemon(desk.runtime, HEALTHY):
             written = desk.shows("--gpu", "2", "2")
@@ -134,27 +117,6 @@ class TestTheScreen:
         assert rows_of(written) == ["40 50? 96 2"] * 2
 
 
-class TestTheChoice:
-    def test_is_a_total_where_there_are_many(self, desk: Desk) -> None:
-        with daemon(desk.runtime, *[HEALTHY] * 3, STARVED):
-            written = desk.shows("-c", "--gpu", "1", "1")
-
-        assert header_of(written)[0].endswith("--gpu-tot---")
-
-    def test_is_the_users(self, desk: Desk) -> None:
-        with daemon(desk.runtime, *[HEALTHY] * 3, STARVED):
-            written = desk.shows("--gpu", "1", "1", DSTAT_GPU="3,total,9")
-
-        assert header_of(written)[0] == "----gpu3-------gpu-tot---"
-        assert "no GPU 9, only 0, 1, 2, 3, total" in written.raw
-
-    def test_tells_simulated_gpus_by_their_titles(self, desk: Desk) -> None:
-        with daemon(desk.runtime, HEALTHY, simulated=True):
-            written = desk.shows("--gpu", "1", "1")
-
-        assert header_of(written)[0] == "--gpu0-sim--"
-
-
 class TestTheDaemon:
     def test_is_asked_for_once_and_picked_up_when_it_starts(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY, delay_s=2.5):
@@ -165,32 +127,6 @@ class TestTheDaemon:
         rows = rows_of(written)
         assert rows[0] == "- - -"
         assert rows[-1] == "68 50 26?"
-
-    def test_that_stopped_leaves_dashes_on_red(self, desk: Desk) -> None:
-        publish(desk.runtime, gpu(busy_s=100), age_s=60)
-
-        written = desk.shows("-c", "--gpu", "1", "2")
-
-        assert written.exit_code == 0
-        assert rows_of(written) == ["- - -"] * 2
-        assert "\x1b[41m  - " in written.raw
-
-    def test_that_stops_under_way_turns_the_row_to_dashes(self, desk: Desk) -> None:
-        publish(desk.runtime, gpu(busy_s=100), age_s=1)
-
-        rows = rows_of(desk.shows("--gpu", "1", "5"))
-
-        assert (rows[0], rows[-1]) == ("100 50 0", "- - -")
-
-    def test_may_leave_a_pipe_where_its_state_should_be(self, desk: Desk) -> None:
-        desk.runtime.mkdir()
-        os.mkfifo(desk.runtime / "state.json")
-
-        written = desk.shows("-c", "--gpu", "1", "2")
-
-        assert written.exit_code == 0
-        assert "missed" not in written.raw
-        assert rows_of(written) == ["- - -"] * 2
 
 
 class TestTheCsvFile:
@@ -204,10 +140,3 @@ class TestTheCsvFile:
         assert len(rows) == 3
         for row in rows:
             assert [round(float(cell)) for cell in row[5:]] == [40, 50, 50, 96, 50, 2]
-
-    def test_has_empty_cells_for_what_is_not_known(self, desk: Desk) -> None:
-        publish(desk.runtime, gpu(0, busy_s=100, memory_used_bytes=None), gpu(1, present=False))
-
-        _, _, row = desk.csv_rows("-c", "--gpu", "1", "1")
-
-        assert row[5:] == ["100.000", "", "0.000", "", "", ""]
