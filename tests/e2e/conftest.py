@@ -28,7 +28,7 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         missing("chromium is not installed (apt-get install chromium)")

@@ -48,16 +48,3 @@ class TestBeyondLoopback:
         assert any("/api/v1/history" in url for url in visit.requested)
         # Chromium tells of the 401 by which it is asked for the password.
         assert [fault for fault in visit.faults if "401" not in fault] == []
-
-    def test_the_page_is_not_there_for_anybody_else(self, browser: Browser) -> None:
-        token = WebToken(TOKEN.encode())
-        with (
-            serving(*story(5), listen="0.0.0.0:0", token=token) as server,
-            browser.new_context(
-                http_credentials={"username": "anybody", "password": "guessed"}
-            ) as context,
-        ):
-            answer = context.new_page().goto(f"http://{own_address()}:{server.port}/")
-
-        assert answer is not None
-        assert answer.status == 401
