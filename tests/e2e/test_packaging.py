@@ -147,14 +147,14 @@ def libraries_of(*names: str) -> Iterator[Path]:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel alone is fetched from nowhere; what it demands is lent by this environment."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
-    run(sys.executable, "-m", "venv", folder, cwd=ROOT)
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=ROOT)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
     libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
-    for lent in libraries_of("rich", "psutil", "prometheus-client", "nvidia-ml-py", "ijson"):
+    for lent in libraries_of("pip", "rich", "psutil", "prometheus-client", "nvidia-ml-py", "ijson"):
         beside = Path(libraries.strip()) / lent.name
         if not beside.exists():
             beside.symlink_to(lent)
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
     return folder
 
 
@@ -236,7 +236,7 @@ class TestAFreshEnvironment:
         assert not any(path.is_symlink() for path in installed)
         assert [path.read_bytes() for path in installed] == [PLUGIN.read_bytes()] * 3
 
-    @pytest.mark.parametrize("word", ["", "dome", "analyze", "dstat", "record", "replay"])
+    @pytest.mark.parametrize("word", ["", "dome", "analyze"])
     def test_answers_half_a_command_with_a_whole_one(self, newcomer: Newcomer, word: str) -> None:
         done = newcomer.types("gpumon", *word.split())
 
@@ -248,35 +248,12 @@ class TestAFreshEnvironment:
         else:
             assert "example:\n  " in done.stderr
 
-    @pytest.mark.parametrize(
-        ("words", "code", "said"),
-        [
-            ("report", 4, "`gpumon serve`"),
-            ("demo --keras", 1, "pip install keras jax; "),
-        ],
-    )
-    def test_says_what_to_do_where_something_is_missing(
-        self, newcomer: Newcomer, words: str, code: int, said: str
-    ) -> None:
-        done = newcomer.types("gpumon", *words.split())
-
-        assert done.returncode == code
-        assert said in done.stderr
-
     def test_puts_the_plugin_in_place(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "dstat", "install")
 
         assert done.returncode == 0
         copied = (newcomer.home / ".dstat" / "dstat_gpu.py").read_text(encoding="ascii")
         assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
-
-    def test_says_where_else_the_plugin_may_lie(self, newcomer: Newcomer) -> None:
-        (newcomer.home / ".dstat").write_text("a file in the way of the folder")
-
-        done = newcomer.types("gpumon", "dstat", "install")
-
-        assert done.returncode == 1
-        assert "HOME=FOLDER" in done.stderr
 
     def test_judges_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
         log = ROOT / "examples" / "somebodys_gpu.csv"
