@@ -42,11 +42,6 @@ class TestTheStateFile:
 
         assert last["gpus"][0]["observed_ns"] > after["gpus"][0]["observed_ns"]
 
-    def test_holds_sums_that_close(self, daemon: RunningDaemon) -> None:
-        for gpu in daemon.state()["gpus"]:
-            total_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
-            assert total_ns == gpu["observed_ns"] > 0
-
 
 class TestASecondDaemon:
     def test_in_the_same_folder_is_refused_by_name(self, daemon: RunningDaemon) -> None:
@@ -63,12 +58,7 @@ class TestASecondDaemon:
                 assert running.state()["pid"] == running.process.pid
 
 
-class TestThePages:
-    def test_are_healthy_ready_and_live(self, daemon: RunningDaemon) -> None:
-        assert [daemon.get(f"/-/{word}")[0] for word in ("healthy", "ready")] == [200, 200]
-        status, body = daemon.get("/")
-        assert (status, "<html" in body) == (200, True)
-
+class TestTheMetrics:
     def test_count_the_starved_gpu_and_not_the_healthy_one(self, daemon: RunningDaemon) -> None:
         metrics = daemon.metrics()
 
@@ -130,24 +120,6 @@ class TestTheReport:
 
 
 class TestWrongWords:
-    @pytest.mark.parametrize(
-        "words",
-        [
-            ("serve", "--source", "simulated:lunch"),
-            ("serve", "--source", "follow:"),
-            ("serve", "--colour"),
-            ("report", "--since", "-1h"),
-            ("lunch",),
-            (),
-        ],
-    )
-    def test_end_with_two_and_a_sentence(self, gpumon: Shell, words: tuple[str, ...]) -> None:
-        ended = gpumon(*words)
-
-        assert ended.code == 2
-        assert ended.err
-        assert "Traceback" not in ended.err
-
     def test_a_folder_that_does_not_exist_ends_with_three(
         self, gpumon: Shell, tmp_path: Path
     ) -> None:
@@ -179,15 +151,6 @@ class TestAGateWithNothingToJudge:
         assert ended.returncode == 5
         assert ended.stderr.startswith("gpumon: nothing ")
         assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
-
-
-class TestHelp:
-    @pytest.mark.parametrize("command", ["serve", "analyze", "report", "demo", "doctor", "dstat"])
-    def test_shows_an_example(self, gpumon: Shell, command: str) -> None:
-        shown = gpumon(command, "--help")
-
-        assert shown.code == 0
-        assert f"gpumon {command}" in shown.out.partition("example:\n  ")[2]
 
 
 class TestDoctor:
