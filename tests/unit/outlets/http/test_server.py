@@ -57,9 +57,6 @@ class TestEachAddress:
 
         assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
 
-    def test_metrics_are_those_of_the_exporter(self) -> None:
-        assert "gpumon_gpu_starved_seconds_total" in got("/metrics", monitor_state()).text
-
     def test_healthy_before_any_frame_and_ready_after_the_first(self) -> None:
         with serving() as server:
             before = [ask(server, path).status for path in ("/-/healthy", "/-/ready")]

@@ -95,15 +95,6 @@ class TestDetails:
 
 
 class TestTheDriver:
-    def test_has_its_calls_counted_for_each_function_beside_its_seconds(self) -> None:
-        lines = scraped(monitor_state())
-
-        assert of(CALLS, lines) == {
-            '{function="nvmlDeviceGetSamples"}': 200.0,
-            '{function="nvmlDeviceGetMemoryInfo"}': 40.0,
-        }
-        assert of(CALL_SECONDS, lines).keys() == of(CALLS, lines).keys()
-
     def test_has_its_errors_counted_by_function_and_code(self) -> None:
         errors = (("nvmlDeviceGetPowerUsage", 999, 3), ("nvmlDeviceGetPowerUsage", 15, 1))
 

@@ -85,18 +85,6 @@ class TestAScrape:
 
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
-    def test_closes_the_sum_of_each_gpu(self) -> None:
-        text = text_of(monitor_state())
-
-        busy = series(text, "gpumon_gpu_busy_seconds_total")
-        pending = series(text, "gpumon_gpu_idle_pending_seconds")
-        idle = series(text, "gpumon_gpu_idle_seconds_total")
-        observed_of = series(text, "gpumon_gpu_observed_seconds_total")
-        assert set(observed_of) == {(STARVED_UUID,), (HEALTHY_UUID,)}
-        for uuid, observed in observed_of.items():
-            by_cause = sum(spent for labels, spent in idle.items() if labels[1:] == uuid)
-            assert busy[uuid] + by_cause + pending[uuid] == observed
-
     def test_before_the_first_tick_tells_the_version_and_that_it_works(self) -> None:
         text = exporter().render()[0].decode()
 
@@ -184,12 +172,6 @@ class TestAStateThatGrowsOld:
 
 
 class TestARun:
-    def test_is_in_exactly_one_phase_while_it_lives(self) -> None:
-        phases = series(text_of(monitor_state()), "gpumon_training_phase")
-
-        assert {labels for labels, now in phases.items() if now} == {("input_wait", "resnet")}
-        assert len(phases) == 12
-
     def test_that_ended_is_in_none_and_keeps_its_totals(self) -> None:
         text = text_of(monitor_state(runs=(run(alive=False, phase=None),)))
 
