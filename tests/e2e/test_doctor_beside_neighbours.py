@@ -139,9 +139,12 @@ class TestATrainingThatLives:
 
 class TestWhatIsNotRead:
     @pytest.mark.usefixtures("no_time_passes")
-    def test_is_told_with_whose_it_is_where_none_is_alive(self, shared: Path) -> None:
+    def test_is_told_with_whose_it_is_where_none_is_alive(
+        self, shared: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpumon.sources.rings.ring_look._MOST_RINGS", 500)
         done_by(NOBODY, DEAD, shared, "3")
-        litter(SOMEBODY, shared, 17_000)
+        litter(SOMEBODY, shared, 600)
 
         readable, _, neighbour = figures(looked_at(shared)["rings"].detail)
 

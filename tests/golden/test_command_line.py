@@ -138,7 +138,7 @@ def test_refusals_of_analyze(
             "named.tar": tar_of({"a.csv": LOG, "b.csv": LOG})[: 512 * (len(LOG) // 512 + 2) + 100],
             "odd.tar": tar_of({"x": b"\0\1\2" * 99, "y": "no log at all\n" * 9, "z": archive}),
             "cut.csv.gz": gzip.compress(smi_log(at % 101 for at in range(9_000)).encode())[:-4_000],
-            "bomb.tar.gz": gzip.compress(tar_of({"a.csv": LOG + f"{'x' * 4_095}\n" * (1 << 12)})),
+            "bomb.tar.gz": gzip.compress(tar_of({"a.csv": LOG + f"{'x' * 4_095}\n" * (1 << 10)})),
             "many.tar": tar_of({f"{at}.csv": LOG for at in range(FEW + 1)}),
         }
     )

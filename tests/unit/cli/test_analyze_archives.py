@@ -202,7 +202,7 @@ class TestABadArchive:
         line: bytes,
     ) -> None:  # fmt: skip
         monkeypatch.setattr(f"gpumon.sources.logs.log_text.{free}", 1 << 16)
-        bomb = BUSY.encode() + line * ((1 << 24) // len(line))
+        bomb = BUSY.encode() + line * ((1 << 22) // len(line))
         archive.write_bytes(gzip.compress(tar_of({"a.csv": bomb, "b.csv": IDLE})))
 
         assert self.is_refused(gpumon, archive, "a.csv")
