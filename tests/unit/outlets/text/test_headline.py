@@ -10,9 +10,7 @@ import pytest
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from gpumon.outlets.text.report_lines import main_advice
-from tests.builders_report import gpu, report, with_totals
-from tests.builders_time import s
+from tests.builders_report import gpu, report
 from tests.unit.outlets.report_lines import line_with
 
 UNKNOWN, SAVE, WAIT = IdleCause.UNKNOWN, IdleCause.CHECKPOINT, IdleCause.INPUT_WAIT
@@ -24,37 +22,14 @@ class TestTheGpuTheySpeakOf:
     @pytest.mark.parametrize(
         ("gpus", "index"),
         [
-            ([gpu(58, {UNKNOWN: 2}), gpu(40, {WAIT: 20}, index=1), gpu(50, {SAVE: 10})], 1),
+            ([gpu(90, {WAIT: 10}), gpu(50, {SAVE: 50}, index=1)], 1),
             ([WORKED_FOR_A_MOMENT, gpu(1800, index=1)], 1),
-            ([gpu(6, {UNKNOWN: 2}), gpu(1800, index=1)], 1),
             ([gpu(0, {NOT_IN_USE: 60}), gpu(6, {UNKNOWN: 2}, index=1)], 1),
         ],
-        ids=["the worst", "that works", "that works long enough", "that worked"],
-    )  # fmt: skip
+        ids=["that lost most", "that works", "that worked"],
+    )
     def test_is_the_one_that_matters_most(self, gpus: list[GpuReport], index: int) -> None:
         assert main_gpu(gpus) is gpus[index]
-
-
-class TestTheAdviceTheyGive:
-    @pytest.mark.parametrize(
-        ("one", "cause"),
-        [
-            (gpu(40, {WAIT: 20}), "input_wait"),
-            (gpu(40, {WAIT: 15, SAVE: 20}), "checkpoint"),
-            (gpu(83, {UNKNOWN: 9, SAVE: 8}), "checkpoint"),
-            (gpu(20, {UNKNOWN: 25, WAIT: 18}), "input_wait"),
-            (gpu(20, {UNKNOWN: 40}), "unknown"),
-            (gpu(98, {UNKNOWN: 2}), None),
-            (with_totals(gpu(60, {WAIT: 30}), first_input_wait_ns=s(30)), "first_input_wait"),
-            (gpu(1, {NOT_IN_USE: 5}), "not_in_use"),
-        ],
-    )
-    def test_is_on_the_greatest_proved_loss_even_where_more_is_unknown(
-        self, one: GpuReport, cause: str | None
-    ) -> None:
-        advice = main_advice(report(one))
-
-        assert (advice and advice.cause) == cause
 
 
 class TestFigures:

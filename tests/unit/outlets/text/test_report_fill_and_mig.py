@@ -12,33 +12,16 @@ import pytest
 from gpumon.core.board.fill import GpuFill
 from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.core.report.report import GpuReport
-from gpumon.core.verdict import VerdictName
-from gpumon.outlets.text.comparison import side_by_side
-from gpumon.outlets.text.headline import main_gpu, verdict_line
-from gpumon.outlets.text.report_lines import main_advice, next_line
+from gpumon.outlets.text.headline import verdict_line
 from tests.builders_fill import filled, gpm_fill, power_fill
 from tests.builders_report import MIG_PARENT, gpu, mig_part, report
 from tests.unit.core.board.test_troubles import LOST
-from tests.unit.outlets.report_lines import PLAIN, shown
+from tests.unit.outlets.report_lines import shown
 
 FULL, EMPTY = filled(gpm_fill(0.9)), filled(gpm_fill(0.24))
 
 
 class TestAnUnderFilledGpu:
-    def test_stays_healthy_and_is_advised_on_all_the_same(self) -> None:
-        one = report(EMPTY)
-        advice = main_advice(one)
-
-        assert one.gpus[0].verdict.name is VerdictName.HEALTHY
-        assert advice is not None
-        assert advice.cause == "under_filled"
-        assert next_line(one) == advice.text  # and no speed is promised
-
-    def test_is_named_before_gpus_that_are_full(self) -> None:
-        other = filled(gpm_fill(0.24), index=1)
-
-        assert main_gpu([FULL, other]) is other
-
     @pytest.mark.parametrize(
         "one",
         [FULL, filled(gpm_fill(0.24, seconds=12.0)), filled(gpm_fill(0.24, held=0.8))],
@@ -47,11 +30,6 @@ class TestAnUnderFilledGpu:
     def test_is_not(self, one: GpuReport) -> None:
         assert report(one).advice == ()
         assert "under-filled" not in verdict_line(report(one))
-
-    def test_promised_no_speed_that_a_comparison_could_miss(self) -> None:
-        compared = side_by_side(report(EMPTY), report(FULL), PLAIN)
-
-        assert "advice" not in compared
 
 
 class TestTheDocument:
@@ -101,25 +79,6 @@ class TestTheDocument:
 
 
 class TestAGpuCutByMig:
-    @pytest.mark.parametrize(
-        ("parts", "main", "causes"),
-        [
-            ([mig_part(0, 97.0), mig_part(1, 60.0, 40.0)], "0:1", ["unknown"]),
-            ([mig_part(0), mig_part(1, 97.0)], "0:1", []),
-            ([mig_part(0), mig_part(1)], None, []),
-            ([], None, []),
-        ],
-        ids=["one loses time", "one does not tell", "none tells", "no instance"],
-    )
-    def test_leaves_verdict_and_advice_to_its_instances(
-        self, parts: list[GpuReport], main: str | None, causes: list[str]
-    ) -> None:
-        one = report(MIG_PARENT, *parts)
-        gpu = main_gpu(one.gpus)
-
-        assert (gpu and gpu.label) == main
-        assert [advice.cause for advice in one.advice] == causes
-
     def test_offers_no_work_to_an_instance_that_is_no_longer_there(self) -> None:
         gone = [replace(mig_part(0, 97.0), listed=False), replace(mig_part(1, 5.0), listed=False)]
         one = report(MIG_PARENT, *gone)

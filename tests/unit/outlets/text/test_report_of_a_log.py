@@ -50,16 +50,6 @@ class TestAFinding:
 
         assert found(one) == [("all_pause_together", ("0", "1"))] * is_told
 
-    def test_that_gpus_are_never_used_is_one_however_many_they_are(self) -> None:
-        unused = [
-            replace(gpu(0, {NOT_IN_USE: 7_200}, index=at), idle_beside_peer_ns=s(7_200))
-            for at in range(1, 1_000)
-        ]
-
-        ((rule, labels),) = found(report(HEALTHY, *unused))
-
-        assert (rule, len(labels)) == ("idle_beside_peer", 999)
-
     @pytest.mark.parametrize(("held_s", "is_told"), [(7_560, True), (120, False)])
     def test_that_memory_is_held_is_none_for_minutes(self, held_s: float, is_told: bool) -> None:
         held = replace(HEALTHY, held_memory=HeldMemory(s(held_s), s(held_s), 73 << 30))
