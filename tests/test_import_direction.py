@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -112,6 +113,7 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+@cache
 def imports_of_file(path: Path) -> list[str]:
     return list(imports_of(ast.parse(path.read_text(encoding="utf-8"))))
 
