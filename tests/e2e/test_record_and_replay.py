@@ -107,7 +107,6 @@ class Played(NamedTuple):
     waited_s: float
     live: dict[str, Any]
     recorded: dict[str, Any]
-    told: str
     daemon: RunningDaemon
 
 
@@ -133,14 +132,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     assert list((folder / "run" / "phases").glob("*.ring"))
     with RunningDaemon(folder, "--source", f"replay:{path},speed=50") as player:
         wait_until(lambda: OVER in player.log())
-        yield Played(float(said.stdout), live, json.loads(recorded.stdout), told, player)
+        yield Played(float(said.stdout), live, json.loads(recorded.stdout), player)
 
 
 class TestATrainingThatIsRecordedBesideADaemon:
-    def test_is_told_of_at_the_end_with_what_to_do_next(self, played: Played) -> None:
-        assert "gpumon replay" in played.told
-        assert "training.gpumon " in played.told
-
     def test_waited_for_input_as_long_as_it_says_itself(self, played: Played) -> None:
         (gpu,) = played.recorded["gpus"]
 

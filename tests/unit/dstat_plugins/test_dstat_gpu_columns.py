@@ -72,19 +72,6 @@ class TestTheGroups:
 
 
 class TestWithoutADaemon:
-    @pytest.mark.parametrize("is_left", [False, True], ids=["at all", "but what it left"])
-    def test_one_sentence_says_what_to_start_and_where_an_old_one_was(
-        self, runtime: Path, capsys: pytest.CaptureFixture[str], is_left: bool
-    ) -> None:
-        if is_left:
-            publish(runtime, gpu(), age_s=60)
-        Table().row()
-
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert "`gpumon serve`" in said
-        assert (f" {runtime}, " in said) is is_left
-
     def test_there_is_a_total_and_it_fills_when_one_starts(self, runtime: Path) -> None:
         table = Table()
         assert table.plugin.name == ["gpu-tot"]

@@ -63,20 +63,6 @@ class TestOnEveryAddress:
 
 
 class TestOnSeveralAddresses:
-    def test_answers_at_each_and_tells_that_of_loopback(self) -> None:
-        with serving(
-            monitor_state(), listen=[f"{own_address()}:0", "127.0.0.1:0", "[::1]:0"]
-        ) as server:
-            statuses = []
-            for endpoint in server.endpoints:
-                with socket.create_connection(endpoint, timeout=PATIENCE_S) as client:
-                    client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-                    statuses.append(client.recv(12))
-
-            assert server.address == str(server.endpoints[1])
-
-        assert statuses == [b"HTTP/1.1 200"] * 3
-
     def test_of_both_families_may_share_a_port(self) -> None:
         with serving(listen="127.0.0.1:0") as first:
             port = first.port

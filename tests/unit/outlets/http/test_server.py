@@ -91,10 +91,6 @@ class TestEachAddress:
 
         assert json.loads(answer.body) == {"schema": "of/1"}
 
-    @pytest.mark.parametrize("path", ["/api/v1/state", "/api/v1/report"])
-    def test_what_is_not_there_yet_is_told_to_come_later(self, path: str) -> None:
-        assert got(path, report=lambda _: None).status == 503
-
     def test_history_has_a_point_for_each_tick(self) -> None:
         history = json.loads(got("/api/v1/history", monitor_state(), monitor_state()).body)
 
