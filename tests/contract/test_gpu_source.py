@@ -80,76 +80,72 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GpuSource
     opened.close()
 
 
-def frames_of(source: GpuSource, count: int = 8, every_s: float = 0.15) -> list[Frame]:
-    frames = [source.read()]
-    for _ in range(count):
-        time.sleep(every_s)
-        frames.append(source.read())
-    return frames
+class Heard:
+    """What a source said in nine reads, a while apart, and when it was asked."""
+
+    def __init__(self, source: GpuSource) -> None:
+        self.from_ns = time.monotonic_ns()
+        self.frames: list[Frame] = []
+        self.read_ns: list[int] = []
+        for pause_s in (0.0, *[0.15] * 8):
+            time.sleep(pause_s)
+            self.frames.append(source.read())
+            self.read_ns.append(time.monotonic_ns())
+        by_gpu: dict[str, list[BusySample]] = {}
+        for frame in self.frames:
+            for gpu in frame.gpus:
+                by_gpu.setdefault(gpu.device.uuid, []).extend(gpu.busy)
+        self.busy = list(by_gpu.values())
 
 
-def busy_by_gpu(frames: list[Frame]) -> dict[str, list[BusySample]]:
-    samples: dict[str, list[BusySample]] = {}
-    for frame in frames:
-        for gpu in frame.gpus:
-            samples.setdefault(gpu.device.uuid, []).extend(gpu.busy)
-    return samples
+_HEARD: dict[str, Heard] = {}
+
+
+@pytest.fixture
+def heard(request: pytest.FixtureRequest, source: GpuSource) -> Heard:
+    """Each source is listened to once, for all tests."""
+    kind = request.node.callspec.params["source"]
+    if kind not in _HEARD:
+        _HEARD[kind] = Heard(source)
+    return _HEARD[kind]
 
 
 class TestASource:
-    def test_observes_nothing_of_the_time_before_its_first_read(self, source: GpuSource) -> None:
-        before_ns = time.monotonic_ns()
-
-        samples = busy_by_gpu(frames_of(source))
-
+    def test_observes_nothing_of_the_time_before_its_first_read(self, heard: Heard) -> None:
         # A source may count from when it was opened, never from before.
         assert all(
-            sample.start_ns > before_ns - 500_000_000 for row in samples.values() for sample in row
+            sample.start_ns > heard.from_ns - 500_000_000 for row in heard.busy for sample in row
         )
-        assert any(samples.values())
+        assert any(heard.busy)
 
-    def test_speaks_of_the_past_only(self, source: GpuSource) -> None:
-        heard: list[BusySample] = []
-        for _ in range(6):
-            time.sleep(0.15)
-            frame = source.read()
-            new = [sample for gpu in frame.gpus for sample in gpu.busy]
-            heard += new
+    def test_speaks_of_the_past_only(self, heard: Heard) -> None:
+        for frame, read_ns in zip(heard.frames, heard.read_ns, strict=True):
+            assert frame.taken_at_ns <= read_ns
+            ends_ns = [sample.end_ns for gpu in frame.gpus for sample in gpu.busy]
+            assert all(end_ns <= frame.taken_at_ns for end_ns in ends_ns)
 
-            assert frame.taken_at_ns <= time.monotonic_ns()
-            assert all(sample.end_ns <= frame.taken_at_ns for sample in new)
-        assert heard
-
-    def test_never_speaks_of_the_same_time_twice(self, source: GpuSource) -> None:
-        rows = busy_by_gpu(frames_of(source)).values()
-
-        assert any(len(row) > 1 for row in rows)
-        for row in rows:
+    def test_never_speaks_of_the_same_time_twice(self, heard: Heard) -> None:
+        assert any(len(row) > 1 for row in heard.busy)
+        for row in heard.busy:
             assert all(early.end_ns <= late.start_ns for early, late in pairwise(row))
             assert all(sample.start_ns < sample.end_ns for sample in row)
 
-    def test_gives_ratios(self, source: GpuSource) -> None:
-        frames = frames_of(source)
-
-        ratios = [sample.busy_ratio for row in busy_by_gpu(frames).values() for sample in row]
-        latest = [gpu.utilization_ratio for gpu in frames[-1].gpus]
+    def test_gives_ratios(self, heard: Heard) -> None:
+        ratios = [sample.busy_ratio for row in heard.busy for sample in row]
+        latest = [gpu.utilization_ratio for gpu in heard.frames[-1].gpus]
         assert any(ratios)
-        assert [frame.rejected for frame in frames] == [0] * len(frames)
+        assert [frame.rejected for frame in heard.frames] == [0] * len(heard.frames)
         assert all(0.0 <= ratio <= 1.0 for ratio in ratios)
         assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in latest)
 
-    def test_keeps_to_the_same_gpus_in_index_order(self, source: GpuSource) -> None:
-        frames = frames_of(source, count=3)
-
-        (uuids,) = {tuple(gpu.device.uuid for gpu in frame.gpus) for frame in frames[1:]}
+    def test_keeps_to_the_same_gpus_in_index_order(self, heard: Heard) -> None:
+        (uuids,) = {tuple(gpu.device.uuid for gpu in frame.gpus) for frame in heard.frames[1:]}
         assert len(set(uuids)) == len(uuids) >= 1
-        indices = [gpu.device.index for gpu in frames[-1].gpus]
+        indices = [gpu.device.index for gpu in heard.frames[-1].gpus]
         assert indices == sorted(indices)
 
-    def test_never_lets_a_counter_fall(self, source: GpuSource) -> None:
-        frames = frames_of(source, count=4)
-
-        for early, late in pairwise(frames):
+    def test_never_lets_a_counter_fall(self, heard: Heard) -> None:
+        for early, late in pairwise(heard.frames):
             spent = dict(late.call_seconds)
             assert all(spent[name] >= before for name, before in early.call_seconds)
             for was, now in zip(early.gpus, late.gpus, strict=False):
