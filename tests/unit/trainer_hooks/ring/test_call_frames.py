@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainer_hooks.ring import call_frames
-from trainer_hooks.ring.call_frames import is_in_our_code, local_in
+from trainer_hooks.ring.call_frames import caller_named, is_calling, is_in_our_code, local_in
 
 HOOKS = Path(call_frames.__file__).parents[1]
 
@@ -32,11 +32,22 @@ class TestALocalVariable:
     def test_that_is_none_of_a_frame_is_nothing(self) -> None:
         assert local_in(sys._getframe(), "epoch_iterator") is None
 
-    def test_that_is_none_of_a_frame_leaves_it_free_to_delete_the_others(self) -> None:
+    @pytest.mark.parametrize(
+        "look",
+        [
+            lambda: local_in(sys._getframe(1), "epoch_iterator"),
+            lambda: caller_named("epoch_iterator", lambda _: True),
+            lambda: is_calling(object()),
+        ],
+        ids=["there", "among the callers", "of an object that calls nothing"],
+    )
+    def test_that_is_none_of_a_frame_leaves_it_free_to_delete_the_others(
+        self, look: Callable[[], object]
+    ) -> None:
         model = Model()
         seen = weakref.ref(model)
 
-        local_in(sys._getframe(), "epoch_iterator")
+        assert not look()
         del model
 
         assert seen() is None

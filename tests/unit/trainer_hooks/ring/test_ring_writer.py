@@ -174,16 +174,6 @@ class TestRecords:
 
 
 class TestTotals:
-    def test_sum_to_the_wall_until_the_present_phase_began(self, ring: WrittenRing) -> None:
-        for phase in (INPUT_WAIT, TRAIN_STEP, INPUT_WAIT, TRAIN_STEP):
-            ring.writer.enter(phase)
-            time.sleep(0.012)
-
-        now = totals(ring)
-
-        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
-        assert now.present is TrainingPhase.TRAIN_STEP
-
     def test_lag_by_ten_milliseconds_at_most_while_steps_follow_each_other(
         self, ring: WrittenRing
     ) -> None:
@@ -196,18 +186,6 @@ class TestTotals:
 
                 assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
                 assert before_ns - now.since_ns < 10 * MS + (time.monotonic_ns() - before_ns)
-
-    def test_are_exact_once_the_steps_are_over(self, ring: WrittenRing) -> None:
-        for _ in range(100):
-            ring.writer.enter(INPUT_WAIT)
-            ring.writer.enter(TRAIN_STEP)
-            ring.writer.count(1, 8)
-        ring.writer.enter(OTHER)
-
-        now = totals(ring)
-
-        assert (now.steps, now.samples, now.present) == (100, 800, TrainingPhase.OTHER)
-        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
 
     @pytest.mark.parametrize("amount_ns", [3 * MS, 1 << 60], ids=["a part", "more than there is"])
     def test_give_an_amount_to_its_phase_and_take_it_from_the_present_one(
