@@ -54,7 +54,6 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
     "prefetched": prefetched,
     "generator": iter,
     "workers=0": py_dataset(workers=0),
-    "workers=1": py_dataset(workers=1),
     "workers=2": py_dataset(workers=2),
 }
 """What ``fit`` may be handed, made of a source of batches."""

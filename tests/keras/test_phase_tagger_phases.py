@@ -58,22 +58,12 @@ class TestTheStep:
 
 
 @pytest.mark.measured
-@pytest.mark.usefixtures("each_backend")
-class TestBatchesThatAreReady:
-    def test_are_hardly_waited_for(self) -> None:
-        b.fit_rows(b.warmed_model(b.SleepingCompute(0.005)), 480, b.tagger())
-
-        assert b.phase_ns()["input_wait"] / 30 < 5 * MS / 3
-
-
-@pytest.mark.measured
 @pytest.mark.usefixtures("jax_and_torch")
 class TestOtherPhases:
-    @both_ways
-    def test_sum_to_the_time_of_the_training(self, ordinary: bool) -> None:
+    def test_sum_to_the_time_of_a_training_that_waits_for_each_step(self) -> None:
         edges = b.Edges()
 
-        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *b.others(ordinary))
+        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *b.others(True))
 
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] == 0

@@ -1,4 +1,7 @@
-"""``prefetch_to_device`` on TensorFlow: the second of two logical devices stands for a GPU."""
+"""``prefetch_to_device`` on TensorFlow: the second of two logical devices stands for a GPU.
+
+The process that has two trains tagged on both as well.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ pytestmark = pytest.mark.keras_tensorflow
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    return told_by("tests.keras.prefetching_on_two_devices")
+    return told_by("tests.keras.training_on_two_devices")
 
 
 class TestElementsOfTfData:
@@ -67,6 +70,15 @@ class TestATrainingOnPrefetchedElements:
 
         assert 0.01 < waits_s["true"] < 0.04  # of 50 ms, 20 of which the compute hides
         assert abs(waits_s["error"]) < max(0.001, waits_s["true"] / 10)
+
+
+class TestATrainingOnBothDevicesOfAMirroredStrategy:
+    def test_is_tagged_and_leaves_what_it_would_leave_without(self, told: Any) -> None:
+        mirrored = told["mirrored"]
+
+        assert mirrored["tagged"] == mirrored["bare"]
+        for phase in ("input_wait", "train_step", "validation"):
+            assert mirrored["phase_ns"][phase] > 0
 
 
 class TestADeviceThatIsNotThere:

@@ -1,4 +1,4 @@
-"""A process of its own: tf.data and Keras with batches on the second of two logical devices."""
+"""A process of its own: batches on the second of two logical devices, and trainings on both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from statistics import mean, median
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -120,6 +121,24 @@ def waits() -> dict[str, float]:
     return {"true": mean(true_ns) / 1e9, "error": median(errors_ns) / 1e9}
 
 
+def mirrored() -> dict[str, Any]:
+    """What trainings on both devices leave behind, bare and tagged; the last batch is shorter."""
+
+    def left_behind(*callbacks: Any) -> dict[str, Any]:
+        keras.utils.set_random_seed(1)
+        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+            model = keras.Sequential([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+            model.compile(optimizer="sgd", loss="mse")
+        data = tf.data.Dataset.from_tensor_slices(b.rows_and_sums(56)).batch(16)
+        left = b.left_by(model, *callbacks, x=data, validation_data=data, epochs=2)
+        return {**left, "weights": [weight.tolist() for weight in model.get_weights()]}
+
+    bare, before_ns = left_behind(), b.phase_ns()
+    tagged = left_behind(b.tagger())
+    spent_ns = {phase: ns - before_ns[phase] for phase, ns in b.phase_ns().items()}
+    return {"bare": bare, "tagged": tagged, "phase_ns": spent_ns}
+
+
 if __name__ == "__main__":
     t.two_devices()
     told = {
@@ -129,5 +148,6 @@ if __name__ == "__main__":
         "same": left_behind(there) == left_behind(lambda data: data),
         "error": error(),
         "waits": waits(),
+        "mirrored": mirrored(),
     }
     print(json.dumps(told))
