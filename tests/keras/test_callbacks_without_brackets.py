@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
 
 import trainer_hooks
 from tests.keras.later import b, keras
+
+pytestmark = pytest.mark.keras_jax
 
 
 def with_a_name() -> Any:
@@ -42,7 +43,6 @@ def names_in(said: pytest.WarningsRecorder) -> list[str]:
     return [text.split("[")[1].split("]")[0] for text in texts if "brackets" in text]
 
 
-@pytest.mark.usefixtures("each_backend")
 class TestACallbackThatIsGivenAsItsClass:
     def test_does_what_an_instance_does_and_says_so(self) -> None:
         callbacks = [trainer_hooks.PhaseTagger]
@@ -74,13 +74,7 @@ class TestACallbackThatIsGivenAsItsClass:
         with pytest.warns(RuntimeWarning, match=r"takes PhaseTagger\(\) for it"):
             assert len(fit([with_a_name()])["input_wait_ratio"]) == 2
 
-    def test_does_not_end_a_training_whose_warnings_are_errors(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)
-            assert len(fit([trainer_hooks.PhaseTagger])["loss"]) == 2
 
-
-@pytest.mark.usefixtures("each_backend")
 class TestACallbackThatIsGivenAsItIs:
     def test_hears_nothing_of_brackets(self, recwarn: pytest.WarningsRecorder) -> None:
         tagger = of_the_old_school()

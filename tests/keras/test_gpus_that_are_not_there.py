@@ -30,7 +30,8 @@ def said(recorded: pytest.WarningsRecorder) -> list[str]:
     return [str(one.message) for one in recorded if str(one.message).startswith("to gpumon")]
 
 
-@pytest.mark.usefixtures("each_backend", "daemon")
+@pytest.mark.keras_torch  # they are looked for before anything of a framework is
+@pytest.mark.usefixtures("daemon")
 class TestATaggerWhoseGpuIsNotThere:
     @pytest.mark.parametrize(
         ("gpus", "named"),
