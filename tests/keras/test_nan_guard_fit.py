@@ -69,13 +69,6 @@ class TestABatchThatSpoilsTheWeights:
         assert 8 <= found_by(guard).last_batch <= 10
         assert found_by(guard).loss_batch in (None, 8)
 
-    def test_is_found_at_the_end_of_its_epoch_at_the_latest(self) -> None:
-        guard = g.NaNGuard(every=1_000)
-        with pytest.warns(RuntimeWarning, match="epoch 1"):
-            history = fit(w.a_model(), guard, odd_batch=10)
-
-        assert len(history.history["loss"]) == 1
-
 
 class TestWhatIsDoneThen:
     def test_may_be_an_error(self) -> None:

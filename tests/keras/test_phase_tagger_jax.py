@@ -16,7 +16,6 @@ import pytest
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring.events import RingKind
 from tests.keras.later import b, keras
-from trainer_hooks import phase, step
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -172,40 +171,3 @@ class TestAModelThatWasTrained:
         gc.collect()
 
         assert seen() is None
-
-
-class TestTheFunctionThatCallsFit:
-    def test_holds_nothing_that_it_has_deleted(self) -> None:
-        """Python up to 3.12 would have it do so, were it asked for what it holds."""
-        from trainer_hooks.ring.call_frames import caller_named, is_calling
-
-        model = b.small_model()
-        seen = weakref.ref(model)
-
-        def look() -> object:
-            return is_calling(object()) or caller_named("epoch_iterator", lambda _: True)
-
-        assert not look()
-        del model
-        gc.collect()
-
-        assert seen() is None
-
-
-class TestAFitOnAnotherThread:
-    def test_gives_the_phases_back_to_the_thread_that_had_them(self) -> None:
-        step()
-        model = b.small_model()
-        fit = threading.Thread(
-            target=lambda: b.fit(model, b.SlowBatches(0.0), b.tagger(), steps=3, epochs=1)
-        )
-        fit.start()
-        fit.join()
-        before = b.steps_told()
-
-        with phase("input_wait"):
-            time.sleep(0.02)
-        step()
-
-        assert b.steps_told() == before + 1
-        assert b.phase_ns()["input_wait"] >= 20_000_000

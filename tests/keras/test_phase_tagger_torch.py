@@ -56,12 +56,6 @@ class TestTheWaitForInput:
         assert phases == [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.CALLBACKS]
         assert b.marks(RingKind.STEP) == [1, 2, 3]
 
-    def test_for_a_split_off_validation_is_none_of_the_trainings(self) -> None:
-        b.fit_rows(b.small_model(), 160, b.tagger(), validation_split=0.2, epochs=2)
-
-        assert b.marks(RingKind.STEP)[-1] == 2 * 8
-        assert b.phases_in(TrainingMode.VALIDATION).count(TrainingPhase.INPUT_WAIT) >= 2 * 2
-
 
 class TestAValidationInACallback:
     def test_that_raised_and_was_caught_leaves_the_training_tagged(self) -> None:
