@@ -15,20 +15,12 @@ from trainer_hooks.examples.slow_store import SlowStore
 
 
 class TestTheNet:
-    def test_learns_what_the_store_holds(self, tmp_path: Path) -> None:
-        store, net = SlowStore(tmp_path, 64, 0.0, shape=SHAPE), PlainNet()
-
-        losses = [net.train(read_batch(store, k), passes=10) for k in range(64)]
-
-        assert losses[0] == pytest.approx(1.4, abs=0.15)  # a guess among four
-        assert sum(losses[-8:]) / 8 < losses[0] / 4
-
     def test_is_right_about_batches_that_it_was_not_shown(self, tmp_path: Path) -> None:
         store, net = SlowStore(tmp_path, 64, 0.0, shape=SHAPE), PlainNet()
 
-        for k in range(700):
-            net.train(read_batch(store, k % 7), passes=1)
+        losses = [net.train(read_batch(store, k % 7), passes=1) for k in range(700)]
 
+        assert losses[0] == pytest.approx(1.4, abs=0.15)  # a guess among four
         assert net.train(read_batch(store, 7), passes=1) < 1.2
 
 
