@@ -148,12 +148,13 @@ class TestAFitInsideAFit:
             tagger, lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
         )
 
-    def test_of_the_same_model_without_the_tagger_is_no_step_of_it(self) -> None:
+    @pytest.mark.parametrize("method", ["on_epoch_end", "on_train_batch_end"])
+    def test_of_the_same_model_without_the_tagger_is_no_step_of_it(self, method: str) -> None:
         def train_aside(own: Any) -> None:
             if own.times < 2:
                 b.fit_rows(own.model, 64)
 
-        aside = b.Does(train_aside, "on_train_batch_end")
+        aside = b.Does(train_aside, method)
 
         b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
 
