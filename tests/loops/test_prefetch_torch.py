@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.builders_prefetch import Source, most_ahead, readers
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
@@ -39,11 +38,10 @@ class TestBatches:
 
         assert all(one is other for one, other in zip(found, given, strict=True))
 
-    @pytest.mark.parametrize("depth", [1, 3])
-    def test_are_ahead_by_the_depth_and_never_by_more(self, torch: Any, depth: int) -> None:
+    def test_are_ahead_by_the_depth_and_never_by_more(self, torch: Any) -> None:
         source = Source(batches(torch, 8))
 
-        assert most_ahead(prefetch_to_device(source, depth), lambda: source.pulled) == depth
+        assert most_ahead(prefetch_to_device(source, 3), lambda: source.pulled) == 3
 
     def test_record_gradients_if_the_training_does(self, torch: Any) -> None:
         def source() -> Iterator[Any]:
@@ -54,18 +52,6 @@ class TestBatches:
         (recorded,) = prefetch_to_device(source())
 
         assert (without.requires_grad, recorded.requires_grad) == (False, True)
-
-
-class TestTheGapBetweenBatches:
-    @pytest.mark.measured
-    def test_is_shorter_with_prefetch(self, torch: Any) -> None:
-        def train(batch: Any) -> None:
-            batch.sum().item()
-            time.sleep(0.02)
-
-        source = Source(batches(torch, 12), seconds=0.02)
-
-        assert usual_gap_s(prefetch_to_device(source), train) < usual_gap_s(source, train) / 2
 
 
 class TestADataLoader:
