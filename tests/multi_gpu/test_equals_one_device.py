@@ -25,7 +25,8 @@ def scheduled() -> Any:
 def reduced(reduction: str) -> Any:
     loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
     slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
-    return b.Training(weighted=True, compiled={**loss, **slow}, within=4e-6)
+    compiled = {**loss, **slow}
+    return b.Training(weighted=True, compiled=compiled, evaluates=False, within=4e-6)
 
 
 def callbacks() -> list[Any]:
@@ -49,7 +50,9 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
         lambda: b.Training(build=b.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False)
     ),
     "moving averages of the weights of a subclass": lambda: b.Training(
-        build=b.subclassed, compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)}
+        build=b.subclassed,
+        compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)},
+        evaluates=False,
     ),
     "an optimizer that no configuration describes": lambda: b.Training(
         compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False

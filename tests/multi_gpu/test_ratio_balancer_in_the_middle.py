@@ -6,6 +6,7 @@ Trainings are held against one device: a change of the split changes no result.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,27 @@ slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 pytestmark = pytest.mark.multi_gpu
 
 
+@cache
+def models(devices: int) -> tuple[Any, Any, list[Any]]:
+    """The model itself, one to train beside it, and what both were when they were made."""
+    model, other = m.made(devices)[1], m.made(devices)[1]
+    return model, other, m.numbers(state_of(model, other))
+
+
+def state_of(*models: Any) -> list[Any]:
+    return [each for model in models for each in (*model.variables, *model.optimizer.variables)]
+
+
 def a_training(devices: int, folder: Path) -> Training:
-    """On one device, or levelled on two: with the model itself, and one to train beside it."""
+    """On one device, or levelled on two."""
     folder.mkdir()
     hooks = [multi_gpu.RatioBalancer(every=3, warm_up=1, verbose=0)] if devices > 1 else []
     (x, y), (u, v) = m.rows(), m.rows(seed=1)
     data = {"x": x, "y": y, "batch_size": m.BATCH}
     evaluated = {"x": u, "y": v, "batch_size": m.BATCH}
-    model, other = m.made(devices)[1], m.made(devices)[1]
+    model, other, values = models(devices)
+    for variable, value in zip(state_of(model, other), values, strict=True):
+        variable.assign(value)
     return Training(model, other, folder, data, data, evaluated, hooks)
 
 
@@ -50,11 +64,16 @@ def test_a_training_is_the_one_of_one_device(act: str, tmp_path: Path) -> None:
     assert m.trains_alike(left, 2)
 
 
+@pytest.fixture(scope="module")
+def pair() -> list[Any]:
+    return [slow.SlowTraining(0.0, 0.0, batch=120) for _ in range(2)]
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("which", ["the same model", "another model", "another that fails"])
-def test_the_fit_around_is_levelled_after_one_inside(which: str) -> None:
+def test_the_fit_around_is_levelled_after_one_inside(which: str, pair: list[Any]) -> None:
     """Of a model whose first device takes four times as long for a sample as the second."""
-    training, other = (slow.SlowTraining(4e-4, 1e-4, batch=120) for _ in range(2))
+    training, other = (each.anew(4e-4, 1e-4) for each in pair)
     balancer = multi_gpu.RatioBalancer(every=5, warm_up=2, verbose=0)
 
     def train_inside() -> None:
