@@ -16,9 +16,9 @@ import numpy as np
 from tests.multi_gpu.builders_parallel import SINGLE_PRECISION, furthest
 from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
-ROWS = 60
+ROWS = 42
 BATCH = 6
-"""Ten batches an epoch, all alike: a step is traced once."""
+"""Seven batches an epoch, all alike: a step is traced once."""
 EPOCHS = 3
 FEATURES = 4
 DEVICES = ("CPU:1", "CPU:2", "CPU:3")
@@ -68,7 +68,7 @@ def _made_once(devices: int, *, average: bool) -> tuple[Any, Any, list[Any]]:
     return single, model, numbers([*model.variables, *model.optimizer.variables])
 
 
-def models(devices: int, *, average: bool) -> tuple[Any, Any]:
+def models(devices: int, *, average: bool = False) -> tuple[Any, Any]:
     """As ``made``, as they were then; the same ones each time, so that no step is traced anew."""
     single, model, values = _made_once(devices, average=average)
     state = [*model.variables, *model.optimizer.variables]
@@ -256,27 +256,29 @@ KINDS: dict[str, Kind] = {
 
 def told_by_files(folder: Path) -> dict[str, list[Any]]:
     """All numbers in each file of a training: weights, and the state of the optimizer."""
-    found = {}
+    found: dict[str, list[Any]] = {}
     for path in sorted(folder.rglob("*")):
+        told = str(path.relative_to(folder))
         if path.suffix == ".keras":
             with zipfile.ZipFile(path) as stored, stored.open("model.weights.h5") as file:
-                found[str(path.relative_to(folder))] = _numbers_in(file)
+                found |= _numbers_in(file, told)
         elif path.suffix == ".h5":
             with path.open("rb") as file:
-                found[str(path.relative_to(folder))] = _numbers_in(file)
+                found |= _numbers_in(file, told)
     return found
 
 
-def _numbers_in(file: IO[bytes]) -> list[Any]:
-    told: dict[str, Any] = {}
+def _numbers_in(file: IO[bytes], told: str) -> dict[str, list[Any]]:
+    """By their names in the file, which say what of the model loads them."""
+    numbers: dict[str, list[Any]] = {}
 
     def note(name: str, found: Any) -> None:
         if isinstance(found, h5py.Dataset):
-            told[name] = found[()]
+            numbers[f"{told}: {name}"] = [found[()]]
 
     with h5py.File(file) as stored:
         stored.visititems(note)
-    return [told[name] for name in sorted(told)]
+    return numbers
 
 
 def differing(some: dict[str, list[Any]], others: dict[str, list[Any]]) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""A training in a process of its own, which ends as by a power cut, or tells what it has trained.
+"""A training on three devices in a process of its own, which ends as by a power cut.
 
-python -m tests.multi_gpu.killed_training DEVICES BACKUP STEP|never WEIGHTS
+python -m tests.multi_gpu.killed_training BACKUP
 """
 
 from __future__ import annotations
@@ -8,38 +8,40 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 
-def main(devices: str, backup: str, killed_at: str, told: str) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
-    )
+def trained(devices: int, backup: str, *, ended_by: Callable[[], Any] | None = None) -> Any:
+    """A model that was backed up after each second step, or ended in mid-epoch.
+
+    Where there is a backup, the training goes on from there.
+    """
     from tests.multi_gpu import builders_parallel as b
 
-    steps = iter(range(1, 1_000))
+    steps = count(1)
 
-    def killed(batch: int, logs: Any) -> None:
-        if str(next(steps)) == killed_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def end(batch: int, logs: Any) -> None:
+        if ended_by is not None and next(steps) == 5:
+            ended_by()
 
-    model = b.dense()
-    if devices != "1":
-        model = b.parallel(model)
+    model = b.dense() if devices == 1 else b.parallel(b.dense())
     model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
     x, y, _ = b.rows()
     callbacks = [
         keras.callbacks.BackupAndRestore(backup, save_freq=2),
-        keras.callbacks.LambdaCallback(on_train_batch_end=killed),
+        keras.callbacks.LambdaCallback(on_train_batch_end=end),
     ]
     model.fit(x, y, batch_size=28, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
-    state = [*model.get_weights(), *map(keras.ops.convert_to_numpy, model.optimizer.variables)]
-    np.savez(told, *state)
+    return model
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
+    trained(3, sys.argv[1], ended_by=lambda: os.kill(os.getpid(), signal.SIGKILL))

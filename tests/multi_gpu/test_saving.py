@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, multi_gpu
+from tests.imported_later import ImportedLater
+from tests.multi_gpu.later import b, keras, m, multi_gpu
 from tests.programs import ran_python
+
+killed: Any = ImportedLater("tests.multi_gpu.killed_training")
 
 pytestmark = pytest.mark.multi_gpu
 
 
-def bits(weights: Any) -> list[bytes]:
-    return [weight.tobytes() for weight in weights]
-
-
 def equal(some: Any, others: Any) -> bool:
     """Whether two models' weights are the same, bit for bit."""
-    return bits(some.get_weights()) == bits(others.get_weights())
+    pairs = zip(some.get_weights(), others.get_weights(), strict=True)
+    return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
 def near(some: Any, others: Any) -> bool:
-    pairs = zip(some.get_weights(), others.get_weights(), strict=True)
-    return all(one == pytest.approx(other, abs=1e-6) for one, other in pairs)
+    return bool(b.furthest(some.get_weights(), others.get_weights()) <= b.SINGLE_PRECISION)
 
 
 def compiled(model: Any) -> Any:
@@ -35,10 +33,10 @@ def compiled(model: Any) -> Any:
     return model
 
 
-def fitted(template: Any, *callbacks: Any, epochs: int = 2) -> Any:
+def fitted(template: Any) -> Any:
     model = compiled(b.parallel(template))
     x, y, _ = b.rows()
-    model.fit(x, y, batch_size=28, epochs=epochs, verbose=0, callbacks=list(callbacks))
+    model.fit(x, y, batch_size=28, epochs=2, verbose=0)
     return model
 
 
@@ -54,16 +52,6 @@ def trained() -> Any:
 
 
 class TestTheTemplate:
-    def test_may_be_frozen_in_part_before_compile(self) -> None:
-        template = b.dense()
-        template.layers[0].trainable = False
-        frozen = template.layers[0].get_weights()[0].copy()
-
-        model = fitted(template)
-
-        assert np.array_equal(model.template.layers[0].get_weights()[0], frozen)
-        assert len(model.trainable_variables) == 2
-
     def test_has_its_weights_nowhere_but_on_the_gpus_wherever_they_are_to_be_relocated(
         self,
     ) -> None:
@@ -120,64 +108,22 @@ class TestAParallelModel:
         for kept, had in zip(loaded.optimizer.variables, trained.optimizer.variables, strict=True):
             assert np.array_equal(kept.numpy(), had.value.numpy()), kept.path
 
-    def test_stores_weights_that_the_single_one_and_itself_can_load(
-        self, trained: Any, tmp_path: Path
-    ) -> None:
-        trained.save_weights(tmp_path / "model.weights.h5")
-        single, parallel = b.normalized(), b.parallel(b.normalized())
-
-        single.load_weights(tmp_path / "model.weights.h5")
-        parallel.load_weights(tmp_path / "model.weights.h5")
-
-        assert equal(single, trained)
-        assert equal(parallel, trained)
-        assert equal(parallel.template, trained)
-
-    def test_is_checkpointed_in_the_middle_of_fit(self, tmp_path: Path) -> None:
-        whole = keras.callbacks.ModelCheckpoint(str(tmp_path / "whole-{epoch}.keras"))
-        only = keras.callbacks.ModelCheckpoint(
-            str(tmp_path / "only-{epoch}.weights.h5"), save_weights_only=True
-        )
-        kept: list[Any] = []
-        keep: Any = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: kept.append(keep.model.get_weights())
-        )
-
-        fitted(b.normalized(), whole, only, keep)
-
-        for epoch, weights in enumerate(kept, start=1):
-            loaded = keras.models.load_model(tmp_path / f"whole-{epoch}.keras")
-            single = b.normalized()
-            single.load_weights(tmp_path / f"only-{epoch}.weights.h5")
-            for model in (loaded, single):
-                assert bits(model.get_weights()) == bits(weights)
-
     def test_goes_on_in_the_middle_of_an_epoch_after_its_process_was_killed_as_on_one_device(
         self, tmp_path: Path
     ) -> None:
-        def ends(killed_at: str) -> list[int]:
-            def end(devices: int) -> int:
-                words = str(devices), tmp_path / f"backup-{devices}", killed_at, told[devices]
-                module = "tests.multi_gpu.killed_training"
-                return ran_python("-m", module, *words, timeout_s=120).returncode
+        """On one device it is an exception that ends it: the backup is the same."""
+        one, several = (str(tmp_path / name) for name in ("one", "several"))
+        ended = ran_python("-m", "tests.multi_gpu.killed_training", several, timeout_s=120)
+        assert ended.returncode == -signal.SIGKILL
+        with pytest.raises(ZeroDivisionError):
+            killed.trained(1, one, ended_by=lambda: 1 / 0)
 
-            with ThreadPoolExecutor() as executor:
-                return list(executor.map(end, told))
+        models = killed.trained(1, one), killed.trained(3, several)
 
-        told = {devices: tmp_path / f"{devices}.npz" for devices in (1, 3)}
-
-        assert ends("5") == [-signal.SIGKILL] * 2
-        assert ends("never") == [0, 0]
-
-        one, several = (np.load(path) for path in told.values())
-        assert one.files == several.files
-        assert int(one["arr_4"]) > 3  # weights, and then the steps that the optimizer has done
-        for name in one.files:
-            assert several[name] == pytest.approx(one[name], abs=1e-6)
-
-    def test_has_no_configuration_of_its_own_and_says_why(self, trained: Any) -> None:
-        with pytest.raises(ValueError, match=r"model.save\(...\)"):
-            trained.get_config()
+        assert int(models[0].optimizer.iterations.numpy()) > 3
+        assert near(*models)
+        states = (m.numbers(model.optimizer.variables) for model in models)
+        assert b.furthest(*states) <= b.SINGLE_PRECISION
 
     def test_is_exported_as_the_single_one(self, trained: Any, tmp_path: Path) -> None:
         trained.export(str(tmp_path / "exported"), verbose=False)
