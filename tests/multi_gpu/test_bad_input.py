@@ -165,7 +165,7 @@ class TestData:
     def test_that_are_filled_up_with_copies_are_refused_by_evaluate_alone(
         self, tail: str, kind: str
     ) -> None:
-        (x, y), model = m.rows(), m.made(2)[1]
+        (x, y), (_, model) = m.rows(), m.models(2)
         data = (x, y) if kind == "arrays" else tf.data.Dataset.from_tensor_slices((x, y))
         batches = fixed_batches(data, 8, tail=tail)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,24 +56,6 @@ class TestTraining:
 
 
 class TestOtherCalls:
-    def test_find_the_weights_that_the_template_was_given_since(self) -> None:
-        x, y, _ = b.rows(20)
-        one, template = b.dense(), b.dense()
-        several = b.parallel(template)
-        for model in (one, several):
-            model.compile("sgd", "sparse_categorical_crossentropy")
-        ways: tuple[Callable[[Any], Any], ...] = (
-            lambda model: model(x),
-            lambda model: model.predict_on_batch(x),
-            lambda model: model.test_on_batch(x, y),
-            lambda model: model.train_on_batch(x, y),
-        )
-        for at, way in enumerate(ways):
-            for model in (one, template):
-                model.set_weights([np.full_like(w, 0.1 * (at + 1)) for w in one.get_weights()])
-            assert_near([way(several)], [way(one)])
-        assert_near(several.template.get_weights(), one.get_weights())
-
     def test_draw_anew_in_each_prediction(self) -> None:
         model = b.parallel(kinds.drawing())
         zeros = np.zeros((9, b.FEATURES), "float32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,18 @@ def split(*layers: Any) -> Any:
     model = b.parallel(template, devices=DEVICES, ratios=RATIOS)
     model.compile(optimizer="sgd", loss="mse")
     return model
+
+
+@cache
+def regression() -> Any:
+    return split()
+
+
+@pytest.fixture
+def model() -> Any:
+    """A regression split so, whose steps are traced once for all tests."""
+    regression().ratios = RATIOS
+    return regression()
 
 
 def computed_ns(notes: Any, within: list[tuple[int, int]]) -> float:
@@ -90,16 +102,16 @@ class TestATaggedTraining:
         assert told["checkpoint"] > 0
         assert told["callbacks"] >= sleeper.spent_ns
 
-    def test_counts_each_step_once_and_each_sample(self) -> None:
-        k.fit_rows(split(), 90, tagger(), batch_size=40, epochs=2)
+    def test_counts_each_step_once_and_each_sample(self, model: Any) -> None:
+        k.fit_rows(model, 90, tagger(), batch_size=40, epochs=2)
 
         assert k.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
         assert k.marks(RingKind.SAMPLES)[-1] == 2 * 90
         assert k.marks(RingKind.EPOCH) == [0, 1]
 
     @pytest.mark.measured
-    def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self) -> None:
-        k.fit_rows(split(), 40, tagger(), batch_size=40)
+    def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self, model: Any) -> None:
+        k.fit_rows(model, 40, tagger(), batch_size=40)
 
         told = k.facts()
         assert told.framework == "keras/tensorflow"
@@ -108,7 +120,7 @@ class TestATaggedTraining:
         assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
 
     @pytest.mark.measured
-    def test_says_so_when_its_ratios_change_in_mid_fit(self) -> None:
+    def test_says_so_when_its_ratios_change_in_mid_fit(self, model: Any) -> None:
         shares = []
 
         def level(own: Any) -> None:
@@ -116,7 +128,7 @@ class TestATaggedTraining:
             shares.append(k.facts().shares)
 
         levels = k.Does(level, "on_train_batch_end")
-        k.fit_rows(split(), 120, tagger(), levels, batch_size=40)
+        k.fit_rows(model, 120, tagger(), levels, batch_size=40)
 
         assert shares == [{"0": 0.6, "1": 0.4}, {"0": 0.5, "1": 0.5}, {"0": 0.5, "1": 0.5}]
         assert k.facts().ratio_changes == 1
@@ -134,9 +146,11 @@ class TestTheTapOnASplitModel:
             ("predict", TrainingMode.PREDICT),
         ],
     )
-    def test_tells_the_wait_for_input_from_the_step(self, call: str, mode: TrainingMode) -> None:
+    def test_tells_the_wait_for_input_from_the_step(
+        self, model: Any, call: str, mode: TrainingMode
+    ) -> None:
         told_ns, true_ns = t.usually_told_and_true_ns(
-            getattr(split(), call), partial(t.waits_told_ns, mode), batches=8
+            getattr(model, call), partial(t.waits_told_ns, mode), batches=8
         )
 
         assert true_ns > 40 * MS
