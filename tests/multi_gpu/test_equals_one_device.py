@@ -38,7 +38,7 @@ def callbacks() -> list[Any]:
 
 WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "Adam with clipnorm": lambda: b.Training(
-        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, predicts=True
+        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, evaluates=False
     ),
     "momentum with global_clipnorm, run eagerly": lambda: b.Training(
         compiled={
@@ -84,9 +84,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "what a mask leaves out": lambda: b.Training(
         build=b.masked, data=b.sentences, compiled={"metrics": None}
     ),
-    "statistics, counters and metrics of layers": lambda: b.Training(
-        build=kinds.keeping, predicts=True
-    ),
+    "statistics, counters and metrics of layers": lambda: b.Training(build=kinds.keeping),
     "losses that are one number or one for each sample": lambda: b.Training(
         kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
     ),
