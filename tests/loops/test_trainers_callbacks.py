@@ -134,8 +134,10 @@ def callbacks_reported(daemon: RunningDaemon) -> dict[str, int]:
 
 class TestTheReport:
     @pytest.mark.measured
-    def test_says_which_callbacks_took_how_long(self, on: Adapter, tmp_path: Path) -> None:
-        uploads = Sleeps(0.05)
+    def test_says_which_callbacks_took_how_long(
+        self, on_lightning: OnLightning, tmp_path: Path
+    ) -> None:
+        on, uploads = on_lightning, Sleeps(0.05)
         with (
             RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
             own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon
 from tests.keras.fake_daemon import FakeDaemon
-from tests.loops.builders_loops import RingSays, own_ring
+from tests.loops.builders_loops import RingSays
 from tests.loops.builders_trainers import ADAPTERS, Adapter
-from tests.patience import wait_until
 
 pytestmark = pytest.mark.keras_torch
 
@@ -119,17 +117,3 @@ class TestATaggerThatWasNotSetUp:
         on.train(Forgetful(), epochs=1)
 
         assert RingSays().steps == 6
-
-
-class TestTheReport:
-    def test_forgets_the_run_of_a_tagger_that_is_refused(
-        self, on_huggingface: Adapter, tmp_path: Path
-    ) -> None:
-        with (
-            RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
-            own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
-        ):
-            mistaken = of_the_other(on_huggingface)
-            wait_until(lambda: len(daemon.report()["runs"]) == 1)
-            is_refused(on_huggingface, mistaken)
-            wait_until(lambda: daemon.report()["runs"] == [])
