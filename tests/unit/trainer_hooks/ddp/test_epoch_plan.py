@@ -105,11 +105,6 @@ class TestAnEpoch:
 
 
 class TestAStep:
-    def test_is_split_in_the_ratios(self) -> None:
-        plan = EpochPlan(EpochShape(samples=200, batch_size=100, world_size=2), (768, 560))
-
-        assert [plan.share(1, rank).samples for rank in (0, 1)] == [58, 42]
-
     def test_that_is_smaller_than_the_world_leaves_the_slowest_without_weight(self) -> None:
         plan = EpochPlan(EpochShape(samples=11, batch_size=9, world_size=3), (4, 3, 2))
 
