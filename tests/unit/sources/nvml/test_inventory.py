@@ -52,19 +52,6 @@ class TestInstancesAtRunTime:
         assert story.gpu(newer).totals.busy_ns == 0
         assert story.observed_s(newer) > 5
 
-    def test_leave_no_sample_behind_in_the_driver(self, fake: Fake) -> None:
-        fake.cut(0, 2)
-        story = fake.tell(period_s=0.5)
-        for _ in range(5):
-            story.pass_s(6)
-            assert fake.gpm_samples_held == 2 * 3
-            fake.destroy_part(0, 0)
-            fake.create_part(0)
-        fake.uncut(0)
-        story.pass_s(6)
-
-        assert fake.gpm_samples_held == 2 * 2
-
     def test_take_no_refused_value_back_with_them(self, fake: Fake) -> None:
         fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)

@@ -131,13 +131,6 @@ class TestAnInstance:
 
         assert fake.all_calls() == {DRAIN: 4 + 8, PART_GET: 12, METRICS_GET: 12}
 
-    def test_keeps_two_samples_in_the_driver(self, fake: Fake) -> None:
-        fake.cut(0, 3)
-
-        fake.tell(period_s=0.5).pass_s(20)
-
-        assert fake.calls("nvmlGpmSampleAlloc") == 2 * (3 + 1)
-
     def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         story = fake.tell(period_s=0.5, after_s=3)

@@ -59,13 +59,6 @@ class TestTryingAgain:
 
         assert driver.waits_s() == pytest.approx(0.5, abs=0.1)
 
-    def test_is_said_in_the_words_of_the_failure(self) -> None:
-        driver = Driver()
-        driver.fails(9)
-
-        with pytest.raises(SourceUnavailableError, match="modprobe nvidia"):
-            driver.reopening.check()
-
 
 class TestADriverThatWasReplaced:
     def test_while_this_process_used_it_asks_for_a_new_process(self) -> None:

@@ -53,17 +53,6 @@ class TestANumber:
         assert [field.read() for _ in range(5)] == [None] * 5
         assert fake.calls(POWER) == 1
 
-    def test_that_fails_for_another_reason_is_asked_for_again(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake.fail(POWER, codes.GPU_IS_LOST)
-        field = NumberCall(library, handle, POWER_USAGE)
-        assert (field.read(), field.code) == (None, codes.GPU_IS_LOST)
-
-        fake.fail(POWER, 0)
-
-        assert field.read() == 310_500
-
     def test_adds_its_time_and_itself_to_those_of_its_function(
         self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -107,17 +106,6 @@ class TestABoardThatHasNoGpm:
         assert fake.calls(QUERY) == 2
         assert fake.calls(function) <= 2 + 5
 
-    def test_shows_as_one_on_either_driver(self, fake_nvml_of_both_generations: FakeNvml) -> None:
-        fake = fake_nvml_of_both_generations
-        story = DriverStory(fake)
-
-        found = activities(story, 12)
-        story.close()
-
-        assert bool(found) is fake.driver.has_gpm
-        assert story.message is None
-        assert fake.gpm_samples_held == 0
-
 
 class TestAValueOfGpm:
     def test_a_little_above_the_whole_is_the_whole(self, fake: Fake) -> None:
@@ -157,14 +145,6 @@ class TestAValueOfGpm:
         gpm = Gpm(Driver(), lambda: 0)  # type: ignore[arg-type]
 
         assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
-
-    def test_is_none_where_all_of_them_fail(self, fake: Fake) -> None:
-        fake.fail(METRICS_GET, codes.UNKNOWN)
-        story = fake.tell()
-
-        assert activities(story, 12) == []
-
-        assert re.match(r"GPU 0: .* activity .*\(999\)", story.message or "")
 
 
 class TestTwoSamples:

@@ -225,18 +225,6 @@ class TestAFieldThatIsSwitchedOff:
                 assert asked, other.name
                 assert asked <= set(without_it)
 
-    def test_has_no_value(self, fake: Fake) -> None:
-        off = ["memory", "temperature", "clocks", "energy", "power", "ecc"]
-        story = fake.tell(off=off)
-
-        gpu = story.sample(0)
-        assert gpu.memory_used_bytes is gpu.device.memory_capacity_bytes is None
-        assert gpu.temperature_celsius is gpu.sm_clock_hertz is None
-        assert gpu.energy_joules is gpu.power_watts is None
-        assert story.details(0).sm_clock_max_hertz is None
-        assert story.details(0).ecc_corrected_errors is None
-        assert story.details(0).power_limit_watts == 700.0
-
     def test_leaves_no_details_where_all_of_them_are_off(self, fake: Fake) -> None:
         off = ["clocks", "throttle_reasons", "power_limit", "performance_state", "ecc",
                "persistence_mode"]  # fmt: skip
