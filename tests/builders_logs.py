@@ -18,6 +18,11 @@ HEADER = "timestamp, index, name, utilization.gpu [%], memory.used [MiB]"
 NO_OPTIONS = LogOptions()
 
 
+def told(column: int | str) -> LogOptions:
+    """The options of a user who says which column is the utilisation."""
+    return LogOptions(columns={"utilization.gpu": column})
+
+
 def smi_stamp(at_s: float) -> str:
     """A moment as nvidia-smi writes it."""
     moment = datetime(2025, 6, 13) + timedelta(milliseconds=round(at_s * 1000))

@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from tests.builders_log_corners import corner, heard
-from tests.builders_logs import read_log
+from tests.builders_logs import read_log, told
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -40,10 +40,6 @@ ACTIVITY = series([0.5], ACTIVE, gpu="0")
 
 def used(values: list[object], **labels: Any) -> Series:
     return series(values, "DCGM_FI_DEV_FB_USED", **labels)
-
-
-def told(metric: str | int) -> LogOptions:
-    return LogOptions(columns={"utilization.gpu": metric})
 
 
 SERIES = {
