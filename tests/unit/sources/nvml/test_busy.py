@@ -254,17 +254,6 @@ class TestAReadingWithoutAStamp:
 
         assert sample == BusySample(NOW_NS, NOW_NS + 1300 * MS, 0.0)
 
-    def test_covers_nothing_in_which_the_gpu_was_not_asked(self) -> None:
-        (sample,) = started().cover(0, NOW_NS + 1000 * MS, NOW_NS + 1300 * MS)
-
-        assert total_ns([sample]) == 300 * MS
-
-    def test_leaves_the_position_in_the_ring_alone(self) -> None:
-        track = started()
-        track.cover(0, 0, NOW_NS + 1300 * MS)
-
-        assert track.position_us == START_US
-
     def test_keeps_its_time_when_the_ring_speaks_of_it_later(self) -> None:
         track = started()
         covered = track.cover(0, 0, NOW_NS + 1000 * MS)
@@ -279,25 +268,6 @@ class TestAReadingWithoutAStamp:
 
         assert track.cover(200, 0, NOW_NS + 1000 * MS) == []
         assert refused.count == 1
-
-    def test_is_due_when_the_ring_was_silent_for_longer_than_its_stamps_are_apart(self) -> None:
-        track = started()
-
-        assert not track.is_dry(NOW_NS + 400 * MS)
-        assert track.is_dry(NOW_NS + 450 * MS)
-
-
-class TestStampsWhoseClockWasSet:
-    @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_go_on_from_the_same_instant(self, by_s: int) -> None:
-        track = started()
-        track.shift(by_s * NS_PER_S)
-
-        samples = take(
-            track, stamped(50, after_us=START_US + by_s * 1_000_000), offset_ns=by_s * NS_PER_S
-        )
-
-        assert samples == [BusySample(NOW_NS, NOW_NS + STEP_NS, 0.5)]
 
 
 entries_of_any_kind = st.lists(
