@@ -18,6 +18,7 @@ FIRST, SECOND = BOTH = 0, 1
 INIT, DRAIN = "nvmlInitWithFlags", "nvmlDeviceGetSamples"
 RATES, POWER = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage"
 BY_INDEX, BY_UUID = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID"
+LIST, TEMPERATURE = "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetTemperatureV"
 LIMIT, MIG_MODE = "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMigMode"
 
 Change = Callable[[FakeNvml], None]

@@ -138,12 +138,6 @@ class TestATickInWhichEveryGpuFailed:
         assert reopening.code_to_give_up_for(codes, 2, s(109)) is None
         assert reopening.code_to_give_up_for(codes, 2, s(110)) == codes[0]
 
-    def test_is_another_matter_where_one_gpu_is_left(self) -> None:
-        reopening = Driver().reopening
-
-        for second in range(100):
-            assert reopening.code_to_give_up_for([UNKNOWN], 2, s(100 + second)) is None
-
 
 class TestWhatIsSaid:
     @pytest.mark.parametrize("code", [1, 2, 4, 7, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])

@@ -16,14 +16,13 @@ from gpumon.sources.nvml.fields.processes import ProcessField, process_field, us
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from tests.builders_driver import Fake
+from tests.builders_faults import LIST
+from tests.builders_nvml import NOBODYS_PID
 from tests.fakenvml import codes
 from tests.neighbours import NOBODY
 
-LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 OLDER_LIST, OLDEST_LIST = LIST[:-1] + "2", LIST[:-3]
 SHARES, OLDER_SHARES = "nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization"
-NOBODYS_PID = (1 << 22) + 1
-"""No kernel gives it to a process, so of no user anything is known."""
 
 
 @pytest.fixture
@@ -32,9 +31,6 @@ def field(library: NvmlLibrary, handle: int) -> ProcessField:
 
 
 class TestTheList:
-    def test_is_empty_where_nobody_computes(self, field: ProcessField) -> None:
-        assert field.read(0) == ()
-
     @pytest.mark.parametrize(
         ("memory_bytes", "told"),
         [(2 << 30, 2 << 30), pytest.param((1 << 64) - 1, None, id="the driver keeps it to itself")],
@@ -58,16 +54,6 @@ class TestTheList:
 
         assert [field.read(0), field.read(0)] == [None, None]
         assert fake.calls(LIST) == 1
-        assert fake.calls(OLDER_LIST) == 0
-
-    def test_comes_back_after_a_failure_that_passes(self, fake: Fake, field: ProcessField) -> None:
-        fake.run(0, 4000)
-        fake.fail(LIST, codes.GPU_IS_LOST)
-        assert field.read(0) is None
-
-        fake.fail(LIST, 0)
-
-        assert field.read(0) is not None
         assert fake.calls(OLDER_LIST) == 0
 
     @pytest.mark.parametrize(
@@ -305,12 +291,3 @@ class TestAShare:
         told = [shares(field, 10 * number) for number in range(1, 10)]
 
         assert told[-1] == {4000: 0.8}
-
-    def test_is_unknown_where_the_board_does_not_tell(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
-        fake.fail(SHARES, codes.NOT_SUPPORTED)
-        fake.run(0, 4000, sm=80)
-
-        assert [shares(field, 10 * number) for number in range(4)] == [{4000: None}] * 4
-        assert (fake.calls(SHARES), fake.calls(OLDER_SHARES)) == (1, 0)

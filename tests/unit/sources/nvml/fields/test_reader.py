@@ -135,14 +135,6 @@ class TestAnOlderDriver:
         assert story.sample(0).temperature_celsius == 54.0
         assert fake.calls(TEMPERATURE) == 0
 
-    def test_that_knows_neither_is_asked_once_each(self, fake: Fake) -> None:
-        for function in (TEMPERATURE_V, TEMPERATURE):
-            fake.fail(function, codes.NOT_SUPPORTED)
-        story = fake.tell(period_s=5.0, after_s=10)
-
-        assert story.sample(0).temperature_celsius is None
-        assert (fake.calls(TEMPERATURE_V), fake.calls(TEMPERATURE)) == (2, 2)
-
 
 INSANE = [
     ("temperature_c", 255, "temperature_celsius"),

@@ -23,13 +23,12 @@ from gpumon.sources.nvml.probe.probed import (
 )
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_driver import Fake
-from tests.builders_faults import DRAIN, POWER
+from tests.builders_faults import DRAIN, LIST, POWER
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import clock_offset_us
 
 ENERGY, PCIE = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPcieThroughput"
-PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 def asked(
@@ -196,10 +195,10 @@ class TestThePrice:
         assert fake.calls(PCIE) == 0
 
     def test_is_paid_once_where_it_is_high(self, fake: Fake) -> None:
-        fake.delay(PROCESSES, 5_000)
+        fake.delay(LIST, 5_000)
         asked(times=5)
 
-        assert fake.calls(PROCESSES) == 2  # one a GPU
+        assert fake.calls(LIST) == 2  # one a GPU
         assert fake.calls(POWER) == 10
 
     def test_is_paid_once_for_each_function_when_the_time_is_up(self, fake: Fake) -> None:
@@ -209,7 +208,7 @@ class TestThePrice:
 
     def test_is_what_gpumon_then_really_spends(self, fake: Fake) -> None:
         for function in (
-            DRAIN, POWER, PROCESSES, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
+            DRAIN, POWER, LIST, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
         ):  # fmt: skip
             fake.delay(function, 8_000)  # far more than a busy machine adds to it
 
