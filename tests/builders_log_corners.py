@@ -12,6 +12,15 @@ from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.log_sample import LogOptions
 from tests.builders_logs import NO_OPTIONS, read_log, rows, seconds_of
 
+CSV = (
+    "timestamp, index, utilization.gpu [%]",
+    "2026/01/24 21:52:14.120, 0, 94 %",
+    "2026/01/24 21:52:15.120, 0, 0 %",
+    "2026/01/24 21:52:16.120, 0, 97 %",
+)
+DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
+"""What two tools log of a GPU, for tests of what stands around a log."""
+
 
 @dataclass(frozen=True)
 class Corner:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.logs.formats import formats
-from tests.builders_log_corners import corner, heard
+from tests.builders_log_corners import CSV, DMON, corner, heard
 from tests.builders_logs import read_log, rows
 
-DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
-CSV = (
-    "timestamp, index, utilization.gpu [%]",
-    "2026/01/24 21:52:14.120, 0, 94 %",
-    "2026/01/24 21:52:15.120, 0, 0 %",
-)
 TROUBLE = (
     "No devices were found",
     "Failed to initialize NVML: Driver/library version mismatch",
@@ -24,7 +18,7 @@ TROUBLE = (
 CORNERS = {
     "everything else is CSV": corner("45", "46", busy=[45, 46]),
     "two formats in one file are read as the first, CSV": corner(
-        *CSV, *DMON, busy=[94, 0], at_s=[0, 1], skipped=len(DMON)
+        *CSV, *DMON, busy=[94, 0, 97], at_s=[0, 1, 2], skipped=len(DMON)
     ),
     "two formats in one file are read as the first, a table": corner(
         *DMON, *CSV, busy=[94, 0], is_wall=False, skipped=len(CSV)
@@ -38,7 +32,7 @@ CORNERS = {
         refused="line 2: nvidia-smi could not .*; once `nvi",
     ),
     "a page of HTML is not looked for below the beginning": corner(
-        *CSV, "<html>", busy=[94, 0], skipped=1
+        *CSV, "<html>", busy=[94, 0, 97], skipped=1
     ),
     "a sentence about a time has its line": corner(
         "", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9,

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.logs.line_prefixes import prefixes_of
-from tests.builders_log_corners import corner, heard
+from tests.builders_log_corners import CSV, DMON, corner, heard
 from tests.builders_logs import read_log, rows
 
-CSV = (
-    "timestamp, index, utilization.gpu [%]",
-    "2026/01/24 21:52:14.120, 0, 94 %",
-    "2026/01/24 21:52:15.120, 0, 0 %",
-    "2026/01/24 21:52:16.120, 0, 97 %",
-)
-DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
 PREFIXES = (
     "[worker-0] ",
     "[pod/train-7d9f/gpu-logger] ",
