@@ -18,17 +18,13 @@ import pytest
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml import binding
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
-from gpumon.sources.nvml.codes import SUCCESS, code_name
+from gpumon.sources.nvml.codes import SUCCESS
 from gpumon.sources.nvml.fields.table import NVML_FIELDS
 from tests.builders_driver import DriverStory, Fake
-from tests.builders_faults import DRAIN, INIT, POWER
+from tests.builders_faults import DRAIN, INIT, LIST, POWER, TEMPERATURE
 from tests.fakenvml import codes
-from tests.fakenvml.build import build_fake, fake_env
-from tests.fakenvml.control import FakeNvml
-from tests.needs import without_driver
+from tests.fakenvml.build import fake_env
 
-OPEN = "from gpumon.sources.nvml.binding import NvmlLibrary; NvmlLibrary()"
-TEMPERATURE = "nvmlDeviceGetTemperatureV"
 NO_DATA = 21
 NOT_YET_DECLARED = (
     "NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
@@ -60,20 +56,7 @@ print(gpu.error, gpu.temperature_celsius, len(gpu.processes), refused)
 """
 
 
-def last_line_of(words: str, environ: dict[str, str]) -> str:
-    """The end of what a fresh interpreter complains about."""
-    ended = subprocess.run(
-        [sys.executable, "-c", words], env=environ, capture_output=True, text=True, timeout=60
-    )
-    return (ended.stdout + ended.stderr).splitlines()[-1]
-
-
 class TestALibraryThatCannotBeOpened:
-    def test_is_named_when_it_is_missing(self) -> None:
-        said = last_line_of(OPEN, without_driver())
-
-        assert "SourceUnavailableError: libnvidia-ml.so.1 " in said
-
     def test_counts_as_an_error_of_that_call(self, fake: Fake) -> None:
         fake.fail(INIT, codes.UNKNOWN)
         accounts = CallAccounts()
@@ -120,15 +103,8 @@ class TestAnOpenLibrary:
         assert library.handle_by_uuid(fake.uuid(1)) == library.handle_by_index(1)
         assert library.handle_by_uuid("GPU-of-somebody-else") is None
 
-    def test_says_that_a_function_is_missing_by_a_code(self, tmp_path: Path) -> None:
-        build_fake(tmp_path, without=("nvmlDeviceGetTotalEnergyConsumption",))
-        with FakeNvml(tmp_path / "control") as fake:
-            said = last_line_of(
-                f"{OPEN}\nprint(NvmlLibrary().function('nvmlDeviceGetTotalEnergyConsumption')())",
-                fake_env(fake.path, tmp_path),
-            )
-
-        assert said == str(codes.FUNCTION_NOT_FOUND)
+    def test_says_that_a_function_is_missing_by_a_code(self, library: NvmlLibrary) -> None:
+        assert library.function("nvmlOfALaterDriver")() == codes.FUNCTION_NOT_FOUND
 
 
 class TestTextFromTheDriver:
@@ -162,10 +138,6 @@ class TestTextFromTheDriver:
     def test_of_a_process_that_nobody_knows_is_no_answer(self, library: NvmlLibrary) -> None:
         assert library.process_name(1) is None
 
-    def test_names_a_code_in_words(self) -> None:
-        assert code_name(15) == f"{pynvml.NVMLError(15)} (15)"
-        assert code_name(4711).endswith("(4711)")
-
 
 def errors(story: DriverStory) -> dict[tuple[str, int], int]:
     return {(name, code): count for name, code, count in story.state.call_errors}
@@ -183,7 +155,7 @@ class TestAnErrorOfTheDriver:
             ("nvmlDeviceGetMemoryInfo_v2", "memory"),
             ("nvmlDeviceGetTotalEccErrors", "ecc"),
             ("nvmlDeviceGetClockInfo", "clocks"),
-            ("nvmlDeviceGetComputeRunningProcesses_v3", "processes"),
+            (LIST, "processes"),
             ("nvmlGpmSampleGet", "activity"),
         ],
     )
@@ -264,9 +236,11 @@ class TestAnOlderBinding:
     def test_is_enough_for_every_field(self, fake: Fake, fake_library: Path) -> None:
         fake.run(0, 4711)
 
-        said = last_line_of(WITH_THE_OLDEST, fake_env(fake.path, fake_library.parent))
+        environ = fake_env(fake.path, fake_library.parent)
+        words = [sys.executable, "-c", WITH_THE_OLDEST]
+        ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
 
-        assert said == "None 54.0 1 []"
+        assert ended.stdout == "None 54.0 1 []\n", ended.stderr
 
     @pytest.mark.parametrize(
         ("ours", "theirs"),

@@ -15,11 +15,10 @@ import pytest
 from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.slow_reading import SlowThread
 from tests.builders_driver import EVERY_FIELD, DriverStory, Fake, answered
-from tests.builders_faults import BOTH, INIT, RATES
+from tests.builders_faults import BOTH, INIT, LIST, RATES
 from tests.fakenvml import codes
 from tests.patience import PATIENCE_S, wait_until
 
-LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 FOREVER_US = 60_000_000
 HANGS = "has not come back"
 ALWAYS = {

@@ -10,17 +10,14 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ProcessSample
 from tests.builders_driver import Fake, busy_ns, holes_ns, total_ns
-from tests.builders_faults import DRAIN, INIT, POWER, RATES
-from tests.builders_nvml import MS, Open, read_for, samples_of
+from tests.builders_faults import DRAIN, INIT, LIST, POWER, RATES
+from tests.builders_nvml import MS, NOBODYS_PID, Open, read_for, samples_of
 from tests.fakenvml import codes
 from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S
 
-NOBODYS_PID = (1 << 22) + 1
-"""No kernel gives it to a process, so of no user anything is known."""
 NOT_THE_SOURCES = (INIT, "nvmlEventSetWait_v2")
 AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQueryDeviceSupport")
-MEMORY, PROCESSES = "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 class TestAGpu:
@@ -54,7 +51,7 @@ class TestAGpu:
             ([POWER], "power_watts", 1),
             (["nvmlDeviceGetClockInfo"], "sm_clock_hertz", 2),
             (["nvmlDeviceGetTotalEnergyConsumption"], "energy_joules", 1),
-            ([PROCESSES, PROCESSES[:-1] + "2", PROCESSES[:-3]], "processes", 1),
+            ([LIST, LIST[:-1] + "2", LIST[:-3]], "processes", 1),
         ],
     )
     def test_is_asked_once_for_what_it_does_not_support_and_has_all_else(
@@ -80,9 +77,7 @@ class TestASquareWave:
             fake.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
 
     @pytest.mark.measured
-    @pytest.mark.parametrize(
-        "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
-    )
+    @pytest.mark.parametrize("clock_id", [time.CLOCK_REALTIME, None])
     def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
         self, fake: Fake, open_source: Open, clock_id: int | None
     ) -> None:
@@ -136,15 +131,6 @@ class TestASquareWave:
         for name in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK):
             asked.pop(name, None)
         assert {name: told.get(name) for name in asked} == asked
-
-    def test_costs_little_more_with_what_changes_slowly(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.5)
-        fake.forget_calls()
-
-        story.tick(20)
-
-        for name in (MEMORY, PROCESSES):
-            assert 4 <= fake.calls(name) <= 6
 
 
 class TestARingThatIsDry:
@@ -236,13 +222,10 @@ class TestACallThatIsSlow:
 
         assert holes_ns(samples_of(read_for(source, 1.2, 0.05), index=1)) == []
 
-    @pytest.mark.parametrize(("function", "other"), [(DRAIN, POWER), (POWER, DRAIN)])
-    def test_is_seen_in_the_seconds_of_its_function(
-        self, fake: Fake, function: str, other: str
-    ) -> None:
-        fake.delay(function, 50_000)
+    def test_is_seen_in_the_seconds_of_its_function(self, fake: Fake) -> None:
+        fake.delay(DRAIN, 50_000)
         began_s = time.monotonic()
         spent = dict(fake.tell().frame.call_seconds)
 
-        assert 0.1 <= spent[function] <= time.monotonic() - began_s
-        assert spent[other] < 0.1
+        assert 0.1 <= spent[DRAIN] <= time.monotonic() - began_s
+        assert spent[POWER] < 0.1
