@@ -60,10 +60,11 @@ class TestTheStep:
 @pytest.mark.measured
 @pytest.mark.usefixtures("jax_and_torch")
 class TestOtherPhases:
-    def test_sum_to_the_time_of_a_training_that_waits_for_each_step(self) -> None:
+    @both_ways
+    def test_sum_to_the_time_of_the_training(self, ordinary: bool) -> None:
         edges = b.Edges()
 
-        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *b.others(True))
+        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *b.others(ordinary))
 
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] == 0

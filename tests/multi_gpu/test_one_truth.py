@@ -6,13 +6,14 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, m, multi_gpu, tf
+from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -289,3 +290,26 @@ class TestAThreadBesideTheTraining:
         self.fit_beside(m.made(2)[1], act)
 
         assert done == [True]
+
+
+def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
+    tmp_path: Path,
+) -> None:
+    """Its script trains by ``train_on_batch``, and Keras 2 told people to save this way."""
+    ratio_repository = import_module("ratio_training_utils")
+    x, y, _ = b.rows(40)
+    single = kinds.keeping()
+    model = ratio_repository.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"], ratios=[3, 2])
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    for _ in range(10):
+        model.train_on_batch(x, y)
+
+    single.save(tmp_path / "single.keras")
+    loaded = keras.models.load_model(
+        tmp_path / "single.keras", custom_objects={"Keeps": kinds.Keeps}
+    )
+
+    predicted = model.predict(x, verbose=0)
+    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=m.CLOSE)
+    untrained = kinds.keeping().predict(x, verbose=0)
+    assert np.abs(predicted - untrained).max() > 1e-2

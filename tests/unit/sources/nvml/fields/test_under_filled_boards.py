@@ -1,0 +1,72 @@
+"""Specification of "busy, but under-filled" from the driver's counters to the report's words."""
+
+from __future__ import annotations
+
+from gpumon.core.report.report import UNDER_FILLED, Report
+from gpumon.core.verdict import VerdictName
+from gpumon.pipeline.reports import report_of
+from gpumon.sources.nvml.fields.table import nvml_options
+from tests.builders_driver import DriverStory, Fake
+from tests.fakenvml.control import FakeNvml
+
+
+def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -> None:
+    """97 % busy at its highest clock, as any training that is kept fed."""
+    fake.wave(slot, period_s=0.1, busy_ratio=0.97)
+    fake.draw(slot, busy_watts=watts)
+    fake.gpu(slot).sm_clock_mhz = fake.gpu(slot).max_sm_clock_mhz
+    if sm is not None:
+        fake.gpm(slot, sm=sm, occupancy=sm / 2, tensor=0.02, dram=0.1)
+
+
+def watched(story: DriverStory) -> Report:
+    """A minute and more."""
+    return report_of(story.tick(75))
+
+
+def findings(report: Report) -> list[str]:
+    return [advice.evidence for advice in report.advice if advice.cause == UNDER_FILLED]
+
+
+class TestABoardWithGpm:
+    def test_is_told_apart_from_one_that_is_as_busy_and_full(self, fake: Fake) -> None:
+        works(fake, 0, watts=620.0, sm=0.96)
+        works(fake, 1, watts=180.0, sm=0.25)
+
+        report = watched(fake.tell())
+
+        (evidence,) = findings(report)
+        assert evidence.startswith("GPU 1 ")
+        assert " 24 % " in evidence
+        assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
+        assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
+
+    def test_tells_it_of_its_mig_instances_too(self, fake: Fake) -> None:
+        fake.cut(0, 2)
+        for part, share in enumerate((0.95, 0.2)):
+            fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
+            fake.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
+
+        (evidence,) = findings(watched(fake.tell()))
+
+        assert evidence.startswith("GPU 0:1 ")
+        assert " 19 % " in evidence
+
+
+class TestABoardWithoutGpm:
+    def test_is_judged_by_its_power_on_either_driver(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        fake = fake_nvml_of_both_generations
+        limit_watts = fake.gpu(0).enforced_limit_mw / 1000
+        works(fake, 0, watts=0.25 * limit_watts)
+        works(fake, 1, watts=0.9 * limit_watts)
+        story = DriverStory(fake, options=nvml_options(off=["activity"]))
+
+        (evidence,) = findings(watched(story))
+        story.close()
+
+        watts = f"{0.25 * limit_watts:.0f} of {limit_watts:.0f} W"
+        assert evidence.startswith("GPU 0 ")
+        assert f"power {watts}" in evidence
+        assert "GPU 1" not in evidence
