@@ -80,6 +80,12 @@ class TestWhatIsTold:
         assert short.decode({"waited_seconds": 0, "label": "\x1b"}).label == "\ufffd"
         assert FieldCodec(Part, OURS).encode(odd)["label"] == "a\x1bbcdef"
 
+    def test_is_cut_where_a_file_has_more_than_gpumon_ever_says(self) -> None:
+        told = FieldCodec(Part, OURS)
+        endless = {**told.encode(Part(1, "a")), "label": "a" * 100_000}
+
+        assert len(told.decode(endless).label) == 65_536
+
     @pytest.mark.parametrize("odd", [math.nan, math.inf])
     def test_that_is_no_number_is_no_answer(self, odd: float) -> None:
         codec = FieldCodec(Whole, TOLD, only=("ratio",))

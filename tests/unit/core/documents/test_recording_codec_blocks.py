@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gpumon.core.documents.recording_codec import (
     HEAD_BYTES,
     MAGIC,
-    MAX_BLOCK_BYTES,
     DamagedBlockError,
     pack_block,
     packed_length,
@@ -79,4 +78,4 @@ class TestABlockBeyondAllBounds:
 
     def test_is_not_written(self) -> None:
         with pytest.raises(DamagedBlockError, match="bounds"):
-            pack_block(bytes(MAX_BLOCK_BYTES + 1))
+            pack_block(bytes((16 << 20) + 1))
