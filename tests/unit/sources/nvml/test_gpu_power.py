@@ -84,18 +84,6 @@ class TestThePresentDraw:
         assert fake.calls(POWER) == 5 * len(story.uuids)
         assert fake.calls(DRAIN) == 0
 
-    def test_is_asked_again_a_minute_after_it_was_refused(self, fake: Fake) -> None:
-        for function in (POWER, DRAIN):
-            fake.fail(function, codes.NOT_SUPPORTED)
-        story = fake.tell(after_s=4)  # as long as a ring may be silent before the present is asked
-        for function in (POWER, DRAIN):
-            fake.fail(function, 0)
-
-        story.tick(60)
-
-        watts = [frame.gpus[0].power_watts for frame in story.frames]
-        assert watts == [None] * 64 + [310.5]
-
 
 class TestARing:
     def test_whose_stamps_began_anew_is_found_again(self, track: PowerTrack) -> None:

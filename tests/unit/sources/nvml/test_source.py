@@ -183,6 +183,18 @@ class TestARingThatIsDry:
         assert total_ns(stopped) < MS
         assert total_ns(story.sample(0).busy) == pytest.approx(0.1 * NS_PER_S, rel=0.01)
 
+    def test_that_was_refused_is_asked_for_again_after_a_minute(self, fake: Fake) -> None:
+        fake.fail(DRAIN, codes.NOT_SUPPORTED)
+        story = fake.tell(after_s=1)
+        fake.fail(DRAIN, 0)
+        fake.forget_calls()
+
+        story.tick(59)
+        assert fake.calls(DRAIN) == 0
+
+        story.tick()
+        assert fake.calls(DRAIN) > 0
+
     def test_goes_on_although_its_stamps_began_anew(self, fake: Fake) -> None:
         story = fake.tell(period_s=0.5)
 
