@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring.fair_share import fair_choice
 from gpumon.core.ring.format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
+from gpumon.sources.rings import phase_rings
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_hostile_ring import HOSTILE_RINGS
 from tests.builders_ring import (
@@ -231,6 +234,26 @@ class TestManyRings:
         assert any(f"/{living.path.name}#" in run.key for run in reading.rings)
         assert reading.rejected == 0
         assert len(list(living.path.parent.iterdir())) == 3
+
+    def test_are_not_chosen_among_again_while_nothing_changes(
+        self, tmp_path: Path, reader_of_three: PhaseRingReader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        choices = 0
+
+        def counted(*claims: Any) -> Any:
+            nonlocal choices
+            choices += 1
+            return fair_choice(*claims)
+
+        monkeypatch.setattr(phase_rings, "fair_choice", counted)
+        rings_in(tmp_path, 5)  # of runs that ended: two are let go of
+        began_ns, told = now(), []
+
+        for tick in range(10):
+            reader_of_three.read(began_ns + 10 * tick * NS_PER_S)
+            told.append(choices)
+
+        assert 0 < told[4] == told[-1]
 
     def test_may_be_three_hundred(self, ring: WatchedRing) -> None:
         written = ring.path.read_bytes()[: PAGE_BYTES + RECORD_BYTES]

@@ -152,6 +152,10 @@ SERIES = {
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
         of=[0, 1, 0, 1], busy=[0.5, 0.5, 0.9, 97],
     ),
+    "without a name is taken for a share after 65,536 values of one": corner(
+        answer(series([0.5] * 65_537, None, gpu="0"), series([97.0], None, gpu="1")),
+        refused="percent or a share",
+    ),
     "without a name that could be both is refused": corner(
         answer(series([0, 1, 1], None, gpu="0")), refused="values are 0 and 1 only"
     ),
