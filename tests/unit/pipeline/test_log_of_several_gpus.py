@@ -61,11 +61,14 @@ class TestWhatGpusDoTogether:
         assert report.together is not None
         assert report.together.all_paused_ns == pytest.approx(s(58 * 1.6), rel=0.02)
 
-    def test_is_not_asked_of_one_gpu(self) -> None:
+    def test_is_not_asked_of_one_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(log_analysis, "ChangeRoom", lambda: ChangeRoom(limit=100))
+
         report = report_of(rows_of(0, RHYTHM))
 
         assert report.together is None
         assert beside_ns(report) == [None]
+        assert not any("not told" in note for note in report.notes)
 
     def test_is_not_told_where_they_changed_too_often_and_that_is_said(
         self, monkeypatch: pytest.MonkeyPatch

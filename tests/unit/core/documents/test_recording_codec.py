@@ -289,6 +289,11 @@ BOUNDS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     "frames of a tick": (
         lambda count: blocks_of([moment(1, frames=(Frame(BEGAN_NS),) * count)])[0], 1_024, 1_025,
     ),
+    "functions of the driver": (
+        lambda count: blocks_of([moment(1, frames=(
+            Frame(BEGAN_NS, call_counts=tuple((f"nvml{number}", 1) for number in range(count))),
+        ))])[0], 1_024, 1_025,
+    ),
     "boards of a header": (
         lambda count: b"".join(
             BlockWriter(replace(header(), devices=DEVICES[:1] * count)).begin_block()

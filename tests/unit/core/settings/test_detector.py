@@ -40,7 +40,7 @@ class TestEachThreshold:
 
     @pytest.mark.parametrize("one", THRESHOLDS, ids=lambda one: one.name)
     def test_refuses_what_its_unit_cannot_be(self, one: Threshold) -> None:
-        wrong = (-0.1, 35.0) if one.unit is Unit.SHARE else (0, -1)
+        wrong = (-0.1, 1.001) if one.unit is Unit.SHARE else (0, -1)
 
         for value in wrong:
             with pytest.raises(UsageError, match=rf"^{one.name.rpartition('.')[2]} must be"):
