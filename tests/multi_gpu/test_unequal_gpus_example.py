@@ -64,6 +64,18 @@ class TestWhatIsTyped:
         assert asked == [None]
 
 
+def test_a_gpu_takes_a_time_in_proportion_to_its_samples() -> None:
+    spans: list[tuple[int, int]] = []
+    gpu = example.SleepingGpu(1_000, lambda *span: spans.append(span))
+
+    for _ in range(4):
+        gpu.compute([0] * 100, 0.5)
+
+    assert sum(end_ns - began_ns for began_ns, end_ns in spans) / 1e9 == pytest.approx(
+        0.2, abs=0.05
+    )
+
+
 class TestTheExample:
     @pytest.mark.parametrize(
         ("words", "says"),

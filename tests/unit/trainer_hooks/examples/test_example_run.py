@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import until
 from trainer_hooks.examples.example_run import example_parser, read_ahead
 
 
@@ -64,6 +65,16 @@ class TestReadingAhead:
         assert list(read_ahead(lambda k: k * k, batches=7, workers=workers)) == [
             k * k for k in range(7)
         ]
+
+    def test_reads_two_batches_a_worker_ahead_and_no_more(self) -> None:
+        asked: list[int] = []
+        batches = read_ahead(asked.append, batches=100, workers=2)
+
+        next(batches)
+
+        assert until(lambda: len(asked) == 5)
+        assert not until(lambda: len(asked) > 5, 0.1)
+        batches.close()
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_raises_what_reading_raises_in_the_place_of_its_batch(self, workers: int) -> None:
