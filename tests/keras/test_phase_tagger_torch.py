@@ -57,6 +57,20 @@ class TestTheWaitForInput:
         assert b.marks(RingKind.STEP) == [1, 2, 3]
 
 
+class TestALoaderThatCannotBeginAgain:
+    def test_ends_the_fit_with_what_it_raised(self) -> None:
+        loader, begun = t.loader_of(t.SlowRows(32, seconds=0)), iter([1, 2])
+
+        class Begins(type(loader)):  # type: ignore[misc]
+            def __iter__(self) -> Iterator[Any]:
+                if next(begun, None) is None:
+                    raise OSError("the disk is gone")
+                return iter(loader)
+
+        with pytest.raises(OSError, match="disk"):
+            t.fit_on(Begins(loader.dataset, batch_size=16), epochs=9)
+
+
 class TestAValidationInACallback:
     def test_that_raised_and_was_caught_leaves_the_training_tagged(self) -> None:
         class Evaluate(keras.callbacks.Callback):  # type: ignore[misc]

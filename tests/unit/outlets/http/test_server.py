@@ -17,6 +17,7 @@ from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.handler import FaultLog
 from tests.builders_state import StoppedClock, monitor_state
+from tests.patience import until
 from tests.serving import ask, dial, got, own_address, read_events, serving
 
 SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
@@ -256,3 +257,16 @@ class TestAFaultOfOurs:
             assert message.endswith("ZeroDivisionError: fault")
         assert ("more" in first, " 4 more " in later) == (False, True)
         assert caplog.text.count("Traceback") == 1
+
+
+def test_a_client_that_hangs_up_unheard_is_let_go_of() -> None:
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    with serving(limits=ServerLimits(read_timeout_s=600)) as server:
+        before = descriptors()
+        for _ in range(5):
+            dial(server).close()
+
+        assert ask(server, "/-/healthy").status == 200
+        assert until(lambda: descriptors() <= before)

@@ -87,6 +87,27 @@ class TestBetweenTwoTicks:
         assert 0 < counts.wall_ns <= now() - ring.facts.started_ns
         assert kinds_read_later == ["STEP", "SAMPLES"]
 
+    def test_says_so_by_its_last_records_whatever_was_written_over(
+        self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_bytes = 0
+
+        def counted(descriptor: int, length: int, offset: int) -> bytes:
+            nonlocal read_bytes
+            read_bytes += length
+            return pread(descriptor, length, offset)
+
+        pread = os.pread
+        with ring.held() as pid:
+            ring.look()
+            for _ in range(3_000):
+                ring.writer.step()
+            monkeypatch.setattr(os, "pread", counted)
+            steps = ring.reader.newest_counts(now())[pid].steps
+
+        assert steps == 3_000
+        assert read_bytes <= 4 * PAGE_BYTES
+
     def test_a_run_that_has_just_ended_still_does(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
             ring.look()

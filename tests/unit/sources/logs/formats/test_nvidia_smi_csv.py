@@ -55,6 +55,10 @@ CORNERS = {
     "GPUs are told apart by their bus": corner(
         f"pci.bus_id, {UTIL}", "0:1.0, 5 %", "0:2.0, 5 %", of=[0, 1]
     ),
+    "GPUs are told apart by their names where no time and nothing else does": corner(
+        f"name, {UTIL}", "A40, 5 %", "A10, 6 %", "A10, 7 %", "A40, 8 %",
+        of=[0, 1, 0, 1], busy=[5, 6, 8, 7],
+    ),
     "GPUs are told apart by their index without a header": corner(
         *(f"{smi_stamp(at)}, {gpu}, {(50, 98)[gpu]}" for at in range(4) for gpu in (0, 1)),
         of=[0, 1] * 4, busy=[50, 98] * 4, gpus=(LoggedGpu(index=0), LoggedGpu(index=1)),

@@ -263,9 +263,10 @@ class TestTheRings:
 
 class TestTheDriver:
     def test_names_the_events_that_a_board_reports(self, fake: Fake) -> None:
-        fake.gpu(0).supported_events = 0x8 | 0x8000
+        fake.gpu(0).supported_events = 0x8 | 0x100 | 0x8000
 
-        assert asked().gpus[0].event_types == ("XID", "recovery action")
+        told = asked().gpus[0].event_types
+        assert told == ("XID", "MIG configuration", "recovery action")
 
     def test_is_told_of_before_each_question(self, fake: Fake) -> None:
         told: list[str] = []
