@@ -74,7 +74,7 @@ class TestReadingAhead:
 
         assert until(lambda: len(asked) == 5)
         assert not until(lambda: len(asked) > 5, 0.1)
-        batches.close()
+        assert len(list(batches)) == 99
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_raises_what_reading_raises_in_the_place_of_its_batch(self, workers: int) -> None:

@@ -9,8 +9,10 @@ from functools import partial
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.stamps.forward_clock import ClockTurn, ForwardClock
 from tests.builders_logs import analysed, rows
 
 TOLD_AGAIN = r"[\d,]+ of [\d,]+ rows are of a time that other rows had told of"
@@ -103,3 +105,14 @@ class TestWhatHappensToOneLog:
         observed_ns = analysed(rows(*made())).observed_ns
 
         assert observed_ns == pytest.approx(observed_s * 1e9, rel=0.01)
+
+
+def test_no_more_than_256_parts_are_told_apart() -> None:
+    clock = ForwardClock(has_summer_time=False)
+    began_s = range(300 * 10_800, 0, -10_800)  # each part three hours before the last
+    stamps_ns = [(second + at) * NS_PER_S for second in began_s for at in range(40)]
+
+    clock.read_on(stamps_ns, len(stamps_ns))
+
+    earlier = sum(n for (turn, _), n in clock.turns.items() if turn is ClockTurn.EARLIER_PART)
+    assert earlier == 255
