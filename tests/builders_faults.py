@@ -118,12 +118,13 @@ def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFaul
     return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
 
 
+NOT_LOADED = not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia")
 REPLACED = not_opened(
     "was replaced", codes.VERSION_MISMATCH,
     refuses="reboot or reload the driver", says="start gpumon again",
 )  # fmt: skip
 SHUT_DRIVERS = (
-    not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia"),
+    NOT_LOADED,
     REPLACED,
     not_opened("this user may not open", codes.NO_PERMISSION, "/dev/nvidiactl"),
     not_opened("has too little memory", 20, r"\(20\)"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_faults import INIT, REPLACED
+from tests.builders_faults import INIT, NOT_LOADED, REPLACED, DriverFault
 from tests.daemon import RunningDaemon
 from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, gpu
 from tests.needs import without_driver
@@ -46,17 +46,31 @@ class TestAMissingLibrary:
 
 
 class TestADriverThatCannotBeOpened:
-    def test_is_said_once_and_picked_up_by_who_waits(self, machine: Machine) -> None:
-        REPLACED.begin(machine.fake)
+    @pytest.mark.parametrize(("fault", "words"), [(REPLACED, SERVE), (NOT_LOADED, DOCTOR)])
+    def test_ends_who_does_not_wait_with_three_and_what_to_do(
+        self, machine: Machine, fault: DriverFault, words: tuple[str, ...]
+    ) -> None:
+        fault.begin(machine.fake)
+
+        ended = machine.gpumon(*words)
+
+        assert ended.returncode == 3
+        assert re.search(fault.refuses, " ".join((ended.stdout + ended.stderr).split()))
+
+    @pytest.mark.parametrize("fault", [REPLACED, NOT_LOADED], ids=str)
+    def test_is_said_once_and_picked_up_by_who_waits(
+        self, machine: Machine, fault: DriverFault
+    ) -> None:
+        fault.begin(machine.fake)
         with machine.serve("--wait-for-source") as daemon:
             wait_until(lambda: machine.fake.calls(INIT) >= 2)
             assert daemon.get("/-/ready")[0] == 503
-            REPLACED.end(machine.fake)
+            fault.end(machine.fake)
 
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
 
             assert daemon.get("/-/ready")[0] == 200
-            assert len(re.findall(REPLACED.refuses, daemon.log())) == 1
+            assert len(re.findall(fault.refuses, daemon.log())) == 1
 
     def test_any_more_ends_the_daemon_where_only_a_new_process_is_a_cure(
         self, machine: Machine

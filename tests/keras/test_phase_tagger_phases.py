@@ -58,6 +58,15 @@ class TestTheStep:
 
 
 @pytest.mark.measured
+@pytest.mark.usefixtures("each_backend")
+class TestBatchesThatAreReady:
+    def test_are_hardly_waited_for(self) -> None:
+        b.fit_rows(b.warmed_model(b.SleepingCompute(0.005)), 480, b.tagger())
+
+        assert b.phase_ns()["input_wait"] / 30 < 5 * MS / 3
+
+
+@pytest.mark.measured
 @pytest.mark.usefixtures("jax_and_torch")
 class TestOtherPhases:
     @both_ways

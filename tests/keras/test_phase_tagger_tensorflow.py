@@ -23,8 +23,9 @@ MS = 1_000_000
 
 @pytest.mark.measured
 class TestOtherPhases:
-    def test_of_several_steps_an_execution_sum_to_the_time_of_the_training(self) -> None:
-        model, edges = b.small_model(steps_per_execution=4), b.Edges()
+    @pytest.mark.parametrize("steps_per_execution", [1, 4])
+    def test_sum_to_the_time_of_the_training(self, steps_per_execution: int) -> None:
+        model, edges = b.small_model(steps_per_execution=steps_per_execution), b.Edges()
 
         model.fit(
             t.synchronous(b.SlowBatches(0.005)),
@@ -36,6 +37,15 @@ class TestOtherPhases:
 
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] < 0.01 * edges.wall_ns
+
+    def test_the_step_holds_the_compute_and_the_wait_none_of_it(self) -> None:
+        compute = b.SleepingCompute(0.02)
+
+        b.fit(b.warmed_model(compute), b.SlowBatches(0.001), b.tagger(), epochs=1)
+
+        told, true_ns = b.phase_ns(), sum(b.lengths_ns(compute.spans_ns))
+        assert told["train_step"] + told["device_sync"] >= true_ns
+        assert t.in_a_quiet_moment(t.waits_told_ns()) < 10 * MS
 
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
     def test_tracing_is_compile_and_told_once(self, steps_per_execution: int) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, pairwise
+from statistics import quantiles
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -138,6 +139,22 @@ class SlowTraining:
             if self.part_of_the_best_speed() < 0.98:
                 self.fit(levels, steps=steps)
         return self
+
+    def seconds_in_turns(self, *ratios: Sequence[float], turns: int) -> list[float]:
+        """The seconds of an undisturbed step under each of these ratios, which take turns.
+
+        That is the lower quartile, for a busy machine makes steps longer and never shorter.
+        A step lasts from when the first device begins to work on it until it begins the next.
+        """
+        begun = len(self.devices.step_seconds()) + 1
+
+        def take_turns(step: int) -> None:
+            self.model.ratios = ratios[step % len(ratios)]
+
+        self.model.ratios = ratios[0]
+        self.fit(each_step(take_turns), steps=turns * len(ratios))
+        seconds = self.devices.step_seconds()[begun:]
+        return [quantiles(seconds[turn :: len(ratios)])[0] for turn in range(len(ratios))]
 
     def counts(self) -> tuple[int, ...]:
         """How the last step was split, as the devices noted it."""

@@ -109,8 +109,8 @@ class CudaEvents:
     closely how its clock and the host's lie to each other.
 
     Later steps ask which events the device came past, and while the training
-    is elsewhere (it waits for input, say) a thread asks for it, but not while
-    a step is being handed over.
+    is elsewhere (it waits for input, say) a thread asks for it. It asks nothing
+    while a step is being handed over: the step would have to wait for it.
 
     On any error it warns once and asks no more.
     """

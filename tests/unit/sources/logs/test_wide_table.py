@@ -134,6 +134,7 @@ TABLES = {
             at_s=[0, 0, 1, 1], is_wall=is_wall,
         )
         for heading, first, second, is_wall in (
+            ("time", "23.05.2026 14:02:03", "23.05.2026 14:02:04", True),
             ("time", "06/13/2025 11:59:59 PM", "06/14/2025 12:00:00 AM", True),
             ("elapsed", "23:59:59", "24:00:00", False),
             ("time", "23:59:59", "00:00:00", False),

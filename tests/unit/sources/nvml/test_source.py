@@ -77,7 +77,9 @@ class TestASquareWave:
             fake.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
 
     @pytest.mark.measured
-    @pytest.mark.parametrize("clock_id", [time.CLOCK_REALTIME, None])
+    @pytest.mark.parametrize(
+        "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
+    )
     def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
         self, fake: Fake, open_source: Open, clock_id: int | None
     ) -> None:

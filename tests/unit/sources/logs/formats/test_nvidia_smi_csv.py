@@ -52,6 +52,10 @@ CORNERS = {
         options=told(1), busy=[0, 0],
         notes=('The header calls column 2 "index"; taken as utilization.gpu as told.',),
     ),
+    "GPUs are told apart by their index": corner(
+        HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
+        of=[0, 1] * 2, busy=[1, 2] * 2, gpus=(LoggedGpu(0, name="A40"), LoggedGpu(1, name="A40")),
+    ),
     "GPUs are told apart by their bus": corner(
         f"pci.bus_id, {UTIL}", "0:1.0, 5 %", "0:2.0, 5 %", of=[0, 1]
     ),
@@ -76,6 +80,9 @@ CORNERS = {
     "GPUs are told apart by the next best where their name has no answer": corner(
         f"uuid, index, {UTIL}", "[N/A], 0, 1 %", "[N/A], 1, 2 %", of=[0, 1]
     ),
+    "rows without stamps are a second apart, which is said": corner(
+        UTIL, "1 %", "2 %", "3 %", at_s=[0, 1, 2], is_wall=False, noted="1 s a row (assumed"
+    ),
     "rows without stamps are as far apart as the user says": corner(
         "5", "6", options=LogOptions(period_ns=250_000_000), at_s=[0, 0.25], period_ns=250_000_000
     ),
@@ -97,6 +104,9 @@ CORNERS = {
     ),
     "a line that was cut off is not half a value": corner(
         f"timestamp, {UTIL}", f"{ONE}, 19 %", f"{TWO}, 1", is_cut=True, busy=[19, None], skipped=1
+    ),
+    "a repeated header is no row": corner(
+        HEADER, HEADER, smi_log([1, 2, 3]), HEADER, busy=[1, 2, 3], at_s=[0, 1, 2]
     ),
     "a repeated header may move the columns": corner(
         smi_log([45]), f"index, {UTIL}, timestamp", f"0, 55 %, {TWO}",
@@ -242,6 +252,7 @@ CORNERS = {
             f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
         )
         for heading, cell, used_mib in (
+            ("memory.used [MiB]", "1830 MiB", 1830),
             ("memory.used [MiB]", "1830", 1830),
             ("gpu_memory_used_gb", "1.5", 1536),
             ("memory_used_bytes", "4096", 1 / 256),
