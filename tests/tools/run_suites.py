@@ -162,10 +162,15 @@ def jobs_of(
     if "base" in suites:  # tests that train with a framework start none of them
         yield Job(name=TOOLS, command=[*make, "--no-print-directory", TOOLS], lane=Lane.FIRST)
     for environment in dict.fromkeys(part.folder for part in parts):
-        # What most tests need is made beside the first of the others.
-        lane = Lane.FIRST if environment == BASE_FOLDER else Lane.FETCHES
-        command = [*make, "--no-print-directory", f"{environment}/.dev"]
-        yield Job(name=environment, command=command, lane=lane, is_shown=False)
+        # What most tests need comes first; with it comes what makes the others.
+        is_base = environment == BASE_FOLDER
+        yield Job(
+            name=environment,
+            command=[*make, "--no-print-directory", f"{environment}/.dev"],
+            lane=Lane.FIRST if is_base else Lane.FETCHES,
+            needs=() if is_base else (BASE_FOLDER,),
+            is_shown=False,
+        )
     if with_check:
         yield Job(name=CHECK, command=[*make, CHECK], lane=Lane.FIRST, needs=(BASE_FOLDER,))
         # Compiled here, once, what each worker of the suites would compile for itself.

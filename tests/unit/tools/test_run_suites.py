@@ -42,13 +42,15 @@ def ended(job: Job, code: int | None, said: str = "", folder: Path | None = None
 
 
 class TestTheSuites:
-    def test_wait_for_their_environments_and_these_for_nothing(self) -> None:
+    def test_wait_for_their_environments_and_these_for_the_first_alone(self) -> None:
         made = jobs()
 
         assert made["base"].needs == (".venv", "tools", "check")  # nobody runs the check here
         assert made[".venv"].lane is made["tools"].lane is Lane.FIRST
+        assert made[".venv"].needs == made["tools"].needs == ()
         for name in ("jax", "tensorflow", "torch", "oldest-keras"):
             assert made[f".venv-{name}"].lane is Lane.FETCHES
+            assert made[f".venv-{name}"].needs == (".venv",)  # uv is there
             assert made[name].needs == (f".venv-{name}", "tools", "check")
         assert made["multi-gpu"].needs == (".venv-tensorflow", "tools", "check")
 
