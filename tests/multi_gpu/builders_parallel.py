@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -114,6 +114,9 @@ class Training:
         weighted: Whether the samples have weights.
         evaluates: Whether to validate and to evaluate as well.
         predicts: Whether to predict as well, afterwards.
+        makes_metrics_first: Whether the metrics of a classifier are there before the first step,
+            which Keras traces twice where it makes them.
+        devices: How many several are.
         within: How near all numbers are to be on several.
     """
 
@@ -123,6 +126,8 @@ class Training:
     weighted: bool = False
     evaluates: bool = True
     predicts: bool = False
+    makes_metrics_first: bool = False
+    devices: int = 2
     data: Callable[[], tuple[Any, Any, Any]] = rows
     within: float = SINGLE_PRECISION
 
@@ -132,6 +137,9 @@ class Training:
         words |= {k: v() if k == "optimizer" else v for k, v in self.compiled.items()}
         model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **words})
         x, y, weights = self.data()
+        if self.makes_metrics_first:
+            model.compute_metrics(x, y, np.zeros((len(x), CLASSES), "float32"))
+            model.reset_metrics()
         told = {"sample_weight": weights} if self.weighted else {}
         validated = {"validation_data": (x, y)} if self.evaluates else {}
         fitted = {"batch_size": 28, **validated, **self.fitted, **told}
@@ -146,8 +154,18 @@ class Training:
             int(model.optimizer.iterations.numpy()),
         )
 
+    def on_one(self) -> Outcome:
+        """Keras alone, run eagerly unless ``compiled`` says otherwise: nothing need be traced.
+
+        The numbers are the same, but those of each of several losses, of which Keras takes the
+        mean over batches as if all were equally large where it knows no sizes.
+        """
+        compiled = {"run_eagerly": True, **self.compiled}
+        return replace(self, compiled=compiled).on(self.build())
+
     def on_one_and_on_several(self) -> tuple[Outcome, Outcome]:
-        return self.on(self.build()), self.on(parallel(self.build()))
+        devices, ratios = DEVICES[: self.devices], RATIOS[: self.devices]
+        return self.on_one(), self.on(parallel(self.build(), devices, ratios))
 
 
 def of_two_inputs_and_outputs() -> keras.Model:

@@ -22,11 +22,15 @@ def scheduled() -> Any:
     return keras.optimizers.AdamW(rates, clipvalue=0.05)
 
 
+def of_steps(**words: Any) -> Any:
+    """A training of a classifier that is not evaluated, and whose step is traced once."""
+    return b.Training(evaluates=False, makes_metrics_first=True, **words)
+
+
 def reduced(reduction: str) -> Any:
     loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
     slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
-    compiled = {**loss, **slow}
-    return b.Training(weighted=True, compiled=compiled, evaluates=False, within=4e-6)
+    return of_steps(weighted=True, compiled={**loss, **slow}, within=4e-6)
 
 
 def callbacks() -> list[Any]:
@@ -37,8 +41,8 @@ def callbacks() -> list[Any]:
 
 
 WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
-    "Adam with clipnorm": lambda: b.Training(
-        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, evaluates=False
+    "Adam with clipnorm": lambda: of_steps(
+        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, devices=3
     ),
     "momentum with global_clipnorm, run eagerly": lambda: b.Training(
         compiled={
@@ -47,12 +51,11 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
         }
     ),
     "AdamW with clipvalue and a schedule, of a subclass without a configuration": (
-        lambda: b.Training(build=b.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False)
+        lambda: of_steps(build=b.unrepeatable, compiled={"optimizer": scheduled})
     ),
-    "moving averages of the weights of a subclass": lambda: b.Training(
+    "moving averages of the weights of a subclass": lambda: of_steps(
         build=b.subclassed,
         compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)},
-        evaluates=False,
     ),
     "an optimizer that no configuration describes": lambda: b.Training(
         compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
@@ -61,9 +64,8 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "a sum over weighted samples": lambda: reduced("sum"),
     "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
     "weighted classes, with callbacks that change the rate and restore weights": (
-        lambda: b.Training(
+        lambda: of_steps(
             fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks()},
-            evaluates=False,
         )
     ),
     "layers that add to the loss of weighted samples": lambda: b.Training(
@@ -79,17 +81,22 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
             "loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"},
             "loss_weights": {"kind": 1.0, "size": 0.3},
             "metrics": {"kind": ["accuracy"], "size": ["mae"]},
+            "run_eagerly": False,
         },
     ),
     "what a mask leaves out": lambda: b.Training(
         build=b.masked, data=b.sentences, compiled={"metrics": None}
     ),
-    "statistics, counters and metrics of layers": lambda: b.Training(build=kinds.keeping),
+    "statistics, counters and metrics of layers": lambda: b.Training(
+        build=kinds.keeping, devices=3
+    ),
     "losses that are one number or one for each sample": lambda: b.Training(
         kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
     ),
     "one loss for outputs that nobody was told of": lambda: b.Training(
-        kinds.two_heads, {"loss": "mse", "metrics": None}, data=kinds.rows_for_two_heads
+        build=kinds.two_heads,
+        data=kinds.rows_for_two_heads,
+        compiled={"loss": "mse", "metrics": None, "run_eagerly": False},
     ),
 }
 
@@ -107,7 +114,7 @@ class TestATraining:
 
     def test_in_mixed_precision_comes_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
-        training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
+        training = of_steps(build=b.mixed, compiled=compiled)
 
         one, several = training.on_one_and_on_several()
 
@@ -126,8 +133,8 @@ class TestEachReplica:
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
     def test_of_a_model_on_one_device_drops_out_what_that_model_would(self) -> None:
-        training = b.Training(build=lambda: b.normalized(dropout=0.5), evaluates=False)
-        one = training.on(training.build())
+        training = of_steps(build=lambda: b.normalized(dropout=0.5))
+        one = training.on_one()
 
         alone = training.on(b.parallel(training.build(), devices=["CPU:1"], ratios=None))
 
