@@ -52,12 +52,12 @@ def plain(model: Any) -> Any:
     return serialize(model) if hasattr(model, "template") else model
 
 
-def made(devices: int, *, average: bool = False) -> tuple[Any, Any]:
+def made(devices: int, *, average: bool = False, eagerly: bool = False) -> tuple[Any, Any]:
     """The single-device model, and what trains it: on one device the same."""
     single = single_model()
     model = spread(single, devices, RATIOS[:devices])
     optimizer = keras.optimizers.SGD(0.02, momentum=0.8, use_ema=average)
-    model.compile(optimizer, loss="mse", metrics=["mae"])
+    model.compile(optimizer, loss="mse", metrics=["mae"], run_eagerly=eagerly)
     model.optimizer.build(model.trainable_variables)
     return single, model
 
