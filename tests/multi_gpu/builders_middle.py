@@ -12,6 +12,7 @@ from typing import IO, Any
 import h5py
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tests.multi_gpu.builders_parallel import SINGLE_PRECISION, furthest
 from trainer_hooks.multi_gpu import multi_gpu_model, serialize
@@ -33,6 +34,11 @@ def rows(*, seed: int = 0) -> tuple[Any, Any]:
     random = np.random.default_rng(seed)
     x = random.normal(size=(ROWS, FEATURES)).astype("float32")
     return x, (x.sum(axis=1, keepdims=True) + random.normal(size=(ROWS, 1))).astype("float32")
+
+
+def batched(*, seed: int) -> tf.data.Dataset:
+    """The same in batches: to cut arrays, Keras would trace functions for each call anew."""
+    return tf.data.Dataset.from_tensor_slices(rows(seed=seed)).batch(BATCH)
 
 
 def single_model() -> keras.Model:
@@ -105,12 +111,10 @@ class Trained:
         self.seen += [np.array(value) for value in keras.tree.flatten(values)]
 
     def by_fit(self, callbacks: Sequence[Any], *, validates: bool) -> None:
-        x, y = rows()
-        told = {"validation_data": rows(seed=1)} if validates else {}
+        told = {"validation_data": batched(seed=1)} if validates else {}
         history = self.model.fit(
-            x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0,
-            callbacks=list(callbacks), **told,
-        ).history  # fmt: skip
+            batched(seed=0), epochs=EPOCHS, verbose=0, callbacks=list(callbacks), **told
+        ).history
         self.history = [
             dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)
         ]
@@ -127,8 +131,7 @@ class Trained:
                 logs = self.model.train_on_batch(x, y, return_dict=True)
                 called.on_train_batch_end(number, logs)
             if validates:
-                x, y = rows(seed=1)
-                told = self.model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True)
+                told = self.model.evaluate(batched(seed=1), verbose=0, return_dict=True)
                 logs = {**logs, **{f"val_{name}": value for name, value in told.items()}}
             self.history.append(logs)
             called.on_epoch_end(epoch, logs)
@@ -216,14 +219,13 @@ def saved(trained: Trained) -> None:
 
 
 def predicted(trained: Trained) -> None:
-    x, _ = rows(seed=2)
+    batches = batched(seed=2)
     for model in (trained.model, trained.single):
-        trained.saw(model.predict(x, batch_size=BATCH, verbose=0))
+        trained.saw(model.predict(batches, verbose=0))
 
 
 def evaluated(trained: Trained) -> None:
-    x, y = rows(seed=2)
-    trained.saw(trained.model.evaluate(x, y, batch_size=BATCH, verbose=0))
+    trained.saw(trained.model.evaluate(batched(seed=2), verbose=0))
 
 
 # What falls is taken for worse: it stops in the second epoch, and goes back to the first.
