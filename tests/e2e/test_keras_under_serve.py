@@ -17,11 +17,14 @@ CAUSE_OF = {
     "validation": "validation",
     "callback": "callbacks",
 }
+OF_KNOWN_WIDTH = ("--passes", "1400")
+"""About as much compute, without the steps that are tried to find how wide that is."""
+SLOW_BESIDES = ("--steps", "48", *OF_KNOWN_WIDTH, "--slow-seconds", "12")
 AMOUNT_OF = {
     "input": ("--steps", "30", "--latency-ms", "90"),
-    "checkpoint": ("--steps", "105", "--slow-seconds", "12"),
-    "validation": ("--steps", "96", "--slow-seconds", "12"),
-    "callback": ("--steps", "96", "--slow-seconds", "12"),
+    "checkpoint": SLOW_BESIDES,
+    "validation": SLOW_BESIDES,
+    "callback": SLOW_BESIDES,
 }
 """About 45 ms of compute a step, and what is slow besides: twelve seconds, more than a busy machine
 takes to start; the input partly hidden where a backend fetches it while it computes."""
@@ -81,7 +84,7 @@ class TestATrainingOfSeveralStepsAnExecution:
     def test_loses_to_its_input_what_its_sleeps_took_and_says_that_this_is_an_estimate(
         self, tmp_path: Path
     ) -> None:
-        words = ("--slow", "input", "--steps", "120", "--latency-ms", "25")
+        words = ("--slow", "input", "--steps", "60", *OF_KNOWN_WIDTH, "--latency-ms", "50")
         with FollowingDaemon(tmp_path) as daemon:
             result = trained(daemon, "jax", *words, "--steps-per-execution", "10")
             report = daemon.settled_report()

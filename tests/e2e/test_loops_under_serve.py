@@ -13,8 +13,8 @@ from tests.daemon import FollowingDaemon
 from tests.e2e.trainings_under_serve import Training, Watched, WatchedTrainings, training
 from tests.needs import missing
 
-STEPS = 105
-LATENCY_S = 0.025
+STEPS = 51
+LATENCY_S = 0.05
 WAIT_S = 4 * LATENCY_S
 """Each batch is four files of the slow store."""
 
