@@ -83,9 +83,9 @@ class Part:
         return f"{BASE_FOLDER}-{self.environment}" if self.environment else BASE_FOLDER
 
 
-def _on(framework: str, *, workers: int = 2) -> Part:
+def _on(framework: str) -> Part:
     """The tests of a framework."""
-    return Part(framework, framework, f"keras_{framework}", TRAINING_ROOMS, workers)
+    return Part(framework, framework, f"keras_{framework}", TRAINING_ROOMS, workers=2)
 
 
 SUITES: Final = {
@@ -104,7 +104,7 @@ SUITES: Final = {
         Part("oldest-keras", "oldest-keras", "keras_jax and oldest_keras", ("tests/keras",)),
     ),
     "tensorflow": (
-        _on("tensorflow", workers=3),
+        _on("tensorflow"),
         Part("tensorflow alone", "tensorflow", "keras_tensorflow and alone", ("tests/keras",)),
     ),
     "torch": (_on("torch"),),
