@@ -109,13 +109,14 @@ class BusyLane:
             self._busy, self._active = self._busy[1::2], self._active[1::2]
         width_ns = 1 << self._shift
         cell_end_ns = self._start_ns + (len(self._observed) + 1) * width_ns
-        while cell_end_ns < end_ns:
-            part_ns = max(0, cell_end_ns - start_ns)
-            self._observed.append(self._observed_ns + part_ns)
-            self._busy.append(self._busy_ns + busy_ns * part_ns // length_ns)
-            self._active.append(self._active_ns + active_ns * part_ns // length_ns)
-            cell_end_ns += width_ns
-        self._cell_end_ns = cell_end_ns
+        parts_ns = [max(0, over_ns - start_ns) for over_ns in range(cell_end_ns, end_ns, width_ns)]
+        for sums, before_ns, gained_ns in (
+            (self._observed, self._observed_ns, length_ns),
+            (self._busy, self._busy_ns, busy_ns),
+            (self._active, self._active_ns, active_ns),
+        ):
+            sums.extend([before_ns + gained_ns * part_ns // length_ns for part_ns in parts_ns])
+        self._cell_end_ns = cell_end_ns + len(parts_ns) * width_ns
 
 
 def _growth(sums: Sequence[int]) -> tuple[int, ...]:
