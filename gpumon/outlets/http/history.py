@@ -11,6 +11,7 @@ import threading
 from array import array
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from gpumon.core.documents.field_codec import encode_document
@@ -180,7 +181,9 @@ class _Lane:
 
     def _mark(self, column: int, amount_ns: int, cause: int, settled: list[_Point]) -> None:
         """Mark idle time of a cause as suspected, say: what just settled first, then backwards."""
-        for point in (*settled, *reversed(self.points)) if amount_ns > 0 else ():
+        for point in chain(settled, reversed(self.points)):
+            if amount_ns <= 0:
+                break
             share_ns = min(point.cells[cause] - point.cells[column], amount_ns)
             if share_ns > 0:
                 point.cells[column] += share_ns
