@@ -48,7 +48,7 @@ class SimulatedGpu:
     def seconds_of(self, samples: int, *, step: int = 0) -> float:
         """Busy seconds of a step of so many samples, without noise."""
         waves = -(-samples // self.wave) * self.wave
-        at = max(1, bisect_left(self.points[:-1], (waves,)))
+        at = bisect_left(self.points, (waves,), 1, len(self.points) - 1)
         (low, low_s), (high, high_s) = self.points[at - 1], self.points[at]
         seconds = low_s + (high_s - low_s) * (waves - low) / (high - low)
         slower = self.slower_from_step is not None and step >= self.slower_from_step
@@ -99,12 +99,12 @@ class SimulatedMachine:
         for place, (number, count) in enumerate(zip(chosen, counts, strict=True)):
             if count > self.gpus[number].holds:
                 raise SimulatedOutOfMemoryError(place, count)
-        busy = tuple(
+        busy = [
             self._busy_seconds(self.gpus[number], count)
             for number, count in zip(chosen, counts, strict=True)
-        )
+        ]
         self.step += 1
-        return SimulatedStep(max(busy) + self._beside(len(busy)), busy)
+        return SimulatedStep(max(busy) + self._beside(len(busy)), tuple(busy))
 
     def true_speed(self, counts: Sequence[int], gpus: Sequence[int] | None = None) -> float:
         """Samples a second under that split, without noise, as of the present step."""

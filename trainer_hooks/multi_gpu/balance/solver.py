@@ -56,35 +56,35 @@ def best_split(
     >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [Room(1, 50), Room(1, 80)])
     (50, 30)
     """
-    least = sum(room.least for room in rooms)
-    most = sum(room.most for room in rooms)
-    if not least <= total <= most:
+    least, most = [room.least for room in rooms], [room.most for room in rooms]
+    if not sum(least) <= total <= sum(most):
         raise ValueError(
-            f"{total} samples cannot be split over GPUs that take {least} to {most} together"
+            f"{total} samples cannot be split over GPUs that take"
+            f" {sum(least)} to {sum(most)} together"
         )
-    done_by = slowest_seconds(seconds_of, [room.most for room in rooms])
-    not_done_by = 0.0
+    done_by, not_done_by = slowest_seconds(seconds_of, most), 0.0
+    fewest = _done_within(not_done_by, seconds_of, least, most)
     for _ in range(_HALVINGS):
         if done_by - not_done_by <= _PRECISION * done_by:
             break
         middle = (done_by + not_done_by) / 2
-        if sum(_done_within(middle, seconds_of, rooms)) >= total:
-            done_by = middle
+        counts = _done_within(middle, seconds_of, fewest, most)
+        if sum(counts) >= total:
+            done_by, most = middle, counts
         else:
-            not_done_by = middle
-    fewest = _done_within(not_done_by, seconds_of, rooms)
+            not_done_by, fewest = middle, counts
     if sum(fewest) > total:  # the least that each must take is the whole batch
-        fewest = [room.least for room in rooms]
-    return _filled(fewest, _done_within(done_by, seconds_of, rooms), total)
+        fewest = least
+    return _filled(fewest, most, total)
 
 
 def _done_within(
-    seconds: float, seconds_of: Sequence[SecondsOf], rooms: Sequence[Room]
+    seconds: float, seconds_of: Sequence[SecondsOf], least: Sequence[int], most: Sequence[int]
 ) -> list[int]:
-    """The most that each GPU can do in that time, and never less than it must."""
+    """The most that each GPU can do in that time, between the two counts."""
     return [
-        room.least + bisect_right(range(room.least + 1, room.most + 1), seconds, key=of)
-        for of, room in zip(seconds_of, rooms, strict=True)
+        low + bisect_right(range(low + 1, high + 1), seconds, key=of)
+        for of, low, high in zip(seconds_of, least, most, strict=True)
     ]
 
 

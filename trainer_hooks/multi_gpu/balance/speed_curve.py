@@ -55,12 +55,14 @@ class SpeedCurve:
             known before a slow-down made the older points worthless.
         spread: Relative noise of one interval's mean.
         levelled: The seconds of the points, never falling: what the curve goes through.
+        trend: The slope of the line through the points; ``None`` where they tell none.
     """
 
     points: tuple[Point, ...] = ()
     growing_part: float = 1.0
     spread: float = _BELIEVED_SPREAD
     levelled: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    trend: float | None = field(default=None, repr=False, compare=False)
 
     def point_at(self, samples: int) -> Point | None:
         """What was seen at exactly that count; ``None`` where nothing was."""
@@ -141,25 +143,12 @@ class SpeedCurve:
     def slope_at(self, samples: int) -> float:
         """Seconds that one sample more costs beyond the points, where the nearest is there."""
         here = self.seconds_of(samples) / samples
-        apart = self._points_apart()
-        if len(apart) < 2:
+        if self.trend is None:
             return here * self.growing_part
-        weight = sum(point.weight for point in apart)
-        mean_n = sum(point.weight * point.samples for point in apart) / weight
-        mean_s = sum(point.weight * point.seconds for point in apart) / weight
-        across = sum(p.weight * (p.samples - mean_n) * (p.seconds - mean_s) for p in apart)
-        along = sum(p.weight * (p.samples - mean_n) ** 2 for p in apart)
-        return min(here, max(_FLATTEST * here, across / along))
+        return min(here, max(_FLATTEST * here, self.trend))
 
     def _at(self, samples: int) -> int:
         return bisect_left(self.points, samples, key=lambda point: point.samples)
-
-    def _points_apart(self) -> tuple[Point, ...]:
-        """All points, if the furthest are far enough apart to tell a slope."""
-        if len(self.points) < 2:
-            return ()
-        far = self.points[-1].samples - self.points[0].samples
-        return self.points if far >= _APART * self.points[-1].samples else ()
 
     def _spread_after(self, surprise: float, weight: float) -> float:
         """Noise of an interval, told from how far it is off a mean of others."""
@@ -168,13 +157,27 @@ class SpeedCurve:
 
     def _of(self, points: list[Point]) -> SpeedCurve:
         ordered = tuple(sorted(points, key=lambda point: point.samples))
-        return replace(self, points=ordered, levelled=_never_falling(ordered))
+        levelled, trend = _never_falling(ordered), _trend(ordered)
+        return replace(self, points=ordered, levelled=levelled, trend=trend)
 
 
 def _contradicts(older: Point, newer: Point, tolerance: float) -> bool:
     if older.samples < newer.samples:
         return older.seconds > newer.seconds * (1 + tolerance)
     return older.seconds < newer.seconds * (1 - tolerance)
+
+
+def _trend(points: tuple[Point, ...]) -> float | None:
+    """The slope of a line through them, if the furthest are far enough apart to tell one."""
+    far = points[-1].samples - points[0].samples
+    if not far or far < _APART * points[-1].samples:
+        return None
+    weight = sum(point.weight for point in points)
+    mean_n = sum(point.weight * point.samples for point in points) / weight
+    mean_s = sum(point.weight * point.seconds for point in points) / weight
+    across = sum(p.weight * (p.samples - mean_n) * (p.seconds - mean_s) for p in points)
+    along = sum(p.weight * (p.samples - mean_n) ** 2 for p in points)
+    return across / along
 
 
 def _never_falling(points: tuple[Point, ...]) -> tuple[float, ...]:
