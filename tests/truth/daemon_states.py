@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -68,26 +69,27 @@ def daemon_states(
         tagged: Whether its trainings have a ``PhaseTagger``.
     """
     rings = [ring for place, gpu in enumerate(world.gpus) if tagged for ring in _rings(place, gpu)]
+    devices = [Device(uuid=f"GPU-{place}", index=place) for place in range(len(world.gpus))]
+    held_ms = [gpu.held.tolist() for gpu in world.gpus]
     daemon = monitor(simulated=True, period_ns=TICK_MS * NS_PER_MS)
     for at_ms in range(TICK_MS, world.duration_ms + TICK_MS, TICK_MS):
         now_ns = ZERO_NS + at_ms * NS_PER_MS
         gpus = tuple(
             GpuSample(
-                device=Device(uuid=f"GPU-{place}", index=place),
+                device=device,
                 busy=tuple(ended.until(now_ns)),
-                processes=_processes(world.gpus[place], at_ms),
+                processes=_processes(held, at_ms),
             )
-            for place, ended in enumerate(windows)
+            for device, held, ended in zip(devices, held_ms, windows, strict=True)
         )
         told = RingsReading(rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms)))
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
         yield at_ms, daemon.take(moment(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
 
 
-def _processes(gpu: GpuTruth, at_ms: int) -> tuple[ProcessSample, ...]:
-    begins_ms = gpu.held[:, 0]
-    number = int(np.searchsorted(begins_ms, at_ms, side="right")) - 1
-    if number < 0 or at_ms >= gpu.held[number, 1]:
+def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:
+    number = bisect_right(held_ms, at_ms, key=itemgetter(0)) - 1
+    if number < 0 or at_ms >= held_ms[number][1]:
         return ()
     return (ProcessSample(_FIRST_PID + number, None),)
 
