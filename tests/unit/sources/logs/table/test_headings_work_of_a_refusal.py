@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table import headings
 from gpumon.sources.logs.table.headings import column_named
 from tests.builders_logs import analyse_file
+from tests.calls import calls_of
 
 MEGABYTE = 1_000_000
 MOST_CALLS = 10_000_000
@@ -75,21 +75,18 @@ def file_of(name: str) -> str:
     return "".join(lines)
 
 
-def calls_of_a_refusal(text: str, folder: Path) -> int:
-    """How many functions are called, of Python or of C."""
-    path = folder / "file"
-    path.write_text(text)
-    with cProfile.Profile() as profile, pytest.raises(UnreadableLogError):
+def refuse(path: Path) -> None:
+    with pytest.raises(UnreadableLogError):
         analyse_file(str(path), LogOptions())
-    return sum(entry.callcount for entry in profile.getstats())
 
 
 class TestAFileOfAMegabyte:
     @pytest.mark.parametrize("name", [*FILES, *SINGLE_LINES])
     def test_is_refused_with_few_calls(self, tmp_path: Path, name: str) -> None:
-        text = SINGLE_LINES.get(name) or file_of(name)
+        path = tmp_path / "file"
+        path.write_text(SINGLE_LINES.get(name) or file_of(name))
 
-        assert calls_of_a_refusal(text, tmp_path) < MOST_CALLS
+        assert calls_of(lambda: refuse(path)) < MOST_CALLS
 
 
 class TestAHeading:
