@@ -65,11 +65,15 @@ class Levelled:
 def level(
     machine: SimulatedMachine, controller: RatioController, *, intervals: int = 60
 ) -> Levelled:
-    """Let a controller level a machine for so many intervals of some steps each."""
+    """Let a controller level a machine for so many intervals of some steps each.
+
+    Without noise each step of an interval takes the same, and one tells as much as all.
+    """
     changes = []
+    count = STEPS_OF_AN_INTERVAL if any(gpu.noise for gpu in machine.gpus) else 1
     for _ in range(intervals):
         counts = controller.counts
-        steps = [machine.train(counts).busy_seconds for _ in range(STEPS_OF_AN_INTERVAL)]
+        steps = [machine.train(counts).busy_seconds for _ in range(count)]
         means = [fmean(gpu) for gpu in zip(*steps, strict=True)]
         change = controller.advance(counts, means)
         if change is not None:
