@@ -82,16 +82,18 @@ class _Entry(tarfile.TarInfo):
     """A header that is damaged ends no archive in silence, and none fills the memory."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _Entry:
         try:
-            entry = super().frombuf(buf, encoding, errors)
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # it is in every Python
+            raise  # the zeros that an archive ends with
         except tarfile.HeaderError as error:
-            if buf and not any(buf):
-                raise  # the zeros that an archive ends with
             raise tarfile.ReadError(_CUT) from error
-        if entry.size < 0 or (entry.type in _NAMES and entry.size > _MOST_NAME_BYTES):
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size < 0 or (self.type in _NAMES and self.size > _MOST_NAME_BYTES):
             raise tarfile.ReadError(_CUT)
-        return entry
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]  # made to be overridden
 
 
 class _Member:

@@ -176,8 +176,9 @@ class TestABadArchive:
     ) -> None:
         whole = tar_of({"a.csv": BUSY}).rstrip(b"\0")
         info = member("x", kind=kind)
-        info.size = 1 << 40
-        archive.write_bytes(whole + bytes(-len(whole) % 512) + info.tobuf() + b"x" * 10_000)
+        info.size = 1 << 17  # it could be held, and more could not
+        name = info.tobuf() + b"x" * info.size
+        archive.write_bytes(whole + bytes(-len(whole) % 512) + name + tar_of({"b.csv": BUSY}))
 
         assert self.is_refused(gpumon, archive, "a.csv")
 
