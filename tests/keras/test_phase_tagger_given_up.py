@@ -86,6 +86,7 @@ class TestAFitThatRaised:
         where(lambda: let_go_of(kept))
         assert present() == ("other", 0)
 
+    @pytest.mark.measured
     def test_has_told_how_long_its_callbacks_took(self) -> None:
         sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.01)
 
