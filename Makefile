@@ -17,7 +17,7 @@ FRAMEWORKS := jax tensorflow torch
 # ... and the oldest Keras that is supported, on the JAX of its time.
 ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
-# Suites run beside each other, after `check` where both are asked for: it says where the time went.
+# Suites run beside each other, after `lint` where `check` is asked for: it says where the time went.
 SUITES := tests/tools/run_suites.py
 CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu gpu-multi golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak gpu gpu-multi golden clean tools
 
 , := ,
 # Networks fail, so what downloads is tried a second time.
@@ -62,15 +62,17 @@ $(ENVIRONMENTS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one 
 test-multi-gpu: .venv-tensorflow/.dev
 	@.venv-tensorflow/bin/python $(SUITES) multi-gpu -- $(ARGS)
 
-check: $(if $(CHECK_COMES_FIRST),,.venv/.dev) ## lint, format, types, import direction, layout
+check: $(if $(CHECK_COMES_FIRST),,lint) ## lint, format, types, import direction, layout
 ifeq ($(CHECK_COMES_FIRST),)
+	$(BIN)/python -m pytest -q tests/test_*.py
+else
+	@:  # the tests begin with lint, and have the others among them
+endif
+
+lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_*.py
-else
-	@:  # the tests begin with it
-endif
 
 truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)

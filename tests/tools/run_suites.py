@@ -5,8 +5,8 @@
 Suites are ``base`` and those of frameworks (``jax``, ``tensorflow``, ``multi-gpu``, ``torch``,
 ``oldest-keras``), in environments of their own, which make fetches while other suites run. Two run
 at a time, for most tests wait; what is marked ``alone`` comes after all others, two at a time, too,
-for it hardly computes. ``--check``: ``make check`` comes first, and only where it is content are
-there any tests.
+for it hardly computes. ``--check``: ``make lint`` comes first, and only where it is content are
+there any tests; what else ``make check`` asks is among them.
 
 A suite whose environment cannot be had is skipped with a word, but fails where ``CI`` is set.
 
@@ -45,7 +45,7 @@ TRAINING_ROOMS: Final = (
 Those that wait longest come first.
 """
 MULTI_GPU_ROOMS: Final = ("tests/multi_gpu", "tests/e2e/test_examples.py")
-CHECK: Final = "check"
+LINT: Final = "lint"
 TOOLS: Final = "tools"
 BASE_FOLDER: Final = ".venv"
 MOST_LINES_OF_A_FAILURE: Final = 30
@@ -120,7 +120,7 @@ BACKENDS: Final = {"oldest-keras": "jax"}
 def main(words: Sequence[str] | None = None) -> int:
     """Run them; the exit code."""
     parser = argparse.ArgumentParser(description="Runs the suites of tests beside each other.")
-    parser.add_argument("--check", action="store_true", help="make check comes first")
+    parser.add_argument("--check", action="store_true", help="make lint comes first")
     parser.add_argument("--without-torch", action="store_true", help="it is too large for a laptop")
     parser.add_argument("suites", nargs="+", choices=SUITES, metavar="SUITE")
     options, for_pytest = split_words(sys.argv[1:] if words is None else words)
@@ -172,7 +172,7 @@ def jobs_of(
             is_shown=False,
         )
     if with_check:
-        yield Job(name=CHECK, command=[*make, CHECK], lane=Lane.FIRST, needs=(BASE_FOLDER,))
+        yield Job(name=LINT, command=[*make, LINT], lane=Lane.FIRST, needs=(BASE_FOLDER,))
         # Compiled here, once, what each worker of the suites would compile for itself.
         collect = f"{BASE_FOLDER}/bin/python -m pytest --collect-only -q".split()
         yield Job(
@@ -184,14 +184,14 @@ def jobs_of(
         lane = Lane.LAST if part.is_alone else Lane.BESIDE
         yield Job(
             name=part.name,
-            command=_pytest(part, for_pytest, is_checked=with_check),
+            command=_pytest(part, for_pytest),
             lane=Lane.FIRST if comes_first else lane,
             variables=_variables(part, folder),
-            needs=(part.folder,) if comes_first else (part.folder, TOOLS, CHECK),
+            needs=(part.folder,) if comes_first else (part.folder, TOOLS, LINT),
         )
 
 
-def _pytest(part: Part, for_pytest: Sequence[str], *, is_checked: bool) -> list[str]:
+def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
     words = [f"{part.folder}/bin/python", "-m", "pytest"]
     if sys.stdout.isatty():
         words.append("--color=yes")
@@ -199,8 +199,6 @@ def _pytest(part: Part, for_pytest: Sequence[str], *, is_checked: bool) -> list[
         words += ["--dist", "loadfile", "--no-loadscope-reorder", "-n", str(part.workers)]
     if part.marked:
         words += ["-m", part.marked]
-    elif is_checked:
-        words.append(f"--ignore-glob={ROOT}/tests/test_*.py")  # the check has just run these
     names_some = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
     return [*words, *(() if names_some else part.rooms), *for_pytest]
 
