@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
@@ -79,12 +78,3 @@ def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
         return page
 
     return opened
-
-
-@pytest.fixture
-def small_heap() -> Iterator[None]:
-    """What thousands of collected tests hold is no burden to whoever makes many objects now."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -146,6 +148,15 @@ class TestATraining:
         assert childless.steps == 0
         assert TrainingPhase.CHECKPOINT not in childless.phase_ns
         assert len(list((tmp_path / "phases").iterdir())) == 1
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """What thousands of collected tests hold is no burden to whoever makes many objects now."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("small_heap")

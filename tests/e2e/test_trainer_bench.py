@@ -236,7 +236,7 @@ codes = [main([*on_cpus, "--batches", "24", "8", "--runs", "2", "--seconds", "0.
 print("---")
 keras_engine.KerasEngine._train_once = with_little_memory
 on_one = ["--gpus", "CPU:1", "--model", "small", "--json"]
-codes.append(main([*on_one, "--find-batch", "--batches", "57", "--seconds", "0.01"]))
+codes.append(main([*on_one, "--find-batch", "--batches", "50", "--seconds", "0.01"]))
 print("---")
 codes.append(main([*on_cpus, "--batches", "60", "60"]))
 codes.append(main(["--gpus", "GPU:0", "--batches", "64"]))

@@ -92,8 +92,9 @@ def data_of(kind: str) -> dict[str, Any]:
     return {"epochs": 2, **made[kind]()}
 
 
-def numbers_of(model: Any, kind: str, *callbacks: Any) -> dict[str, Any]:
+def numbers_of(kind: str, way: str, *callbacks: Any) -> dict[str, Any]:
     """Everything a training leaves behind, and what is asked of the model then."""
+    model = b.normalized_model(**WAYS[way])
     numbers = b.left_by(model, *callbacks, **data_of(kind))
     # What fit was given is nothing to these two.
     if kind == "arrays":
@@ -104,37 +105,9 @@ def numbers_of(model: Any, kind: str, *callbacks: Any) -> dict[str, Any]:
     return numbers
 
 
-class BareModel:
-    """It never has the hook, and is made into a new one for each training.
-
-    Only on TensorFlow, which takes longer to make a graph than to train: the graph stays. On the
-    others the first training of a model draws more random numbers than a later one.
-    """
-
-    def __init__(self, way: str) -> None:
-        self._model = b.normalized_model(**WAYS[way])
-        self._model.optimizer.build(self._model.trainable_variables)
-        self._first = [variable.numpy() for variable in self._variables]
-
-    @property
-    def _variables(self) -> list[Any]:
-        return [*self._model.variables, *self._model.optimizer.variables]
-
-    def made_anew(self) -> Any:
-        keras.utils.set_random_seed(1)
-        for variable, first in zip(self._variables, self._first, strict=True):
-            variable.assign(first)
-        return self._model
-
-
-bare_model_on_tensorflow = cache(BareModel)
-
-
 @cache
 def numbers_without(kind: str, way: str) -> dict[str, Any]:
-    if keras.backend.backend() == "tensorflow":
-        return numbers_of(bare_model_on_tensorflow(way).made_anew(), kind)
-    return numbers_of(b.normalized_model(**WAYS[way]), kind)
+    return numbers_of(kind, way)
 
 
 class TestResultsDoNotChange:
@@ -143,9 +116,7 @@ class TestResultsDoNotChange:
         [cell(backend, kind, way) for (backend, way), kinds in CELLS.items() for kind in kinds],
     )
     def test_with_the_hook(self, kind: str, way: str) -> None:
-        with_hook = numbers_of(b.normalized_model(**WAYS[way]), kind, b.tagger())
-
-        assert with_hook == numbers_without(kind, way)
+        assert numbers_of(kind, way, b.tagger()) == numbers_without(kind, way)
 
     @pytest.mark.oldest_keras
     @pytest.mark.parametrize(
@@ -153,8 +124,7 @@ class TestResultsDoNotChange:
         [cell(backend, kind) for backend, of in BESIDE_AN_ORDINARY_CALLBACK.items() for kind in of],
     )
     def test_with_the_hook_and_an_ordinary_callback(self, kind: str) -> None:
-        model = b.normalized_model(**WAYS["compiled"])
-        with_hook = numbers_of(model, kind, b.an_ordinary_callback(), b.tagger())
+        with_hook = numbers_of(kind, "compiled", b.an_ordinary_callback(), b.tagger())
 
         assert with_hook == numbers_without(kind, "compiled")
 

@@ -114,9 +114,6 @@ class Training:
         weighted: Whether the samples have weights.
         evaluates: Whether to validate and to evaluate as well.
         predicts: Whether to predict as well, afterwards.
-        makes_metrics_first: Whether the metrics of a classifier are there before the first step,
-            which Keras traces twice where it makes them.
-        devices: How many several are.
         within: How near all numbers are to be on several.
     """
 
@@ -126,8 +123,6 @@ class Training:
     weighted: bool = False
     evaluates: bool = True
     predicts: bool = False
-    makes_metrics_first: bool = False
-    devices: int = 2
     data: Callable[[], tuple[Any, Any, Any]] = rows
     within: float = SINGLE_PRECISION
 
@@ -137,9 +132,6 @@ class Training:
         words |= {k: v() if k == "optimizer" else v for k, v in self.compiled.items()}
         model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **words})
         x, y, weights = self.data()
-        if self.makes_metrics_first:
-            model.compute_metrics(x, y, np.zeros((len(x), CLASSES), "float32"))
-            model.reset_metrics()
         told = {"sample_weight": weights} if self.weighted else {}
         validated = {"validation_data": (x, y)} if self.evaluates else {}
         fitted = {"batch_size": 28, **validated, **self.fitted, **told}
@@ -164,8 +156,7 @@ class Training:
         return replace(self, compiled=compiled).on(self.build())
 
     def on_one_and_on_several(self) -> tuple[Outcome, Outcome]:
-        devices, ratios = DEVICES[: self.devices], RATIOS[: self.devices]
-        return self.on_one(), self.on(parallel(self.build(), devices, ratios))
+        return self.on_one(), self.on(parallel(self.build()))
 
 
 def of_two_inputs_and_outputs() -> keras.Model:

@@ -22,15 +22,11 @@ def scheduled() -> Any:
     return keras.optimizers.AdamW(rates, clipvalue=0.05)
 
 
-def of_steps(**words: Any) -> Any:
-    """A training of a classifier that is not evaluated, and whose step is traced once."""
-    return b.Training(evaluates=False, makes_metrics_first=True, **words)
-
-
 def reduced(reduction: str) -> Any:
     loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
     slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
-    return of_steps(weighted=True, compiled={**loss, **slow}, within=4e-6)
+    compiled = {**loss, **slow}
+    return b.Training(weighted=True, compiled=compiled, evaluates=False, within=4e-6)
 
 
 def callbacks() -> list[Any]:
@@ -41,8 +37,8 @@ def callbacks() -> list[Any]:
 
 
 WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
-    "Adam with clipnorm": lambda: of_steps(
-        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, devices=3
+    "Adam with clipnorm": lambda: b.Training(
+        compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, evaluates=False
     ),
     "momentum with global_clipnorm, run eagerly": lambda: b.Training(
         compiled={
@@ -51,11 +47,12 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
         }
     ),
     "AdamW with clipvalue and a schedule, of a subclass without a configuration": (
-        lambda: of_steps(build=b.unrepeatable, compiled={"optimizer": scheduled})
+        lambda: b.Training(build=b.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False)
     ),
-    "moving averages of the weights of a subclass": lambda: of_steps(
+    "moving averages of the weights of a subclass": lambda: b.Training(
         build=b.subclassed,
         compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)},
+        evaluates=False,
     ),
     "an optimizer that no configuration describes": lambda: b.Training(
         compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
@@ -64,8 +61,9 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "a sum over weighted samples": lambda: reduced("sum"),
     "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
     "weighted classes, with callbacks that change the rate and restore weights": (
-        lambda: of_steps(
+        lambda: b.Training(
             fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks()},
+            evaluates=False,
         )
     ),
     "layers that add to the loss of weighted samples": lambda: b.Training(
@@ -87,9 +85,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "what a mask leaves out": lambda: b.Training(
         build=b.masked, data=b.sentences, compiled={"metrics": None}
     ),
-    "statistics, counters and metrics of layers": lambda: b.Training(
-        build=kinds.keeping, devices=3
-    ),
+    "statistics, counters and metrics of layers": lambda: b.Training(build=kinds.keeping),
     "losses that are one number or one for each sample": lambda: b.Training(
         kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
     ),
@@ -114,7 +110,7 @@ class TestATraining:
 
     def test_in_mixed_precision_comes_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
-        training = of_steps(build=b.mixed, compiled=compiled)
+        training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
 
         one, several = training.on_one_and_on_several()
 
@@ -133,7 +129,7 @@ class TestEachReplica:
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
     def test_of_a_model_on_one_device_drops_out_what_that_model_would(self) -> None:
-        training = of_steps(build=lambda: b.normalized(dropout=0.5))
+        training = b.Training(build=lambda: b.normalized(dropout=0.5), evaluates=False)
         one = training.on_one()
 
         alone = training.on(b.parallel(training.build(), devices=["CPU:1"], ratios=None))

@@ -70,8 +70,7 @@ class TestATaggedTraining:
         def outcome(*hooks: Any) -> Any:
             saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "m.keras"))
             template = b.normalized(dropout=0.3)
-            fitted = {"callbacks": [*hooks, saves]}
-            training = b.Training(fitted=fitted, predicts=True, makes_metrics_first=True)
+            training = b.Training(fitted={"callbacks": [*hooks, saves]}, predicts=True)
             return training.on(b.parallel(template, devices=DEVICES, ratios=RATIOS))
 
         furthest = outcome(tagger()).furthest_from(outcome())

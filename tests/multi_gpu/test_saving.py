@@ -28,17 +28,13 @@ def near(some: Any, others: Any) -> bool:
     return bool(b.furthest(some.get_weights(), others.get_weights()) <= b.SINGLE_PRECISION)
 
 
-def compiled(model: Any, **words: Any) -> Any:
-    adam, loss = keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy"
-    model.compile(adam, loss=loss, **words)
+def compiled(model: Any) -> Any:
+    model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
     return model
 
 
-def on_two(template: Any) -> Any:
-    return compiled(b.parallel(template, b.DEVICES[:2], (3, 2)))
-
-
-def fitted(model: Any) -> Any:
+def fitted(template: Any) -> Any:
+    model = compiled(b.parallel(template))
     x, y, _ = b.rows()
     model.fit(x, y, batch_size=28, epochs=2, verbose=0)
     return model
@@ -52,12 +48,7 @@ def again(model: Any, folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    return fitted(compiled(b.parallel(b.normalized())))
-
-
-@pytest.fixture(scope="module")
-def trained_on_two() -> Any:
-    return fitted(on_two(b.dense()))
+    return fitted(b.normalized())
 
 
 class TestTheTemplate:
@@ -79,7 +70,7 @@ class TestTheTemplate:
         """What the parallel model saves is compiled as that one, with its optimizer's state."""
         template, (x, y, _) = b.dense(), b.rows()
         template.compile("sgd", "mse")
-        model = on_two(template)
+        model = compiled(b.parallel(template))
         model.fit(x, y, verbose=0)
 
         loaded, own = (again(each, tmp_path) for each in (model, template))
@@ -127,7 +118,7 @@ class TestAParallelModel:
         with pytest.raises(ZeroDivisionError):
             killed.trained(1, one, ended_by=lambda: 1 / 0)
 
-        models = killed.trained(1, one), killed.trained(2, several)
+        models = killed.trained(1, one), killed.trained(3, several)
 
         assert int(models[0].optimizer.iterations.numpy()) > 3
         assert near(*models)
@@ -145,14 +136,14 @@ class TestAFileThatCannotBeUsed:
 
     @pytest.mark.parametrize("words", [{}, {"skip_mismatch": True}])
     def test_of_another_architecture_is_refused_or_taken_where_it_fits(
-        self, words: dict[str, Any], trained_on_two: Any, tmp_path: Path
+        self, words: dict[str, Any], tmp_path: Path
     ) -> None:
         keras.utils.set_random_seed(5)
         layers = keras.layers
         hidden, wider = layers.Dense(8, activation="relu"), layers.Dense(b.CLASSES + 1)
         donor = keras.Sequential([keras.Input((b.FEATURES,)), hidden, wider])
         donor.save_weights(tmp_path / "other.weights.h5")
-        model = trained_on_two
+        model = fitted(b.dense())
         first, *others = [weight.copy() for weight in model.get_weights()]
         steps = int(model.optimizer.iterations.numpy())
 
@@ -174,7 +165,7 @@ class TestAFileThatCannotBeUsed:
         full = tmp_path / "full.keras"
         full.symlink_to("/dev/full")
         template, (x, y, _) = b.dense(), b.rows()
-        model, one = on_two(template), compiled(b.dense(), run_eagerly=True)
+        model, one = compiled(b.parallel(template)), compiled(b.dense())
         words = {"batch_size": 28, "shuffle": False, "verbose": 0}
         checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
 
