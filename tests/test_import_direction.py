@@ -29,6 +29,7 @@ CORE_GROUND_UP = (
     "settings",
     "wording",
     "ring",
+    "host",
     "sample",
     "join",
     "time",

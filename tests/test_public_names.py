@@ -37,7 +37,7 @@ class TestTheClosedSets:
             }),
             (InputWaitReason, {
                 "cpu_bound", "gil_bound", "disk_bound", "network_bound", "memory_pressure",
-                "latency_bound",
+                "latency_bound", "unknown",
             }),
             (VerdictName, {
                 "not_in_use", "too_short_to_judge", "healthy", "starved", "stalled",

@@ -58,7 +58,7 @@ ON_ONE_SCREEN = (
     "gpumon/outlets",
     "trainer_hooks",
 )
-MOST_ENTRIES = 16
+MOST_ENTRIES = 17
 ONE_FOR_EACH_TRAINER = {"PhaseTagger"}
 MIRRORED = {"core", "sources", "pipeline", "outlets", "cli", "trainer_hooks"}
 

@@ -64,6 +64,7 @@ class InputWaitReason(str, Enum):
     NETWORK_BOUND = "network_bound"
     MEMORY_PRESSURE = "memory_pressure"
     LATENCY_BOUND = "latency_bound"
+    UNKNOWN = "unknown"
 
 
 PHASES: Final = tuple(TrainingPhase)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
+from gpumon.core.host.evidence import NOT_LOOKED, HostReading
 from gpumon.core.ring.events import RingsReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
@@ -334,9 +335,11 @@ class Moment(NamedTuple):
     Attributes:
         rings: What the phase rings said after it.
         rings_seconds: How long reading the rings took.
+        host: What the machine showed of the trainings that waited.
     """
 
     tick: Tick
     rings: RingsReading
     wall_time_s: float
     rings_seconds: float = 0.0
+    host: HostReading = NOT_LOOKED

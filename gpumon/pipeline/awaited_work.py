@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumon.core.join.idle_sharing import SharedIdle, share_idle
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.runs import TrackedRun, parts_of
+from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
 
 _NOTHING: Final = SharedIdle({})
 
@@ -127,7 +127,8 @@ class _Account:
             return
         busy_ns = min(self._busy_ns, length_ns)
         parts = parts_of(runs, self._from_ns, until_ns)
-        self._said = self._said.plus(share_idle(length_ns - busy_ns, parts, wholly_idle=True))
+        shared = share_idle(length_ns - busy_ns, parts, wholly_idle=True)
+        self._said = self._said.plus(with_reasons(shared, runs, self._from_ns, until_ns))
         self._busy_ns -= busy_ns
         self._from_ns = until_ns
 
@@ -139,6 +140,8 @@ def _mean(each: Collection[SharedIdle]) -> SharedIdle:
         total = total.plus(one)
     count = max(1, len(each))
     idle_ns = {cause: amount_ns // count for cause, amount_ns in total.idle_ns.items()}
-    mean = SharedIdle(idle_ns, *(amount_ns // count for amount_ns in total[1:]))
+    reasons_ns = {key: amount_ns // count for key, amount_ns in total.reasons_ns.items()}
+    amounts_ns = (amount_ns // count for amount_ns in total.amounts_ns)
+    mean = SharedIdle(idle_ns, reasons_ns, *amounts_ns)
     # Of several phases at once none is proved: see ``share_idle``.
     return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)

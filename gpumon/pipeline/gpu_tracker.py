@@ -16,7 +16,7 @@ from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
-from gpumon.pipeline.runs import TrackedRun, parts_of
+from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
 
 
 class LastingExcess:
@@ -299,7 +299,7 @@ class GpuTracker:
         busy_ns = max(0, window.step_ns - idle_in_steps_ns)
         for run in on_here:
             run.balance.add(self.newest.device.uuid, start_ns, window.step_ns, busy_ns)
-        return shared
+        return with_reasons(shared, on_here, start_ns, end_ns)
 
     def _leads_ns(self, sample: BusySample, peers: Sequence[GpuTracker]) -> dict[str, int]:
         """How much longer each peer was busy in this window, by UUID; 0 where it was not."""

@@ -74,7 +74,8 @@ class Monitor:
         self._missed_total += tick.missed_count
         if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
-            self._runs.take(rings, tick.frames[-1].gpus if tick.frames else newest)
+            gpus = tick.frames[-1].gpus if tick.frames else newest
+            self._runs.take(rings, gpus, moment.host)
         if tick.frames:
             self._source_trouble = None
         for frame in tick.frames:
@@ -82,7 +83,7 @@ class Monitor:
             self._hear(frame)
             self._settle(frame)
         self._forget()
-        gpus, source_collector = self._gpus_now(tick)
+        gpu_states, source_collector = self._gpus_now(tick)
         rings_collector = CollectorState(
             RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
         )
@@ -94,7 +95,7 @@ class Monitor:
             source=facts.source,
             simulated=facts.simulated,
             boot_id=facts.boot_id,
-            gpus=gpus,
+            gpus=gpu_states,
             runs=self._runs.states(self._began_ns),
             collectors=(source_collector, rings_collector, *more_collectors),
             samples_total=self._samples_total,
@@ -169,6 +170,7 @@ class Monitor:
             needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in self._runs.runs:
                 run.timeline.forget_before(needed_ns)
+                run.reasons.forget_before(needed_ns)
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
         """Every GPU as outlets show it, and how their source did."""

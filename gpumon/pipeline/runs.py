@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
-from gpumon.core.join.idle_sharing import WindowParts, merge_parts
+from gpumon.core.host.evidence import HostReading
+from gpumon.core.host.reasons import WITH_REASONS, RunReasons
+from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RingsReading
+from gpumon.core.ring.present_phase import PresentPhase
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
@@ -151,10 +155,10 @@ class TrackedRun:
         self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
         self.label: str | None = None
         self.is_superseded = False  # a newer run has taken the label
-        self._phase: TrainingPhase | None = None
-        self._phase_from_ns = reading.facts.started_ns
+        self._present = PresentPhase(reading.facts.started_ns)
         self._told_ns: dict[TrainingPhase, int] = {}
         self._pace = StepPace()
+        self.reasons = RunReasons()
         self.balance = StepBalance()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
         self._last_state: RunState | None = None  # once nothing of it will change
@@ -219,17 +223,7 @@ class TrackedRun:
         self.timeline.extend(reading.events, reading.told_until_ns)
         self._pace.take(reading.events)
         self.balance.take(reading)
-        self._follow_phase(reading.events)
-
-    def _follow_phase(self, events: RingRecords) -> None:
-        """See what is under way now, and since when."""
-        entered = events.newest(RingKind.ENTER)
-        if entered is not None:
-            self._phase, self._phase_from_ns = entered.phase, entered.at_ns
-        since = events.kinds.rfind(RingKind.ENTER)
-        for at in events.positions(RingKind.AMOUNT):
-            if at > since:
-                self._phase_from_ns += events.values[at]  # the ring's sums hold it already
+        self._present.take(reading.events)
 
     def state(self, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
@@ -245,10 +239,11 @@ class TrackedRun:
         phase_ns = dict(reading.phase_ns)
         # The ring's sums leave the present phase out. Of a step, part may yet turn out to have
         # been compiling: until it ends it is not counted, for no sum may ever fall.
-        is_settled = reading.ended_ns is not None or self._phase not in _MAY_HOLD_COMPILING
-        if self._phase is not None and is_settled:
-            open_ns = max(0, until_ns - self._phase_from_ns)
-            phase_ns[self._phase] = phase_ns.get(self._phase, 0) + open_ns
+        present = self._present.phase
+        is_settled = reading.ended_ns is not None or present not in _MAY_HOLD_COMPILING
+        if present is not None and is_settled:
+            open_ns = max(0, until_ns - self._present.since_ns)
+            phase_ns[present] = phase_ns.get(present, 0) + open_ns
         # The ring's sums lag by some milliseconds: a phase that was told while it was under way
         # may not be in them yet when the next one is.
         for phase, told_ns in self._told_ns.items():
@@ -261,7 +256,7 @@ class TrackedRun:
             pid=reading.host_pid,
             framework=facts.framework,
             alive=reading.alive,
-            phase=self._phase if reading.alive else None,
+            phase=present if reading.alive else None,
             phase_ns=phase_ns,
             steps=reading.steps,
             samples=reading.samples,
@@ -280,6 +275,7 @@ class TrackedRun:
             owner_uid=reading.owner_uid,
             refused_uuids=tuple(sorted(self.refused_uuids)),
             is_undecided=bool(self.undecided_on),
+            reasons=self.reasons.told(),
         )
 
 
@@ -287,6 +283,38 @@ def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowPa
     """What these runs did between two instants."""
     parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
     return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
+
+
+def with_reasons(
+    shared: SharedIdle, runs: Sequence[TrackedRun], start_ns: int, end_ns: int
+) -> SharedIdle:
+    """The idle time of one window, with why these runs lost what has reasons.
+
+    Of several runs each answers for its part of the waiting.
+    """
+    reasons_ns: Counter[tuple[IdleCause, InputWaitReason]] = Counter()
+    for cause in WITH_REASONS:
+        lost_ns = shared.idle_ns.get(cause, 0)
+        if not lost_ns:
+            continue
+        weights = [1] if len(runs) == 1 else _weights(runs, cause, start_ns, end_ns)
+        passed = given_ns = 0
+        for run, weight in zip(runs, weights, strict=True):
+            passed += weight
+            until_ns = lost_ns * passed // (sum(weights) or 1)
+            if until_ns > given_ns:
+                split = run.reasons.split(cause, start_ns, end_ns, until_ns - given_ns)
+                for reason, amount_ns in split.items():
+                    reasons_ns[cause, reason] += amount_ns
+            given_ns = until_ns
+    return shared._replace(reasons_ns=reasons_ns) if reasons_ns else shared
+
+
+def _weights(runs: Sequence[TrackedRun], cause: IdleCause, start_ns: int, end_ns: int) -> list[int]:
+    """How long each of these runs was in what such a loss is of."""
+    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
+    is_wait = cause is IdleCause.INPUT_WAIT
+    return [part.input_wait_ns if is_wait else part.step_ns for part in parts]
 
 
 class RunRegistry:
@@ -301,8 +329,8 @@ class RunRegistry:
         """All of them, oldest first."""
         return tuple(self._runs.values())
 
-    def take(self, rings: RingsReading, gpus: Sequence[GpuSample]) -> None:
-        """Take what the rings said; those no longer listed are forgotten."""
+    def take(self, rings: RingsReading, gpus: Sequence[GpuSample], host: HostReading) -> None:
+        """Take what the rings said, and the machine; runs no longer listed are forgotten."""
         join = GpuJoin(gpus, simulated=self._simulated)
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
@@ -315,6 +343,8 @@ class RunRegistry:
                 run.take(reading)
             elif run.is_settled:
                 continue
+            if reading.key in host.of_run:
+                run.reasons.take(host.of_run[reading.key])
             _join(run, join)
         self._give_labels()
 

@@ -19,6 +19,7 @@ from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
@@ -92,6 +93,7 @@ class MachineWatch(Watch):
     ) -> None:
         self.facts = facts
         self._rings, self._clock = rings, clock
+        self._host = HostReader()
         self._source = SourceThread(make_source, clock)
         self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
         self._deadline_ns: int | None = None
@@ -109,7 +111,8 @@ class MachineWatch(Watch):
         began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
         rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
-        return Moment(tick, rings, self._clock.wall_time_s(), took_seconds)
+        host = self._host.look(rings.rings, tick.frames, self._clock.monotonic_ns())
+        return Moment(tick, rings, self._clock.wall_time_s(), took_seconds, host)
 
     def _tick(self) -> Tick:
         """Wait for the next deadline, then for the source, but not long."""
@@ -139,8 +142,9 @@ class MachineWatch(Watch):
         return self._rings.newest_counts(self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Close the rings, and the source if its last read returns in time."""
+        """Let go of rings and processes, and of the source if its last read returns in time."""
         self._rings.close()
+        self._host.close()
         self._source.stop(_STOP_PATIENCE_S)
 
 

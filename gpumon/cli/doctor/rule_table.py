@@ -15,6 +15,7 @@ from gpumon.outlets.text.style import WIDTH, TextStyle, capital
 _HEADS: Final = {
     RuleKind.VERDICT: "Verdicts: of each GPU the first that holds, in this order",
     RuleKind.FINDING: "Findings: said beside the verdict, which they never change",
+    RuleKind.REASON: "Reasons: why a training waits for input; all that hold, the first counts",
     RuleKind.ADVICE: "Advice: what is worth a word on what to change",
 }
 _THRESHOLDS: Final = {one.name: one for one in thresholds_of(DEFAULT_SETTINGS)}

@@ -61,10 +61,11 @@ _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
     without=("gaps", "pauses", "starved_intervals"),
-    names={"idle_ns": "idle_by_cause", "input_wait_by_reason_ns": "input_wait_by_reason"},
+    names={"idle_ns": "idle_by_cause", "input_wait_by_reason_ns": "input_wait_by_reason",
+           "within_step_by_reason_ns": "within_step_by_reason"},
     later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
            "validation_input_wait_ns", "low_ns", "high_ns", "merged_intervals", "episodes",
-           "starved_now"),
+           "starved_now", "within_step_by_reason_ns"),
 )  # fmt: skip
 _VERDICT: Final = FieldCodec(
     Verdict,
@@ -94,9 +95,9 @@ _GPU_ORDER: Final = (
     "irregular_seconds", "cycle_seconds", "starved_ratio", "input_probability", "likely_causes",
     "starved_now", "episodes", "resolved_seconds", "inferred_seconds",
     "hidden_input_wait_seconds", "low_seconds", "high_seconds", "gaps", "pauses",
-    "starved_intervals", "merged_intervals", "idle_by_cause", "input_wait_by_reason", "fill",
-    "mig_enabled", "parent_uuid", "mig_index", "listed", "idle_beside_peer_seconds",
-    "held_memory", "troubles",
+    "starved_intervals", "merged_intervals", "idle_by_cause", "input_wait_by_reason",
+    "within_step_by_reason", "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
+    "idle_beside_peer_seconds", "held_memory", "troubles",
 )  # fmt: skip
 _ENDS_A_RUN: Final = ("alive", "ended_before", "owner_uid", "refused_gpus")
 

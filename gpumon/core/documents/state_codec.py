@@ -107,6 +107,8 @@ def _gpu_document(gpu: GpuState) -> dict[str, Any]:
         "pending_ns": totals.pending_ns,
         "idle_ns": {cause.value: idle_ns for cause, idle_ns in totals.idle_ns.items()},
         "in_use_ns": totals.in_use_ns,
+        "input_wait_by_reason_ns": dict(totals.input_wait_by_reason_ns),
+        "within_step_by_reason_ns": dict(totals.within_step_by_reason_ns),
         **(_LATEST.encode(gpu.latest) if gpu.present and gpu.latest else _NOTHING_READ),
         "memory_capacity_bytes": device.memory_capacity_bytes,
         "starved_now": totals.starved_now,

@@ -17,12 +17,13 @@ on the device is known, from there to the next dispatch. So idle time goes to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import add
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 
 
 @dataclass(slots=True)
@@ -83,12 +84,17 @@ _LENGTHS: Final = tuple(
 """Those that several runs of one window share, beside ``waits``."""
 
 
+_NO_REASONS: Final[Mapping[tuple[IdleCause, InputWaitReason], int]] = MappingProxyType({})
+
+
 class SharedIdle(NamedTuple):
     """Idle time of one window, shared out.
 
     Attributes:
         idle_ns: By cause; sums to at most the window's idle time. What is
             missing fell where no phase was.
+        reasons_ns: Why, of those causes of which the machine can show it: by cause and reason;
+            what is missing is unknown.
         resolved_ns: Of it, what a wholly idle window wholly in one phase proves.
         hidden_input_wait_ns: Waits for input that the device did not feel.
         first_input_wait_ns: Of ``input_wait``, the wait for the run's very first batch.
@@ -96,16 +102,23 @@ class SharedIdle(NamedTuple):
     """
 
     idle_ns: dict[IdleCause, int]
+    reasons_ns: Mapping[tuple[IdleCause, InputWaitReason], int] = _NO_REASONS
     resolved_ns: int = 0
     hidden_input_wait_ns: int = 0
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
 
+    @property
+    def amounts_ns(self) -> tuple[int, ...]:
+        """Those of its fields that are one number each."""
+        return self[2:]
+
     def plus(self, other: SharedIdle) -> SharedIdle:
         """This window's and another one's together."""
-        idle_ns = Counter(self.idle_ns)
+        idle_ns, reasons_ns = Counter(self.idle_ns), Counter(self.reasons_ns)
         idle_ns.update(other.idle_ns)
-        return SharedIdle(idle_ns, *map(add, self[1:], other[1:]))
+        reasons_ns.update(other.reasons_ns)
+        return SharedIdle(idle_ns, reasons_ns, *map(add, self.amounts_ns, other.amounts_ns))
 
 
 def share_idle(
@@ -144,12 +157,13 @@ def share_idle(
             left_ns -= taken_ns
     waited_ns, felt_ns = parts.input_wait_ns, shares.get(IdleCause.INPUT_WAIT, 0)
     resolved = wholly_idle and parts.sole_cause not in (None, IdleCause.UNKNOWN)
+    first_ns, validation_ns = parts.first_input_wait_ns, parts.validation_input_wait_ns
     return SharedIdle(
         shares,
-        sum(shares.values()) if resolved else 0,
-        parts.hidden_input_wait_ns + waited_ns - felt_ns,
-        felt_ns * parts.first_input_wait_ns // waited_ns if felt_ns else 0,
-        felt_ns * parts.validation_input_wait_ns // waited_ns if felt_ns else 0,
+        resolved_ns=sum(shares.values()) if resolved else 0,
+        hidden_input_wait_ns=parts.hidden_input_wait_ns + waited_ns - felt_ns,
+        first_input_wait_ns=felt_ns * first_ns // waited_ns if felt_ns else 0,
+        validation_input_wait_ns=felt_ns * validation_ns // waited_ns if felt_ns else 0,
     )
 
 

@@ -204,7 +204,7 @@ def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[Run
 
 def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
     waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
-    for reason in InputWaitReason:
+    for reason in _TEXT_OF_REASON:
         explained_ns = sum(gpu.totals.input_wait_by_reason_ns.get(reason.value, 0) for gpu in gpus)
         if waited_ns > 0 and explained_ns >= _LIMITS.min_reason_share * waited_ns:
             return reason

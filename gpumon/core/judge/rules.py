@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumon.core.board.fill import is_held_down, is_under_filled
 from gpumon.core.board.troubles import is_throttled
+from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.judge.advice import hides_much, is_first_batch_late, is_worth_a_change
 from gpumon.core.judge.log_findings import (
     all_pause_together,
@@ -39,6 +40,7 @@ ALL_RULES: Final = (
     rule_of(hides_much),
     rule_of(promises_speed),
     rule_of(is_unequal),
+    *REASON_RULES,
 )
 
 BESIDE_RULES: Final[Mapping[str, str]] = {
@@ -50,6 +52,8 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "advice.min_class_share": "a class is among them",
     "advice.min_reason_share": "the advice on input follows one reason",
     "advice.mostly_low_share": "unexplained time is not put down to small kernels",
+    "host.look_ns": "a look at the machine answers for time that was lost",
+    "host.queued_share": "cores are said to be short, not workers",
     "steady_below": "pauses are said to come like a clock",
     "clockwork_from_ns": "pauses are said to come like a clock",
     "trouble.recent_ns": "an error of a GPU is told in the first line",

@@ -43,6 +43,9 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
         input_wait_by_reason_ns=_grown(
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
         ),
+        within_step_by_reason_ns=_grown(
+            before.within_step_by_reason_ns, after.within_step_by_reason_ns
+        ),
         pending_ns=after.pending_ns,
         cycle_ns=after.cycle_ns if gaps.count else None,
         gaps=gaps,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.board.fill import GpuFill
 from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
+from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
@@ -229,6 +230,8 @@ class RunReport:
         owner_uid: Whose ring it is; ``None``: not told.
         refused_uuids: GPUs that it names, and no process of its owner was on them while they
             worked: they do not count for this run.
+        reasons: Why its GPUs waited for input, and within its steps, as far as its machine
+            showed it; what cost most comes first.
     """
 
     run: str
@@ -252,6 +255,7 @@ class RunReport:
     ended_before: bool = False
     owner_uid: int | None = None
     refused_uuids: tuple[str, ...] = ()
+    reasons: tuple[WaitReason, ...] = ()
 
     @property
     def name(self) -> str:

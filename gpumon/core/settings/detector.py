@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.settings.host import HostSettings
 from gpumon.core.settings.threshold import Settings, amount_bytes, count, share, time_ns, times
 from gpumon.errors import UsageError
 
@@ -368,6 +369,7 @@ class DetectorSettings(Settings):
     advice: AdviceSettings = field(default_factory=AdviceSettings)
     log: LogSettings = field(default_factory=LogSettings)
     trouble: TroubleSettings = field(default_factory=TroubleSettings)
+    host: HostSettings = field(default_factory=HostSettings)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

@@ -20,6 +20,8 @@ class RuleKind(str, Enum):
     """A fact beside the verdict, which it never changes."""
     ADVICE = "advice"
     """Whether something that is true is worth a word on what to change."""
+    REASON = "reason"
+    """Why a training waits: all of them that hold, the first one counts."""
 
 
 @dataclass(frozen=True, slots=True)

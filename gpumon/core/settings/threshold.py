@@ -56,7 +56,8 @@ class Threshold:
         if self.unit is Unit.NANOSECONDS:
             return f"{self.value / NS_PER_S:g} s"
         if self.unit is Unit.BYTES:
-            return f"{self.value / (1 << 30):g} GiB"
+            is_small = self.value < 1 << 30
+            return f"{self.value / 1e6:g} MB" if is_small else f"{self.value / (1 << 30):g} GiB"
         return f"{self.value:g} x" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 

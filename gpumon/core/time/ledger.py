@@ -6,11 +6,11 @@ whole nanoseconds; nothing that was settled ever moves. Memory is constant.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from gpumon.core.join.idle_sharing import SharedIdle
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
@@ -43,6 +43,9 @@ class GpuLedger:
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._reasons_ns: dict[IdleCause, Counter[str]] = {
+            cause: Counter() for cause in (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
+        }
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
@@ -156,6 +159,8 @@ class GpuLedger:
             pauses=pauses.counted.lengths.snapshot(),
             first_input_wait_ns=self._first_wait_ns,
             validation_input_wait_ns=self._validation_wait_ns,
+            input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
+            within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
         )
 
     def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
@@ -261,12 +266,26 @@ class GpuLedger:
         unknown_ns = shared.idle_ns.get(IdleCause.UNKNOWN, 0)
         for cause, amount_ns in shared.idle_ns.items():
             self._idle_ns[cause] += amount_ns
+        self._take_reasons(shared)
         self._resolved_ns += shared.resolved_ns
         self._inferred_ns += explained_ns - shared.resolved_ns - unknown_ns
         self._hidden_ns += shared.hidden_input_wait_ns
         self._first_wait_ns += shared.first_input_wait_ns
         self._validation_wait_ns += shared.validation_input_wait_ns
         return explained_ns
+
+    def _take_reasons(self, shared: SharedIdle) -> None:
+        """Split what has reasons; what nobody explained is unknown."""
+        for cause, reasons_ns in self._reasons_ns.items():
+            unknown_ns = shared.idle_ns.get(cause, 0)
+            if not unknown_ns:
+                continue
+            for (of_cause, reason), amount_ns in shared.reasons_ns.items():
+                if of_cause is cause and reason is not InputWaitReason.UNKNOWN:
+                    reasons_ns[reason.value] += amount_ns
+                    unknown_ns -= amount_ns
+            if unknown_ns:
+                reasons_ns[InputWaitReason.UNKNOWN.value] += unknown_ns
 
     def _update_flag(self) -> None:
         first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody

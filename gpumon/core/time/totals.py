@@ -53,7 +53,8 @@ class GpuTotals(NamedTuple):
         suspected_ns: Of the unknown idle time, what fell into pauses of a bursty pattern.
         resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
         inferred_ns: Idle time given a cause by a phase in any other way.
-        input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value.
+        input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value: they
+            add up to it.
         hidden_input_wait_ns: Time the host waited for input while the device was busy.
         low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
         high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
@@ -71,6 +72,7 @@ class GpuTotals(NamedTuple):
         first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+        within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
     """
 
     observed_ns: int = 0
@@ -96,6 +98,7 @@ class GpuTotals(NamedTuple):
     pauses: GapTotals = _NO_GAPS
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
+    within_step_by_reason_ns: Mapping[str, int] = _NO_REASONS
 
     @property
     def starved_ns(self) -> int:

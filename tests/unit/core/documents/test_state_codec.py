@@ -19,6 +19,7 @@ FIELDS_OF = {
     "gpus": {
         "index", "uuid", "name", "present", "observed_ns", "busy_ns", "starved_ns",
         "suspected_ns", "pending_ns", "idle_ns", "in_use_ns", "energy_joules",
+        "input_wait_by_reason_ns", "within_step_by_reason_ns",
         "utilization_ratio", "memory_used_bytes", "memory_capacity_bytes", "power_watts",
         "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "error",
         "label", "mig_enabled", "parent_uuid", "listed",

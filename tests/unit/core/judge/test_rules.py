@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.board.fill import NO_FILL
+from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.judge.verdict_rules import VERDICT_RULES, judge
 from gpumon.core.log.common_pauses import Together
@@ -27,6 +28,7 @@ from gpumon.core.settings.threshold import thresholds_of
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from tests.builders_fill import gpm_fill, power_fill
+from tests.builders_host import NAP, gil_threads, look, task
 from tests.builders_time import s
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -65,6 +67,14 @@ ALWAYS_TOGETHER = Together(
     paused_gpu_ns=s(100), by_chance_ns=s(25), in_use=(0, 1), idle_beside_peer_ns=(0, 0),
 )  # fmt: skip
 
+LOOKS = (
+    look(task(0.6, 0.1, 204.0), threads=gil_threads(2)),
+    look(threads=(task(1.0), task(0.6, switches=204.0))),
+    look(workers=(task(1.0),), major_faults_per_second=400.0, memory_stalled_ratio=0.4),
+    look(workers=(task(0.2, sleeps_in=NAP),), read_bytes_per_second=1.0, disk_busy_ratio=0.9),
+    look(task(0.2), waiting=0.3),
+)
+
 
 def reported(totals: GpuTotals) -> GpuReport:
     return GpuReport(index=0, uuid=None, name=None, totals=totals, verdict=judge(totals))
@@ -88,6 +98,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "hidden_input_wait": [(STARVES,)],
     "promised_speed": [(PAUSES,)],
     "unequal_gpus": [(EVEN,)],
+    **{rule.id: [([one],) for one in LOOKS] for rule in REASON_RULES},
 }
 """What each rule is asked about, to see which thresholds it reads."""
 

@@ -29,7 +29,7 @@ def tagged(ratios: Sequence[float], cause: IdleCause, explained: float = 1.0) ->
     for sample in every(1.0, ratios):
         idle_ns = sample.end_ns - sample.start_ns
         idle_ns -= round(idle_ns * sample.busy_ratio)
-        ledger.observe_shared(sample, SharedIdle({cause: int(idle_ns * explained)}, 0, 0))
+        ledger.observe_shared(sample, SharedIdle({cause: int(idle_ns * explained)}))
     ledger.end_job()
     return judge(ledger.snapshot())
 
@@ -165,7 +165,7 @@ class TestNoFiguresAreMadeUp:
         ledger = GpuLedger()
         ledger.observe(every(1.0, [1.0]))
         for sample in every(1.0, [0.0] * 200, start_s=1.0):
-            waits = SharedIdle({WAIT: sample.end_ns - sample.start_ns}, 0, 0)
+            waits = SharedIdle({WAIT: sample.end_ns - sample.start_ns})
             ledger.observe_shared(BusySample(*sample), waits)
 
         assert judge(ledger.snapshot()).starved_ratio == pytest.approx(200 / 201)

@@ -36,7 +36,7 @@ def tagged(cause: IdleCause) -> GpuTotals:
     ledger = GpuLedger()
     for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
         idle_ns = round((1 - sample.busy_ratio) * s(1))
-        ledger.observe_shared(sample, SharedIdle({cause: idle_ns}, idle_ns, 0))
+        ledger.observe_shared(sample, SharedIdle({cause: idle_ns}, resolved_ns=idle_ns))
     return ledger.snapshot()
 
 
@@ -99,7 +99,7 @@ class TestIdleTimeIsPending:
 class TestIdleTimeSettlesAtOnce:
     def test_with_the_cause_of_the_phase_that_covers_it(self) -> None:
         ledger = live(1.0)
-        share = SharedIdle({IdleCause.CHECKPOINT: s(1)}, s(1), 0)
+        share = SharedIdle({IdleCause.CHECKPOINT: s(1)}, resolved_ns=s(1))
         ledger.observe_shared(BusySample(s(1), s(2), 0.0), share)
 
         totals = ledger.snapshot()
@@ -110,7 +110,7 @@ class TestIdleTimeSettlesAtOnce:
 
     def test_only_as_far_as_the_phase_covers_it(self) -> None:
         ledger = live(1.0)
-        ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}, 0, 0))
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}))
 
         totals = ledger.snapshot()
         assert totals.idle_ns == {INPUT_WAIT: s(0.25)}

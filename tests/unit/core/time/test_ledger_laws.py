@@ -57,7 +57,7 @@ def played(story: Story) -> list[GpuTotals]:
             ledger.observe([sample])
         else:
             half_ns = (length_ns - round(length_ns * ratio)) // 2
-            ledger.observe_shared(sample, SharedIdle({cause: half_ns}, 0, 0))
+            ledger.observe_shared(sample, SharedIdle({cause: half_ns}))
         happens(ledger, event)
         states.append(ledger.snapshot())
     return states

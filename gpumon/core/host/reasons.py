@@ -1,0 +1,204 @@
+"""Lost time of one training, by why it was lost: each look answers for its own second."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpumon.core.host.evidence import HostEvidence
+from gpumon.core.host.wait_rules import (
+    LoaderPlace,
+    ShortOf,
+    WaitJudgement,
+    active_tasks,
+    judge_wait,
+)
+from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
+
+WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
+"""Causes of which the machine can show why."""
+
+
+class WaitFigures(NamedTuple):
+    """What was seen where a reason held: means over its looks, the rest as in ``HostEvidence``.
+
+    Attributes:
+        tasks: How many of the loader's tasks wanted some of a core.
+        wanted_cores: What they wanted together.
+        given_cores: What they had of it.
+    """
+
+    tasks: float
+    wanted_cores: float
+    given_cores: float
+    usable_cores: float | None
+    read_bytes_per_second: float | None
+    major_faults_per_second: float | None
+    disk_busy_ratio: float | None
+    received_bytes_per_second: float | None
+    memory_stalled_ratio: float | None
+    throttled_ratio: float | None
+
+
+class WaitReason(NamedTuple):
+    """Time that the GPUs of a run lost for one reason.
+
+    Attributes:
+        cause: Whose reason it is: of ``WITH_REASONS``.
+        waited_ns: Idle time of the run's GPUs, all added up.
+        confidence: The part, 0 to 1, of the looks' time of that cause that says so; ``None``
+            of what is unknown.
+        place: Who made the batches when it was last so; ``None``: nobody was seen at it.
+        short_of: What there is too little of, where computing holds the loader up.
+        also: Reasons that held at the same time.
+        figures: ``None``: nobody looked.
+    """
+
+    cause: IdleCause
+    reason: InputWaitReason
+    waited_ns: int
+    confidence: float | None = None
+    place: LoaderPlace | None = None
+    short_of: ShortOf | None = None
+    also: tuple[InputWaitReason, ...] = ()
+    figures: WaitFigures | None = None
+
+
+class _Look(NamedTuple):
+    start_ns: int
+    end_ns: int
+    judgement: WaitJudgement
+    figures: WaitFigures
+
+    def reason_of(self, cause: IdleCause) -> InputWaitReason:
+        if cause is IdleCause.INPUT_WAIT:
+            return self.judgement.reasons[0]
+        is_gil = self.judgement.is_gil_bound
+        return InputWaitReason.GIL_BOUND if is_gil else InputWaitReason.UNKNOWN
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What was settled for one reason of one cause."""
+
+    waited_ns: int = 0
+    looked_ns: int = 0
+    newest: _Look | None = None
+    also: set[InputWaitReason] = field(default_factory=set)
+    # By the figure's name: its sum over the looks' time, and the time of the looks that had it.
+    figures: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, look: _Look, waited_ns: int) -> None:
+        self.waited_ns += waited_ns
+        self.looked_ns += waited_ns
+        self.newest = look
+        self.also.update(look.judgement.reasons[1:])
+        for name, value in zip(WaitFigures._fields, look.figures, strict=True):
+            if value is not None:
+                total, of_ns = self.figures.get(name, (0.0, 0))
+                self.figures[name] = total + value * waited_ns, of_ns + waited_ns
+
+    def means(self) -> WaitFigures:
+        known = {name: total / of_ns for name, (total, of_ns) in self.figures.items() if of_ns}
+        return WaitFigures(**{**dict.fromkeys(WaitFigures._fields), **known})  # type: ignore[arg-type]
+
+
+class RunReasons:
+    """Judges a training's looks, and answers for each stretch of lost time by them."""
+
+    def __init__(self, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> None:
+        self._settings = settings
+        self._recent: deque[HostEvidence] = deque(maxlen=settings.remembered_looks)
+        self._looks: list[_Look] = []
+        self._sums: dict[tuple[IdleCause, InputWaitReason], _Sum] = {}
+
+    def take(self, evidence: HostEvidence) -> None:
+        """Take one more look, oldest first."""
+        settings = self._settings
+        if self._recent and evidence.start_ns - self._recent[-1].end_ns > settings.look_ns:
+            self._recent.clear()  # what it did before it stopped waiting says nothing of now
+        self._recent.append(evidence)
+        judgement = judge_wait(tuple(self._recent), settings)
+        active = active_tasks(judgement.place, evidence, settings)
+        figures = WaitFigures(
+            tasks=len(active),
+            wanted_cores=sum(task.wanted_cores for task in active),
+            given_cores=sum(task.on_cpu_cores for task in active),
+            usable_cores=evidence.usable_cores,
+            read_bytes_per_second=evidence.read_bytes_per_second,
+            major_faults_per_second=evidence.major_faults_per_second,
+            disk_busy_ratio=evidence.disk_busy_ratio,
+            received_bytes_per_second=evidence.received_bytes_per_second,
+            memory_stalled_ratio=evidence.memory_stalled_ratio,
+            throttled_ratio=evidence.throttled_ratio,
+        )
+        # No look answers for more time than one may stand for.
+        start_ns = max(evidence.start_ns, evidence.end_ns - settings.look_ns)
+        if self._looks:
+            start_ns = max(start_ns, self._looks[-1].end_ns)
+        if start_ns < evidence.end_ns:
+            self._looks.append(_Look(start_ns, evidence.end_ns, judgement, figures))
+
+    def forget_before(self, time_ns: int) -> None:
+        """Let go of looks at what ended before ``time_ns``."""
+        del self._looks[: bisect_right(self._looks, time_ns, key=lambda look: look.end_ns)]
+
+    def split(
+        self, cause: IdleCause, start_ns: int, end_ns: int, lost_ns: int
+    ) -> dict[InputWaitReason, int]:
+        """Why time was lost between two instants: by reason; sums to ``lost_ns``.
+
+        Args:
+            cause: One of ``WITH_REASONS``.
+            start_ns: CLOCK_MONOTONIC.
+            end_ns: CLOCK_MONOTONIC, later.
+            lost_ns: How much of the time between was lost to the cause.
+        """
+        by_reason: dict[InputWaitReason, int] = {}
+        left_ns = lost_ns
+        first = bisect_right(self._looks, start_ns, key=lambda look: look.end_ns)
+        for look in self._looks[first:]:
+            inside_ns = min(look.end_ns, end_ns) - max(look.start_ns, start_ns)
+            if inside_ns <= 0:
+                break
+            part_ns = lost_ns * inside_ns // (end_ns - start_ns)
+            reason = look.reason_of(cause)
+            by_reason[reason] = by_reason.get(reason, 0) + part_ns
+            self._sums.setdefault((cause, reason), _Sum()).add(look, part_ns)
+            left_ns -= part_ns
+        if left_ns:
+            unknown = InputWaitReason.UNKNOWN
+            by_reason[unknown] = by_reason.get(unknown, 0) + left_ns
+            self._sums.setdefault((cause, unknown), _Sum()).waited_ns += left_ns
+        return by_reason
+
+    def told(self) -> tuple[WaitReason, ...]:
+        """All time that was split so far, what cost most coming first."""
+        told = [self._told(*key, found) for key, found in self._sums.items() if found.waited_ns]
+        return tuple(sorted(told, key=lambda one: -one.waited_ns))
+
+    def _told(self, cause: IdleCause, reason: InputWaitReason, found: _Sum) -> WaitReason:
+        look = found.newest
+        if look is None:
+            return WaitReason(cause, reason, found.waited_ns)
+        figures = found.means()
+        if reason is InputWaitReason.UNKNOWN:
+            return WaitReason(cause, reason, found.waited_ns, figures=figures)
+        looked_ns = sum(one.looked_ns for key, one in self._sums.items() if key[0] is cause)
+        queued = figures.wanted_cores - figures.given_cores
+        has_cores = queued <= self._settings.queued_share * figures.wanted_cores
+        return WaitReason(
+            cause,
+            reason,
+            found.waited_ns,
+            confidence=found.looked_ns / looked_ns if looked_ns else None,
+            place=look.judgement.place,
+            short_of=(ShortOf.WORKERS if has_cores else ShortOf.CORES)
+            if reason is InputWaitReason.CPU_BOUND
+            else None,
+            also=tuple(one for one in InputWaitReason if one in found.also - {reason}),
+            figures=figures,
+        )

@@ -1,0 +1,303 @@
+"""From a training's last looks to why it waits. Pure rules; several can hold at once.
+
+They stand in the order of what is said first. A loader's tasks are its worker processes; where
+none of these does anything, the other threads of its process; and else the thread that trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.phase import InputWaitReason
+from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
+from gpumon.core.settings.rule import RuleKind, rule, rule_of
+
+Looks: TypeAlias = Sequence[HostEvidence]
+"""A training's last looks, oldest first; at least one."""
+
+
+class LoaderPlace(str, Enum):
+    """Who makes the batches."""
+
+    WORKERS = "workers"
+    """Processes of their own."""
+    THREADS = "threads"
+    """Other threads of the training's process."""
+    TRAINING_THREAD = "training_thread"
+    """The thread that trains, between its steps."""
+
+
+class ShortOf(str, Enum):
+    """What there is too little of where a loader computes all the time."""
+
+    CORES = "cores"
+    """More workers would not help."""
+    WORKERS = "workers"
+
+
+class WaitJudgement(NamedTuple):
+    """What one look, in the light of those before, says.
+
+    Attributes:
+        reasons: Why the training waits for input, what is said first coming first; never empty.
+        place: Who makes its batches; ``None``: nobody was seen at it.
+        is_gil_bound: Whether threads of its process fight for Python's lock: then steps wait
+            for it, too.
+    """
+
+    reasons: tuple[InputWaitReason, ...]
+    place: LoaderPlace | None
+    is_gil_bound: bool
+
+
+_NETWORK: Final = ("wait_woken", "sk_wait_data", "tcp_", "inet_", "rpc_", "nfs_")
+_TIMER: Final = ("hrtimer_nanosleep", "do_nanosleep", "clock_nanosleep", "common_nsleep")
+_QUEUE: Final = ("futex", "pipe", "anon_pipe", "poll_", "do_poll", "do_sys_poll", "ep_poll",
+                 "do_epoll", "do_wait", "kernel_wait", "do_select", "unix_stream")  # fmt: skip
+"""A task that sleeps in one of these waits for somebody of its own, or for work."""
+
+
+def judge_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> WaitJudgement:
+    """Why a training waits for input, as its last looks tell."""
+    reasons = tuple(reason for reason, holds in _REASONS if holds(looks, settings))
+    return WaitJudgement(
+        reasons=reasons or (InputWaitReason.UNKNOWN,),
+        place=loader_place(looks[-1], settings),
+        is_gil_bound=is_gil_bound(looks, settings),
+    )
+
+
+def loader_place(look: HostEvidence, settings: HostSettings) -> LoaderPlace | None:
+    """Who makes the batches: whoever does something, or sleeps for something outside."""
+    for place in LoaderPlace:
+        if any(_is_at_it(task, settings) for task in tasks_at(place, look)):
+            return place
+    return None
+
+
+def tasks_at(place: LoaderPlace, look: HostEvidence) -> tuple[TaskLook, ...]:
+    """The tasks of a look that stand there."""
+    if place is LoaderPlace.WORKERS:
+        return look.workers
+    if place is LoaderPlace.THREADS:
+        return look.threads
+    return () if look.main is None else (look.main,)
+
+
+def active_tasks(
+    place: LoaderPlace | None, look: HostEvidence, settings: HostSettings
+) -> tuple[TaskLook, ...]:
+    """Those of them that want some of a core."""
+    tasks = () if place is None else tasks_at(place, look)
+    return tuple(task for task in tasks if task.wanted_cores > settings.active_above)
+
+
+@rule(
+    "memory_pressure",
+    RuleKind.REASON,
+    says="a training waits for input because memory is short",
+    evidence="How long somebody waited for memory (PSI), on the machine or in the training's "
+    "cgroup, and the pages that the training had to have fetched again.",
+    thresholds=("host.memory_stalled_from", "host.memory_faults", "host.disk_read_bytes"),
+)
+def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
+    """Whether memory is short, and the training feels it."""
+    look = looks[-1]
+    feels_it = _at_least(look.major_faults_per_second, settings.memory_faults) or _at_least(
+        look.read_bytes_per_second, settings.disk_read_bytes
+    )
+    return feels_it and _at_least(look.memory_stalled_ratio, settings.memory_stalled_from)
+
+
+@rule(
+    "gil_bound",
+    RuleKind.REASON,
+    says="threads of a training fight for Python's lock",
+    evidence="What each thread of its process wants of a core and is given, and how often it "
+    "gives it up by itself: only one of them goes on at a time, however many they are.",
+    thresholds=(
+        "host.active_above",
+        "host.gil_wanted_from",
+        "host.gil_most_cores",
+        "host.gil_switches",
+        "host.gil_most_switches",
+        "host.gil_switches_per_cpu_second",
+    ),
+)
+def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
+    """Whether threads of its process fight for Python's lock."""
+    look = looks[-1]
+    main = () if look.main is None else (look.main,)
+    fighting = [task for task in (*main, *look.threads) if _asks_for_lock(task, settings)]
+    return (
+        len(fighting) > 1
+        and sum(task.wanted_cores for task in fighting) >= settings.gil_wanted_from
+        and sum(task.on_cpu_cores for task in fighting) <= settings.gil_most_cores
+        and not any(_sleeps_in(task, _NETWORK + _TIMER) for task in fighting)
+    )
+
+
+@rule(
+    "disk_bound",
+    RuleKind.REASON,
+    says="a training waits for input that a disk is late with",
+    evidence="What the training reads and how busy the disk is; the pages that it has fetched; "
+    "and how often its loader sleeps until a device answers.",
+    thresholds=(
+        "host.active_above",
+        "host.disk_read_bytes",
+        "host.disk_busy_from",
+        "host.disk_faults",
+        "host.disk_sleep_share",
+        "host.remembered_looks",
+    ),
+)
+def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
+    """Whether a disk holds the loader up."""
+    look = looks[-1]
+    read = look.read_bytes_per_second
+    sleeps = _share(_seen(looks, settings), lambda task: task.state == "D")
+    if read is None and sleeps:  # of other users' processes the kernel tells no more
+        read = look.disk_read_bytes_per_second
+    is_busy = _at_least(look.disk_busy_ratio, settings.disk_busy_from)
+    return (
+        (is_busy and _at_least(read, settings.disk_read_bytes))
+        or _at_least(look.major_faults_per_second, settings.disk_faults)
+        or sleeps >= settings.disk_sleep_share
+    )
+
+
+@rule(
+    "cpu_bound",
+    RuleKind.REASON,
+    says="a training waits for input that is being computed",
+    evidence="What its loader's tasks want of a core each: CPU time and time in the run queue; or "
+    "what the thread that trains wants of one while it waits.",
+    thresholds=(
+        "host.active_above",
+        "host.busy_from",
+        "host.training_thread_from",
+        "host.asleep_share",
+        "host.remembered_looks",
+        "host.gil_switches",
+        "host.gil_most_switches",
+        "host.gil_switches_per_cpu_second",
+    ),
+    measured_with=("host.gil_wanted_from", "host.gil_most_cores"),
+)
+def is_cpu_bound(looks: Looks, settings: HostSettings) -> bool:
+    """Whether computing holds the loader up."""
+    look = looks[-1]
+    if _are_busy(active_tasks(LoaderPlace.WORKERS, look, settings), settings):
+        return True
+    threads = active_tasks(LoaderPlace.THREADS, look, settings)
+    if _are_busy(threads, settings) and not is_gil_bound(looks, settings):
+        return True
+    return _computes_in_training_thread(looks, settings)
+
+
+@rule(
+    "network_bound",
+    RuleKind.REASON,
+    says="a training waits for input that comes over a network",
+    evidence="The kernel's function in which its loader sleeps.",
+    thresholds=("host.active_above", "host.asleep_share", "host.remembered_looks"),
+)
+def is_network_bound(looks: Looks, settings: HostSettings) -> bool:
+    """Whether a network holds the loader up."""
+    return _share_in(_NETWORK, looks, settings) >= settings.asleep_share
+
+
+@rule(
+    "latency_bound",
+    RuleKind.REASON,
+    says="a training waits for input that itself only waits for time to pass",
+    evidence="The kernel's function in which its loader sleeps.",
+    thresholds=("host.active_above", "host.asleep_share", "host.remembered_looks"),
+)
+def is_latency_bound(looks: Looks, settings: HostSettings) -> bool:
+    """Whether the loader waits for time to pass: it sleeps between its reads, or retries."""
+    return _share_in(_TIMER, looks, settings) >= settings.asleep_share
+
+
+_REASONS: Final = (
+    (InputWaitReason.MEMORY_PRESSURE, is_memory_short),
+    (InputWaitReason.GIL_BOUND, is_gil_bound),
+    (InputWaitReason.DISK_BOUND, is_disk_bound),
+    (InputWaitReason.CPU_BOUND, is_cpu_bound),
+    (InputWaitReason.NETWORK_BOUND, is_network_bound),
+    (InputWaitReason.LATENCY_BOUND, is_latency_bound),
+)
+REASON_RULES: Final = tuple(rule_of(holds) for _, holds in _REASONS)
+
+
+def _at_least(value: float | None, least: float) -> bool:
+    return value is not None and value >= least
+
+
+def _asks_for_lock(task: TaskLook, settings: HostSettings) -> bool:
+    """Whether a thread gives its core up as one that waits for Python's lock does."""
+    switches = task.switches_per_second
+    return (
+        task.wanted_cores > settings.active_above
+        and switches is not None
+        and settings.gil_switches <= switches <= settings.gil_most_switches
+        and switches >= settings.gil_switches_per_cpu_second * task.on_cpu_cores
+    )
+
+
+def _are_busy(tasks: Sequence[TaskLook], settings: HostSettings) -> bool:
+    wanted = sum(task.wanted_cores for task in tasks)
+    return bool(tasks) and wanted >= settings.busy_from * len(tasks)
+
+
+def _computes_in_training_thread(looks: Looks, settings: HostSettings) -> bool:
+    """Whether the thread that trains computes while it waits for input.
+
+    It may compute in its steps, too: a GPU's driver keeps a thread that waits for it awake. Of
+    what it wants, at most the time outside the wait is theirs. Where that leaves it open, it
+    makes its batches if nobody else does, and it was seen awake in its waits.
+    """
+    look = looks[-1]
+    waiting = look.waiting_ratio
+    if look.main is None or waiting <= 0:
+        return False
+    wanted, least = look.main.wanted_cores, settings.training_thread_from
+    if wanted - (1 - waiting) >= least * waiting:
+        return True
+    makes_them = loader_place(look, settings) in (None, LoaderPlace.TRAINING_THREAD)
+    seen = [one.main for one in looks[-settings.remembered_looks :] if one.main is not None]
+    awake = _share([task for task in seen if task.state is not None], lambda t: t.state == "R")
+    return makes_them and wanted >= least * waiting and awake >= settings.asleep_share
+
+
+def _is_at_it(task: TaskLook, settings: HostSettings) -> bool:
+    is_asleep_outside = _sleeps_in(task, _NETWORK + _TIMER)
+    return task.wanted_cores > settings.active_above or task.state == "D" or is_asleep_outside
+
+
+def _seen(looks: Looks, settings: HostSettings) -> list[TaskLook]:
+    """The loader's tasks of the last looks, but those that waited for work."""
+    place = loader_place(looks[-1], settings)
+    if place is None:
+        return []
+    tasks = chain.from_iterable(
+        tasks_at(place, look) for look in looks[-settings.remembered_looks :]
+    )
+    return [task for task in tasks if task.state is not None and not _sleeps_in(task, _QUEUE)]
+
+
+def _share_in(functions: tuple[str, ...], looks: Looks, settings: HostSettings) -> float:
+    return _share(_seen(looks, settings), lambda task: _sleeps_in(task, functions))
+
+
+def _share(tasks: Sequence[TaskLook], holds: Callable[[TaskLook], bool]) -> float:
+    return sum(map(holds, tasks)) / len(tasks) if tasks else 0.0
+
+
+def _sleeps_in(task: TaskLook, functions: tuple[str, ...]) -> bool:
+    return task.sleeps_in is not None and task.sleeps_in.startswith(functions)

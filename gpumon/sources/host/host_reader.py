@@ -1,0 +1,169 @@
+"""Looks at the trainings that lose time, once a tick, and at nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
+from gpumon.core.phase import STEP_PHASES, TrainingPhase
+from gpumon.core.ring.events import RingReading
+from gpumon.core.ring.present_phase import PresentPhase
+from gpumon.core.sample import Frame
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
+from gpumon.sources.host.run_look import RunLook
+
+_MOST_RUNS: Final = 32
+"""Trainings looked at in one tick: those that the rings list first."""
+_LEAST_RATIO: Final = 0.01
+_BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
+"""A GPU that is busy for more of its time loses nothing within a step that is worth a look."""
+_WAITS: Final = frozenset({TrainingPhase.INPUT_WAIT})
+_RETRY_NS: Final = 60 * NS_PER_S
+
+
+class _Run:
+    """One training that lives, by its ring.
+
+    Attributes:
+        key: Of its ring.
+        message: Why it cannot be looked at; ``None``: it can.
+    """
+
+    def __init__(self, reading: RingReading, files: KeptFiles, proc: str) -> None:
+        self.key = reading.key
+        self.message: str | None = None
+        self._reading, self._files, self._proc = reading, files, proc
+        self._present = PresentPhase(reading.facts.started_ns)
+        self._look: RunLook | None = None
+        self._retry_ns = 0
+        self._spent_ns = self._spent(reading)
+        self._read_at_ns: int | None = None
+        self._waiting_ratio = 0.0
+
+    def is_worth_a_look(self, reading: RingReading, *, idles: bool) -> bool:
+        """Whether it waited for input since the last tick, or was in a step while a GPU idled.
+
+        In the first tick it is: what a look shows is what changed since the one before.
+        """
+        self._reading = reading
+        self._present.take(reading.events)
+        before_ns, self._read_at_ns = self._read_at_ns, reading.read_at_ns
+        waited_before_ns, in_steps_before_ns = self._spent_ns
+        waited_ns, in_steps_ns = self._spent_ns = self._spent(reading)
+        if before_ns is None:
+            return True
+        length_ns = max(1, reading.read_at_ns - before_ns)
+        self._waiting_ratio = min(1.0, max(0, waited_ns - waited_before_ns) / length_ns)
+        in_steps = (in_steps_ns - in_steps_before_ns) / length_ns
+        if self._waiting_ratio >= _LEAST_RATIO or (idles and in_steps >= _LEAST_RATIO):
+            return True
+        self.close()
+        return False
+
+    def look(self, now_ns: int, machine: MachineRates) -> HostEvidence | None:
+        """What the machine shows of it since the last tick; ``None``: nothing, or not yet."""
+        if now_ns < self._retry_ns:
+            return None
+        try:
+            if self._look is None:
+                self._look = RunLook(self._reading, self._files, self._proc)
+            self.message = None
+            return self._look.look(
+                now_ns,
+                machine,
+                waiting_ratio=self._waiting_ratio,
+                is_waiting=self._present.phase is TrainingPhase.INPUT_WAIT,
+            )
+        except (OSError, ValueError) as error:
+            self.close()
+            self._retry_ns = now_ns + _RETRY_NS
+            self.message = f"why {self._reading.facts.run} waits cannot be told: {error}"
+            return None
+
+    def close(self) -> None:
+        """Let go of its files: what is read next is the first again."""
+        if self._look is not None:
+            self._look.close()
+            self._look = None
+
+    def _spent(self, reading: RingReading) -> tuple[int, int]:
+        """Time in waits for input and in steps so far, the phase under way included."""
+        open_ns = max(0, reading.told_until_ns - self._present.since_ns)
+        waited_ns, in_steps_ns = (
+            sum(reading.phase_ns.get(phase, 0) for phase in phases)
+            + (open_ns if self._present.phase in phases else 0)
+            for phases in (_WAITS, STEP_PHASES)
+        )
+        return waited_ns, in_steps_ns
+
+
+class HostReader:
+    """Reads the kernel's word on every training that waits for input or loses time in its steps.
+
+    Nothing raises here: where the kernel says nothing, nothing is said.
+    """
+
+    def __init__(self, proc: str = "/proc") -> None:
+        """Read nothing yet."""
+        self._proc = proc
+        self._files = KeptFiles()
+        self._machine = MachineTotals(self._files, proc)
+        self._runs: dict[str, _Run] = {}
+
+    def look(
+        self, readings: Sequence[RingReading], frames: Sequence[Frame], now_ns: int
+    ) -> HostReading:
+        """What this tick shows.
+
+        Args:
+            readings: What every ring said just now.
+            frames: What the GPUs did meanwhile.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        began_ns = time.perf_counter_ns()
+        living = {reading.key: reading for reading in readings if reading.alive}
+        for key in self._runs.keys() - living.keys():
+            self._runs.pop(key).close()
+        idles = any(
+            sample.busy_ratio < _BUSY_FROM
+            for frame in frames
+            for gpu in frame.gpus
+            for sample in gpu.busy
+        )
+        looked_at = [
+            run
+            for reading in living.values()
+            if (run := self._follow(reading)).is_worth_a_look(reading, idles=idles)
+        ]
+        if not looked_at:
+            self._machine.forget()
+            return NOT_LOOKED
+        machine = self._machine.advance(now_ns)
+        of_run: dict[str, HostEvidence] = {}
+        for run in looked_at[:_MOST_RUNS]:
+            evidence = run.look(now_ns, machine)
+            if evidence is not None:
+                of_run[run.key] = evidence
+        took_seconds = seconds(time.perf_counter_ns() - began_ns)
+        messages = [run.message for run in looked_at if run.message is not None]
+        return HostReading(
+            of_run=of_run, took_seconds=took_seconds, message=next(iter(messages), None)
+        )
+
+    def close(self) -> None:
+        """Let go of everything. Safe to call twice."""
+        for run in self._runs.values():
+            run.close()
+        self._runs.clear()
+        self._files.close()
+
+    def _follow(self, reading: RingReading) -> _Run:
+        run = self._runs.get(reading.key)
+        if run is None:
+            run = self._runs[reading.key] = _Run(reading, self._files, self._proc)
+        return run

@@ -1,0 +1,63 @@
+"""Small files of the kernel's, opened once and read again and again."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_MOST_OPEN: Final = 512
+"""Descriptors: the shipped unit may have 1,024, and rings and scrapers need some."""
+_MOST_BYTES: Final = 4_096
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
+
+
+class KeptFiles:
+    """Reads files whose text the kernel makes anew each time, such as those of /proc.
+
+    An open one stays with its task: a pid that is used again is not taken for it.
+    """
+
+    def __init__(self, most_open: int = _MOST_OPEN) -> None:
+        self._most_open = most_open
+        self._open: dict[str, int] = {}
+
+    def read(self, path: str) -> bytes:
+        """The first 4 KiB of a file.
+
+        Raises:
+            OSError: It is not there, not to be read, or its task is gone: then it is let go.
+        """
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            if len(self._open) >= self._most_open:
+                return self.read_once(path)
+            descriptor = self._open[path] = os.open(path, _FLAGS)
+        try:
+            return os.pread(descriptor, _MOST_BYTES, 0)
+        except OSError:
+            self.let_go(path)
+            raise
+
+    @staticmethod
+    def read_once(path: str) -> bytes:
+        """The same, and nothing stays open: of what is asked for seldom.
+
+        Raises:
+            OSError: It is not there, or not to be read.
+        """
+        descriptor = os.open(path, _FLAGS)
+        try:
+            return os.pread(descriptor, _MOST_BYTES, 0)
+        finally:
+            os.close(descriptor)
+
+    def let_go(self, path: str) -> None:
+        """Close a file, if it is open."""
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all of them. Safe to call twice."""
+        for path in list(self._open):
+            self.let_go(path)

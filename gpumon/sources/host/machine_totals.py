@@ -1,0 +1,92 @@
+"""What the whole machine does with its disks, networks and memory, between two looks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.host.cgroup_limits import stalled_us
+from gpumon.sources.host.kept_files import KeptFiles
+
+_MS_PER_S = 1_000
+_US_PER_S = 1_000_000
+
+
+class MachineRates(NamedTuple):
+    """Means over a look; ``None`` where nothing tells. As in ``HostEvidence``."""
+
+    disk_busy_ratio: float | None = None
+    disk_read_bytes_per_second: float | None = None
+    received_bytes_per_second: float | None = None
+    swapped_in_bytes_per_second: float | None = None
+    memory_stalled_ratio: float | None = None
+
+
+class _Counts(NamedTuple):
+    at_ns: int
+    disks: dict[str, tuple[int, int]]  # busy milliseconds and bytes read, by name
+    received: int | None
+    swapped_in: int | None
+    memory_stalled_us: int | None
+
+
+class MachineTotals:
+    """Reads the machine's counters once a look."""
+
+    def __init__(self, files: KeptFiles, proc: str = "/proc") -> None:
+        """Read nothing yet."""
+        self._files, self._proc = files, proc
+        self._before: _Counts | None = None
+
+    def forget(self) -> None:
+        """The next look is the first one again."""
+        self._before = None
+
+    def advance(self, now_ns: int) -> MachineRates:
+        """Read the counters; what they grew by, where they were read before."""
+        before, after = self._before, self._counts(now_ns)
+        self._before = after
+        if before is None or after.at_ns <= before.at_ns:
+            return MachineRates()
+        length_s = (after.at_ns - before.at_ns) / NS_PER_S
+        grown = [
+            (busy_ms - before.disks[name][0], read - before.disks[name][1])
+            for name, (busy_ms, read) in after.disks.items()
+            if name in before.disks
+        ]
+        stalled = _rate(before.memory_stalled_us, after.memory_stalled_us, length_s)
+        return MachineRates(
+            disk_busy_ratio=min(1.0, max(busy_ms for busy_ms, _ in grown) / _MS_PER_S / length_s)
+            if grown
+            else None,
+            # A disk of disks counts what they read once more: the largest is the machine's.
+            disk_read_bytes_per_second=max(read for _, read in grown) / length_s if grown else None,
+            received_bytes_per_second=_rate(before.received, after.received, length_s),
+            swapped_in_bytes_per_second=_rate(before.swapped_in, after.swapped_in, length_s),
+            memory_stalled_ratio=None if stalled is None else min(1.0, stalled / _US_PER_S),
+        )
+
+    def _counts(self, now_ns: int) -> _Counts:
+        import psutil  # brought along only where a training waits: it is 2 MB of the daemon's
+
+        try:
+            disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+            received = psutil.net_io_counters(nowrap=False).bytes_recv
+            swapped_in = psutil.swap_memory().sin
+        except (OSError, RuntimeError, ValueError, AttributeError):
+            disks, received, swapped_in = {}, None, None
+        try:
+            pressure = self._files.read(f"{self._proc}/pressure/memory").decode("ascii", "replace")
+        except OSError:
+            pressure = ""
+        return _Counts(
+            at_ns=now_ns,
+            disks={name: (disk.busy_time, disk.read_bytes) for name, disk in disks.items()},
+            received=received,
+            swapped_in=swapped_in,
+            memory_stalled_us=stalled_us(pressure),
+        )
+
+
+def _rate(before: int | None, after: int | None, length_s: float) -> float | None:
+    return None if before is None or after is None else max(0, after - before) / length_s

@@ -1,0 +1,149 @@
+"""Lost time by its reason: sums close, and no look answers for more than its second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.host.evidence import HostEvidence
+from gpumon.core.host.reasons import RunReasons
+from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
+from gpumon.core.phase import IdleCause, InputWaitReason
+from tests.builders_host import MB, gil_threads, look, task
+
+INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
+CPU, DISK, GIL, UNKNOWN = (
+    InputWaitReason.CPU_BOUND, InputWaitReason.DISK_BOUND, InputWaitReason.GIL_BOUND,
+    InputWaitReason.UNKNOWN,
+)  # fmt: skip
+CROWDED = (task(1.0, 0.5),) * 4
+
+
+def s(value: float) -> int:
+    return round(value * NS_PER_S)
+
+
+class TestSplitting:
+    def test_gives_each_second_to_its_own_look(self) -> None:
+        reasons = RunReasons()
+        reasons.take(look(workers=CROWDED, at_s=1))
+        reasons.take(look(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
+
+        assert reasons.split(INPUT, s(0.5), s(2), s(1.2)) == {CPU: s(0.4), DISK: s(0.8)}
+
+    def test_leaves_what_nobody_looked_at_unknown(self) -> None:
+        reasons = RunReasons()
+        reasons.take(look(workers=CROWDED, at_s=10))
+
+        assert reasons.split(INPUT, s(0), s(10), s(10)) == {CPU: s(1), UNKNOWN: s(9)}
+
+    def test_charges_no_look_with_more_than_a_second(self) -> None:
+        reasons = RunReasons()
+        reasons.take(replace(look(workers=CROWDED, at_s=5), start_ns=s(2)))
+
+        assert reasons.split(INPUT, s(2), s(5), s(3)) == {CPU: s(1), UNKNOWN: s(2)}
+
+    def test_charges_no_second_to_two_looks(self) -> None:
+        reasons = RunReasons()
+        reasons.take(look(workers=CROWDED, at_s=1))
+        reasons.take(look(workers=CROWDED, at_s=1.5))
+
+        assert reasons.split(INPUT, s(0), s(2), s(2)) == {CPU: s(1.5), UNKNOWN: s(0.5)}
+
+    def test_of_steps_knows_pythons_lock_alone(self) -> None:
+        reasons = RunReasons()
+        reasons.take(look(workers=CROWDED, at_s=1))
+        reasons.take(look(threads=gil_threads(2), at_s=2))
+
+        assert reasons.split(STEP, s(0), s(2), s(0.4)) == {UNKNOWN: s(0.2), GIL: s(0.2)}
+
+    @given(
+        st.lists(st.integers(1, 3 * NS_PER_S), max_size=8),
+        st.integers(0, 10 * NS_PER_S),
+        st.integers(1, 5 * NS_PER_S),
+        st.floats(0, 1),
+    )
+    def test_loses_no_nanosecond(
+        self, gaps_ns: list[int], start_ns: int, length_ns: int, lost: float
+    ) -> None:
+        reasons, at_ns = RunReasons(), 0
+        for gap_ns in gaps_ns:
+            at_ns += gap_ns
+            reasons.take(look(workers=CROWDED, at_s=at_ns / NS_PER_S))
+        lost_ns = round(lost * length_ns)
+
+        split = reasons.split(INPUT, start_ns, start_ns + length_ns, lost_ns)
+
+        assert sum(split.values()) == lost_ns
+        assert all(amount_ns >= 0 for amount_ns in split.values())
+        assert sum(one.waited_ns for one in reasons.told()) == lost_ns
+
+
+class TestWhatIsTold:
+    def told_after(self, *looks_and_losses: tuple[HostEvidence, float]) -> RunReasons:
+        reasons = RunReasons()
+        for at, (seen, lost) in enumerate(looks_and_losses):
+            reasons.take(seen)
+            reasons.split(INPUT, s(at), s(at + 1), s(lost))
+        return reasons
+
+    def test_names_what_cost_most_first_and_how_sure_it_is(self) -> None:
+        disk: dict[str, Any] = {"read_bytes_per_second": 50 * MB, "disk_busy_ratio": 0.9}
+        reasons = self.told_after(
+            (look(workers=CROWDED, at_s=1), 0.3),
+            (look(workers=(task(0.2),), **disk, at_s=2), 0.9),
+            (look(workers=(task(0.2),), **disk, at_s=3), 0.3),
+        )
+
+        disk_bound, cpu_bound = reasons.told()
+
+        assert (disk_bound.reason, disk_bound.waited_ns) == (DISK, s(1.2))
+        assert disk_bound.confidence == pytest.approx(0.8)
+        assert cpu_bound.reason is CPU
+        assert cpu_bound.confidence == pytest.approx(0.2)
+
+    def test_tells_what_was_seen_in_the_mean_over_the_lost_time(self) -> None:
+        (told,) = self.told_after(
+            (look(workers=(task(1.0),) * 2, at_s=1), 0.9),
+            (look(workers=(task(1.0, 0.5),) * 4, at_s=2), 0.3),
+        ).told()
+
+        assert told.figures is not None
+        assert told.figures.tasks == pytest.approx(2.5)
+        assert told.figures.wanted_cores == pytest.approx(2.5)
+        assert told.figures.given_cores == pytest.approx(2.0)
+        assert told.figures.usable_cores == 2.0
+
+    @pytest.mark.parametrize(("queued", "needs"), [(0.09, ShortOf.WORKERS), (0.77, ShortOf.CORES)])
+    def test_says_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
+        (told,) = self.told_after((look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)).told()
+
+        assert (told.place, told.short_of) == (LoaderPlace.WORKERS, needs)
+
+    def test_names_both_where_both_are_true(self) -> None:
+        cold = look(
+            workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67
+        )
+
+        (told,) = self.told_after((cold, 1.0)).told()
+
+        assert (told.reason, told.also, told.short_of) == (DISK, (CPU,), None)
+
+    def test_is_not_sure_of_what_is_unknown(self) -> None:
+        (told,) = self.told_after((look(), 1.0)).told()
+
+        assert (told.reason, told.confidence) == (UNKNOWN, None)
+        assert told.figures is not None
+
+    def test_forgets_where_a_loader_slept_before_it_stopped_waiting(self) -> None:
+        asleep = look(workers=(task(0.2, state="D"),), at_s=1)
+        reasons = RunReasons()
+        reasons.take(asleep)
+        reasons.take(look(workers=(task(0.2),), at_s=60))
+
+        assert reasons.split(INPUT, s(59), s(60), s(1)) == {UNKNOWN: s(1)}

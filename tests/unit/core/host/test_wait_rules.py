@@ -1,0 +1,77 @@
+"""From looks to reasons: the sixteen conditions that were measured, and what nobody can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.host.evidence import HostEvidence
+from gpumon.core.host.wait_rules import LoaderPlace, judge_wait
+from gpumon.core.phase import InputWaitReason
+from tests.builders_host import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
+
+CPU, GIL, DISK = (
+    InputWaitReason.CPU_BOUND, InputWaitReason.GIL_BOUND, InputWaitReason.DISK_BOUND
+)  # fmt: skip
+NETWORK_BOUND, LATENCY, UNKNOWN = (
+    InputWaitReason.NETWORK_BOUND, InputWaitReason.LATENCY_BOUND, InputWaitReason.UNKNOWN
+)  # fmt: skip
+WORKERS, THREADS, TRAINING = LoaderPlace
+
+MEASURED = {
+    "healthy": (look(task(0.05, sleeps_in=QUEUE), workers=(task(0.04, sleeps_in=QUEUE),)),
+                (UNKNOWN,), None),
+    "cpu, 4 workers on 2 cores": (look(workers=(task(1.0, 0.77),) * 4), (CPU,), WORKERS),
+    "the same on a loaded machine": (look(workers=(task(1.0, 0.885),) * 4), (CPU,), WORKERS),
+    "cpu, 1 worker": (look(workers=(task(1.01, 0.09),)), (CPU,), WORKERS),
+    "cpu, in the training thread": (look(task(0.78, 0.06), waiting=0.78), (CPU,), TRAINING),
+    "GIL, 3 prefetch threads": (look(threads=gil_threads(3)), (GIL,), THREADS),
+    "memory bandwidth": (look(task(0.11, sleeps_in=QUEUE), workers=(task(0.91, 0.61),) * 2),
+                         (CPU,), WORKERS),
+    "disk, O_DIRECT, sequential": (
+        look(workers=(task(0.25, 0.17, state="D"),), read_bytes_per_second=636 * MB,
+             disk_busy_ratio=0.77), (DISK,), WORKERS),
+    "disk, O_DIRECT, random": (
+        look(workers=(task(0.52, 0.23),), read_bytes_per_second=52 * MB, disk_busy_ratio=0.67),
+        (DISK,), WORKERS),
+    "disk, mapped, random": (
+        look(workers=(task(0.47, 0.17, state="D"),), read_bytes_per_second=47 * MB,
+             major_faults_per_second=11_403.0, disk_busy_ratio=0.74), (DISK,), WORKERS),
+    "disk, buffered, cold": (
+        look(workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67),
+        (DISK, CPU), WORKERS),
+    "network": (look(workers=(task(0.02, sleeps_in=NETWORK),)), (NETWORK_BOUND,), WORKERS),
+    "slow pipe": (look(workers=(task(0.04, sleeps_in=PIPE),)), (UNKNOWN,), None),
+    "latency, in a worker": (look(workers=(task(0.02, sleeps_in=NAP),)), (LATENCY,), WORKERS),
+    "latency, in a thread": (look(threads=(task(0.02, sleeps_in=NAP),)), (LATENCY,), THREADS),
+}  # fmt: skip
+
+
+class TestWhatWasMeasured:
+    @pytest.mark.parametrize(("seen", "reasons", "place"), MEASURED.values(), ids=MEASURED.keys())
+    def test_is_told_by_its_reason(
+        self, seen: HostEvidence, reasons: tuple[InputWaitReason, ...], place: LoaderPlace | None
+    ) -> None:
+        judged = judge_wait([seen])
+
+        assert (judged.reasons, judged.place) == (reasons, place)
+
+    def test_of_threads_that_hold_steps_up(self) -> None:
+        burners = look(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
+
+        assert judge_wait([burners]).is_gil_bound
+
+
+class TestWhatNobodyTells:
+    def test_is_unknown(self) -> None:
+        hidden = look(
+            task(0.01, state="S"),
+            workers=(task(0.02, state="S"),),
+            read_bytes_per_second=None, disk_busy_ratio=None, memory_stalled_ratio=None,
+        )  # fmt: skip
+
+        assert judge_wait([hidden]) == ((UNKNOWN,), None, False)
+
+    def test_leaves_what_demand_alone_tells(self) -> None:
+        hidden = look(workers=(task(1.0, state="S"),) * 2, read_bytes_per_second=None)
+
+        assert judge_wait([hidden]).reasons == (CPU,)
