@@ -101,8 +101,10 @@ class CollectorState(NamedTuple):
 
 
 RINGS: Final = "phase_rings"
+HOST: Final = "host_evidence"
 REPLAY: Final = "replay"
-_READ_WHAT_OTHERS_WRITE: Final = (RINGS, "follow", REPLAY)
+_OF_USERS: Final = (RINGS, HOST, "follow", REPLAY)
+"""Collectors that read what users write, or run."""
 
 
 def refusal_note(collector: CollectorState) -> str | None:
@@ -110,12 +112,13 @@ def refusal_note(collector: CollectorState) -> str | None:
 
     Returns:
         A sentence; ``None`` if there is nothing to tell, or the collector
-        reads no file of a user's.
+        reads nothing of a user's.
     """
-    if collector.name not in _READ_WHAT_OTHERS_WRITE or collector.message is None:
+    if collector.name not in _OF_USERS or collector.message is None:
         return None
     # One user's rings or bad files are no failure of the collector, and yet to be told.
-    if collector.name != RINGS and collector.success and not collector.errors_total:
+    is_told = collector.name in (RINGS, HOST) or collector.errors_total
+    if collector.success and not is_told:
         return None
     refused = f" ({collector.errors_total:,} refused so far)" if collector.errors_total > 1 else ""
     return f"{collector.name}: {collector.message}{refused}"

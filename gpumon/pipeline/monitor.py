@@ -9,7 +9,7 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
-from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
+from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import RunRegistry
 
@@ -55,6 +55,7 @@ class Monitor:
         self._source_errors = self._rejected = 0
         self._source_message: str | None = None
         self._source_trouble: str | None = None
+        self._host_message: str | None = None
         self._newest = Frame(taken_at_ns=0, gpus=())
 
     def take(
@@ -83,10 +84,13 @@ class Monitor:
             self._hear(frame)
             self._settle(frame)
         self._forget()
+        self._host_message = moment.host.message or self._host_message
         gpu_states, source_collector = self._gpus_now(tick)
         rings_collector = CollectorState(
             RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
         )
+        # Whether a user lets himself be looked at is no failure of gpumon's.
+        host_collector = CollectorState(HOST, True, moment.host.took_seconds, 0, self._host_message)
         return MonitorState(
             taken_at_ns=tick.at_ns,
             wall_time_s=moment.wall_time_s,
@@ -97,7 +101,7 @@ class Monitor:
             boot_id=facts.boot_id,
             gpus=gpu_states,
             runs=self._runs.states(self._began_ns),
-            collectors=(source_collector, rings_collector, *more_collectors),
+            collectors=(source_collector, rings_collector, host_collector, *more_collectors),
             samples_total=self._samples_total,
             missed_total=self._missed_total,
             call_seconds=self._newest.call_seconds,

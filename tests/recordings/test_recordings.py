@@ -39,6 +39,7 @@ class TestEveryRecording:
         assert {one.name: one.errors_total for one in states[-1].collectors} == {
             facts.source_kind: 0,
             "phase_rings": 0,
+            "host_evidence": 0,
         }
         for totals in (gpu.totals for state in states for gpu in state.gpus):
             told_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns

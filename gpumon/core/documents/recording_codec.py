@@ -34,6 +34,7 @@ from gpumon.core.documents.field_codec import (
     whole,
 )
 from gpumon.core.documents.recorded_frames import MOST_GPUS, FrameReader, FrameWriter
+from gpumon.core.documents.recorded_host import decode_host, encode_host
 from gpumon.core.documents.recorded_rings import RingsReader, RingsWriter
 from gpumon.core.ring.events import RingEvent
 from gpumon.core.ring.facts import refuse_constant
@@ -149,6 +150,8 @@ class BlockWriter:
         if frames:
             document["frames"] = frames
         document.update(self._rings.encode(moment.rings, tick.at_ns))
+        if host := encode_host(moment.host):
+            document["host"] = host
         return encode_document(document)
 
     @staticmethod
@@ -211,6 +214,7 @@ def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) 
         rings.decode(fields, at_ns),
         _wall_time(fields.get("wall_time_s")),
         number(fields.get("rings_took_s", 0.0)),
+        decode_host(fields.get("host", {})),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.field_codec import MalformedError
 from gpumon.core.documents.recording_codec import (
     RECORDING_SCHEMA,
@@ -19,9 +20,11 @@ from gpumon.core.documents.recording_codec import (
     OtherSchemaError,
     RecordingHeader,
 )
+from gpumon.core.host.evidence import NOT_LOOKED, HostReading
 from gpumon.core.phase import PHASES
 from gpumon.core.ring.events import RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Moment
+from tests.builders_host import gil_threads, look, task
 from tests.builders_recording import (
     BEGAN_NS,
     DEVICES,
@@ -86,6 +89,17 @@ class TestWhatWasRead:
 
         assert read == told[0]
         assert read.rings.rings[0].events[0].value == 2**64 - 1
+
+    def test_comes_back_with_what_the_machine_showed(self) -> None:
+        seen = look(task(0.3), threads=gil_threads(2), workers=(task(1.0, 0.5),) * 3, at_s=1)
+        hosts = [
+            HostReading(of_run={"a.ring": seen}, took_seconds=0.001),
+            NOT_LOOKED,
+            HostReading(message="why resnet waits cannot be told: it is hidden"),
+        ]
+        told = [moment(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]
+
+        assert read_all(blocks_of(told)) == told
 
     def test_keeps_whose_rings_were_left_out(self) -> None:
         greedy = ((65_534, 45), (None, 3))
@@ -196,6 +210,13 @@ def of_record(column: str, first: Any) -> Change:
     return lambda lines: lines[2]["rings"][0]["events"][column].__setitem__(0, first)
 
 
+LOOK = {"start_ns": 1, "end_ns": NS_PER_S, "waiting_ratio": 1.0}
+
+
+def of_look(**values: Any) -> Change:
+    return line(2, host={"runs": {"a.ring": {**LOOK, **values}}})
+
+
 CHANGES: dict[str, Change] = {
     "no header and no number": lambda lines: lines.__delitem__(slice(0, 2)),
     "a header of something else": line(0, schema="other/1"),
@@ -242,6 +263,13 @@ CHANGES: dict[str, Change] = {
     "rings that were read an age after their tick": line(2, read_after_ns=2**53),
     "a ring that ended an age after it was read": of_ring(alive=False, ended_ns=2**53),
     "more time in a phase than has passed": of_ring(phase_ns={"input_wait": 2**53}),
+    "a look of no length": of_look(end_ns=1),
+    "a look of an hour": of_look(end_ns=3_600 * NS_PER_S),
+    "a look of a text": of_look(waiting_ratio="all"),
+    "a look at nobody": line(2, host={"runs": {"a.ring": {}}}),
+    "a look at thousands": of_look(threads=[{"on_cpu_cores": 0.1, "queued_cores": 0.0}] * 65),
+    "looks that are a list": line(2, host=[]),
+    "looks at crowds": line(2, host={"runs": {str(at): LOOK for at in range(1_025)}}),
     "a record from before its run": of_record("after_ns", 0),
     "a record from after it was read": of_record("after_ns", 2**60),
 }
