@@ -71,10 +71,14 @@ class TestTheFigures:
 
             assert told == gpu["observed_ns"] == 100 * S
 
-    def test_name_causes_and_phases_by_their_words(self) -> None:
+    def test_name_causes_reasons_and_phases_by_their_words(self) -> None:
         document = decoded()
 
         assert document["gpus"][0]["idle_ns"]["input_wait"] == 30 * S
+        assert document["gpus"][0]["input_wait_by_reason_ns"] == {
+            "cpu_bound": 20 * S,
+            "disk_bound": 10 * S,
+        }
         assert document["gpus"][0]["starved_ns"] == 30 * S
         assert document["gpus"][0]["verdict"] == "starved"
         assert document["runs"][0]["phase"] == "input_wait"
