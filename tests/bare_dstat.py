@@ -25,9 +25,14 @@ class BareHost:
 
 
 class Table:
-    """The plugin in a host whose colours are words, so that a test can read them."""
+    """The plugin in a host whose colours are words, so that a test can read them.
 
-    def __init__(self, **options: Any) -> None:
+    Args:
+        file_name: What the host calls the plugin's file: by that it chooses its columns.
+        options: Of the host.
+    """
+
+    def __init__(self, file_name: str = "dstat_gpu", **options: Any) -> None:
         self.scope: dict[str, Any] = {
             "dstat": BareHost,
             "op": SimpleNamespace(**{"delay": 1, "full": False, "output": False, **options}),
@@ -45,6 +50,7 @@ class Table:
         # Both hosts keep what the file defines apart from what its methods can see.
         exec(compile(PLUGIN.read_text(encoding="ascii"), str(PLUGIN), "exec"), self.scope, names)
         self.plugin = names["dstat_plugin"]()
+        self.plugin.filename = file_name
         self.plugin.check()
 
     def row(self) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import GIB, S, device, healthy_gpu, monitor_state
 
+NOTHING: Mapping[Any, float] = MappingProxyType({})
+REASONS = [reason.value for reason in InputWaitReason]
 PLUGIN = Path(__file__).resolve().parents[1] / "dstat_plugins" / "dstat_gpu.py"
 
 
@@ -34,16 +38,25 @@ def gpu(
     memory_used_bytes: int | None = 60 * GIB,
     starved_now: bool = False,
     present: bool = True,
+    idle_s: Mapping[IdleCause, float] = NOTHING,
+    waited_s: Mapping[str, float] = NOTHING,
     **of_device: Any,
 ) -> GpuState:
-    """A GPU with 120 GiB of memory and these seconds on its counters."""
+    """A GPU with 120 GiB of memory and these seconds on its counters.
+
+    Args:
+        idle_s: Further idle time by its cause; what is left of the observed time is unknown.
+        waited_s: What was starved, by reason.
+    """
     me = device(index, f"GPU-{index}", memory_capacity_bytes=120 * GIB)
     me = replace(me, **of_device)
-    idle_s = observed_s - busy_s - starved_s - pending_s
+    idle_s = {IdleCause.INPUT_WAIT: starved_s, **idle_s}
+    unknown_s = observed_s - busy_s - pending_s - sum(idle_s.values())
     totals = GpuTotals(
         observed_ns=int(observed_s * S),
         busy_ns=int(busy_s * S),
-        idle_ns={IdleCause.INPUT_WAIT: int(starved_s * S), IdleCause.UNKNOWN: int(idle_s * S)},
+        idle_ns=_in_ns({**idle_s, IdleCause.UNKNOWN: unknown_s}),
+        input_wait_by_reason_ns=_in_ns(waited_s),
         suspected_ns=int(suspected_s * S),
         pending_ns=int(pending_s * S),
         starved_now=starved_now,
@@ -52,6 +65,10 @@ def gpu(
     assert known.latest is not None
     latest = known.latest._replace(device=me, memory_used_bytes=memory_used_bytes)
     return known._replace(device=me, totals=totals, latest=latest, present=present)
+
+
+def _in_ns(seconds: Mapping[Any, float]) -> dict[Any, int]:
+    return {name: int(value * S) for name, value in seconds.items()}
 
 
 def state_of(*gpus: GpuState, age_s: float = 0, **changes: Any) -> MonitorState:
@@ -67,6 +84,20 @@ def publish(folder: Path, *gpus: GpuState, age_s: float = 0, **changes: Any) -> 
     StateFile(folder / "state.json").write(state_of(*gpus, age_s=age_s, **changes))
 
 
+def retell(folder: Path, fields: Mapping[str, Any]) -> None:
+    """Let that state say this of its first GPU, whether or not a daemon of today would.
+
+    Args:
+        folder: Runtime folder.
+        fields: By name; ``...`` takes one away.
+    """
+    path = folder / "state.json"
+    document = json.loads(path.read_bytes())
+    told = {**document["gpus"][0], **fields}
+    document["gpus"][0] = {name: value for name, value in told.items() if value is not ...}
+    path.write_text(json.dumps(document), encoding="ascii")
+
+
 @contextmanager
 def daemon(
     folder: Path, *shares: Mapping[str, float], delay_s: float = 0, **changes: Any
@@ -75,7 +106,8 @@ def daemon(
 
     Args:
         folder: Runtime folder.
-        shares: Such as ``{"busy": 0.4, "starved": 0.6}``, seconds for each second that passes.
+        shares: Such as ``{"busy": 0.4, "starved": 0.6, "disk_bound": 0.5}``, seconds for each
+            second that passes.
         delay_s: How long it takes until the daemon is up.
         changes: Fields of the state.
     """
@@ -110,6 +142,7 @@ def _after(passed_s: float, shares: Sequence[Mapping[str, float]]) -> list[GpuSt
             busy_s=passed_s * share.get("busy", 0),
             starved_s=passed_s * share.get("starved", 0),
             suspected_s=passed_s * share.get("suspected", 0),
+            waited_s={reason: passed_s * share[reason] for reason in REASONS if reason in share},
         )
         for index, share in enumerate(shares)
     ]

@@ -16,6 +16,7 @@ from tests.builders_dstat import PLUGIN, gpu, publish
 from tests.hosts_of_dstat import RealHost, real_host
 
 DRIVER = Path(__file__).with_name("exec_in_host.py")
+STALL = PLUGIN.with_name("dstat_gpu_stall.py")
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -31,10 +32,12 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runtime"
 
 
-def shown_in(host: RealHost, runtime: Path, *options: str, **environ: str) -> dict[str, Any]:
+def shown_in(
+    host: RealHost, runtime: Path, *options: str, file: Path = PLUGIN, **environ: str
+) -> dict[str, Any]:
     """What the plugin says inside that host, with a daemon's state in ``runtime``."""
     done = subprocess.run(
-        [host.python, str(DRIVER), str(host.source), str(PLUGIN), *options],
+        [host.python, str(DRIVER), str(host.source), str(file), *options],
         env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), **environ},
         cwd=runtime.parent,
         capture_output=True,
@@ -60,6 +63,20 @@ class TestInsideEachHost:
         assert [len(line) for line in lines] == [shown["width"]] * 3
         assert lines[1].split() == ["use", "mem", "strv:use", "mem", "strv"]
         assert re.split(r"[\s:]+", lines[2].strip()) == ["100", "50", "0", "0", "50", "30"]
+
+    def test_header_row_and_file_have_a_word_for_what_was_lost(
+        self, host: RealHost, runtime: Path
+    ) -> None:
+        waited_s = {"gil_bound": 30}
+        publish(runtime, gpu(0, busy_s=70, starved_s=30, waited_s=waited_s), gpu(1, present=False))
+
+        shown = shown_in(host, runtime, file=STALL)
+
+        lines = [ESCAPE.sub("", shown[line]) for line in ("title", "subtitle", "row")]
+        assert [len(line) for line in lines] == [shown["width"]] * 3
+        assert lines[1].split() == ["lost", "main", "cause", ":lost", "main", "cause"]
+        assert lines[2].replace(":", " ").split() == ["30", "30", "input/gil", "-", "-", "-"]
+        assert shown["csv_row"] == "30.000,30.000,input/gil,,,"
 
     def test_no_value_is_left_that_would_crash_the_host(
         self, host: RealHost, runtime: Path
@@ -120,5 +137,8 @@ class TestTheFile:
     def test_asks_dool_for_no_option_by_accident(self) -> None:
         assert b"DOOL_OPTS" not in PLUGIN.read_bytes()
 
-    def test_is_the_same_for_both(self) -> None:
-        assert PLUGIN.with_name("dool_gpu.py").read_bytes() == PLUGIN.read_bytes()
+    def test_is_the_same_for_both_hosts_and_both_options(self) -> None:
+        files = {path.name: path.read_bytes() for path in PLUGIN.parent.glob("*.py")}
+
+        names = ["dstat_gpu.py", "dool_gpu.py", "dstat_gpu_stall.py", "dool_gpu_stall.py"]
+        assert files == dict.fromkeys(names, PLUGIN.read_bytes())

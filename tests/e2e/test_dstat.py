@@ -1,4 +1,4 @@
-"""`dstat --gpu` and `dool --gpu`, started on a terminal beside a state file whose counters move."""
+"""`--gpu` and `--gpu-stall` of dstat and dool, on a terminal beside a state file that moves."""
 
 from __future__ import annotations
 
@@ -115,6 +115,35 @@ class TestTheScreen:
         assert "trimming" not in written.raw
         assert header_of(written)[1].endswith("|use strv:use strv")
         assert rows_of(written) == ["40 50? 96 2"] * 2
+
+
+class TestWhatWasLost:
+    def test_stands_beside_the_other_columns_with_its_main_cause_and_the_reason(
+        self, desk: Desk
+    ) -> None:
+        cold = {"busy": 0.5, "starved": 0.4, "disk_bound": 0.3}
+        with daemon(desk.runtime, cold, HEALTHY):
+            written = desk.shows("-c", "--gpu", "--gpu-stall", "1", "3")
+
+        assert written.exit_code == 0
+        header = header_of(written)[1]
+        assert header.endswith("|use mem strv:use mem strv|lost main cause     :lost main cause")
+        assert (
+            rows_of(written)
+            == [
+                "50 50 40 96 50 2 | 50 40 input/disk 4 2 input",
+            ]
+            * 3
+        )
+        assert f"{RED}  50" in written.raw
+        assert f"{GREEN}   4" in written.raw
+
+    def test_fits_beside_cpu_disk_and_net_on_80_columns(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY):
+            written = desk.shows("-cdn", "--gpu-stall", "1", "2", columns=80)
+
+        assert "trimming" not in written.raw
+        assert any(line.endswith("|lost cause     :lost cause") for line in written.lines)
 
 
 class TestTheDaemon:

@@ -20,7 +20,11 @@ from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "dstat_plugins" / "dstat_gpu.py"
-PLACES = ("share/dstat/dstat_gpu.py", "share/dool/dool_gpu.py", "share/dool/plugins/dool_gpu.py")
+PLACES = [
+    f"share/{place}_{option}.py"
+    for place in ("dstat/dstat", "dool/dool", "dool/plugins/dool")
+    for option in ("gpu", "gpu_stall")
+]
 STEM = f"gpumon_starvation-{__version__}"
 
 pytestmark = pytest.mark.slow
@@ -93,7 +97,7 @@ class TestTheWheel:
     def test_puts_the_plugin_where_dstat_and_dool_look(self, inside: dict[str, bytes]) -> None:
         lie = [inside[f"{STEM}.data/data/{place}"] for place in PLACES]
 
-        assert lie == [PLUGIN.read_bytes()] * 3
+        assert lie == [PLUGIN.read_bytes()] * len(PLACES)
 
     def test_says_who_it_is(self, inside: dict[str, bytes], metadata: Message) -> None:
         scripts = inside[f"{STEM}.dist-info/entry_points.txt"].decode()
@@ -115,7 +119,9 @@ class TestTheSourceDistribution:
             names = {name.removeprefix(f"{STEM}/") for name in archive.getnames()}
 
         assert {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= names
-        assert {"dstat_plugins/dstat_gpu.py", "dstat_plugins/dool_gpu.py"} <= names
+        plugins = {f"dstat_plugins/{path.name}" for path in PLUGIN.parent.glob("*.py")}
+        assert len(plugins) == 4
+        assert plugins <= names
 
 
 class TestTheThinSetupScript:
@@ -252,8 +258,9 @@ class TestAFreshEnvironment:
         done = newcomer.types("gpumon", "dstat", "install")
 
         assert done.returncode == 0
-        copied = (newcomer.home / ".dstat" / "dstat_gpu.py").read_text(encoding="ascii")
-        assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
+        for name in ("dstat_gpu.py", "dstat_gpu_stall.py"):
+            copied = (newcomer.home / ".dstat" / name).read_text(encoding="ascii")
+            assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
 
     def test_judges_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
         log = ROOT / "examples" / "somebodys_gpu.csv"

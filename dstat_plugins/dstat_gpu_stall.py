@@ -1,0 +1,1 @@
+dstat_gpu.py
