@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.cli.dstat_hosts import (
+    OPTIONS,
     CopyState,
     DstatHost,
     Flavour,
     find_hosts,
     home_copies,
-    loaded_copy,
+    loaded_copies,
     put_copy,
     remove_copy,
 )
@@ -28,14 +29,15 @@ _ELSEWHERE = (
 
 
 class DstatCommand:
-    """Bring the columns --gpu to dstat and dool, or take them away.
+    """Bring the columns --gpu and --gpu-stall to dstat and dool, or take them away.
 
     install     copy the plugin to ~/.dstat and ~/.dool, whether or not the two are there
     uninstall   remove those copies, and nothing that gpumon did not write
     where       who loads which copy, and whether it is current
 
     Then `dstat -cdn --gpu 1` shows, beside a running `gpumon serve`, how busy
-    and how starved each GPU was in each second.
+    and how starved each GPU was in each second, and `dstat -cdn --gpu-stall 1`
+    how much of its time was lost, and to what.
     """
 
     example = "gpumon dstat install && dstat -cdn --gpu 1"
@@ -74,12 +76,12 @@ def _remove_from(path: Path) -> str:
 
 
 def _at_each_copy(act: Callable[[Path], str], what_to_do: str) -> None:
-    """Do it for dstat and for dool, one even where the other fails."""
+    """Do it for dstat and for dool, for each even where another fails."""
     failures = []
     for path in home_copies(os.environ):
         try:
             print(act(path))
-        except GpumonError as error:  # noqa: PERF203  (two of them)
+        except GpumonError as error:  # noqa: PERF203  (four of them)
             failures.append(str(error))
     if failures:
         raise GpumonError(f"{'; '.join(failures)}{what_to_do}")
@@ -110,17 +112,17 @@ def _described(host: DstatHost) -> str:
 
 def _print_paths(host: DstatHost) -> None:
     copies = host.copies()
-    loaded = loaded_copy(copies)
-    for path, state in copies:
-        mark = "  <- loaded" if (path, state) == loaded else ""
-        print(f"         {path}: {state.value}{mark}")
-    if copies and loaded is None:
-        print("         so it has no --gpu yet: `gpumon dstat install`")
+    for copy in copies:
+        mark = "  <- loaded" if copy.is_loaded else ""
+        print(f"         {copy.path}: {copy.state.value}{mark}")
+    lacking = [option for option in OPTIONS if option not in loaded_copies(copies)]
+    if copies and lacking:
+        print(f"         so it has no {' and no '.join(lacking)} yet: `gpumon dstat install`")
 
 
 def _as_json(host: DstatHost) -> dict[str, Any]:
     copies = host.copies()
-    loaded = loaded_copy(copies)
+    loaded = loaded_copies(copies).get("--gpu")
     return {
         "command": str(host.command),
         "target": str(host.target),
@@ -128,6 +130,14 @@ def _as_json(host: DstatHost) -> dict[str, Any]:
         "python": str(host.python) if host.python else None,
         "python_version": list(host.python_version) if host.python_version else None,
         "obstacle": host.obstacle,
-        "copies": [{"path": str(path), "state": state.value} for path, state in copies],
-        "loaded": None if loaded is None else str(loaded[0]),
+        "copies": [
+            {
+                "option": copy.option,
+                "path": str(copy.path),
+                "state": copy.state.value,
+                "loaded": copy.is_loaded,
+            }
+            for copy in copies
+        ],
+        "loaded": None if loaded is None else str(loaded.path),
     }

@@ -1,5 +1,7 @@
 """Which of dstat's three namesakes are on this machine, and the copies of the plugin for them.
 
+The plugin is one file. A copy of it is one of two options to its host, by the copy's name.
+
 All that is told of them is found by reading files only.
 """
 
@@ -9,7 +11,7 @@ import os
 import re
 import shutil
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, distribution
@@ -22,6 +24,8 @@ from gpumon.outlets.whole_file import replace_file
 
 _STAMP: Final = "# gpumon-dstat-plugin:"
 _SHIPPED_NAME: Final = "dstat_gpu.py"
+OPTIONS: Final = ("--gpu", "--gpu-stall")
+"""What a host shows when it finds the plugin."""
 _MAX_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 16 * 1024
 _FIRST_WITHOUT_IMP: Final = (3, 12)
@@ -53,6 +57,23 @@ class CopyState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCopy:
+    """A place in which a host looks for one of the options.
+
+    Attributes:
+        option: Such as ``--gpu``.
+        path: What the file there is called.
+        state: What lies there.
+        is_loaded: Whether the host tries to load it: whatever is there first.
+    """
+
+    option: str
+    path: Path
+    state: CopyState
+    is_loaded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DstatHost:
     """A command that may load the plugin.
 
@@ -63,7 +84,7 @@ class DstatHost:
         python: Interpreter that its first line names; ``None`` where it names none.
         python_version: Of that interpreter, such as ``(3, 11)``; ``None`` where its name
             does not tell.
-        plugin_paths: Where it looks for ``--gpu``, in order; the first that exists is loaded.
+        plugin_folders: Where it looks for plugins, in order.
     """
 
     command: Path
@@ -71,7 +92,7 @@ class DstatHost:
     flavour: Flavour
     python: Path | None
     python_version: tuple[int, int] | None
-    plugin_paths: tuple[Path, ...]
+    plugin_folders: tuple[Path, ...]
 
     @property
     def obstacle(self) -> str | None:
@@ -86,20 +107,41 @@ class DstatHost:
             return f"dstat cannot load any plugin under Python 3.12 or newer; {instead}"
         return None
 
-    def copies(self) -> list[tuple[Path, CopyState]]:
-        """What lies where it looks."""
-        return [(path, examine(path)) for path in self.plugin_paths]
+    def copies(self) -> tuple[PluginCopy, ...]:
+        """What lies where it looks, by option and in its order."""
+        return tuple(copy for option in OPTIONS for copy in self._copies_of(option))
+
+    def _copies_of(self, option: str) -> list[PluginCopy]:
+        paths = [folder / _file_name(self.flavour, option) for folder in self.plugin_folders]
+        states = {path: examine(path) for path in paths}
+        first = next((path for path in paths if states[path] is not CopyState.ABSENT), None)
+        return [
+            PluginCopy(option=option, path=path, state=states[path], is_loaded=path == first)
+            for path in paths
+        ]
 
 
-def loaded_copy(copies: list[tuple[Path, CopyState]]) -> tuple[Path, CopyState] | None:
-    """The one of a host's copies that it tries to load: whatever is there first."""
-    return next((copy for copy in copies if copy[1] is not CopyState.ABSENT), None)
+def loaded_copies(copies: Iterable[PluginCopy]) -> dict[str, PluginCopy]:
+    """By option, the copy that a host tries to load; an option of which it has none is left out."""
+    return {copy.option: copy for copy in copies if copy.is_loaded}
 
 
-def home_copies(environ: Mapping[str, str]) -> tuple[Path, Path]:
+def home_copies(environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Where dstat and dool look first: in the user's home folder."""
-    home = _home(environ)
-    return home / ".dstat" / "dstat_gpu.py", home / ".dool" / "dool_gpu.py"
+    return tuple(
+        _in_home(flavour, environ) / _file_name(flavour, option)
+        for flavour in (Flavour.DSTAT, Flavour.DOOL)
+        for option in OPTIONS
+    )
+
+
+def _in_home(flavour: Flavour, environ: Mapping[str, str]) -> Path:
+    return _home(environ) / f".{flavour.value}"
+
+
+def _file_name(flavour: Flavour, option: str) -> str:
+    """How that host's file of an option must be called: ``dstat_gpu_stall.py``."""
+    return f"{flavour.value}_{option.removeprefix('--').replace('-', '_')}.py"
 
 
 def find_hosts(environ: Mapping[str, str]) -> tuple[DstatHost, ...]:
@@ -125,7 +167,7 @@ def identify(command: Path, environ: Mapping[str, str]) -> DstatHost:
         flavour=flavour,
         python=python,
         python_version=_version(python),
-        plugin_paths=_plugin_paths(flavour, command, target, environ),
+        plugin_folders=_plugin_folders(flavour, command, target, environ),
     )
 
 
@@ -140,20 +182,19 @@ def _flavour(command: Path, target: Path, head: str) -> Flavour:
     return Flavour.DOOL if "DOOL_PLUGIN_PATH" in head else Flavour.UNKNOWN
 
 
-def _plugin_paths(
+def _plugin_folders(
     flavour: Flavour, command: Path, target: Path, environ: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    in_dstat_home, in_dool_home = home_copies(environ)
     if flavour is Flavour.DSTAT:
-        first, folders = in_dstat_home, [command.parent / "plugins"]
+        own = [command.parent / "plugins"]
     elif flavour is Flavour.DOOL:
         data = Path(environ.get("XDG_DATA_HOME") or _home(environ) / ".local" / "share")
         packages = target.parent.parent.glob("lib/python3*/site-packages/dool/plugins")
-        first, folders = in_dool_home, [data / "dool" / "plugins", *packages]
+        own = [data / "dool" / "plugins", *packages]
     else:
         return ()
-    folders += [Path(share, flavour.value) for share in ("/usr/share", "/usr/local/share")]
-    return (first, *(folder / first.name for folder in folders))
+    shared = [Path(share, flavour.value) for share in ("/usr/share", "/usr/local/share")]
+    return (_in_home(flavour, environ), *own, *shared)
 
 
 def _home(environ: Mapping[str, str]) -> Path:

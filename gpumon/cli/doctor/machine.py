@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
-from gpumon.cli.dstat_hosts import CopyState, DstatHost, find_hosts, loaded_copy
+from gpumon.cli.dstat_hosts import (
+    OPTIONS,
+    CopyState,
+    DstatHost,
+    PluginCopy,
+    find_hosts,
+    loaded_copies,
+)
 from gpumon.core.board.troubles import TroubleKind
 from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.runtime_paths import (
@@ -268,11 +275,18 @@ def _of_host(host: DstatHost) -> Finding:
     if host.obstacle is not None:
         why, _, instead = host.obstacle.partition("; ")
         return _found("dstat", f"{what}: {why}", status=MISSING, fix=instead or None)
-    loaded = loaded_copy(host.copies())
-    if loaded is not None and loaded[1] is CopyState.CURRENT:
-        return _found("dstat", f"{what} with the plugin")
-    said = "without the plugin" if loaded is None else f"whose plugin is {loaded[1].value}"
+    loaded = loaded_copies(host.copies())
+    amiss = [_amiss(option, loaded.get(option)) for option in OPTIONS]
+    said = " and ".join(filter(None, amiss))
+    if not said:
+        return _found("dstat", f"{what} with {' and '.join(OPTIONS)}")
     return _found("dstat", f"{what} {said}", status=MISSING, fix="gpumon dstat install")
+
+
+def _amiss(option: str, loaded: PluginCopy | None) -> str | None:
+    if loaded is None:
+        return f"without {option}"
+    return None if loaded.state is CopyState.CURRENT else f"whose {option} is {loaded.state.value}"
 
 
 def _container(where: str, environ: Mapping[str, str]) -> Finding:

@@ -18,6 +18,7 @@ from gpumon.cli.dstat_hosts import (
     examine,
     find_hosts,
     identify,
+    loaded_copies,
     put_copy,
     remove_copy,
 )
@@ -26,7 +27,10 @@ from tests.builders_dstat import PLUGIN
 from tests.builders_dstat_hosts import DOOL, DSTAT, PCP, Machine
 from tests.command_line import Shell
 
-BOTH = [".dool/dool_gpu.py", ".dstat/dstat_gpu.py"]
+ALL = [
+    ".dool/dool_gpu.py", ".dool/dool_gpu_stall.py", ".dstat/dstat_gpu.py",
+    ".dstat/dstat_gpu_stall.py",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -39,18 +43,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 class TestInstall:
-    def test_writes_for_both_although_neither_is_there_and_uninstall_undoes_it(
+    def test_writes_each_option_for_both_although_neither_is_there_and_uninstall_undoes_it(
         self, machine: Machine, gpumon: Shell
     ) -> None:
         assert gpumon("dstat", "install").code == 0
-        assert machine.copies() == BOTH
+        assert machine.copies() == ALL
 
         assert gpumon("dstat", "uninstall").code == 0
         assert machine.copies() == []
 
-    def test_writes_the_one_where_the_other_cannot_be(
-        self, machine: Machine, gpumon: Shell
-    ) -> None:
+    def test_writes_the_others_where_one_cannot_be(self, machine: Machine, gpumon: Shell) -> None:
         stranger = machine.stranger()
         mine = stranger.read_text()
 
@@ -59,7 +61,7 @@ class TestInstall:
         assert ended.code == 1
         assert ended.is_refused_in_a_sentence
         assert stranger.read_text() == mine
-        assert machine.copies() == BOTH
+        assert machine.copies() == ALL
 
     def test_is_undone_but_for_a_strangers_file(self, machine: Machine, gpumon: Shell) -> None:
         machine.stranger()
@@ -76,7 +78,25 @@ def test_where_tells_a_script_which_copy_is_loaded(machine: Machine, gpumon: She
 
     assert (host["flavour"], host["python_version"]) == ("dstat", [3, 11])
     assert host["loaded"] == f"{machine.home}/.dstat/dstat_gpu.py"
-    assert host["copies"][0] == {"path": host["loaded"], "state": "current"}
+    assert [copy for copy in host["copies"] if copy["loaded"]] == [
+        {
+            "option": option,
+            "path": f"{machine.home}/.dstat/{name}.py",
+            "state": "current",
+            "loaded": True,
+        }
+        for option, name in (("--gpu", "dstat_gpu"), ("--gpu-stall", "dstat_gpu_stall"))
+    ]
+
+
+def test_a_host_may_have_one_option_without_the_other(machine: Machine) -> None:
+    host = identify(machine.command("dstat", DSTAT), machine.environ)
+    put_copy(machine.bin / "plugins" / "dstat_gpu_stall.py")
+
+    loaded = loaded_copies(host.copies())
+
+    assert [*loaded] == ["--gpu-stall"]
+    assert loaded["--gpu-stall"].path == machine.bin / "plugins" / "dstat_gpu_stall.py"
 
 
 class TestAHost:
@@ -122,18 +142,18 @@ class TestAHost:
         (host,) = find_hosts(machine.environ)
 
         assert (host.command, host.target) == (path, machine.bin / "pcp-dstat")
-        assert (host.flavour, host.plugin_paths) == (Flavour.PCP_DSTAT, ())
+        assert (host.flavour, host.plugin_folders) == (Flavour.PCP_DSTAT, ())
 
 
 class TestWherePluginsAreLookedFor:
     def test_by_dstat_is_the_home_folder_first(self, machine: Machine) -> None:
         host = identify(machine.command("dstat", DSTAT), machine.environ)
 
-        assert host.plugin_paths == (
-            machine.home / ".dstat" / "dstat_gpu.py",
-            machine.bin / "plugins" / "dstat_gpu.py",
-            Path("/usr/share/dstat/dstat_gpu.py"),
-            Path("/usr/local/share/dstat/dstat_gpu.py"),
+        assert host.plugin_folders == (
+            machine.home / ".dstat",
+            machine.bin / "plugins",
+            Path("/usr/share/dstat"),
+            Path("/usr/local/share/dstat"),
         )
 
     def test_by_dool_is_its_own_package_too(self, machine: Machine) -> None:
@@ -142,12 +162,12 @@ class TestWherePluginsAreLookedFor:
 
         host = identify(machine.command("dool", DOOL), machine.environ)
 
-        assert host.plugin_paths == (
-            machine.home / ".dool" / "dool_gpu.py",
-            machine.home / ".local" / "share" / "dool" / "plugins" / "dool_gpu.py",
-            package / "dool_gpu.py",
-            Path("/usr/share/dool/dool_gpu.py"),
-            Path("/usr/local/share/dool/dool_gpu.py"),
+        assert host.plugin_folders == (
+            machine.home / ".dool",
+            machine.home / ".local" / "share" / "dool" / "plugins",
+            package,
+            Path("/usr/share/dool"),
+            Path("/usr/local/share/dool"),
         )
 
 
