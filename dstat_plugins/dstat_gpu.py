@@ -104,7 +104,11 @@ class _StateFile:
 
 
 class _Figures:
-    """What both kinds of columns are made of."""
+    """What both kinds of columns are made of.
+
+    Each has the names of its columns and their widths, says which of them a narrow terminal costs
+    (``SPARED``) and which is coloured, and turns counters into shares, and shares into a row.
+    """
 
     RED_FROM_PERCENT, YELLOW_FROM_PERCENT = 20, 5
 
@@ -466,6 +470,6 @@ class dstat_plugin(_StateFile, _Rows, _Layout, _Host):  # noqa: N801 - dstat ask
             self._last_shares.pop(group, None)  # it is there, and nothing is known of it
 
 
-# Nor are they visible inside a class.
+# Inside a class, too, a host leaves the names above invisible.
 dstat_plugin.USE, dstat_plugin.STALL = _Use(), _Stall()
 dool_plugin = dstat_plugin

@@ -240,7 +240,7 @@ class TestAFreshEnvironment:
         installed = [environment / place for place in PLACES]
 
         assert not any(path.is_symlink() for path in installed)
-        assert [path.read_bytes() for path in installed] == [PLUGIN.read_bytes()] * 3
+        assert [path.read_bytes() for path in installed] == [PLUGIN.read_bytes()] * len(PLACES)
 
     @pytest.mark.parametrize("word", ["", "dome", "analyze"])
     def test_answers_half_a_command_with_a_whole_one(self, newcomer: Newcomer, word: str) -> None:
