@@ -219,6 +219,12 @@ class TestAStateThatLacksSomething:
 
         assert cells_of(runtime, state, fields) == cells
 
+    def test_of_one_gpu_leaves_the_others_their_rows(self, runtime: Path) -> None:
+        publish(runtime, gpu(0, starved_s=100), gpu(1, busy_s=70, starved_s=30))
+        retell(runtime, {"idle_ns": ...})
+
+        assert stall().cells() == [*DASHES, "30", "30", "input"]
+
     def test_is_shown_as_no_answer_in_the_colour_of_an_error(self, runtime: Path) -> None:
         publish(runtime, gpu(starved_s=100), age_s=3.5)
 
@@ -233,8 +239,8 @@ class TestAStateThatLacksSomething:
 
 
 class TestTheColumns:
-    def test_paint_what_is_lost_as_the_starved_share(self, runtime: Path) -> None:
-        publish(runtime, gpu(0, starved_s=20, busy_s=80), gpu(1, starved_s=5, busy_s=95))
+    def test_paint_what_is_lost_by_the_number_that_is_shown(self, runtime: Path) -> None:
+        publish(runtime, gpu(0, starved_s=19.6, busy_s=80.4), gpu(1, starved_s=5, busy_s=95))
 
         assert stall().row() == (
             "<red>  20 <text>  20 <text>input     :<yellow>   5 <text>   5 <text>input     "
