@@ -40,6 +40,7 @@ def gpu(
     present: bool = True,
     idle_s: Mapping[IdleCause, float] = NOTHING,
     waited_s: Mapping[str, float] = NOTHING,
+    in_step_s: Mapping[str, float] = NOTHING,
     **of_device: Any,
 ) -> GpuState:
     """A GPU with 120 GiB of memory and these seconds on its counters.
@@ -47,6 +48,7 @@ def gpu(
     Args:
         idle_s: Further idle time by its cause; what is left of the observed time is unknown.
         waited_s: What was starved, by reason.
+        in_step_s: What was idle within the step, by reason.
     """
     me = device(index, f"GPU-{index}", memory_capacity_bytes=120 * GIB)
     me = replace(me, **of_device)
@@ -57,6 +59,7 @@ def gpu(
         busy_ns=int(busy_s * S),
         idle_ns=_in_ns({**idle_s, IdleCause.UNKNOWN: unknown_s}),
         input_wait_by_reason_ns=_in_ns(waited_s),
+        within_step_by_reason_ns=_in_ns(in_step_s),
         suspected_ns=int(suspected_s * S),
         pending_ns=int(pending_s * S),
         starved_now=starved_now,

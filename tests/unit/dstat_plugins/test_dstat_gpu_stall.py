@@ -175,22 +175,25 @@ class TestTheReason:
         assert cells_after(runtime, before, after) == ["50", "50", "input/cpu"]
 
     @pytest.mark.parametrize(
-        ("split", "cause"),
+        ("in_step_s", "cause"),
         [
-            ({"gil_bound": 25.0 * S, "unknown": 15.0 * S}, "step/gil"),
-            ({"gil_bound": 15.0 * S, "unknown": 25.0 * S}, "step"),
-            (..., "step"),
+            ({"gil_bound": 25, "unknown": 15}, "step/gil"),
+            ({"gil_bound": 15, "unknown": 25}, "step"),
         ],
-        ids=["is shown", "is unknown for most of it", "of an older daemon"],
     )
     def test_is_that_of_time_lost_within_the_step(
-        self, runtime: Path, split: Any, cause: str
+        self, runtime: Path, in_step_s: dict[str, float], cause: str
     ) -> None:
-        fields = {"within_step_by_reason_ns": split}
+        state = gpu(busy_s=60, idle_s={STEP: 40}, in_step_s=in_step_s)
+
+        assert cells_after(runtime, state) == ["40", "40", cause]
+
+    def test_is_not_told_by_an_older_daemon(self, runtime: Path) -> None:
+        fields = dict.fromkeys(("input_wait_by_reason_ns", "within_step_by_reason_ns"), ...)
 
         cells = cells_of(runtime, gpu(busy_s=60, idle_s={STEP: 40}), fields)
 
-        assert cells == ["40", "40", cause]
+        assert cells == ["40", "40", "step"]
 
     def test_is_of_no_other_cause(self, runtime: Path) -> None:
         state = gpu(busy_s=50, starved_s=20, waited_s=COLD, idle_s={CHECKPOINT: 30})
