@@ -6,6 +6,9 @@ from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.host.reasons import WaitFigures, WaitReason
+from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
+from gpumon.core.phase import IdleCause, InputWaitReason
 
 QUEUE: Final = "futex_do_wait"
 NAP: Final = "hrtimer_nanosleep"
@@ -56,3 +59,38 @@ def look(
 def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskLook, ...]:
     """So many threads that wait for Python's lock in turn."""
     return tuple(task(1.2 / count, queued / count, 204.0, QUEUE) for _ in range(count))
+
+
+def seen(
+    reason: InputWaitReason,
+    *,
+    tasks: float,
+    wanted: float,
+    given: float,
+    waited_s: float = 20.0,
+    cause: IdleCause = IdleCause.INPUT_WAIT,
+    place: LoaderPlace = LoaderPlace.WORKERS,
+    short_of: ShortOf = ShortOf.WORKERS,
+    also: tuple[InputWaitReason, ...] = (),
+    **others: float,
+) -> WaitReason:
+    """A reason for which so much was lost; ``others``: figures, by the first words of their names.
+
+    >>> seen(InputWaitReason.CPU_BOUND, tasks=1, wanted=1.0, given=1.0, usable=8).figures[3]
+    8
+    """
+    named = {
+        name: next((value for word, value in others.items() if name.startswith(word)), None)
+        for name in WaitFigures._fields[3:]
+    }
+    is_cpu = reason is InputWaitReason.CPU_BOUND
+    return WaitReason(
+        cause=cause,
+        reason=reason,
+        waited_ns=round(waited_s * NS_PER_S),
+        confidence=0.9,
+        place=place,
+        short_of=short_of if is_cpu else None,
+        also=also,
+        figures=WaitFigures(tasks, wanted, given, **named),
+    )

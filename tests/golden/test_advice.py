@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.judge.advice import advise
-from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
 from gpumon.outlets.text.style import wrapped
 from tests.builders_fill import filled, gpm_fill, mean, power_fill
+from tests.builders_host import seen
 from tests.builders_report import gpu, rank_of, run, shared_run, with_totals
 from tests.builders_time import s
 from tests.golden_files import Chapters, golden_story
 
 WAIT, UNKNOWN, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.NOT_IN_USE
+CPU, GIL, DISK, NETWORK, MEMORY, LATENCY = [*InputWaitReason][:6]
+THREADS, TRAINING = LoaderPlace.THREADS, LoaderPlace.TRAINING_THREAD
+CORES = ShortOf.CORES
 SAVE, TUNE = IdleCause.CHECKPOINT, IdleCause.IMBALANCE
 LATE = gpu(40, {WAIT: 20})
 UNTAGGED = gpu(20, {UNKNOWN: 40})
@@ -83,6 +89,72 @@ def test_advice_on_input() -> Chapters:
             [gpu(40, {WAIT: 20}, pauses=10), gpu(40, {UNKNOWN: 9}, index=1, pauses=5)]
         ),
     }
+
+
+@golden_story
+def test_advice_on_why_input_is_late() -> Chapters:
+    def late(why: WaitReason, wait: float = 20, **loader: Any) -> str:
+        by_reason = {why.reason.value: s(wait)}
+        waited = with_totals(gpu(40, {WAIT: wait}), input_wait_by_reason_ns=by_reason)
+        return told(waited, replace(run(**loader), reasons=(why,)))
+
+    torch: dict[str, Any] = {"kind": "DataLoader", "class": "Photos", "made_at": "train.py:42"}
+    keras: dict[str, Any] = {"kind": "PyDataset", "class": "Slow", "made_at": "train.py:7"}
+    generator: dict[str, Any] = {"kind": "generator", "class": "batches", "defined_at": "data.py:9"}
+    few = seen(CPU, tasks=1, wanted=1.01, given=1.0, usable=8)
+    return {
+        "one worker of torch is too few": late(few, **torch, workers=1),
+        "four workers are too few, and there are not enough cores for as many as it takes": late(
+            seen(CPU, tasks=4, wanted=4.0, given=3.9, usable=6), wait=40, **torch, workers=4
+        ),
+        "four workers on two cores": late(
+            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES), **torch, workers=4
+        ),
+        "the same where a quota holds them back": late(
+            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES, throttled=0.4),
+            **torch, workers=4
+        ),
+        "the thread that trains makes its batches": late(
+            seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING), **torch, workers=0
+        ),
+        "it does so in a generator": late(
+            seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING),
+            **generator
+        ),
+        "it does so in tf.data": late(
+            seen(CPU, tasks=1, wanted=0.9, given=0.9, usable=8, place=TRAINING), kind="tf.data"
+        ),
+        "threads hold Python's lock in turn": late(
+            seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=8, place=THREADS),
+            **keras, workers=3, use_multiprocessing=False
+        ),
+        "cold files are read": late(
+            seen(DISK, tasks=1, wanted=0.9, given=0.6, read=486e6, disk_busy=0.67, also=(CPU,)),
+            **torch, workers=1
+        ),
+        "mapped files are read": late(
+            seen(DISK, tasks=1, wanted=0.5, given=0.3, major=11_403.0, disk_busy=0.74), **torch
+        ),
+        "another user's disk is slow": late(seen(DISK, tasks=0, wanted=0.0, given=0.0)),
+        "a server is slow": late(
+            seen(NETWORK, tasks=0, wanted=0.0, given=0.0, received=2.6e6), **torch, workers=2
+        ),
+        "memory is short": late(
+            seen(MEMORY, tasks=1, wanted=0.3, given=0.2, major=400.0, memory=0.4), **torch
+        ),
+        "each read takes long": late(
+            seen(LATENCY, tasks=0, wanted=0.02, given=0.02), wait=70, **torch, workers=1
+        ),
+        "a step is held up by Python's lock": told(
+            with_totals(
+                gpu(40, {IdleCause.WITHIN_STEP: 20}), within_step_by_reason_ns={"gil_bound": s(15)}
+            ),
+            replace(
+                run(**keras, workers=2),
+                reasons=(seen(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP),),
+            ),
+        ),
+    }  # fmt: skip
 
 
 @golden_story

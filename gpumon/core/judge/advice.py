@@ -10,7 +10,6 @@ from gpumon.core.judge.advice_texts import (
     FIRST_BATCH_TEXT,
     between_epochs_text,
     callbacks_text,
-    input_wait_text,
     start_up_text,
     text_for_unused,
     unknown_text,
@@ -18,6 +17,13 @@ from gpumon.core.judge.advice_texts import (
 )
 from gpumon.core.judge.fill_texts import under_filled_advice
 from gpumon.core.judge.imbalance_texts import imbalance_bound, imbalance_text
+from gpumon.core.judge.input_texts import (
+    LossReason,
+    bound_of,
+    input_wait_text,
+    loss_reason,
+    reason_sentence,
+)
 from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
@@ -31,6 +37,7 @@ from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_ti
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
 _TextOf = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
+_TextByReason = Callable[[Sequence[GpuReport], Sequence[RunReport], LossReason | None], str]
 
 
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
@@ -41,7 +48,10 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     last one that was not in use, which loses nothing by definition.
     """
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
-    by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _TEXTS}
+    by_cause = {
+        cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)]
+        for cause in (*_TEXTS_BY_REASON, *_TEXTS)
+    }
     by_loss = sorted(
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
@@ -57,18 +67,23 @@ def _advice_on(
     gpus: Sequence[GpuReport],
     runs: Sequence[RunReport],
 ) -> Advice:
-    text, bound = _TEXTS[cause], _speedup_at_most(cause, hit)
+    text, bound = _TEXTS.get(cause, ""), _speedup_at_most(cause, hit)
+    loss = None if bound is None else loss_reason(cause, hit, runs, bound)
     if cause is IdleCause.IMBALANCE:
         # Whom they wait for has not lost anything, and must be named.
         text, levelled = imbalance_text(hit, gpus, runs) or text, imbalance_bound(hit, runs)
         bound = bound if levelled is None else levelled
+    elif cause in _TEXTS_BY_REASON:
+        text = _TEXTS_BY_REASON[cause](hit, runs, loss)
+        bound = bound if loss is None else bound_of(loss)
     return Advice(
         cause=cause.value,
         lost_seconds=seconds(_lost_ns(cause, hit)),
         speedup_upper_bound=bound,
-        evidence=_evidence(cause, hit),
+        evidence=_evidence(cause, hit, loss),
         text=text if isinstance(text, str) else text(hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
+        reason=None if loss is None else loss.reason.value,
     )
 
 
@@ -115,7 +130,7 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
     return gpu.totals.in_use_ns + before_ns
 
 
-def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
+def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | None) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu, cause))
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
@@ -134,6 +149,8 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
             f"Exposed {in_time(worst.starved_ns)}; another "
             f"{in_time(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
         )
+    seen = "" if loss is None or loss.why is None else reason_sentence(loss.why)
+    sentences += [f"What holds it up is {seen}."] if seen else []
     return " ".join(sentences)
 
 
@@ -236,8 +253,13 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
 WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
 """How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
 
-_TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
+_TEXTS_BY_REASON: Final[Mapping[IdleCause, _TextByReason]] = {
     IdleCause.INPUT_WAIT: input_wait_text,
+    IdleCause.WITHIN_STEP: within_step_text,
+}
+"""Those that depend on what the machine showed, too."""
+
+_TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
     IdleCause.UNKNOWN: unknown_text,
     IdleCause.CHECKPOINT: (
         "Save less often, save weights only, or save in the background: "
@@ -252,7 +274,6 @@ _TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
         "Copy the next batch while the present one is computed: prefetch to the device, "
         "with pinned memory, and send small types (uint8, float16) instead of float32."
     ),
-    IdleCause.WITHIN_STEP: within_step_text,
     IdleCause.IMBALANCE: (
         "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
         "or put GPUs of one kind in a job."

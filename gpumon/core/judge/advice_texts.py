@@ -1,13 +1,15 @@
-"""The pieces of advice that depend on more than their cause: on the input, tags and frameworks."""
+"""The pieces of advice that depend on more than their cause: on tags and frameworks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpumon.core.judge.input_texts import LossReason, step_reason_text
+from gpumon.core.judge.loader_texts import epoch_wordings, loader_sentences
 from gpumon.core.judge.pause_texts import untagged_text
-from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_time, listed
@@ -19,30 +21,6 @@ _TAG_THE_PHASES: Final = (
 _MOST_CALLBACKS: Final = 3
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
-_TEXT_OF_REASON: Final = {
-    InputWaitReason.CPU_BOUND: (
-        "The processors are the limit: use more workers up to the number of cores, make "
-        "decoding and augmentation cheaper, or keep their results in a cache."
-    ),
-    InputWaitReason.GIL_BOUND: (
-        "Python's lock is the limit: load in worker processes instead of threads."
-    ),
-    InputWaitReason.DISK_BOUND: (
-        "The disk is the limit: pack many small files into few large ones, "
-        "or cache the data set in memory or on a local SSD."
-    ),
-    InputWaitReason.NETWORK_BOUND: (
-        "The network is the limit: copy the data set to a local disk first, or store it compressed."
-    ),
-    InputWaitReason.MEMORY_PRESSURE: (
-        "Memory is short: use fewer workers or a smaller shuffle buffer, "
-        "so that the data set stays in the page cache."
-    ),
-    InputWaitReason.LATENCY_BOUND: (
-        "Each read waits, none is large: keep more of them under way, "
-        "with more workers and a deeper prefetch."
-    ),
-}
 _TAG_OF_PHASE: Final = {
     TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
     TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
@@ -52,30 +30,6 @@ FIRST_BATCH_TEXT: Final = (
     "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
     "the data set once, not at each start."
 )
-_VALIDATION: Final = (
-    "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
-    "memory, or validate less often (validation_freq)."
-)
-_PLAIN: Final = (
-    "Prepare the next batches while the GPU computes: prefetch, use more workers, "
-    "or cache prepared data."
-)
-
-
-def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    """What to change in an input pipeline, as specific as its facts allow: whose loader is late."""
-    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
-    in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
-    validation = f"The validation data come late ({in_time(in_validation_ns)}): {_VALIDATION}"
-    if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
-        return validation
-    reason = _main_reason(gpus)
-    sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
-    sentences += _loader_sentences(_concerned(gpus, runs), _loader_wordings)
-    sentences = sentences or [_PLAIN]
-    if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
-        sentences.append(validation)
-    return " ".join(sentences)
 
 
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -202,66 +156,11 @@ def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[Run
     return runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
 
 
-def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
-    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
-    for reason in _TEXT_OF_REASON:
-        explained_ns = sum(gpu.totals.input_wait_by_reason_ns.get(reason.value, 0) for gpu in gpus)
-        if waited_ns > 0 and explained_ns >= _LIMITS.min_reason_share * waited_ns:
-            return reason
-    return None
-
-
 def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to lose less between two epochs, by what the loaders do there."""
-    sentences = _loader_sentences(_concerned(gpus, runs), _epoch_wordings)
+    sentences = loader_sentences(_concerned(gpus, runs), epoch_wordings)
     longer = "Make epochs longer: repeat the data set, and say how many steps are an epoch."
     return " ".join([*sentences, longer])
-
-
-def _epoch_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
-    hooks = run.loader.get("epoch_hooks")
-    if isinstance(hooks, str):
-        cheaper = "while the GPU waits: make that cheaper (shuffle indices, not data)."
-        yield (
-            f"{hooks} of the PyDataset of {{}} is called between two epochs, {cheaper}",
-            f"{hooks} of the PyDatasets of {{}} is called between two epochs, {cheaper}",
-        )
-    if run.loader.get("persistent_workers") is False and run.loader.get("workers"):
-        anew = "anew for each epoch: persistent_workers=True keeps them."
-        yield (
-            f"The loader of {{}} starts its workers {anew}",
-            f"The loaders of {{}} start their workers {anew}",
-        )
-
-
-def _loader_sentences(
-    runs: Sequence[RunReport], wordings_of: Callable[[RunReport], Iterator[tuple[str, str]]]
-) -> list[str]:
-    """What is to be said of the loaders of these runs, once for all that share it."""
-    names_of: dict[tuple[str, str], list[str]] = {}
-    for run in runs:
-        for wording in wordings_of(run):
-            names_of.setdefault(wording, []).append(run.run)
-    return [wording[len(names) > 1].format(listed(names)) for wording, names in names_of.items()]
-
-
-def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
-    workers = run.loader.get("workers")
-    if isinstance(workers, int) and not isinstance(workers, bool):
-        if workers <= 1:
-            more = f"workers={workers}: raise it, towards the number of CPU cores."
-            yield f"The loader of {{}} has {more}", f"The loaders of {{}} have {more}"
-        elif run.loader.get("use_multiprocessing") is False:
-            more = "are threads: if they run Python code, set use_multiprocessing=True."
-            yield (
-                f"The {workers} workers of {{}} {more}",
-                f"The {workers} workers of each of {{}} {more}",
-            )
-    if run.loader.get("prefetch") in (0, False):
-        yield (
-            "The loader of {} prefetches nothing: let it work one or two batches ahead.",
-            "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
-        )
 
 
 def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -281,8 +180,12 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     )
 
 
-def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+def within_step_text(
+    gpus: Sequence[GpuReport], runs: Sequence[RunReport], loss: LossReason | None
+) -> str:
     """What to change in a step that leaves the device waiting, by what the frameworks take."""
+    if loss is not None:
+        return step_reason_text(loss)
     ways = {_way_of(run) for run in runs_on(gpus, runs) or runs}
     way = ways.pop() if len(ways) == 1 else _ANY_WAYS
     return (

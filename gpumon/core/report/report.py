@@ -50,6 +50,7 @@ class Advice:
         evidence: The observation it rests on, with figures.
         text: What to do.
         gpus: Labels of the GPUs that it would help; empty where nobody said.
+        reason: Name of the ``InputWaitReason`` that explains most of it; ``None``: none does.
     """
 
     cause: str
@@ -58,6 +59,7 @@ class Advice:
     evidence: str
     text: str
     gpus: tuple[str, ...] = ()
+    reason: str | None = None
 
 
 class LogFinding(NamedTuple):

@@ -14,6 +14,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.advice_texts import slowest_callbacks
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
 from gpumon.core.judge.imbalance_texts import shares_text
+from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, Report, RunReport, judged
@@ -284,6 +285,13 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
         text += f", after {changes}." if run.ratio_changes else "."
     slowest = slowest_callbacks(run)
     yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
+    for why in run.reasons:
+        seen = reason_sentence(why)
+        if seen and not is_next_to_nothing(why.waited_ns, run.wall_ns):
+            told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
+            yield from wrapped(
+                f"{capital(told)} (so in {in_percent(why.confidence)} of the looks)."
+            )
 
 
 def _notes(report: Report) -> str:

@@ -1,0 +1,327 @@
+"""What to change where a batch is late: by why it is, whose loader it is, and how many cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor
+from typing import Final, NamedTuple
+
+from gpumon.core.host.reasons import WaitFigures, WaitReason
+from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
+from gpumon.core.judge.loader_texts import (
+    in_processes,
+    loader_named,
+    loader_sentences,
+    setting_wordings,
+)
+from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.report.report import GpuReport, RunReport, runs_on
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.wording import counted, in_percent, in_time, plainly
+
+_LIMITS: Final = DEFAULT_SETTINGS.advice
+_ABOUT: Final = 0.05
+"""By so much a number of workers may fall short of what is wanted before one more is asked for."""
+_HELD_BACK_FROM: Final = 0.05
+_VALIDATION: Final = (
+    "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
+    "memory, or validate less often (validation_freq)."
+)
+_PLAIN: Final = (
+    "Prepare the next batches while the GPU computes: prefetch, use more workers, "
+    "or cache prepared data."
+)
+
+
+class LossReason(NamedTuple):
+    """The reason that explains most of what some GPUs lost to one cause.
+
+    Attributes:
+        run: The run that lost most by it; ``None``: it is not told of any more. So is ``why``.
+        gain: How many times as fast its GPU would work if it never waited.
+    """
+
+    reason: InputWaitReason
+    run: RunReport | None
+    why: WaitReason | None
+    gain: float
+
+    @property
+    def figures(self) -> WaitFigures | None:
+        """What was seen; ``None``: nobody knows it any more."""
+        return None if self.why is None else self.why.figures
+
+
+def loss_reason(
+    cause: IdleCause, gpus: Sequence[GpuReport], runs: Sequence[RunReport], gain: float
+) -> LossReason | None:
+    """Why these GPUs lost time to a cause; ``None`` where no one reason explains most of it."""
+    totals = [gpu.totals for gpu in gpus]
+    is_input = cause is IdleCause.INPUT_WAIT
+    by_reason = [
+        one.input_wait_by_reason_ns if is_input else one.within_step_by_reason_ns for one in totals
+    ]
+    lost_ns = sum(one.starved_ns if is_input else one.idle_ns.get(cause, 0) for one in totals)
+    for reason in InputWaitReason:
+        explained_ns = sum(one.get(reason.value, 0) for one in by_reason)
+        if reason in _TEXTS and 0 < _LIMITS.min_reason_share * lost_ns <= explained_ns:
+            break
+    else:
+        return None
+    told = [
+        (run, why)
+        for run in runs_on(gpus, runs)
+        for why in run.reasons
+        if (why.cause, why.reason) == (cause, reason)
+    ]
+    run, why = max(told, key=lambda pair: pair[1].waited_ns, default=(None, None))
+    return LossReason(reason, run, why, gain)
+
+
+def input_wait_text(
+    gpus: Sequence[GpuReport], runs: Sequence[RunReport], loss: LossReason | None
+) -> str:
+    """What to change in an input pipeline, as specific as what is known of it allows."""
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
+    validation = f"The validation data come late ({in_time(in_validation_ns)}): {_VALIDATION}"
+    if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
+        return validation
+    sentences = [] if loss is None else [_text_of(loss)]
+    if loss is None or loss.why is None:
+        concerned = runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
+        sentences += loader_sentences(concerned, setting_wordings)
+    sentences = sentences or [_PLAIN]
+    if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
+        sentences.append(validation)
+    return " ".join(sentences)
+
+
+def step_reason_text(loss: LossReason) -> str:
+    """What to change where threads of a training hold its steps up by Python's lock."""
+    threads = 1 if loss.figures is None else max(1, round(loss.figures.tasks))
+    return (
+        "The device waits inside the step because threads of the training hold Python's lock. If "
+        f"they make its batches, {in_processes(loss.run, threads)}; else do their work in a "
+        "process of its own, or in code that lets go of the lock."
+    )
+
+
+def bound_of(loss: LossReason) -> float:
+    """How many times as fast the work can become at most, by the advice on that reason.
+
+    Where it is to compute in more places at once, by the cores that there are.
+    """
+    figures = loss.figures
+    if loss.why is None or figures is None or not _spreads_out(loss.why):
+        return loss.gain
+    usable, given = figures.usable_cores, figures.given_cores
+    if usable is None or not given:
+        return loss.gain
+    return max(1.0, min(loss.gain, usable / given))
+
+
+def reason_sentence(why: WaitReason) -> str:
+    """What was seen of a reason, with figures; empty where nothing was.
+
+    >>> reason_sentence(WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, 5))
+    ''
+    """
+    figures = why.figures
+    if figures is None or why.reason is InputWaitReason.UNKNOWN:
+        return ""
+    said = _SEEN[why.reason](why, figures)
+    also = [_WORD_OF_REASON[one] for one in why.also if one is not InputWaitReason.UNKNOWN]
+    both = f"; {', '.join(also)} as well" if also else ""
+    return f"{_WORD_OF_REASON[why.reason]}: {said}{both}"
+
+
+def workers_needed(loss: LossReason) -> tuple[int, int | None] | None:
+    """How many workers would keep the GPU busy, and how many can compute at once.
+
+    Each computes as long for a batch as the present ones do; of both, ``None``: nobody knows.
+    """
+    figures, why = loss.figures, loss.why
+    if figures is None or why is None:
+        return None
+    if why.place is LoaderPlace.TRAINING_THREAD:
+        wanted = loss.gain - 1  # one of them beside the step takes over all that was a wait
+    elif why.reason is InputWaitReason.GIL_BOUND:
+        wanted = figures.given_cores * loss.gain  # however many threads share these
+    else:
+        wanted = max(1.0, figures.tasks) * loss.gain
+    usable = None if figures.usable_cores is None else max(1, floor(figures.usable_cores))
+    return max(1, ceil(wanted - _ABOUT)), usable
+
+
+def _spreads_out(why: WaitReason) -> bool:
+    """Whether the advice is to compute in more places at once, and nothing cheaper."""
+    is_short_of_workers = (
+        why.reason is InputWaitReason.CPU_BOUND
+        and why.short_of is ShortOf.WORKERS
+        and why.place is not LoaderPlace.TRAINING_THREAD
+    )
+    return is_short_of_workers or why.reason is InputWaitReason.GIL_BOUND
+
+
+def _text_of(loss: LossReason) -> str:
+    text = _TEXTS[loss.reason]
+    return text if isinstance(text, str) else text(loss)
+
+
+def _cpu_text(loss: LossReason) -> str:
+    why, needed = loss.why, workers_needed(loss)
+    if why is None or needed is None:
+        return (
+            "The processors are the limit: use more workers up to the number of "
+            "cores, make decoding and augmentation cheaper, or keep their results in a cache."
+        )
+    if why.short_of is ShortOf.CORES and why.place is not LoaderPlace.TRAINING_THREAD:
+        return _cores_text(loss)
+    count, usable = needed
+    named = loader_named(loss.run)
+    is_alone = why.place is LoaderPlace.TRAINING_THREAD
+    who = (
+        "The thread that trains makes its batches itself" if is_alone else "It has too few workers"
+    )
+    if usable is None or count <= usable:
+        return f"{who}: {in_processes(loss.run, count)} for {named}."
+    return (
+        f"{who}: {in_processes(loss.run, usable)} for {named}, as many as it may use cores; "
+        f"{count} would keep the GPU busy, so make a batch cheaper, too."
+    )
+
+
+def _cores_text(loss: LossReason) -> str:
+    figures = loss.figures
+    assert figures is not None  # who is short of cores was seen
+    usable = figures.usable_cores
+    may_use = "" if usable is None else f", of {_cores(usable)} that it may use"
+    quota = ""
+    if figures.throttled_ratio is not None and figures.throttled_ratio >= _HELD_BACK_FROM:
+        held = in_percent(figures.throttled_ratio)
+        quota = f" Its cgroup's quota held it back {held} of the time: raise that first."
+    return (
+        f"More workers will not help {loader_named(loss.run)}: they want "
+        f"{_cores(figures.wanted_cores)} and are given {plainly(figures.given_cores, 2)}{may_use}. "
+        "Make a batch cheaper (decode smaller images, keep prepared data in a cache, augment on "
+        f"the GPU), or give it more cores.{quota}"
+    )
+
+
+def _gil_text(loss: LossReason) -> str:
+    needed = workers_needed(loss)
+    if needed is None:
+        return "Python's lock is the limit: load in worker processes instead of threads."
+    count, usable = needed
+    count = count if usable is None else min(count, usable)
+    return (
+        f"Threads take turns at Python's lock: {in_processes(loss.run, count)} for "
+        f"{loader_named(loss.run)}, or do the work in code that lets go of the lock (NumPy, "
+        "Pillow, TensorFlow's own operations)."
+    )
+
+
+def _latency_text(loss: LossReason) -> str:
+    plain = "Each read waits, none is large: keep more of them under way"
+    figures = loss.figures
+    if figures is None or loss.run is None:
+        return f"{plain}, with more workers and a deeper prefetch."
+    count = max(2, ceil(loss.gain - _ABOUT))
+    return (
+        f"{plain}: {count} times as many workers for {loader_named(loss.run)}, with a deeper "
+        "prefetch. They sleep most of the time, so that cores do not limit their number."
+    )
+
+
+_TEXTS: Final[Mapping[InputWaitReason, str | Callable[[LossReason], str]]] = {
+    InputWaitReason.CPU_BOUND: _cpu_text,
+    InputWaitReason.GIL_BOUND: _gil_text,
+    InputWaitReason.DISK_BOUND: (
+        "The disk is the limit: keep the data set in memory, copy it to a local SSD, or pack many "
+        "small files into few large ones and read those in large pieces."
+    ),
+    InputWaitReason.NETWORK_BOUND: (
+        "The network is the limit: copy the data set to a local disk first, or store it compressed."
+    ),
+    InputWaitReason.MEMORY_PRESSURE: (
+        "Memory is short: use fewer workers or a smaller shuffle buffer, "
+        "so that the data set stays in the page cache."
+    ),
+    InputWaitReason.LATENCY_BOUND: _latency_text,
+}
+_WORD_OF_REASON: Final[Mapping[InputWaitReason, str]] = {
+    InputWaitReason.CPU_BOUND: "the processors",
+    InputWaitReason.GIL_BOUND: "Python's lock",
+    InputWaitReason.DISK_BOUND: "the disk",
+    InputWaitReason.NETWORK_BOUND: "the network",
+    InputWaitReason.MEMORY_PRESSURE: "memory",
+    InputWaitReason.LATENCY_BOUND: "latency",
+    InputWaitReason.UNKNOWN: "unknown",
+}
+
+
+def _cores(count: float) -> str:
+    """A number of cores, to a tenth.
+
+    >>> _cores(4.03), _cores(1.0)
+    ('4 cores', '1 core')
+    """
+    said = plainly(round(count, 1), 3)
+    return f"{said} {'core' if said == '1' else 'cores'}"
+
+
+def _cpu_seen(why: WaitReason, figures: WaitFigures) -> str:
+    usable = figures.usable_cores
+    of_usable = "" if usable is None else f" of {_cores(usable)}"
+    given = plainly(round(figures.given_cores, 1), 3)
+    if why.place is LoaderPlace.TRAINING_THREAD:
+        return f"the thread that trains makes its batches itself, on {given}{of_usable}"
+    tasks = max(1, round(figures.tasks))
+    who = ("worker", "workers") if why.place is LoaderPlace.WORKERS else ("thread", "threads")
+    verb = "wants" if tasks == 1 else "want"
+    wanted = f"{counted(tasks, *who)} {verb} {_cores(figures.wanted_cores)}"
+    return f"{wanted}, {given}{of_usable} {'is' if given == '1' else 'are'} theirs"
+
+
+def _gil_seen(_: WaitReason, figures: WaitFigures) -> str:
+    threads = counted(max(2, round(figures.tasks)), "thread", "threads")
+    given = _cores(figures.given_cores)
+    return f"{threads} of the training's process take turns, on {given} together"
+
+
+def _disk_seen(_: WaitReason, figures: WaitFigures) -> str:
+    said = []
+    if figures.read_bytes_per_second:
+        said.append(f"{plainly(figures.read_bytes_per_second / 1e6, 2)} MB are read a second")
+    if figures.major_faults_per_second and figures.major_faults_per_second >= 1:
+        said.append(f"{plainly(figures.major_faults_per_second, 2)} pages are fetched a second")
+    if figures.disk_busy_ratio is not None:
+        said.append(f"the disk is busy {in_percent(figures.disk_busy_ratio)} of the time")
+    return ", ".join(said) or "its loader sleeps until a device answers"
+
+
+def _network_seen(_: WaitReason, figures: WaitFigures) -> str:
+    received = figures.received_bytes_per_second
+    rate = "" if received is None else f"; {plainly(received / 1e6, 2)} MB come in a second"
+    return f"its loader sleeps until data come{rate}"
+
+
+def _memory_seen(_: WaitReason, figures: WaitFigures) -> str:
+    stalled, faults = figures.memory_stalled_ratio, figures.major_faults_per_second
+    fetched = "" if not faults else f", and {plainly(faults, 2)} pages are fetched again a second"
+    return f"it is waited for {in_percent(stalled)} of the time{fetched}"
+
+
+def _latency_seen(_: WaitReason, __: WaitFigures) -> str:
+    return "its loader sleeps between its reads, and hardly computes"
+
+
+_SEEN: Final[Mapping[InputWaitReason, Callable[[WaitReason, WaitFigures], str]]] = {
+    InputWaitReason.CPU_BOUND: _cpu_seen,
+    InputWaitReason.GIL_BOUND: _gil_seen,
+    InputWaitReason.DISK_BOUND: _disk_seen,
+    InputWaitReason.NETWORK_BOUND: _network_seen,
+    InputWaitReason.MEMORY_PRESSURE: _memory_seen,
+    InputWaitReason.LATENCY_BOUND: _latency_seen,
+}
