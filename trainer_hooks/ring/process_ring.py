@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import RLock, get_ident, get_native_id
 
 from gpumon.core.phase import PHASES
 from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
@@ -64,8 +64,16 @@ class ProcessRing:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
         self.look_for_gpus()
         before = at.OTHER if self.writer is None else self.writer.present
-        nested = NestedRun(run, self.innermost, before, depth=self.depth, thread_before=self.thread)
+        nested = NestedRun(
+            run,
+            self.innermost,
+            before,
+            depth=self.depth,
+            thread_before=self.thread,
+            tid_before=None if self.writer is None else self.writer.facts.tid,
+        )
         self.innermost, self.thread = nested, get_ident()
+        self._tell_thread(get_native_id())
         return nested
 
     def end_run(self, run: NestedRun) -> None:
@@ -176,11 +184,18 @@ class ProcessRing:
 
     def _pass_on(self) -> NestedRun | None:
         """Those that are over give back what they took; who goes on, if anybody."""
-        run = self.innermost
+        run, tid = self.innermost, None
         while run is not None and run.is_over and self.depth <= run.depth:
-            self.thread, run = run.thread_before, run.outer
+            self.thread, tid, run = run.thread_before, run.tid_before, run.outer
         self.innermost = run
+        self._tell_thread(tid)
         return run
+
+    def _tell_thread(self, tid: int | None) -> None:
+        """Say whose phases count, where that is told and another than before."""
+        writer = self.writer
+        if writer is not None and tid not in (None, writer.facts.tid):
+            writer.restate(replace(writer.facts, tid=tid))
 
 
 class _Slot:
@@ -286,6 +301,7 @@ def _restated(
         job=named.job,
         gpus=(old if gpus is None else new).gpus,
         pid=old.pid,
+        tid=old.tid,
         loader=old.loader if loader is None else loader,
         callback_ns=old.callback_ns,
         shares=old.shares,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -89,6 +90,7 @@ def read_run_facts(
         rank=place.rank,
         world_size=place.world_size,
         pid=pid,
+        tid=threading.get_native_id(),
         framework=framework,
         gpus=_named_gpus(gpus, environ),
         visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),

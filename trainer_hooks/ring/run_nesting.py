@@ -25,12 +25,13 @@ class NestedRun:
         before: What was under way as it began, or as the region around it closed.
         depth: Regions of the user's own that are open around it.
         thread_before: The thread whose phases counted until then.
+        tid_before: Its id as Linux has it; ``None``: unknown.
         is_over: Whether the run has ended.
     """
 
     __slots__ = (
         "_is_in_a_run", "_is_on_its_thread", "_run", "before", "depth", "is_over", "outer",
-        "thread_before",
+        "thread_before", "tid_before",
     )  # fmt: skip
 
     def __init__(
@@ -41,10 +42,11 @@ class NestedRun:
         *,
         depth: int,
         thread_before: int,
+        tid_before: int | None,
     ) -> None:
         """It begins, on the calling thread; ``run`` is not kept alive."""
         self.outer, self.before, self.depth = outer, before, depth
-        self.thread_before = thread_before
+        self.thread_before, self.tid_before = thread_before, tid_before
         self.is_over = False
         self._run = weakref.ref(run)
         self._is_on_its_thread = thread_before == get_ident()

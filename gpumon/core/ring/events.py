@@ -142,6 +142,7 @@ class RunFacts:
         rank: Rank within the job, from 0.
         world_size: Ranks of the job.
         pid: Process id as the process sees it.
+        tid: Id of the thread that trains as the process sees it, Linux's; ``None``: nobody told.
         framework: Such as ``"keras/jax"``, ``"loop"``.
         gpus: What the user said (indices or UUIDs); ``None``: nothing.
         visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset, or too long to tell.
@@ -161,6 +162,7 @@ class RunFacts:
     rank: int = 0
     world_size: int = 1
     pid: int
+    tid: int | None = None
     framework: str = "loop"
     gpus: tuple[str, ...] | None = None
     visible_devices: str | None = None

@@ -20,6 +20,7 @@ FACTS = RunFacts(
     rank=1,
     world_size=2,
     pid=42,
+    tid=43,
     framework="keras/jax",
     gpus=("0", "GPU-8f1c2a"),
     visible_devices="0,1",
@@ -60,6 +61,15 @@ class TestFacts:
 
         assert len(raw) <= FACTS_MAX_BYTES
         assert parse_facts(raw).rank == FACTS.rank
+
+
+class TestTheThreadThatTrains:
+    def test_of_a_writer_that_knows_of_none_is_not_told(self) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["tid"]
+
+        assert parse_facts(json.dumps(old).encode()).tid is None
+        assert parse_facts(encode_facts(replace(FACTS, tid=None))).tid is None
 
 
 class TestTheSharesOfABatch:
@@ -115,6 +125,9 @@ class TestWhatAnybodyMayHaveWritten:
             changed(pid="42"),
             changed(pid=-1),
             changed(pid=1 << 40),
+            changed(tid=-1),
+            changed(tid=1 << 31),
+            changed(tid="43"),
             changed(rank=True),
             changed(rank=1.5),
             changed(started_ns=1 << 64),

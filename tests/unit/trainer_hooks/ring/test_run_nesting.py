@@ -36,6 +36,12 @@ class Turns:
         assert self.ring.writer is not None
         return PHASES[self.ring.writer.present[0]].value
 
+    @property
+    def tid(self) -> int | None:
+        """The thread that the ring tells readers of."""
+        assert self.ring.writer is not None
+        return self.ring.writer.facts.tid
+
     def begin(self, run: Run, number: int = TRAIN_STEP) -> NestedRun:
         """The turn of a run that is in a phase."""
         turn = self.ring.begin_run(run)
@@ -147,6 +153,21 @@ class TestAfterATurn:
 
         assert turns.ring.thread == threading.get_ident()
         assert turns.ring.innermost is None
+
+    def test_the_ring_tells_of_the_thread_that_counts_again(self, turns: Turns) -> None:
+        told = [turns.tid]
+
+        def elsewhere_told() -> None:
+            turn = turns.begin(run := Run())
+            told.extend((turns.tid, threading.get_native_id()))
+            turns.end(turn)
+            del run
+
+        elsewhere(elsewhere_told)
+
+        here = threading.get_native_id()
+        assert told[1] == told[2] != here
+        assert (told[0], turns.tid) == (here, here)
 
 
 class TestATurnThatEndsOnAnotherThread:
