@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.huggingface_tagging import (
     MODE_OF,
     HuggingFaceTagging,
     LoneEvaluation,
     StartOfEvaluation,
 )
-from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
 from trainer_hooks.trainers.tagger import Tagger
 from trainer_hooks.trainers.timed_callbacks import EventCallbacks
 
@@ -88,7 +88,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._listen_for_evaluations(trainer)
         events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = HuggingFaceTagging(ring, ring.writer, trainer, events)
-        describe_run(loader=loader_facts(loader))
+        tell_of_loader(loader_facts(loader))
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
-from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
 from trainer_hooks.trainers.tagger import Tagger
 
 _LENT: Final = frozenset({"log", "log_dict"})
@@ -78,7 +78,15 @@ class PhaseTagger(Tagger):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:
-            self._attempt(lambda: describe_run(loader=loader_facts(trainer.train_dataloader)))
+            self._attempt(lambda: tell_of_loader(loader_facts(trainer.train_dataloader)))
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        tagging = self._tagging_of(trainer)
+        if tagging is not None and not tagging.has_told_validation:
+            tagging.has_told_validation = True
+            self._attempt(
+                lambda: tell_of_loader(loader_facts(trainer.val_dataloaders), validates=True)
+            )
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)

@@ -15,10 +15,10 @@ from typing import Final, Generic, TypeVar, overload
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.ring import places as at
-from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
-from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.loader_facts import is_told, loader_facts, tell_of_loader
 from trainer_hooks.trainers.patching import Proxy
 
 T = TypeVar("T")
@@ -115,6 +115,7 @@ class TimedIterable(Proxy, Generic[T]):
         self._name = name
 
     def __iter__(self) -> TimedIterator[T]:
+        _tell_of_loader(self._original)  # it may have been made before the validation began
         with phase(self._name):  # a loader starts its workers here
             return TimedIterator(iter(self._original), self._name)
 
@@ -148,8 +149,9 @@ def timed(
     Args:
         iterable: A loader, a dataset, a generator. It keeps its length and
             its attributes, and can be iterated as often as before. The first
-            one shaped like torch's ``DataLoader`` also tells how many workers
-            it has, so that advice can name them.
+            one shaped like torch's ``DataLoader``, or of your own code, also tells
+            how many workers it has and where that code is, so that advice can
+            name them; so does the first one in a ``validation``.
         phase: The phase's name, as for ``phase()``.
     """
     _tell_of_loader(iterable)
@@ -194,11 +196,12 @@ def _tell_of_loader(iterable: object) -> None:
     if writer is None:
         return
     ring.look_for_gpus()
-    if writer.facts.loader:
+    validates = writer.present[1] == at.VALIDATES
+    if is_told(writer.facts.loader, validates=validates):
         return
     facts = loader_facts(iterable)
     if facts:
-        describe_run(loader=facts)
+        tell_of_loader(facts, validates=validates, by_trainer=False)
 
 
 def _number_named(name: str) -> int:

@@ -199,6 +199,8 @@ class TestTheFacts:
         assert facts["pin_memory"] is False
         assert facts["persistent_workers"] is (workers > 0)
         assert facts.get("prefetch") == (3 if workers else None)
+        assert facts["class"] == "SlowRows"
+        assert str(facts["defined_at"]).startswith("builders_torch.py:")
 
     def test_say_how_a_sequence_is_set(self) -> None:
         t.fit_on(b.SlowSequence(3, seconds=0.0, workers=2, max_queue_size=5))

@@ -6,6 +6,8 @@ holds up stand in ``tests/truth``.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
@@ -169,7 +171,10 @@ class TestTheFacts:
     def test_say_what_trains_on_which_data(self) -> None:
         b.fit_rows(b.small_model(), 64, b.tagger(run="resnet", gpus=[1]), batch_size=8)
         facts, loader = b.facts(), b.facts().loader
-        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=1)
+        held_out = b.SlowSequence(3, seconds=0.0, workers=1)
+        words = {"steps_per_epoch": 1, "verbose": 0, "callbacks": [b.tagger()]}
+        b.small_model().fit(iter(b.SlowBatches(0.0)), validation_data=held_out, **words)
+        line = sys._getframe().f_lineno - 1
 
         assert (facts.run, facts.gpus) == ("resnet", ("1",))
         assert facts.framework == f"keras/{keras.backend.backend()}"
@@ -177,3 +182,14 @@ class TestTheFacts:
         assert loader["batch_size"] == 8
         assert b.facts().loader["kind"] == "generator"
         assert "batch_size" not in b.facts().loader
+        told = b.facts().loader
+        named = ("class", "made_at", "validation_kind", "validation_class", "validation_workers")
+        assert [told[name] for name in named] == [
+            "SlowBatches.__iter__",
+            f"test_phase_tagger_phases.py:{line}",
+            "PyDataset",
+            "SlowSequence",
+            1,
+        ]
+        assert str(told["defined_at"]).startswith("builders_keras.py:")
+        assert told["validation_made_at"] == told["made_at"]

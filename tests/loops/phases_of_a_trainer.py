@@ -28,9 +28,17 @@ class Training:
 
 
 class PhasesOfATrainer:
-    """To be inherited beside a fixture ``training``, and ``b``, what it was built with."""
+    """To be inherited beside a fixture ``training``, and ``b``, what it was built with.
+
+    Attributes:
+        framework: What the ring says that trains.
+        own_class: Whose data they are.
+        asked_in: The file that asks for a validation.
+    """
 
     framework: str
+    own_class: str
+    asked_in: str
 
     def test_the_wait_for_input_is_found(self, training: Training) -> None:
         waits = training.waits
@@ -69,6 +77,20 @@ class PhasesOfATrainer:
 
         assert facts.framework == self.framework
         assert {name: facts.loader[name] for name in loads} == loads
+
+    def test_the_facts_say_whose_loader_it_is_and_who_asked_to_train_and_validate(
+        self, training: Training
+    ) -> None:
+        loader, built_in = training.seen.after.facts.loader, f"builders_{self.framework}.py"
+
+        for whose, file in (
+            ("", f"test_{self.framework}_phases.py"),
+            ("validation_", self.asked_in),
+        ):
+            assert loader[f"{whose}class"] == self.own_class
+            assert str(loader[f"{whose}defined_at"]).startswith(f"{built_in}:")
+            assert str(loader[f"{whose}made_at"]).startswith(f"{file}:")
+        assert (loader["validation_workers"], loader["validation_batches"]) == (0, VALIDATED)
 
     def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
         assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)

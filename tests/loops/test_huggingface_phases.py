@@ -37,7 +37,8 @@ def training(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train
 
 
 class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
-    framework = "huggingface"
+    framework, own_class = "huggingface", "SlowSentences"
+    asked_in = "builders_huggingface.py"  # its trainer has an ``evaluate`` of its own
 
     def test_nothing_stays_on_the_trainer(self, training: Training, b: Any) -> None:
         assert b.shadowed(training.trainer) == set()

@@ -54,7 +54,8 @@ def training(
 
 
 class TestOfATrainingThatMostlyValidatesAndSaves(PhasesOfATrainer):
-    framework = "lightning"
+    framework, own_class = "lightning", "SlowLoader"
+    asked_in = "test_lightning_phases.py"
 
     def test_a_checkpoint_at_the_end_of_validation_is_no_validation(
         self, training: Training

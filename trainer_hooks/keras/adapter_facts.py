@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpumon.core.ring.events import LoaderFacts
-from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.trainers.loader_facts import loader_facts, source_facts
 
 _KIND_OF_ADAPTER: Final = {
     "ArrayDataAdapter": "arrays",
@@ -20,9 +21,14 @@ _CACHES: Final = frozenset({"CacheDataset", "_CacheDataset"})
 _MOST_STAGES: Final = 32
 
 
-def has_adapter(epoch_iterator: object) -> bool:
-    """Whether it is what feeds a run of Keras: its ``data_adapter`` knows the data."""
-    return hasattr(epoch_iterator, "data_adapter")
+def feeder_of_caller() -> Any | None:  # noqa: ANN401
+    """What feeds the run of Keras that calls, if found; its ``data_adapter`` knows the data."""
+    return caller_named("epoch_iterator", lambda found: hasattr(found, "data_adapter"))
+
+
+def facts_of(feeder: Any | None) -> LoaderFacts:  # noqa: ANN401
+    """Facts about the data that it feeds a run with, as of their adapter; of ``None``, none."""
+    return {} if feeder is None else adapter_facts(feeder.data_adapter)
 
 
 def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
@@ -37,9 +43,10 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
         ``batch_size`` (samples), ``batches`` (in an epoch) and: for a
         PyDataset ``workers``, ``use_multiprocessing``, ``max_queue_size``
         (batches) and ``epoch_hooks``, the methods of its own that are called
-        between epochs; for a DataLoader what ``loader_facts`` says; for tf.data
-        ``cache`` and ``parallel``, whether any stage does so, and ``prefetch``
-        where one does: TensorFlow may add that stage by itself, unseen.
+        between epochs; for that and for a generator what ``source_facts`` says;
+        for a DataLoader what ``loader_facts`` says; for tf.data ``cache`` and
+        ``parallel``, whether any stage does so, and ``prefetch`` where one
+        does: TensorFlow may add that stage by itself, unseen.
     """
     name = type(adapter).__name__
     facts: LoaderFacts = {"adapter": name, "kind": _KIND_OF_ADAPTER.get(name, name)}
@@ -48,6 +55,8 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
             facts = {**loader_facts(adapter._dataloader), **facts}
         elif name == "TFDatasetAdapter":
             facts |= _stages(adapter._dataset)
+        elif name == "GeneratorDataAdapter":
+            facts |= source_facts(_peeked_into(adapter.generator))
         seen = {
             "batch_size": getattr(adapter, "batch_size", None),
             "batches": getattr(adapter, "num_batches", None),
@@ -57,7 +66,7 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
             seen[attribute] = getattr(dataset, attribute, None)
         facts |= {key: value for key, value in seen.items() if isinstance(value, int)}
         if dataset is not None:
-            facts |= _epoch_hooks(type(dataset))
+            facts |= {**source_facts(dataset), **_epoch_hooks(type(dataset))}
     except Exception:  # noqa: BLE001 (another Keras may keep them elsewhere: then so much is known)
         return facts
     return facts
@@ -71,6 +80,13 @@ def _epoch_hooks(kind: type[Any]) -> LoaderFacts:
         if owner is not None and owner.__name__ != "PyDataset":
             own.append(name)
     return {"epoch_hooks": " and ".join(own)} if own else {}
+
+
+def _peeked_into(restored: Any) -> object:  # noqa: ANN401
+    """The user's generator, of which Keras keeps a function that puts the first batches back."""
+    cells = dict(zip(restored.__code__.co_freevars, restored.__closure__ or (), strict=True))
+    kept: object = cells["generator"].cell_contents
+    return kept
 
 
 def _stages(dataset: Any) -> LoaderFacts:  # noqa: ANN401

@@ -7,17 +7,18 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
+from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.places import PREDICTS, VALIDATES
-from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES
+from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
+from trainer_hooks.trainers.loader_facts import tell_of_loader
 from trainer_hooks.trainers.tagger import Tagger
 
 
@@ -129,7 +130,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._attempt(lambda: self._begin_alone(PREDICTS))
 
     def _begin(self) -> None:
-        tagging = self._start(caller_named("self", self._is_our_list))
+        tagging = self._start(caller_named("self", self._is_our_list), TRAINS)
         if tagging is not None:
             params = getattr(self, "params", None) or {}  # an older Keras may not set it
             tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
@@ -140,11 +141,11 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""
         found = caller_named("self", self._is_our_list)
         if self._tagging is None or not self._tagging.is_in(found):
-            tagging = self._start(found)
+            tagging = self._start(found, mode)
             if tagging is not None:
                 tagging.run_begins(mode)
 
-    def _start(self, found: Any | None) -> Tagging | None:  # noqa: ANN401
+    def _start(self, found: Any | None, mode: int) -> Tagging | None:  # noqa: ANN401
         """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
         if self._tagging is not None and self._tagging.is_around(found):
             return None  # a callback of that fit trains or evaluates something of its own
@@ -166,10 +167,10 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._describe_run()
         tagging = Tagging(ring, model, found, backend=backend, options=self._options)
         self._tagging = tagging
-        feeder = caller_named("epoch_iterator", has_adapter)
+        feeder = feeder_of_caller()
         if feeder is not None:
             tagging.ends_with(feeder)
-        describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
+        tell_of_loader(facts_of(feeder), validates=mode == VALIDATES)
         return tagging
 
     def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import Brackets
 from trainer_hooks.keras.fit_figures import Figures
 from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.call_frames import is_calling
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.places import TRAINS, VALIDATES
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import (
@@ -26,6 +28,7 @@ from trainer_hooks.taps.phase_machine import (
     StepWriter,
 )
 from trainer_hooks.trainers.callback_times import CallbackTimes
+from trainer_hooks.trainers.loader_facts import tell_of_loader
 
 
 class TaggingOptions(NamedTuple):
@@ -75,7 +78,7 @@ class Tagging:
         steps = getattr(model, "steps_per_execution", 1)
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self.is_active = True
-        self._is_whole_fit = self._is_verbose = False
+        self._is_whole_fit = self._is_verbose = self._has_told_validation = False
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
@@ -191,7 +194,14 @@ class Tagging:
         machine = self.machine_here
         if machine is not None:
             machine.run_begin(mode)
+            if self._is_whole_fit and mode == VALIDATES and not self._has_told_validation:
+                self._tell_of_validation()
             self._times.begin()
+
+    def _tell_of_validation(self) -> None:
+        self._has_told_validation = True
+        with contextlib.suppress(Exception):  # another Keras
+            tell_of_loader(facts_of(feeder_of_caller()), validates=True)
 
     def run_ends(self) -> None:
         machine = self.machine_here

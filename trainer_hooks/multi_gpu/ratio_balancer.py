@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from gpumon.core.join.batch_shares import split_counts
-from trainer_hooks.keras.adapter_facts import adapter_facts, has_adapter
+from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.balance.controller import (
@@ -24,7 +24,6 @@ from trainer_hooks.multi_gpu.split_times import (
     SplitTimes,
     StepIntervals,
 )
-from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
@@ -205,8 +204,7 @@ class RatioBalancer(OwnFitCallback):
 
     def _before_first_step(self) -> None:
         self._gather_steps()
-        iterator = caller_named("epoch_iterator", has_adapter)
-        facts = {} if iterator is None else adapter_facts(iterator.data_adapter)
+        facts = facts_of(feeder_of_caller())
         size = facts.get("batch_size")
         if isinstance(size, int) and facts.get("batches") != 1:  # a lone one may be smaller
             self._know_batch(size)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+from gpumon.core.ring.facts import MAX_CLASS_NAME
+from gpumon.core.wording import label_text
+
 _ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 _HOOKS: Final = os.path.join(_ROOT, "trainer_hooks", "")  # noqa: PTH118
 _EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
@@ -24,12 +27,43 @@ def users_frame(start: FrameType) -> FrameType:
     frame: FrameType | None = start
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(_EXAMPLES) or not file.startswith(_OURS):
-            if not _is_a_library(file):
-                return frame
+        if is_users_own(file):
+            return frame
+        if not _is_ours(file):
             foreign = foreign or frame
         frame = frame.f_back
     return foreign or start
+
+
+def users_line(*, calls_library: bool = False) -> str | None:
+    """Where the nearest caller in the user's own code is; ``None`` where there is none.
+
+    Args:
+        calls_library: It must be the caller of a library, directly or not. A trainer calls a
+            callback, which may be of a class of the user's own: that is not who is meant.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not calls_library and is_users_own(file):
+            return line_of(file, frame.f_lineno)
+        calls_library = calls_library and not _is_a_library(file)
+        frame = frame.f_back
+    return None
+
+
+def line_of(file: str, line: int) -> str:
+    """A line of a file by the name of the file alone: its folders are nobody else's business.
+
+    >>> line_of("/home/ada/secret/train.py", 12)
+    'train.py:12'
+    """
+    return f"{label_text(os.path.basename(file), MAX_CLASS_NAME)}:{line}"  # noqa: PTH119
+
+
+def is_users_own(file: str) -> bool:
+    """Whether the code of that file is the user's: no library's, and not ours."""
+    return not _is_ours(file) and not _is_a_library(file)
 
 
 def is_in_our_code(thread: int) -> bool:
@@ -81,6 +115,10 @@ def is_calling(owner: object | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_EXAMPLES)
 
 
 def _is_a_library(file: str) -> bool:

@@ -12,6 +12,7 @@ from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
 from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
 from trainer_hooks.trainers.tagged_run import TaggedRun
 from trainer_hooks.trainers.timed_callbacks import (
@@ -70,6 +71,14 @@ class _PatchedRun(TaggedRun):
         super().__init__(ring, writer)
         self._mode = mode
         self._patched = PatchedMethods()
+        self._has_told_validation = False
+
+    def timed_loader(self, loader: Any) -> TimedLoader:  # noqa: ANN401
+        """The loader of an evaluation, with a clock; the first of a validation is told of."""
+        if self._mode == at.VALIDATES and not self._has_told_validation:
+            self._has_told_validation = True
+            tell_of_loader(loader_facts(loader), validates=True)
+        return TimedLoader(loader, self)
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
@@ -201,7 +210,7 @@ class HuggingFaceTagging(_PatchedRun):
     def _around_evaluation_loop(self, method: Method) -> Method:
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             if self._mode != at.TRAINS and self.is_here:
-                dataloader = TimedLoader(dataloader, self)
+                dataloader = self.timed_loader(dataloader)
             return method(dataloader, *args, **named)
 
         return timed
@@ -344,7 +353,7 @@ class LoneEvaluation(_PatchedRun):
             self._begin_run()
             self._go(at.EVALUATION[self._mode])
             try:
-                return method(TimedLoader(dataloader, self), *args, **named)
+                return method(self.timed_loader(dataloader), *args, **named)
             finally:
                 self.stop()
 

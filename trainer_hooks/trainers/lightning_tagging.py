@@ -26,6 +26,7 @@ class LightningTagging(TaggedRun):
     Attributes:
         trainer: Whose run it is.
         phases: The rules.
+        has_told_validation: Whether it was said on what is validated.
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
@@ -33,6 +34,7 @@ class LightningTagging(TaggedRun):
         super().__init__(ring, writer)
         self._samples = 0  # since the last step of the optimizer
         self.trainer, self._tagger = trainer, tagger
+        self.has_told_validation = False
         device = getattr(trainer.strategy, "root_device", None)
         is_on_cpu = getattr(device, "type", None) == "cpu"
         self._steps_before = trainer.global_step

@@ -17,13 +17,16 @@ from gpumon.errors import RingError
 MAX_VISIBLE_TEXT: Final = 2_560
 """Characters of ``$CUDA_VISIBLE_DEVICES``: sixty-two whole UUIDs."""
 MAX_GPUS: Final = 256
-MAX_LOADER_FACTS: Final = 24
+MAX_LOADER_FACTS: Final = 32
+"""What two loaders say, the one that is trained on and the one of the validation."""
 MAX_CALLBACK_CLASSES: Final = 17
 """Sixteen by name, and the rest together."""
 MAX_CLASS_NAME: Final = 48
 INPUT_WAIT_FACT: Final = "input_wait"
 GROSS: Final = "gross"
 """What a loader says of its waits where some may have passed while the GPU computed."""
+VALIDATION_FACTS: Final = "validation_"
+"""Before the name of each fact about the loader of the validation."""
 MAX_WORLD: Final = 1 << 24
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -241,6 +242,37 @@ class TestTimed:
 
         assert writer.facts.loader["workers"] == 0
         assert writer.facts.loader["batches"] == 3
+
+    def test_says_whose_data_they_are_and_where_it_was_asked_for(self, writer: RingWriter) -> None:
+        line = sys._getframe().f_lineno + 1
+        timed(Loader())
+
+        facts = writer.facts.loader
+        assert (facts["class"], facts["made_at"]) == ("Loader", f"test_phases.py:{line}")
+        assert str(facts["defined_at"]).startswith("test_phases.py:")
+
+    def test_says_what_is_validated_on_beside_what_is_trained_on(self, writer: RingWriter) -> None:
+        before = timed(Loader(num_workers=1))
+        with phase("validation"):
+            timed([1])
+            lines = [sys._getframe().f_lineno for _ in timed(Loader(num_workers=2))]
+            list(before)
+
+        facts = writer.facts.loader
+        assert (facts["workers"], facts["validation_workers"]) == (1, 2)
+        assert facts["validation_class"] == "Loader"
+        assert facts["validation_made_at"] == f"test_phases.py:{lines[0]}"
+
+    def test_says_so_of_a_loader_that_was_made_before_the_validation(
+        self, writer: RingWriter
+    ) -> None:
+        training, held_out = timed(Loader(num_workers=1)), timed(Loader(num_workers=2))
+        list(training)
+        with phase("validation"):
+            list(held_out)
+
+        facts = writer.facts.loader
+        assert (facts["workers"], facts["validation_workers"]) == (1, 2)
 
     def test_of_an_iterator_is_one(self, writer: RingWriter) -> None:
         batches = timed(iter([1, 2]))
