@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.in_job import InJob
 from gpumon.core.board.troubles import (
     NO_ERRORS,
     ErrorTimes,
@@ -62,6 +63,7 @@ class GpuState(NamedTuple):
     errors: ErrorTimes = NO_ERRORS
     claims_refused: int = 0
     is_held: bool = False
+    in_job: InJob | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from gpumon.core.board.fill import FillLedger
+from gpumon.core.board.in_job import InJobLedger
 from gpumon.core.board.troubles import ErrorWatch
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
 from gpumon.core.judge.verdict_rules import judge
@@ -59,6 +60,7 @@ class GpuTracker:
         newest: What the GPU said last.
         ledger: Its time, settled.
         fill: How much of it works while it is busy.
+        in_job: What its board tells while it works for a job of several GPUs.
         errors: Its errors.
         unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
         claims_refused: How many runs named it while only processes of others were on it.
@@ -68,6 +70,7 @@ class GpuTracker:
         self._settings = settings
         self.ledger = GpuLedger(settings)
         self.fill = FillLedger(settings.fill)
+        self.in_job = InJobLedger(settings.fill)
         self.errors = ErrorWatch()
         self.newest = first
         self.unlisted_since_ns: int | None = None
@@ -91,6 +94,7 @@ class GpuTracker:
         self.errors.hear(sample, at_ns)
         if self._has_peers:
             self._recent.extend(sample.busy)
+            self.in_job.observe(sample)
 
     def note_listed(self, is_listed: bool, at_ns: int) -> None:
         """Note whether the source still lists it: a GPU that was taken out runs no job."""
@@ -209,6 +213,9 @@ class GpuTracker:
         if not waits_for:
             self._awaited.forget()
         self._has_peers = bool(peers)
+        jobs = {run.reading.facts.job for run in waits_for if run.counts_on(uuid)}
+        if peers and jobs:
+            self.in_job.work_for(tuple(sorted(jobs)))
         if runs:
             for sample in busy:
                 self._settle(sample, runs, peers)
@@ -249,6 +256,7 @@ class GpuTracker:
             errors=self.errors.errors,
             claims_refused=self.claims_refused,
             is_held=bool(self._held),
+            in_job=self.in_job.snapshot(),
         )
 
     def _settle(

@@ -274,6 +274,7 @@ class TrackedRun:
             named_gpus=facts.gpus,
             owner_uid=reading.owner_uid,
             refused_uuids=tuple(sorted(self.refused_uuids)),
+            world_size=facts.world_size,
             is_undecided=bool(self.undecided_on),
             reasons=self.reasons.told(),
         )

@@ -80,6 +80,8 @@ class GpuFill(NamedTuple):
         power_ns: Busy time at full clock, not held down, with power and its limit known.
         power_mw_ns: Power draw in it, milliwatts times nanoseconds.
         power_limit_mw_ns: Its limit, likewise.
+        drawn_ns: Busy time with power known, at any clock.
+        drawn_mw_ns: Power draw in it.
         sm_clock: Clock of the multiprocessors, of the highest, over all busy time.
         held_known_ns: Busy time for which it is known what holds the clocks down.
         held_ns: Of it, time in which one of ``HOLDING_REASONS`` did.
@@ -93,6 +95,8 @@ class GpuFill(NamedTuple):
     power_ns: int = 0
     power_mw_ns: int = 0
     power_limit_mw_ns: int = 0
+    drawn_ns: int = 0
+    drawn_mw_ns: int = 0
     sm_clock: Mean = _NONE
     held_known_ns: int = 0
     held_ns: int = 0
@@ -128,6 +132,11 @@ class GpuFill(NamedTuple):
         return self.power_limit_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
 
     @property
+    def drawn_watts(self) -> float | None:
+        """Mean power over all busy time, in watts."""
+        return self.drawn_mw_ns / self.drawn_ns / 1000.0 if self.drawn_ns else None
+
+    @property
     def held_ratio(self) -> float | None:
         """Share of the busy time in which the clocks were held down; ``None`` where unknown."""
         return self.held_ns / self.held_known_ns if self.held_known_ns else None
@@ -135,7 +144,10 @@ class GpuFill(NamedTuple):
 
 NO_FILL: Final = GpuFill()
 _MEANS: Final = (*ACTIVITIES, "sm_clock")
-_SUMS: Final = ("power_ns", "power_mw_ns", "power_limit_mw_ns", "held_known_ns", "held_ns")
+_SUMS: Final = (
+    "power_ns", "power_mw_ns", "power_limit_mw_ns", "drawn_ns", "drawn_mw_ns", "held_known_ns",
+    "held_ns",
+)  # fmt: skip
 
 
 @rule(
@@ -266,11 +278,16 @@ class FillLedger:
         if details.throttle_reasons is not None:
             holding = HOLDING_REASONS.intersection(details.throttle_reasons)
             fill = _with_held(fill, holding, busy_ns)
+        drawn_mw = _milliwatts(sample.power_watts)
+        if drawn_mw is not None:
+            fill = fill._replace(
+                drawn_ns=fill.drawn_ns + busy_ns,
+                drawn_mw_ns=fill.drawn_mw_ns + drawn_mw * busy_ns,
+            )
         clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
         if clock is not None:
             fill = fill._replace(sm_clock=_added(fill.sm_clock, clock, busy_ns))
             limit_mw = _milliwatts(details.power_limit_watts)
-            drawn_mw = _milliwatts(sample.power_watts)
             is_full = clock >= self._settings.full_clock_from and not holding
             if limit_mw and drawn_mw is not None and is_full:
                 fill = fill._replace(

@@ -19,6 +19,7 @@ from gpumon.core.board.fill import (
     is_under_filled,
     known_ratio,
 )
+from gpumon.core.board.in_job import InJob
 from gpumon.core.board.troubles import Trouble
 from gpumon.core.clock import seconds
 from gpumon.core.documents.field_codec import (
@@ -40,6 +41,7 @@ _TROUBLE: Final = FieldCodec(
     names={"times": "count", "duration_ns": "seconds"},
     later=(),
 )
+_IN_JOB: Final = FieldCodec(InJob, TOLD, without=("fill",))
 _TROUBLE_ORDER: Final = ("kind", "severity", "code", "reason", "count", "seconds", "last_seen_at")
 
 
@@ -47,7 +49,8 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     """Ratios over busy time, 0 to 1; ``None`` where unknown.
 
     ``observed_seconds`` is the busy time that the evidence covers,
-    ``power_seconds`` that of power; ``under_filled`` and ``held_down`` follow
+    ``power_seconds`` that of power at full clock, and ``drawn_seconds`` that of
+    power at any; ``under_filled`` and ``held_down`` follow
     from the rest.
     """
     fill = NO_FILL if fill is None else fill
@@ -60,6 +63,8 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
         "power_watts": fill.power_watts,
         "power_limit_watts": fill.power_limit_watts,
         "power_seconds": seconds(fill.power_ns),
+        "drawn_watts": fill.drawn_watts,
+        "drawn_seconds": seconds(fill.drawn_ns),
         "sm_clock_ratio": fill.sm_clock.ratio,
         "held_ratio": fill.held_ratio,
         "held_known_seconds": seconds(fill.held_known_ns),
@@ -101,6 +106,7 @@ def decode_fill(document: object) -> GpuFill | None:
         return None
     told = mapping(document)
     power_ns = _time_ns(told.get("power_seconds"))
+    drawn_ns = _time_ns(told.get("drawn_seconds"))
     held_known_ns = _time_ns(told.get("held_known_seconds"))
     activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == Evidence.GPM else 0
 
@@ -116,8 +122,10 @@ def decode_fill(document: object) -> GpuFill | None:
         power_ns=power_ns,
         power_mw_ns=milliwatts("power_watts") * power_ns,
         power_limit_mw_ns=milliwatts("power_limit_watts") * power_ns,
+        drawn_ns=drawn_ns,
+        drawn_mw_ns=milliwatts("drawn_watts") * drawn_ns,
         # What covers the clock's mean is not told: any time gives the same mean.
-        sm_clock=mean("sm_clock", max(activity_ns, power_ns, held_known_ns)),
+        sm_clock=mean("sm_clock", max(activity_ns, drawn_ns, power_ns, held_known_ns)),
         held_known_ns=held_known_ns,
         held_ns=round((_number(told.get("held_ratio")) or 0.0) * held_known_ns),
         held_by_ns={
@@ -134,6 +142,24 @@ def _number(value: object) -> float | None:
 
 def _time_ns(value: object) -> int:
     return 0 if value is None else time_ns(value)
+
+
+def encode_in_job(in_job: InJob | None) -> dict[str, Any] | None:
+    """What a board told while its GPU worked for its present job, or its last one."""
+    return None if in_job is None else {**_IN_JOB.encode(in_job), "fill": encode_fill(in_job.fill)}
+
+
+def decode_in_job(document: object) -> InJob | None:
+    """The sums that the document tells; ``None`` where it tells none.
+
+    Raises:
+        KeyError: What they rest on is missing.
+        ValueError: A value is of another kind, or out of range.
+    """
+    if document is None:
+        return None
+    told = mapping(document)
+    return _IN_JOB.decode(told, fill=decode_fill(told.get("fill")))
 
 
 def encode_troubles(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar, get_type_hints
 
 from gpumon.core.board.fill import fill_since
+from gpumon.core.board.in_job import in_job_since
 from gpumon.core.board.troubles import troubles_since
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
@@ -90,8 +91,13 @@ def report_since(before: Report, after: Report) -> Report:
         totals = totals_since(GpuTotals() if was is None else was.totals, gpu.totals)
         fill = fill_since(None if was is None else was.fill, gpu.fill)
         told = troubles_since(() if was is None else was.told_troubles, gpu.told_troubles)
-        verdict = judge(totals)
-        gpus.append(replace(gpu, totals=totals, verdict=verdict, fill=fill, told_troubles=told))
+        in_job = in_job_since(None if was is None else was.in_job, gpu.in_job)
+        gpus.append(
+            replace(
+                gpu, totals=totals, verdict=judge(totals), fill=fill, in_job=in_job,
+                told_troubles=told,
+            )
+        )  # fmt: skip
     known = {(run.run, run.pid): run for run in before.runs}
     runs = tuple(run for run in after.runs if not _was_over(known.get((run.run, run.pid)), run))
     return replace(

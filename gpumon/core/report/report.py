@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.in_job import InJob
 from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log.common_pauses import Together
@@ -26,10 +27,13 @@ UNDER_FILLED: Final = "under_filled"
 FIRST_INPUT_WAIT: Final = "first_input_wait"
 """The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
 
+UNSEEN_IMBALANCE: Final = "unseen_imbalance"
+"""The cause in an ``Advice`` on GPUs that read as busy and probably wait for a peer."""
+
 JobKey: TypeAlias = tuple[str, int | None]
 """A job's id, and whose it is; ``None``: not told."""
 
-BESIDE_CAUSES: Final = (UNDER_FILLED, FIRST_INPUT_WAIT)
+BESIDE_CAUSES: Final = (UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT)
 """The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
 
 
@@ -40,7 +44,7 @@ class Advice:
     Attributes:
         cause: Name of the ``IdleCause`` it would remove, or one of ``BESIDE_CAUSES``.
         lost_seconds: What that cause cost, over all GPUs; 0 of GPUs that are
-            busy and under-filled, for no time is lost.
+            busy, and under-filled or waiting unseen, for no idle time is lost.
         speedup_upper_bound: In-use time / (in-use time - lost): the run can
             become at most this many times faster. At least 1. Of ``imbalance``,
             where the shares are known, only what level GPUs would win counts.
@@ -140,6 +144,8 @@ class GpuReport:
             another one worked; ``None`` where nobody looked.
         held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
             say what is in use, and in a live report.
+        in_job: What its board told while it worked for its present job, or its last one; ``None``
+            before the first job of several GPUs.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -157,6 +163,7 @@ class GpuReport:
     listed: bool = True
     idle_beside_peer_ns: int | None = None
     held_memory: HeldMemory | None = None
+    in_job: InJob | None = None
     told_troubles: tuple[Trouble, ...] = ()
 
     @property
@@ -234,6 +241,7 @@ class RunReport:
             worked: they do not count for this run.
         reasons: Why its GPUs waited for input, and within its steps, as far as its machine
             showed it; what cost most comes first.
+        world_size: Ranks of its job, on all machines.
     """
 
     run: str
@@ -258,6 +266,7 @@ class RunReport:
     owner_uid: int | None = None
     refused_uuids: tuple[str, ...] = ()
     reasons: tuple[WaitReason, ...] = ()
+    world_size: int = 1
 
     @property
     def name(self) -> str:

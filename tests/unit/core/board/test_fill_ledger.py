@@ -96,6 +96,16 @@ class TestPower:
         assert fill.held_by_ns == {"hw_thermal_slowdown": s(90)}
         assert is_held_down(fill)
 
+    @pytest.mark.parametrize("clock", [0.6, 1.0])
+    @pytest.mark.parametrize("reasons", [(), ("hw_thermal_slowdown",)], ids=str)
+    def test_that_is_drawn_counts_at_any_clock(
+        self, clock: float, reasons: tuple[str, ...]
+    ) -> None:
+        fill = sums_of(*seconds_of(20, watts=180.0, clock=clock, reasons=reasons))
+
+        assert fill.drawn_ns == s(20)
+        assert fill.drawn_watts == 180.0
+
     def test_counts_where_somebody_has_set_the_clock_and_it_is_full(self) -> None:
         reasons = ("applications_clocks_setting",)
 
