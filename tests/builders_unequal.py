@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
@@ -15,7 +16,15 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.core.sample import (
+    ActivitySample,
+    BusySample,
+    Device,
+    Frame,
+    GpuDetails,
+    GpuSample,
+    ProcessSample,
+)
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor
 from tests.builders_monitor import moment, monitor, ring_reading
@@ -23,6 +32,41 @@ from tests.builders_time import s
 
 BEGAN_NS = s(1000)
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
+
+
+_FULL_CLOCK_HERTZ: Final = 1.98e9
+
+
+class Board(NamedTuple):
+    """What a GPU tells beside how busy it is.
+
+    Attributes:
+        clock: Of the highest, 0 to 1.
+        held_by: Why it is held down.
+        watts: What it draws; ``None``: not told.
+        sm_active: Share of its multiprocessors that have work; ``None``: not told.
+        processes: Who is on it; ``None``: not told.
+    """
+
+    name: str = "NVIDIA A40"
+    clock: float = 1.0
+    held_by: tuple[str, ...] = ()
+    watts: float | None = None
+    sm_active: float | None = None
+    processes: tuple[ProcessSample, ...] | None = None
+
+    def tells(self, gpu: GpuSample, now_ns: int) -> GpuSample:
+        """The same second of a GPU, with what its board tells."""
+        return gpu._replace(
+            device=replace(gpu.device, name=self.name),
+            power_watts=self.watts,
+            sm_clock_hertz=self.clock * _FULL_CLOCK_HERTZ,
+            processes=self.processes,
+            details=GpuDetails(
+                now_ns, sm_clock_max_hertz=_FULL_CLOCK_HERTZ, throttle_reasons=self.held_by
+            ),
+            activity=ActivitySample(now_ns - s(1), now_ns, 1.0, self.sm_active),
+        )
 
 
 @dataclass(kw_only=True)
@@ -42,6 +86,9 @@ class UnequalWorld:
         idle_gpus: More GPUs that the run names and never uses.
         framework: As the ring says.
         ranks: Whether each GPU has a process, and a ring, of its own.
+        world_size: Ranks of the job; 0: those that are here.
+        waits_busy: Whether a GPU that waits for another one reads as busy, as in NCCL.
+        boards: What each GPU tells beside.
     """
 
     speeds: Sequence[float]
@@ -56,6 +103,9 @@ class UnequalWorld:
     idle_gpus: int = 0
     framework: str = "keras/tensorflow"
     ranks: bool = False
+    world_size: int = 0
+    waits_busy: bool = False
+    boards: Sequence[Board] = ()
     now_s: float = 0.0
     changes: int = 0
     _busy: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -93,7 +143,8 @@ class UnequalWorld:
             for share, speed in zip(shares_of(self.ratios), self.speeds, strict=True)
         ]
         for spans, time_s in zip(self._busy, times_s, strict=True):
-            spans.append((s(begins_s), s(begins_s + time_s)))
+            busy_s = max(times_s) if self.waits_busy else time_s
+            spans.append((s(begins_s), s(begins_s + busy_s)))
         ends_s = begins_s + max(times_s) + self.reduce_s
         self._enter(STEP, begins_s)
         if self.gross_s:
@@ -113,6 +164,8 @@ class UnequalWorld:
     def _tick(self) -> MonitorState:
         now_ns = BEGAN_NS + s(self._second)
         gpus = [self._sampled(at) for at in range(len(self.speeds))]
+        if self.boards:
+            gpus = [one.tells(gpu, now_ns) for one, gpu in zip(self.boards, gpus, strict=True)]
         for at in range(len(self.speeds), len(self.speeds) + self.idle_gpus):
             idle = BusySample(now_ns - s(1), now_ns, 0.0)
             gpus.append(GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=(idle,)))
@@ -154,7 +207,8 @@ class UnequalWorld:
         if self.ranks:
             told = [
                 replace(
-                    facts, run=f"unequal-r{at}", pid=42 + at, rank=at, world_size=len(self.speeds),
+                    facts, run=f"unequal-r{at}", pid=42 + at, rank=at,
+                    world_size=self.world_size or len(self.speeds),
                     gpus=(str(at),), shares={str(at): shares[str(at)]} if self.tells else {},
                 )
                 for at in every

@@ -14,6 +14,7 @@ from gpumon.core.join.visible_devices import (
     doubt_of_work,
 )
 from gpumon.core.judge.advice import advise
+from gpumon.core.judge.imbalance_texts import imbalance_notes
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring.events import RingCounts
@@ -53,6 +54,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             parent_uuid=gpu.device.parent_uuid,
             mig_index=gpu.device.mig_index,
             listed=gpu.listed,
+            in_job=gpu.in_job,
             told_troubles=told_troubles(gpu, state),
         )
         for gpu in state.gpus
@@ -76,6 +78,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             *_notes(state),
             *_joining_notes(state),
             *_gross_notes(state),
+            *imbalance_notes(gpus, runs),
         ),
     )
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.in_job import InJob, Tenant
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.judge.advice import advise
+from gpumon.core.judge.imbalance_texts import imbalance_notes
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
 from gpumon.outlets.text.style import wrapped
@@ -266,6 +269,25 @@ def test_advice_on_unequal_gpus() -> Chapters:
     even = shared_run([2 / 3, 1.0], shares=[0.5, 0.5])
     level = shared_run([0.995, 1.0], shares=[0.6, 0.4])
 
+    def clocked(ratio: float, held: float = 0.0) -> GpuFill:
+        return power_fill(500.0, held=held)._replace(sm_clock=mean(ratio, 120.0))
+
+    def in_job(fill: GpuFill | None = None, *tenants: Tenant) -> InJob:
+        return InJob(("j1",), 1, fill, s(60), tenants)
+
+    def with_other(ratio: float | None) -> tuple[Tenant, Tenant]:
+        itself, other = Tenant(4711, 1000, s(60)), Tenant(77, 1001, s(54))
+        if ratio is not None:
+            other = other._replace(computing_known_ns=s(54), computing_ns=s(54 * ratio))
+        return itself, other
+
+    cool = replace(pair[0], in_job=in_job(clocked(0.98)))
+    hot, set_low = (
+        replace(pair[1], in_job=in_job(fill)) for fill in (clocked(0.65, 0.8), clocked(0.65))
+    )
+    let, mute = (replace(pair[1], in_job=in_job(None, *with_other(of))) for of in (0.35, None))
+    crowded = replace(pair[1], in_job=in_job(clocked(0.65, 0.8), *with_other(0.35)))
+
     def ranks(first: int, **more: Any) -> list[RunReport]:
         return [rank_of(first + at, busy, **more) for at, busy in enumerate((2 / 3, 1.0))]
 
@@ -277,9 +299,68 @@ def test_advice_on_unequal_gpus() -> Chapters:
         "shares are not known": told(pair, shared_run([2 / 3, 1.0], framework="loop")),
         "each GPU has a rank": told(pair, *ranks(0, framework="lightning")),
         "ranks tell their shares": told(pair, *ranks(0, share=0.5)),
-        "other ranks are on another machine": told(later, *ranks(2, framework="lightning")),
+        "other ranks are on another machine": told(
+            later, *(replace(one, world_size=4) for one in ranks(2, framework="lightning"))
+        ),
         "nobody knows how busy they were in steps": told(pair),
         "one does nothing": told(pair, shared_run([0.0, 1.0], shares=[0.5, 0.5])),
+        "the slow one is hot": told([pair[0], hot], even),
+        "its clock is lower, and its board does not say why": told([cool, set_low], even),
+        "somebody else computes on it": told([pair[0], let], even),
+        "nobody knows whether he computes": told([pair[0], mute], even),
+        "it is another board": told([replace(pair[0], name="NVIDIA L40S"), pair[1]], even),
+        "it is given more": told(pair, shared_run([2 / 3, 1.0], shares=[0.4, 0.6])),
+        "it has less to do, and is hot, shared and another board": told(
+            [replace(cool, name="NVIDIA L40S"), crowded],
+            shared_run([0.25, 1.0], shares=[0.6, 0.4]),
+        ),
+        "two are slow, each for its own reason": told(
+            [pair[0], hot, replace(let, index=2, uuid="GPU-2")],
+            shared_run([2 / 3, 1.0, 1.0], shares=[1 / 3] * 3),
+        ),
+        "its clock explains a part": told(
+            [cool, replace(hot, in_job=in_job(clocked(0.9, 0.3)))],
+            shared_run([0.5, 1.0], shares=[0.5] * 2),
+        ),
+    }
+
+
+@golden_story
+def test_advice_on_gpus_that_wait_unseen() -> Chapters:
+    ranks = [
+        replace(rank_of(at, 1.0, framework="lightning"), phase_ns=in_phases(train_step=100))
+        for at in range(3)
+    ]
+
+    def of_boards(*fills: GpuFill | None, runs: Sequence[RunReport] = ranks) -> str:
+        gpus = [
+            replace(gpu(120, index=at), in_job=InJob(("j1",), 1, fill))
+            for at, fill in enumerate(fills)
+        ]
+        return "\n".join(
+            [told(gpus, *runs), *(f"Note: {one}" for one in imbalance_notes(gpus, runs))]
+        )
+
+    def drawing(watts: float) -> GpuFill:
+        fill = power_fill(watts, seconds=120.0)
+        return fill._replace(drawn_ns=fill.power_ns, drawn_mw_ns=fill.power_mw_ns)
+
+    return {
+        "one draws less": of_boards(drawing(420), drawing(700), drawing(690)),
+        "less of two works": of_boards(gpm_fill(0.5), gpm_fill(0.9), gpm_fill(0.55)),
+        "the one that works is hot, and is given more": of_boards(
+            gpm_fill(0.4),
+            gpm_fill(0.9, held=0.8)._replace(sm_clock=mean(0.7, 120.0)),
+            gpm_fill(0.5),
+            runs=[
+                replace(one, shares={f"GPU-{at}": share})
+                for at, (one, share) in enumerate(zip(ranks, (0.3, 0.4, 0.3), strict=True))
+            ],
+        ),
+        "nothing tells": of_boards(None, None, None),
+        "ranks are on another machine": of_boards(
+            gpm_fill(0.9), runs=[replace(ranks[0], world_size=2)]
+        ),
     }
 
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.documents.board_codec import (
     decode_fill,
+    decode_in_job,
     decode_troubles,
     encode_fill,
+    encode_in_job,
     encode_troubles,
 )
 from gpumon.core.documents.field_codec import (
@@ -26,6 +28,17 @@ from gpumon.core.documents.field_codec import (
     shown,
     time_ns,
 )
+from gpumon.core.judge.imbalance import (
+    JobImbalance,
+    LowerClocks,
+    MoreWork,
+    OtherTenant,
+    SlowCause,
+    SlowerBoard,
+    SlowGpu,
+    UnseenWait,
+    imbalances,
+)
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.judge.run_pace import RunPace, RunPair
 from gpumon.core.log.common_pauses import Together
@@ -35,6 +48,7 @@ from gpumon.core.report.report import (
     BESIDE_CAUSES,
     Advice,
     GpuReport,
+    JobKey,
     LogFinding,
     MachineTime,
     Report,
@@ -56,7 +70,9 @@ _REPORT: Final = FieldCodec(
     only=("source", "simulated", "replayed", "started_at", "observed_ns", "period_ns",
           "skipped_lines", "notes"),
 )  # fmt: skip
-_GPU: Final = FieldCodec(GpuReport, TOLD, without=("totals", "verdict", "fill", "told_troubles"))
+_GPU: Final = FieldCodec(
+    GpuReport, TOLD, without=("totals", "verdict", "fill", "in_job", "told_troubles")
+)
 _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
@@ -86,6 +102,17 @@ _MACHINE: Final = FieldCodec(MachineTime, TOLD, names={"out_of_use_ns": "not_in_
 _TOGETHER: Final = FieldCodec(Together, TOLD, without=("all_paused_ns", "idle_beside_peer_ns"))
 
 _PACE: Final = FieldCodec(RunPace, TOLD)
+_UNSEEN: Final = FieldCodec(UnseenWait, TOLD, without=("causes",), names={"uuid": "gpu"})
+_SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
+    kind: (reason, FieldCodec(kind, TOLD))
+    for kind, reason in (
+        (LowerClocks, "lower_clocks"),
+        (OtherTenant, "other_tenant"),
+        (MoreWork, "more_work"),
+        (SlowerBoard, "slower_board"),
+    )
+}
+"""What each cause is called, and how its figures are told."""
 
 _GPU_ORDER: Final = (
     "index", "label", "uuid", "name", "error", "observed_seconds", "busy_seconds", "idle_seconds",
@@ -97,9 +124,9 @@ _GPU_ORDER: Final = (
     "hidden_input_wait_seconds", "low_seconds", "high_seconds", "gaps", "pauses",
     "starved_intervals", "merged_intervals", "idle_by_cause", "input_wait_by_reason",
     "within_step_by_reason", "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
-    "idle_beside_peer_seconds", "held_memory", "troubles",
+    "idle_beside_peer_seconds", "held_memory", "in_job", "troubles",
 )  # fmt: skip
-_ENDS_A_RUN: Final = ("alive", "ended_before", "owner_uid", "refused_gpus")
+_ENDS_A_RUN: Final = ("alive", "ended_before", "owner_uid", "refused_gpus", "world_size")
 
 
 def encode_report(report: Report) -> dict[str, Any]:
@@ -118,6 +145,10 @@ def encode_report(report: Report) -> dict[str, Any]:
         "machine": _encode_machine(machine_time(report.gpus), report.together),
         "sampling": None if report.sampling is None else _SAMPLING.encode(report.sampling),
         "findings": [_FINDING.encode(finding) for finding in log_findings(report)],
+        "imbalance": [
+            _encode_imbalance(job, found)
+            for job, found in imbalances(report.gpus, report.runs).items()
+        ],
     }
 
 
@@ -191,6 +222,7 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
         ],
         "idle_by_cause": {cause.value: seconds(totals.idle_ns.get(cause, 0)) for cause in CAUSES},
         "fill": encode_fill(gpu.fill),
+        "in_job": encode_in_job(gpu.in_job),
         "troubles": encode_troubles(gpu.troubles, _began(report.started_at), origin_ns),
     }
     return in_order(told, _GPU_ORDER)
@@ -229,6 +261,7 @@ def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
         totals=totals,
         verdict=_decode_verdict(gpu, totals),
         fill=decode_fill(gpu.get("fill")),
+        in_job=decode_in_job(gpu.get("in_job")),
         # What lasts for a time follows from its fill.
         told_troubles=tuple(trouble for trouble in troubles if trouble.duration_ns is None),
     )
@@ -269,6 +302,40 @@ def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
     told["skew_ratio"] = None if balance is None else balance.skew_ratio
     told["levelled_ratios"] = {label_text(uuid): ratio for uuid, ratio in levelled.items()}
     return {**told, **end}
+
+
+def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
+    """Who waits for whom in one job, and why; not read back, for it follows."""
+    return {
+        "job": label_text(job[0]),
+        "owner_uid": job[1],
+        "runs": [label_text(run) for run in found.runs],
+        "waiting": [
+            {"gpu": label_text(uuid), "seconds": seconds(waited_ns)}
+            for uuid, waited_ns in found.waits_ns.items()
+        ],
+        "slow": [_encode_slow(slow, found) for slow in found.slow],
+        "unseen": None
+        if found.unseen is None
+        else [
+            {**_UNSEEN.encode(wait), "causes": _encode_causes(wait.causes)} for wait in found.unseen
+        ],
+        "missing_ranks": found.missing_ranks,
+    }
+
+
+def _encode_slow(slow: SlowGpu, found: JobImbalance) -> dict[str, Any]:
+    return {
+        "gpu": label_text(slow.uuid),
+        "held_against": label_text(found.peer),
+        "times": slow.times,
+        "causes": _encode_causes(slow.causes),
+    }
+
+
+def _encode_causes(causes: Sequence[SlowCause]) -> list[dict[str, Any]]:
+    told = [(*_SLOW_CAUSES[type(cause)], cause) for cause in causes]
+    return [{"reason": reason, **codec.encode(cause)} for reason, codec, cause in told]
 
 
 def _decode_advice(document: object) -> Advice:

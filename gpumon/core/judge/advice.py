@@ -16,7 +16,11 @@ from gpumon.core.judge.advice_texts import (
     within_step_text,
 )
 from gpumon.core.judge.fill_texts import under_filled_advice
-from gpumon.core.judge.imbalance_texts import imbalance_bound, imbalance_text
+from gpumon.core.judge.imbalance_texts import (
+    imbalance_bound,
+    imbalance_text,
+    unseen_imbalance_advice,
+)
 from gpumon.core.judge.input_texts import (
     LossReason,
     bound_of,
@@ -44,8 +48,9 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     """What to change, the greatest loss first.
 
     What no verdict rests on comes after it: a first batch that came late, which
-    is paid once; a GPU that is busy and under-filled, which costs no time; and
-    last one that was not in use, which loses nothing by definition.
+    is paid once; a GPU that is busy and probably waits for a peer, or is
+    under-filled, which costs no idle time; and last one that was not in use,
+    which loses nothing by definition.
     """
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
     by_cause = {
@@ -57,7 +62,13 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         key=lambda item: -_lost_ns(*item),
     )
     found = [_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss]
-    beside = (_late_first_batch(gpus), under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
+    unseen = unseen_imbalance_advice(gpus, runs)
+    # Who waits is not emptier for want of a larger batch.
+    at_work = [gpu for gpu in gpus if unseen is None or gpu.label not in unseen.gpus]
+    beside = (
+        _late_first_batch(gpus), unseen, under_filled_advice(at_work, runs),
+        _unused_gpus(gpus, runs),
+    )  # fmt: skip
     return (*found, *(advice for advice in beside if advice is not None))
 
 
@@ -71,7 +82,8 @@ def _advice_on(
     loss = None if bound is None else loss_reason(cause, hit, runs, bound)
     if cause is IdleCause.IMBALANCE:
         # Whom they wait for has not lost anything, and must be named.
-        text, levelled = imbalance_text(hit, gpus, runs) or text, imbalance_bound(hit, runs)
+        text = imbalance_text(hit, gpus, runs) or text
+        levelled = imbalance_bound(hit, gpus, runs)
         bound = bound if levelled is None else levelled
     elif cause in _TEXTS_BY_REASON:
         text = _TEXTS_BY_REASON[cause](hit, runs, loss)

@@ -13,9 +13,10 @@ from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
 from gpumon.core.wording import in_percent, in_time, listed
 
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
-_BY_WHAT: Final = {name: one.meaning for name, one in SLOWDOWNS.items()} | {
+HELD_BY: Final = {name: one.meaning for name, one in SLOWDOWNS.items()} | {
     "sw_power_cap": "its power limit"
 }
+"""What holds clocks down, in words, by NVML's name."""
 _FEWER_KERNELS: Final = WAYS_OF_FRAMEWORK | {
     "keras/tensorflow": "compile the step (jit_compile=True)"
 }
@@ -71,7 +72,7 @@ def held_sentence(fill: GpuFill | None) -> str:
     if fill is None or ratio is None or ratio < DEFAULT_FILL_SETTINGS.held_told_from:
         return ""
     by_time = sorted(fill.held_by_ns, key=lambda reason: -fill.held_by_ns[reason])
-    words = list(dict.fromkeys(_BY_WHAT.get(reason, reason) for reason in by_time))
+    words = list(dict.fromkeys(HELD_BY.get(reason, reason) for reason in by_time))
     return (
         f"Its clocks were held down {in_percent(ratio)} of its busy time by "
         f"{listed(words)} ({', '.join(by_time)})."

@@ -13,6 +13,13 @@ from gpumon.core.board.fill import is_held_down, is_under_filled
 from gpumon.core.board.troubles import is_throttled
 from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.judge.advice import hides_much, is_first_batch_late, is_worth_a_change
+from gpumon.core.judge.imbalance import (
+    does_less,
+    has_lower_clocks,
+    has_more_work,
+    is_shared,
+    is_slower_board,
+)
 from gpumon.core.judge.log_findings import (
     all_pause_together,
     idles_beside_peer,
@@ -41,6 +48,11 @@ ALL_RULES: Final = (
     rule_of(promises_speed),
     rule_of(is_unequal),
     *REASON_RULES,
+    rule_of(has_lower_clocks),
+    rule_of(is_shared),
+    rule_of(has_more_work),
+    rule_of(is_slower_board),
+    rule_of(does_less),
 )
 
 BESIDE_RULES: Final[Mapping[str, str]] = {
@@ -57,6 +69,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "steady_below": "pauses are said to come like a clock",
     "clockwork_from_ns": "pauses are said to come like a clock",
     "trouble.recent_ns": "an error of a GPU is told in the first line",
+    "imbalance.explained_from": "what makes a GPU slow is said to explain a part of it",
     "log.hole_periods": "time of a log counts as not observed",
     "log.period_told_from": "a note tells that a log's period changed",
 }

@@ -148,6 +148,48 @@ class FillSettings(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImbalanceSettings(Settings):
+    """Thresholds of why one GPU of a job is slow. Shares 0 to 1, times in nanoseconds.
+
+    None of them changes who waits for whom, or for how long.
+    """
+
+    min_known_ns: int = time_ns(
+        10 * NS_PER_S,
+        "Time for which clocks or processes must be known before a GPU is called slow for them.",
+        origin="ours: the same as trouble.min_busy_ns; boards are read every 5 s",
+    )
+    clock_below: float = share(
+        0.95,
+        "A clock below this share of that of the GPU that waits is a lower clock.",
+        origin="ours: boards of one model differ by a few percent as they grow warm",
+    )
+    tenant_from: float = share(
+        0.05,
+        "From this share of the time on, what others compute on a GPU makes a training slower.",
+        origin="ours: the same as lost_share; a monitor or a notebook that idles takes less",
+    )
+    explained_from: float = share(
+        0.50,
+        "Where the causes of a slow GPU explain less of it, it is said that they do.",
+        origin="ours: most of it",
+    )
+    compared_from_ns: int = time_ns(
+        60 * NS_PER_S,
+        "Busy time for which power or activity must be known before a GPU that reads busy is said "
+        "to wait.",
+        origin="ours: the same as fill.min_busy_ns",
+    )
+    works_below: float = share(
+        0.80,
+        "A GPU that reads as busy as its peer, and does less than this share of what that one "
+        "does, probably waits for it.",
+        origin="ours: boards of one model that do the same differ by less; a kernel that waits "
+        "keeps few multiprocessors and draws little; not yet checked on hardware",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings(Settings):
     """Thresholds of sampling, of memory held, and of several GPUs together."""
 
@@ -367,6 +409,7 @@ class DetectorSettings(Settings):
     )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)
+    imbalance: ImbalanceSettings = field(default_factory=ImbalanceSettings)
     log: LogSettings = field(default_factory=LogSettings)
     trouble: TroubleSettings = field(default_factory=TroubleSettings)
     host: HostSettings = field(default_factory=HostSettings)

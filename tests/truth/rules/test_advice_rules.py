@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.judge.advice import hides_much
+from gpumon.core.judge.imbalance import JobImbalance, OtherTenant, imbalances
 from gpumon.core.report.report import Report
+from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders_report import one_balance
-from tests.builders_unequal import UnequalWorld
+from tests.builders_unequal import Board, UnequalWorld
 from tests.truth.rules.small_worlds import late_every, training
 from tests.truth.rules.watching import in_log, watched
 from tests.truth.worlds import World
@@ -125,3 +127,111 @@ class TestUnequalGpus:
         world = UnequalWorld(speeds=[220, 200], ratios=[11, 10])
 
         assert one_balance(report_of(world.train(HALF_A_MINUTE))).is_level
+
+
+def in_its_job(world: UnequalWorld, seconds: int = HALF_A_MINUTE) -> JobImbalance:
+    """What is found of its only job, watched for so long."""
+    report = report_of(world.train(seconds))
+    (found,) = imbalances(report.gpus, report.runs).values()
+    return found
+
+
+def causes_in(world: UnequalWorld) -> list[str]:
+    """What makes its slowest GPU slow, by the names of the types."""
+    return [type(cause).__name__ for slow in in_its_job(world).slow for cause in slow.causes]
+
+
+HOT = Board(clock=2 / 3, held_by=("hw_thermal_slowdown",))
+
+
+class TestLowerClocks:
+    def test_speaks_where_heat_makes_one_of_two_alike_slower(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=[Board(), HOT])
+
+        assert causes_in(world) == ["LowerClocks"]
+
+    def test_speaks_where_its_clock_is_lower_and_the_board_does_not_say_why(self) -> None:
+        boards = [Board(), Board(clock=2 / 3)]
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=boards)
+
+        assert causes_in(world) == ["LowerClocks"]
+
+    def test_is_silent_where_both_are_as_hot(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=[HOT, HOT])
+
+        assert causes_in(world) == []
+
+
+class TestOtherTenant:
+    ITSELF = ProcessSample(42, None, 0.9, uid=0)
+
+    def world(self, sm_ratio: float) -> UnequalWorld:
+        """Somebody else keeps the second GPU busy for such a part of the time."""
+        other = ProcessSample(77, None, sm_ratio, uid=1001)
+        boards = [Board(processes=(self.ITSELF,)), Board(processes=(self.ITSELF, other))]
+        return UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=boards)
+
+    def test_speaks_where_a_third_of_one_gpu_is_somebody_elses(self) -> None:
+        (slow,) = in_its_job(self.world(1 / 3)).slow
+
+        (cause,) = slow.causes
+        assert isinstance(cause, OtherTenant)
+        assert cause.pids == (77,)
+        assert cause.times == pytest.approx(1.5, abs=0.02)
+
+    def test_is_silent_where_he_only_holds_memory_there(self) -> None:
+        assert causes_in(self.world(0.01)) == []
+
+
+class TestMoreWork:
+    def test_speaks_where_one_of_two_alike_is_given_three_fifths(self) -> None:
+        world = UnequalWorld(speeds=[200, 200], ratios=[2, 3], boards=[Board(), Board()])
+
+        assert causes_in(world) == ["MoreWork"]
+
+    def test_is_silent_where_the_slower_one_is_given_as_much(self) -> None:
+        assert causes_in(UnequalWorld(speeds=[300, 200], ratios=[1, 1])) == []
+
+
+class TestSlowerBoard:
+    def test_speaks_of_two_models_with_even_parts(self) -> None:
+        boards = [Board("NVIDIA GeForce GTX 1080 Ti"), Board("NVIDIA GeForce GTX 1080")]
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=boards)
+
+        assert causes_in(world) == ["SlowerBoard"]
+
+    def test_is_silent_where_two_models_are_as_fast_and_one_has_more_work(self) -> None:
+        boards = [Board("NVIDIA A40"), Board("NVIDIA RTX A6000")]
+        world = UnequalWorld(speeds=[200, 200], ratios=[2, 3], boards=boards)
+
+        assert causes_in(world) == ["MoreWork"]
+
+
+class TestUnseenImbalance:
+    @staticmethod
+    def ranks(*boards: Board) -> UnequalWorld:
+        """Two ranks that meet in NCCL, of which the first waits a third of each step."""
+        return UnequalWorld(
+            speeds=[300, 200], ratios=[1, 1], ranks=True, waits_busy=True, boards=boards
+        )
+
+    def test_speaks_where_one_that_reads_as_busy_draws_two_fifths_less(self) -> None:
+        found = in_its_job(self.ranks(Board(watts=186.0), Board(watts=300.0)), 90)
+
+        assert found.balance.is_level
+        assert [(one.uuid, one.waits_for) for one in found.unseen or ()] == [("GPU-0", "GPU-1")]
+
+    def test_speaks_where_fewer_of_its_multiprocessors_work(self) -> None:
+        found = in_its_job(self.ranks(Board(sm_active=0.55), Board(sm_active=0.9)), 90)
+
+        assert [one.uuid for one in found.unseen or ()] == ["GPU-0"]
+
+    def test_is_silent_where_both_draw_about_as_much(self) -> None:
+        found = in_its_job(self.ranks(Board(watts=270.0), Board(watts=300.0)), 90)
+
+        assert found.unseen == ()
+
+    def test_is_silent_within_the_first_minute(self) -> None:
+        found = in_its_job(self.ranks(Board(watts=186.0), Board(watts=300.0)), 50)
+
+        assert found.unseen is None

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.join.batch_shares import shares_of
+from gpumon.core.judge.imbalance import imbalances
 from gpumon.core.phase import IdleCause
+from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.reports import report_of
 from tests.builders_report import one_balance
-from tests.builders_unequal import UnequalWorld
+from tests.builders_time import s
+from tests.builders_unequal import Board, UnequalWorld
 
 IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
     IdleCause.IMBALANCE,
@@ -169,6 +172,87 @@ class TestAChangeOfTheRatios:
         world.split([3, 2])
 
         assert world.train(1).runs[0].step_busy_ratios == {}
+
+
+class TestWhoIsOnTheGpusOfAJob:
+    OWN, OTHER = ProcessSample(42, None, 0.8, uid=0), ProcessSample(77, None, 0.2, uid=1001)
+
+    def test_is_noted_while_it_trains(self) -> None:
+        boards = [Board(processes=(self.OWN,)), Board(processes=(self.OWN, self.OTHER))]
+
+        state = two_even(boards=boards).train(30)
+
+        mine, shared = (gpu.in_job for gpu in state.gpus)
+        assert mine is not None
+        assert shared is not None
+        assert [one.pid for one in mine.tenants] == [42]
+        assert [(one.pid, one.uid) for one in shared.tenants] == [(42, 0), (77, 1001)]
+        assert shared.tenants[1].computing_ratio == pytest.approx(0.2)
+        assert s(25) < shared.tenants[1].present_ns == shared.listed_ns <= s(30)
+        assert mine.jobs == shared.jobs == ("job",)
+        assert [gpu.in_job for gpu in report_of(state).gpus] == [mine, shared]
+
+    def test_is_nobodys_business_on_a_gpu_that_works_alone(self) -> None:
+        world = UnequalWorld(speeds=[200], ratios=[1], boards=[Board(processes=(self.OWN,))])
+
+        assert world.train(10).gpus[0].in_job is None
+
+    def test_is_not_known_where_the_driver_lists_nobody(self) -> None:
+        found = two_even(boards=[Board(), Board()]).train(10).gpus[0].in_job
+
+        assert found is not None
+        assert (found.listed_ns, found.tenants) == (0, ())
+
+
+HOT = Board(clock=2 / 3, held_by=("hw_thermal_slowdown",))
+CROWDED = Board(
+    processes=(ProcessSample(42, None, 0.6, uid=0), ProcessSample(77, None, 1 / 3, uid=1001))
+)
+ALONE = Board(processes=(ProcessSample(42, None, 0.6, uid=0),))
+
+
+class TestTheBoundOfTheAdvice:
+    @pytest.mark.parametrize(
+        ("boards", "ratios", "mended", "levelled"),
+        [
+            ((Board(), HOT), (1, 1), (300, 300), (1, 1)),
+            ((ALONE, CROWDED), (1, 1), (300, 300), (1, 1)),
+            ((Board("NVIDIA L40S"), Board("NVIDIA A40")), (1, 1), (300, 200), (3, 2)),
+            ((Board("NVIDIA L40S"), Board("NVIDIA A40")), (2, 3), (300, 200), (3, 2)),
+        ],
+        ids=["cooled", "alone", "ratios of two boards", "less work"],
+    )
+    def test_holds_for_who_follows_it_and_he_wins_at_least_half_of_it(
+        self,
+        boards: tuple[Board, Board],
+        ratios: tuple[int, int],
+        mended: tuple[int, int],
+        levelled: tuple[int, int],
+    ) -> None:
+        def seconds_of_a_step(speeds: tuple[int, int], ratios: tuple[int, int]) -> float:
+            return max(share / of for share, of in zip(shares_of(ratios), speeds, strict=True))
+
+        world = UnequalWorld(speeds=[300, 200], ratios=ratios, boards=boards)
+        (advice,) = [
+            one for one in report_of(world.train(60)).advice if one.cause == IMBALANCE.value
+        ]
+
+        gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(mended, levelled)
+
+        bound = advice.speedup_upper_bound
+        assert bound is not None
+        assert 1 + (bound - 1) / 2 <= gain <= 1.02 * bound
+
+
+class TestRanksOnAnotherMachine:
+    def test_are_counted_and_nothing_is_made_up_about_them(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], ranks=True, world_size=4)
+
+        report = report_of(world.train(30))
+
+        (found,) = imbalances(report.gpus, report.runs).values()
+        assert found.missing_ranks == 2
+        assert {*found.balance.busy_ratios} == {"GPU-0", "GPU-1"}
 
 
 @settings(max_examples=15, deadline=None)

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.core.board.in_job import InJob, Tenant
 from gpumon.core.clock import seconds
 from gpumon.core.documents.report_codec import decode_report, encode_pair, encode_report
 from gpumon.core.judge.run_pace import RunPace
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.errors import UsageError
-from tests.builders_report import gpu, report, run, with_intervals
+from tests.builders_fill import gpm_fill
+from tests.builders_report import gpu, report, run, shared_run, with_intervals
+from tests.builders_time import s
 
 PROMISED = {
     "schema", "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines",
@@ -50,6 +53,23 @@ EXAMPLE = report(
     ),
 )
 
+IMBALANCED = report(
+    gpu(40, {IdleCause.IMBALANCE: 20}),
+    replace(
+        gpu(60, index=1),
+        name="NVIDIA A10",
+        in_job=InJob(
+            ("j1",),
+            1,
+            gpm_fill(0.9),
+            s(60),
+            (Tenant(4711, 1000, s(60)), Tenant(77, None, s(60), s(60), s(12))),
+        ),
+    ),
+    runs=(shared_run([2 / 3, 1.0], [0.5, 0.5]),),
+)
+"""One GPU waits for another, which is of another model and not alone."""
+
 
 def document() -> dict[str, Any]:
     encoded: dict[str, Any] = json.loads(json.dumps(encode_report(EXAMPLE)))
@@ -71,6 +91,7 @@ OLDER: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     ),
     "whom an advice is for": ("advice", ("gpus",), {"gpus": ()}),
     "samples": ("runs", ("samples",), {"samples": None}),
+    "ranks elsewhere": ("runs", ("world_size",), {"world_size": 1}),
     "the steps of a run": ("runs", ("step_seconds", "alive"), {"step_ns": None, "alive": None}),
 }  # fmt: skip
 """Of what part of a document, what that version did not write, and what is read of it."""
@@ -104,6 +125,33 @@ class TestADocument:
         (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
 
         assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
+
+    def test_tells_who_waits_for_whom_and_why(self) -> None:
+        (one,) = encode_report(IMBALANCED)["imbalance"]
+
+        assert (one["job"], one["runs"], one["missing_ranks"]) == ("j1", ["train"], 0)
+        assert one["waiting"] == [{"gpu": "GPU-0", "seconds": 20.0}]
+        assert one["unseen"] == []
+        (slow,) = one["slow"]
+        assert (slow["gpu"], slow["held_against"]) == ("GPU-1", "GPU-0")
+        assert slow["times"] == pytest.approx(1.5)
+        assert slow["causes"] == [
+            {"reason": "other_tenant", "times": 1.25, "pids": [77], "uids": [None],
+             "computing_ratio": 0.2, "present_ratio": 1.0},
+            {"reason": "slower_board", "times": pytest.approx(1.2), "name": "NVIDIA A10",
+             "peer_name": "NVIDIA A40"},
+        ]  # fmt: skip
+
+    def test_has_it_again_of_a_report_that_was_read_back(self) -> None:
+        again = decode_report(json.loads(json.dumps(encode_report(IMBALANCED))))
+
+        assert encode_report(again)["imbalance"] == encode_report(IMBALANCED)["imbalance"]
+
+    def test_of_gpus_that_are_level_tells_nobody_to_be_slow(self) -> None:
+        level = report(gpu(60), gpu(60, index=1), runs=(shared_run([1.0, 1.0], [0.5, 0.5]),))
+        (one,) = encode_report(level)["imbalance"]
+
+        assert (one["slow"], one["waiting"], one["unseen"]) == ([], [], None)
 
     def test_counts_intervals_from_the_start(self) -> None:
         assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]

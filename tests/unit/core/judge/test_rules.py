@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.fill import NO_FILL
+from gpumon.core.board.fill import NO_FILL, Evidence, Mean
 from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.judge.verdict_rules import VERDICT_RULES, judge
@@ -62,6 +62,8 @@ PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), pauses=PAUSED)
 STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
 TOTALS = (LOSES_UNPROVED, PAUSES, STARVES)
 EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
+HELD_LOW = gpm_fill(0.9, held=0.6)._replace(sm_clock=Mean(s(120), s(60)))
+DRAWS_LITTLE = gpm_fill(0.9)._replace(drawn_ns=s(120), drawn_mw_ns=90_000 * s(120))
 ALWAYS_TOGETHER = Together(
     in_use_ns=s(100), all_paused_ns=s(50), all_pauses=9, in_use_gpu_ns=s(200),
     paused_gpu_ns=s(100), by_chance_ns=s(25), in_use=(0, 1), idle_beside_peer_ns=(0, 0),
@@ -99,6 +101,11 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "promised_speed": [(PAUSES,)],
     "unequal_gpus": [(EVEN,)],
     **{rule.id: [([one],) for one in LOOKS] for rule in REASON_RULES},
+    "lower_clocks": [(gpm_fill(0.9), gpm_fill(0.9)), (HELD_LOW, NO_FILL)],
+    "other_tenant": [(0.5, s(100))],
+    "more_work": [(0.6, 0.4)],
+    "slower_board": [("A", "B", 1.5)],
+    "unseen_imbalance": [(DRAWS_LITTLE, DRAWS_LITTLE, Evidence.POWER)],
 }
 """What each rule is asked about, to see which thresholds it reads."""
 
