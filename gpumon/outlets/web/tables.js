@@ -137,7 +137,7 @@ export function drawRuns(target, state) {
   );
 }
 
-const CAUSES = new Map([...LABELS, ["first_input_wait", "waiting for the very first batch"], ["under_filled", "under-filled"]]);
+const CAUSES = new Map([...LABELS, ["first_input_wait", "waiting for the very first batch"], ["under_filled", "under-filled"], ["unseen_imbalance", "busy, but probably waiting"]]);
 
 function adviceItem(advice) {
   const cause = CAUSES.get(advice.cause) ?? advice.cause;

@@ -303,7 +303,7 @@ function driverTrouble(gpus, collectors) {
 }
 
 // What there is to gain on a GPU that loses nothing.
-const BESIDE_CAUSES = new Set(["under_filled", "first_input_wait"]);
+const BESIDE_CAUSES = new Set(["under_filled", "unseen_imbalance", "first_input_wait"]);
 
 // The daemon's own advice knows more, but a GPU that is broken goes before it.
 export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
