@@ -75,6 +75,7 @@ class _Run:
             self.message = None
             return self._look.look(
                 now_ns,
+                self._reading.facts.tid,
                 machine,
                 waiting_ratio=self._waiting_ratio,
                 is_waiting=self._present.phase is TrainingPhase.INPUT_WAIT,

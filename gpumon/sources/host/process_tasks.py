@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -52,6 +53,12 @@ def parse_stat(raw: bytes) -> ProcessCounts:
     return ProcessCounts(
         words[0].decode("ascii"), int(words[9]), int(words[19]) / _TICKS_PER_SECOND
     )
+
+
+def inner_number(status: bytes) -> int | None:
+    """What a process or thread calls itself, by its ``status``; ``None``: it does not tell."""
+    numbers = status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split()
+    return int(numbers[-1]) if numbers else None
 
 
 class Span(NamedTuple):
@@ -137,6 +144,15 @@ class ProcessTasks:
             raw = self._files.read_once(f"{self._folder}/task/{tid}/children")
             found += map(int, raw.split())
         return found
+
+    def inner_numbers(self) -> dict[int, int]:
+        """Its threads by the numbers that it knows them by itself, in a container of its own."""
+        numbers: dict[int, int] = {}
+        for tid in self._tasks:
+            with suppress(OSError):
+                status = self._files.read_once(f"{self._folder}/task/{tid}/status")
+                numbers[inner_number(status) or tid] = tid
+        return numbers
 
     def advance(self, now_ns: int, *, is_new: bool = False) -> None:
         """Read every thread's counters; what they grew by is what they have where it is new.

@@ -13,7 +13,13 @@ from gpumon.core.ring.events import RingReading
 from gpumon.sources.host.cgroup_limits import CgroupCounts, CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.process_tasks import ProcessCounts, ProcessTasks, Span, total_of
+from gpumon.sources.host.process_tasks import (
+    ProcessCounts,
+    ProcessTasks,
+    Span,
+    inner_number,
+    total_of,
+)
 
 MOST_WORKERS: Final = 256
 """Processes that descend from one training; of more, those found first."""
@@ -42,7 +48,8 @@ class RunLook:
         pid = reading.host_pid
         self._process = ProcessTasks(pid, files, proc)
         self._workers: dict[int, ProcessTasks] = {}
-        self._tid = pid
+        self._inner_pid = reading.facts.pid
+        self._threads: dict[int, int] = {}  # by the number that the process knows them by
         self._limits = CgroupLimits(pid, files, proc)
         self._affinity: int | None = None
         self._limited: CgroupCounts | None = None
@@ -52,12 +59,19 @@ class RunLook:
         self._check(reading)
 
     def look(
-        self, now_ns: int, machine: MachineRates, *, waiting_ratio: float, is_waiting: bool
+        self,
+        now_ns: int,
+        tid: int | None,
+        machine: MachineRates,
+        *,
+        waiting_ratio: float,
+        is_waiting: bool,
     ) -> HostEvidence | None:
         """Look once; ``None`` where nothing can be said yet: it is the first look for a while.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
+            tid: The thread that trains, as its process knows it; ``None``: the first one.
             machine: What the machine did since the look before.
             waiting_ratio: As in ``HostEvidence``.
             is_waiting: Whether it waits for input just now.
@@ -82,15 +96,15 @@ class RunLook:
         limited_before, self._limited = self._limited, self._limits.counts()
         if before_ns is None or not 0 < now_ns - before_ns <= _STALE_NS:
             return None
-        span = Span(before_ns, now_ns)
+        span, thread = Span(before_ns, now_ns), self._thread_here(tid)
         throttled, stalled = _held_back(limited_before, self._limited, span)
         stalls = [one for one in (stalled, machine.memory_stalled_ratio) if one is not None]
         return HostEvidence(
             start_ns=before_ns,
             end_ns=now_ns,
             waiting_ratio=waiting_ratio,
-            main=self._process.main(self._tid, span, is_waiting=is_waiting),
-            threads=self._process.others(self._tid, span),
+            main=self._process.main(thread, span, is_waiting=is_waiting),
+            threads=self._process.others(thread, span),
             workers=self._looks_at_workers(counts, span),
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
@@ -113,9 +127,20 @@ class RunLook:
         pid = reading.host_pid
         if Path(self._proc, str(pid)).stat().st_uid not in (reading.owner_uid, 0):
             raise NotOursError(f"process {pid} is another user's")
-        namespaced = _inner_pid(self._files.read_once(f"{self._proc}/{pid}/status"))
+        namespaced = inner_number(self._files.read_once(f"{self._proc}/{pid}/status"))
         if namespaced is not None and namespaced != reading.facts.pid:
             raise NotOursError(f"process {pid} is another one than the training's")
+
+    def _thread_here(self, tid: int | None) -> int:
+        """The number by which this machine knows a thread that the process calls so."""
+        pid = self._process.pid
+        if tid is None or tid == self._inner_pid:
+            return pid
+        if pid == self._inner_pid:
+            return tid
+        if tid not in self._threads:
+            self._threads = self._process.inner_numbers()
+        return self._threads.get(tid, pid)
 
     def _list(self, now_ns: int) -> None:
         """See which threads and workers there are."""
@@ -174,12 +199,6 @@ class RunLook:
             allowed = None
         quota = None if self._limited is None else self._limited.quota_cores
         return min((one for one in (allowed, quota) if one is not None), default=None)
-
-
-def _inner_pid(status: bytes) -> int | None:
-    """The number that a process has for itself, by its ``status``; ``None``: it does not tell."""
-    numbers = status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split()
-    return int(numbers[-1]) if numbers else None
 
 
 def _per_second(amount: int | None, span: Span) -> float | None:
