@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.host.evidence import HostEvidence, HostReading
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
     TRAINING_OVER,
@@ -40,6 +41,7 @@ class Story:
         self.processes_at_ns: int | None = None  # when the lists were read; None: just now
         self.errors: dict[int, str] = {}
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
+        self.looks: dict[str, HostEvidence] = {}  # by ring: what its machine shows each second
         self.monitor = monitor(simulated=simulated)
 
     @property
@@ -169,9 +171,12 @@ class Story:
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
         rings = RingsReading(rings=tuple(self.rings.values()))
         wall_time_s = float(self.second)
-        self._told = self.monitor.take(
-            moment(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
-        )
+        told = moment(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
+        looks = {
+            key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
+            for key, look in self.looks.items()
+        }
+        self._told = self.monitor.take(told._replace(host=HostReading(of_run=looks)))
         return self._told
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:

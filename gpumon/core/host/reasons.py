@@ -20,6 +20,8 @@ from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 
 WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
 """Causes of which the machine can show why."""
+_MOST_LOOKS: Final = 4_096
+"""Remembered until what they are of is settled: an hour of them where no GPU is ever heard."""
 
 
 class WaitFigures(NamedTuple):
@@ -141,6 +143,7 @@ class RunReasons:
             start_ns = max(start_ns, self._looks[-1].end_ns)
         if start_ns < evidence.end_ns:
             self._looks.append(_Look(start_ns, evidence.end_ns, judgement, figures))
+            del self._looks[:-_MOST_LOOKS]
 
     def forget_before(self, time_ns: int) -> None:
         """Let go of looks at what ended before ``time_ns``."""

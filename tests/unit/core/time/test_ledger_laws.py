@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.ledger import GpuLedger
@@ -57,7 +57,8 @@ def played(story: Story) -> list[GpuTotals]:
             ledger.observe([sample])
         else:
             half_ns = (length_ns - round(length_ns * ratio)) // 2
-            ledger.observe_shared(sample, SharedIdle({cause: half_ns}))
+            reasons_ns = {(cause, InputWaitReason.GIL_BOUND): half_ns // 3}
+            ledger.observe_shared(sample, SharedIdle({cause: half_ns}, reasons_ns))
         happens(ledger, event)
         states.append(ledger.snapshot())
     return states
@@ -83,6 +84,25 @@ class TestLaws:
             assert after.gaps.count >= before.gaps.count
             for cause in IdleCause:
                 assert after.idle_ns.get(cause, 0) >= before.idle_ns.get(cause, 0)
+
+    @given(steps)
+    def test_reasons_add_up_to_their_cause_and_never_fall(self, story: Story) -> None:
+        states = [GpuTotals(), *played(story)]
+        for before, after in pairwise(states):
+            for cause, was, now in (
+                (
+                    IdleCause.INPUT_WAIT,
+                    before.input_wait_by_reason_ns,
+                    after.input_wait_by_reason_ns,
+                ),
+                (
+                    IdleCause.WITHIN_STEP,
+                    before.within_step_by_reason_ns,
+                    after.within_step_by_reason_ns,
+                ),
+            ):
+                assert sum(now.values()) == after.idle_ns.get(cause, 0)
+                assert all(now[reason] >= amount_ns for reason, amount_ns in was.items())
 
     @given(ratios)
     def test_an_invalid_sample_changes_nothing(self, some: list[float]) -> None:
