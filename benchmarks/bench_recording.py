@@ -94,7 +94,7 @@ def hour(folder: Path, library: Path, *, gpus: int, trains: bool) -> Told:
             rows += [csv_row(gpu, moment.wall_time_s) for gpu in moment.tick.frames[0].gpus]
     began_s = time.process_time()
     with RecordingFile(path) as recording:
-        report = replayed_report(recording)
+        report = replayed_report(recording).report
     replay_s = time.process_time() - began_s
     assert report.observed_ns > 0.99 * SECONDS * NS_PER_S
     csv_bytes = len(gzip.compress("\n".join(rows).encode()))

@@ -11,7 +11,8 @@ from matplotlib.text import Text
 
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.log.busy_lane import BusyLane, Lane
+from gpumon.core.log.busy_lane import BusyLane
+from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -22,7 +23,7 @@ class Logged(NamedTuple):
     """A log's report, and how busy each GPU was."""
 
     report: Report
-    lanes: tuple[Lane, ...]
+    lanes: Lanes
 
 
 def logged(
@@ -58,7 +59,7 @@ def logged(
         notes=notes,
         sampling=sampling_of(first.end_ns - first.start_ns, DEFAULT_SETTINGS),
     )
-    return Logged(report, tuple(lanes))
+    return Logged(report, Lanes(tuple(lanes)))
 
 
 def texts_of(figure: Figure) -> list[Text]:

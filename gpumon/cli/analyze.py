@@ -6,8 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Final, NamedTuple
 
 from gpumon.cli.arguments import period_argument
 from gpumon.cli.command import complain
+from gpumon.cli.picture_file import check_place, needs_matplotlib
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.clock import nanoseconds
 from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import label_text
@@ -118,7 +118,7 @@ class ReadLog(NamedTuple):
     """
 
     report: Report
-    lanes: Callable[[], tuple[Lane, ...]]
+    lanes: Callable[[], Lanes]
     damage: UnreadableLogError | None = None
 
 
@@ -223,7 +223,7 @@ class _Reports:
         if self._pictures:
             self._draw(report, lanes())
 
-    def _draw(self, report: Report, lanes: Sequence[Lane]) -> None:
+    def _draw(self, report: Report, lanes: Lanes) -> None:
         for path, draw in self._pictures.items():
             try:
                 write_whole(path, draw(report, lanes))
@@ -247,7 +247,7 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
 
 # -- pictures -------------------------------------------------------------------
 
-Picture = Callable[[Report, Sequence[Lane]], bytes]
+Picture = Callable[[Report, Lanes], bytes]
 _KINDS: Final = ("png", "svg", "pdf")
 
 
@@ -269,28 +269,16 @@ def _pictures_asked_for(args: argparse.Namespace) -> dict[str, Picture]:
         )
     if args.plot == args.html:
         raise UsageError(f"{args.html}: --plot and --html need a file each")
+    if len(args.files) > 1:
+        raise UsageError("--plot and --html draw one log: name one FILE")
     for path in paths:
-        _check_place(path, args.files)
-    try:
+        check_place(path, args.files[0])
+    with needs_matplotlib():
         from gpumon.outlets.plot.figure import picture
         from gpumon.outlets.plot.html import html_page
-    except ImportError as error:
-        raise UsageError(
-            f"a picture needs matplotlib: `{sys.executable} -m pip install 'matplotlib>=3.8'`"
-        ) from error
     asked: dict[str, Picture] = {}
     if args.plot is not None:
         asked[args.plot] = partial(picture, kind=kind)
     if args.html is not None:
         asked[args.html] = html_page
     return asked
-
-
-def _check_place(path: str, logs: Sequence[str]) -> None:
-    if len(logs) > 1:
-        raise UsageError("--plot and --html draw one log: name one FILE")
-    if path in ("", "-"):
-        raise UsageError("--plot and --html write a file, not the standard output: name it")
-    with suppress(OSError, ValueError):  # one of them is not there
-        if Path(path).samefile(logs[0]):
-            raise UsageError(f"{path}: is the log itself; name another file for the picture")

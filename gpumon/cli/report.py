@@ -6,17 +6,24 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from gpumon.cli.arguments import number_argument, time_argument
 from gpumon.cli.command import complain
-from gpumon.core.documents.report_codec import decode_report, encode_pair, encode_report
+from gpumon.core.documents.report_codec import (
+    decode_report_with_lanes,
+    encode_pair,
+    encode_report,
+)
+from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.sources.daemon import (
     END_OR_WAIT,
     fetch_report,
+    fetch_report_with_lanes,
     find_silent_daemon,
     find_state_file,
     read_state,
@@ -28,6 +35,10 @@ _COMPARISON_SCHEMA = "gpumon.comparison/1"
 _LOOK_EVERY = 256
 """Ticks of a recording between two looks at the clock: a tenth of a second at most."""
 _PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
+
+
+_Page = Callable[[ReportWithLanes], None]
+"""Writes a page."""
 
 
 class ReportCommand:
@@ -55,6 +66,7 @@ class ReportCommand:
             help="of gpumon record, not the daemon; or a report saved with --json",
         )
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
+        _add_html_argument(parser)
         parser.add_argument(
             "--since",
             metavar="TIME",
@@ -90,12 +102,15 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limits."""
         _check(args)
+        write_page = _page_asked_for(args.html, args.recording)
         if args.compare:
-            before, report = (read_saved(path) for path in args.compare)
+            before, report = (read_saved(path).report for path in args.compare)
             _print_both(before, report, as_json=args.json)
         else:
-            report = _report_asked_for(args)
+            told = _told(args)
+            report = told.report
             _print(report, as_json=args.json)
+            write_page(told)
         sys.stdout.flush()  # what was printed stands before what is said of it
         return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above)
 
@@ -118,10 +133,40 @@ class ReplayCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a recording")
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
+        _add_html_argument(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        _print(_of_recording(args.file, None, None), as_json=args.json)
+        write_page = _page_asked_for(args.html, args.file)
+        told = _of_recording(args.file, None, None)
+        _print(told.report, as_json=args.json)
+        write_page(told)
         return 0
+
+
+def _add_html_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--html",
+        metavar="PAGE",
+        help="also write it as one page that needs no network: phases of each run above, how busy "
+        "each GPU was below, and the seconds",
+    )
+
+
+def _page_asked_for(path: str | None, source: str | None) -> _Page:
+    """What writes the page, once there is a report; checked before anything is read.
+
+    Raises:
+        UsageError: No file to write to, or no matplotlib.
+    """
+    if path is None:
+        return lambda told: None
+    from gpumon.cli.picture_file import check_place, needs_matplotlib
+    from gpumon.outlets.whole_file import write_whole
+
+    check_place(path, source)
+    with needs_matplotlib():
+        from gpumon.outlets.plot.html import html_page
+    return lambda told: write_whole(path, html_page(*told))
 
 
 # What writes, compares and judges is brought along once there is a report: who asks where no
@@ -152,7 +197,8 @@ def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
-    for option, given in (("--since", args.since), ("--run", args.run_name)):
+    options = (("--since", args.since), ("--run", args.run_name), ("--html", args.html))
+    for option, given in options:
         if args.compare and given is not None:
             raise UsageError(f"{option} is of one report: it does not go with --compare")
     if args.compare and args.recording is not None:
@@ -161,7 +207,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--run is of a whole run: it does not go with --since")
 
 
-def _report_asked_for(args: argparse.Namespace) -> Report:
+def _told(args: argparse.Namespace) -> ReportWithLanes:
     if args.recording is not None:
         return read_saved(args.recording, since_s=args.since, run=args.run_name)
     looked_in = reader_words(os.environ, os.geteuid())
@@ -170,11 +216,15 @@ def _report_asked_for(args: argparse.Namespace) -> Report:
     if silent is not None:
         raise NoDaemonError(f"{silent.claim}; {END_OR_WAIT}")
     state = read_state(state_file, SystemClock(), read_boot_id(), looked_in)
-    return fetch_report(state, args.since, args.run_name)
+    if args.html is None:
+        return ReportWithLanes(fetch_report(state, args.since, args.run_name), None)
+    return fetch_report_with_lanes(state, args.since, args.run_name)
 
 
-def read_saved(path: str, *, since_s: float | None = None, run: str | None = None) -> Report:
-    """The report of a recording, or one that was saved with ``--json``.
+def read_saved(
+    path: str, *, since_s: float | None = None, run: str | None = None
+) -> ReportWithLanes:
+    """The report of a recording, or one that was saved with ``--json``, which has no lanes.
 
     Args:
         path: Of either file.
@@ -189,16 +239,16 @@ def read_saved(path: str, *, since_s: float | None = None, run: str | None = Non
 
     if is_recording(path):
         return _of_recording(path, since_s, run)
-    report = _decoded(path)
+    told = _decoded(path)
     for option, given in (("--since", since_s), ("--run", run)):
         if given is not None:
             raise UsageError(
                 f"{path} is a saved report: {option} is of the running daemon, or of a recording"
             )
-    return report
+    return told
 
 
-def _of_recording(path: str, since_s: float | None, run: str | None) -> Report:
+def _of_recording(path: str, since_s: float | None, run: str | None) -> ReportWithLanes:
     # What replays a recording need not be there for the report of the daemon.
     from gpumon.cli.reading_progress import ReadingProgress
     from gpumon.pipeline.replay import replayed_report
@@ -211,7 +261,7 @@ def _of_recording(path: str, since_s: float | None, run: str | None) -> Report:
         return replayed_report(recording, progress.watched, since_s=since_s, run=run)
 
 
-def _decoded(path: str) -> Report:
+def _decoded(path: str) -> ReportWithLanes:
     """A report that was saved with ``--json``."""
     try:
         document = json.loads(Path(path).read_bytes())
@@ -230,7 +280,7 @@ def _decoded(path: str) -> Report:
             "save one of them",
         )
     try:
-        return decode_report(document)
+        return decode_report_with_lanes(document)
     except UsageError as error:
         raise _unfit(path, str(error)) from error
 

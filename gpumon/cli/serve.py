@@ -24,7 +24,7 @@ from gpumon.cli.open_source import (
     watch_replay,
 )
 from gpumon.core.clock import nanoseconds
-from gpumon.core.documents.report_codec import encode_report, encode_said
+from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes, encode_said
 from gpumon.core.ring.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
@@ -236,5 +236,8 @@ class Daemon:
 
     def _report_document(self, scope: ReportScope) -> dict[str, object] | None:
         newest = self._watch.newest_counts()
+        if scope.has_lanes:
+            told = self._reports.report_with_lanes(newest, since_s=scope.since_s, run=scope.run)
+            return None if told is None else encode_report_with_lanes(told)
         report = self._reports.report(newest, since_s=scope.since_s, run=scope.run)
         return None if report is None else encode_report(report)

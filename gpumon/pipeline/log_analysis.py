@@ -10,8 +10,8 @@ from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
-from gpumon.core.log.busy_lane import Lane
 from gpumon.core.log.common_pauses import Together, together
+from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import counted, in_time, listed
@@ -104,9 +104,9 @@ class LogAnalysis:
             sampling=sampling_of(period_ns, self._settings),
         )
 
-    def lanes(self) -> tuple[Lane, ...]:
+    def lanes(self) -> Lanes:
         """How busy each GPU of the report was, in its order and on its clock."""
-        return tuple(track.lane.snapshot() for track in self._shown)
+        return Lanes(tuple(track.lane.snapshot() for track in self._shown))
 
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
         if len(tracks) < 2 or self._room.is_full:

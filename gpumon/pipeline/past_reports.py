@@ -16,6 +16,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.since import report_since
+from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report, RunReport, name_of_run
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -23,6 +24,7 @@ from gpumon.core.state import MonitorState, RunState
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import listed
 from gpumon.errors import UsageError
+from gpumon.pipeline.lane_history import LaneHistory
 from gpumon.pipeline.reports import NO_COUNTS, report_of
 
 _EVERY_NS = 10 * NS_PER_S
@@ -328,10 +330,12 @@ class Reports:
     def __init__(self) -> None:
         self._history = ReportHistory()
         self._runs = RunReports()
+        self._lanes = LaneHistory()
         self.state: MonitorState | None = None
 
     def follow(self, state: MonitorState) -> None:
         self._runs.follow(state)
+        self._lanes.follow(state)
         self.state = state
         if self._history.is_due(state.taken_at_ns):
             self._history.keep(report_of(state), state.taken_at_ns)
@@ -362,6 +366,27 @@ class Reports:
         if since_s is not None:
             return self._history.since(report, state.taken_at_ns, since_s)
         return self._noted(report)
+
+    def report_with_lanes(
+        self,
+        newest: Mapping[int, RingCounts] = NO_COUNTS,
+        *,
+        since_s: float | None = None,
+        run: str | None = None,
+    ) -> ReportWithLanes | None:
+        """The same, with what happened when; without lanes, of a run that ended too long ago."""
+        report, state = self.report(newest, since_s=since_s, run=run), self.state
+        if report is None or state is None:
+            return None
+        if run is None:
+            return ReportWithLanes(report, self._lanes.lanes(report, state.taken_at_ns))
+        (alone,) = report.runs
+        known_until_ns = self._lanes.end_of(alone)
+        if known_until_ns is None:
+            return ReportWithLanes(report, None)
+        # The samples that passed its end are in the report, and what came after them is not.
+        end_ns = max(known_until_ns, report.origin_ns + report.observed_ns)
+        return ReportWithLanes(report, self._lanes.lanes(report, end_ns))
 
     def report_on(self, state: MonitorState) -> Report:
         """The report on one tick and nothing newer, for whoever shows that tick."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
-from gpumon.core.report.report import Report
+from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.sample import GpuSample, Moment
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
@@ -44,8 +44,8 @@ def replayed_report(
     *,
     since_s: float | None = None,
     run: str | None = None,
-) -> Report:
-    """The report that a daemon would have given at the end of the recording.
+) -> ReportWithLanes:
+    """The report, and its lanes, that a daemon would have given at the end of the recording.
 
     Args:
         recording: Opened, and not yet read.
@@ -60,12 +60,13 @@ def replayed_report(
     monitor, reports = Monitor(facts_of(recording)), Reports()
     for moment in watched(recording.moments()):
         reports.follow(monitor.take(moment))
-    report = reports.report(since_s=since_s, run=run)
-    if report is None:
+    found = reports.report_with_lanes(since_s=since_s, run=run)
+    if found is None:
         raise UnreadableLogError(f"{recording.name}: holds no reading")
-    note = recording.header.note
+    report, note = found.report, recording.header.note
     said = (f"Whoever recorded it says: {note}",) if note else ()
-    return replace(report, notes=(*report.notes, *said, *recording.troubles()))
+    noted = replace(report, notes=(*report.notes, *said, *recording.troubles()))
+    return found._replace(report=noted)
 
 
 class ReplayClock:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
-from gpumon.core.documents.report_codec import decode_report
+from gpumon.core.documents.report_codec import decode_report, decode_report_with_lanes
+from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import (
     FILE_FLAGS,
@@ -34,9 +35,12 @@ END_OR_WAIT: Final = "end it by its pid, or wait"
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
 _OK: Final = 200
-_ASKED_WRONGLY: Final = (400, 404)  # such as a run that is none
+_NOT_FOUND: Final = 404
+_NO_SUCH_PATH: Final = b"Nothing here"  # what a daemon begins with where it knows no such address
+_ASKED_WRONGLY: Final = (400, _NOT_FOUND)  # such as a run that is none
 _NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
+_Told = TypeVar("_Told")
 
 
 def find_state_file(
@@ -152,11 +156,33 @@ def fetch_report(
         UsageError: There is no such run, or no such length of time; says what there is.
         NoDaemonError: It serves no page, does not answer, or answers something else.
     """
+    return _asked(state, "report", since_s, run, decode_report)
+
+
+def fetch_report_with_lanes(
+    state: dict[str, Any], since_s: float | None = None, run: str | None = None
+) -> ReportWithLanes:
+    """The same, with what happened when.
+
+    Raises:
+        UsageError: As ``fetch_report``.
+        NoDaemonError: As ``fetch_report``, or the daemon is too old to tell.
+    """
+    return _asked(state, "report/lanes", since_s, run, decode_report_with_lanes)
+
+
+def _asked(
+    state: dict[str, Any],
+    what: str,
+    since_s: float | None,
+    run: str | None,
+    decoded: Callable[[object], _Told],
+) -> _Told:
     address = state.get("address")
     if not isinstance(address, str) or not address:
         raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
     base = address if "://" in address else f"http://{address}"
-    url = f"{base.rstrip('/')}/api/v1/report"
+    url = f"{base.rstrip('/')}/api/v1/{what}"
     if run is not None:
         url += f"?run={quote(run.encode('utf-8', 'surrogateescape'), safe='')}"
     elif since_s is not None:
@@ -168,12 +194,17 @@ def fetch_report(
         reason = str(error) or type(error).__name__
         raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
     if status != _OK:
+        if status == _NOT_FOUND and body.startswith(_NO_SUCH_PATH):
+            raise NoDaemonError(
+                f"the gpumon daemon is older than this gpumon, and tells nothing at {url}: "
+                "start it anew"
+            )
         if status in _ASKED_WRONGLY and (run is not None or since_s is not None):
             told = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
             raise UsageError(label_text(told.strip(), _MAX_SENTENCE_BYTES))
         raise NoDaemonError(_refusal(status, url))
     try:
-        return decode_report(document)
+        return decoded(document)
     except UsageError as error:
         raise NoDaemonError(f"what answers at {url} is no gpumon daemon: {error}") from error
 

@@ -21,7 +21,7 @@ RECORDINGS = sorted(FOLDER.glob("*.gpumon"))
 
 def report_of(path: Path) -> Report:
     with RecordingFile(path) as recording:
-        return replayed_report(recording)
+        return replayed_report(recording).report
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
@@ -48,7 +48,7 @@ class TestEveryRecording:
 
     def test_was_observed_for_about_as_long_as_it_is(self, path: Path) -> None:
         with RecordingFile(path) as recording:
-            report = replayed_report(recording)
+            report = replayed_report(recording).report
 
         period_ns = recording.header.period_ns
         for gpu in report.gpus:

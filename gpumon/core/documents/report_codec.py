@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.documents.board_codec import (
@@ -17,6 +18,7 @@ from gpumon.core.documents.board_codec import (
     encode_troubles,
 )
 from gpumon.core.documents.field_codec import (
+    KEPT,
     OURS,
     TOLD,
     FieldCodec,
@@ -41,9 +43,11 @@ from gpumon.core.judge.imbalance import (
 )
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.judge.run_pace import RunPace, RunPair
+from gpumon.core.log.busy_lane import Lane
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
+from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
     Advice,
@@ -113,6 +117,8 @@ _SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
     )
 }
 """What each cause is called, and how its figures are told."""
+_LANE: Final = FieldCodec(Lane, KEPT)
+_RUN_LANE: Final = FieldCodec(RunLane, KEPT._replace(text=TOLD.text))
 
 _GPU_ORDER: Final = (
     "index", "label", "uuid", "name", "error", "observed_seconds", "busy_seconds", "idle_seconds",
@@ -171,8 +177,14 @@ def decode_report(document: object) -> Report:
     schema = document.get("schema")
     if schema != REPORT_SCHEMA:
         raise UsageError(f"schema {schema!r} is not {REPORT_SCHEMA!r}")
-    try:
+    with _faults_told():
         return _decoded(document)
+
+
+@contextmanager
+def _faults_told() -> Iterator[None]:
+    try:
+        yield
     except (KeyError, MissingFieldError) as error:
         raise UsageError(f"not a whole {REPORT_SCHEMA} document: {error} is missing") from error
     except (TypeError, ValueError, OverflowError) as error:
@@ -369,6 +381,63 @@ def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
         ),
     )
     return replace(joined, in_use=tuple(at for at in joined.in_use if at < len(gpus)))
+
+
+# -- what happened when ------------------------------------------------------------
+
+
+def encode_report_with_lanes(told: ReportWithLanes) -> dict[str, Any]:
+    """The report's document with one field more: its lanes, in nanoseconds from ``started_at``."""
+    report, lanes = told
+    return {**encode_report(report), "lanes": lanes and _encode_lanes(lanes, report.origin_ns)}
+
+
+def decode_report_with_lanes(document: object) -> ReportWithLanes:
+    """The report of a document, and its lanes if they are in it.
+
+    Raises:
+        UsageError: As ``decode_report``.
+    """
+    report = decode_report(document)
+    with _faults_told():
+        lanes = mapping(document).get("lanes")
+        return ReportWithLanes(report, None if lanes is None else _decode_lanes(lanes, report))
+
+
+def _encode_lanes(lanes: Lanes, origin_ns: int) -> dict[str, Any]:
+    return {
+        "gpus": [_LANE.encode(_moved(lane, -origin_ns)) for lane in lanes.gpus],
+        "runs": [_RUN_LANE.encode(_moved(lane, -origin_ns)) for lane in lanes.runs],
+    }
+
+
+def _decode_lanes(document: object, report: Report) -> Lanes:
+    told = mapping(document)
+    gpus = tuple(_LANE.decode(lane) for lane in items(told["gpus"]))
+    runs = tuple(_RUN_LANE.decode(lane) for lane in items(told["runs"]))
+    if len(gpus) != len(report.gpus):
+        raise MalformedError("not a lane for each GPU")
+    for gpu in gpus:
+        _check_cells(gpu, gpu.observed_ns, gpu.busy_ns, gpu.active_ns)
+    for run in runs:
+        _check_cells(run, *run.phase_ns.values())
+    return Lanes(gpus, runs)
+
+
+def _check_cells(lane: Lane | RunLane, *cells: tuple[int, ...]) -> None:
+    """Whether the cells are as many as cover the time from the lane's start to its end."""
+    if not lane.cell_ns:
+        raise MalformedError("cells of no width")
+    count = -(-(lane.end_ns - lane.start_ns) // lane.cell_ns)
+    if any(len(one) != count for one in cells):
+        raise MalformedError("a lane of more cells than its time, or of fewer")
+
+
+_AnyLane = TypeVar("_AnyLane", Lane, RunLane)
+
+
+def _moved(lane: _AnyLane, by_ns: int) -> _AnyLane:
+    return replace(lane, start_ns=lane.start_ns + by_ns, end_ns=lane.end_ns + by_ns)
 
 
 # -- one training of two reports ---------------------------------------------------

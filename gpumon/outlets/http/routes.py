@@ -70,10 +70,12 @@ class ReportScope(NamedTuple):
     Attributes:
         since_s: Only the last so many seconds; ``None``: since the daemon began.
         run: Only the run of that label; ``None``: all there was.
+        has_lanes: Whether it is to tell what happened when, too.
     """
 
     since_s: float | None = None
     run: str | None = None
+    has_lanes: bool = False
 
 
 ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
@@ -145,8 +147,8 @@ class Routes:
                 return self._document(self._live.document())
             case "/api/v1/history":
                 return Response(200, _JSON, self._live.history.encode())
-            case "/api/v1/report":
-                return self._reported(request.query)
+            case "/api/v1/report" | "/api/v1/report/lanes":
+                return self._reported(request.query, has_lanes=request.path.endswith("/lanes"))
             case path if path in _PAGE_FILES:
                 return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
@@ -158,12 +160,12 @@ class Routes:
         trouble = self._live.source_trouble if caller.is_local else None
         return sentence(503, f"not ready: {trouble or 'no GPU has been read yet'}")
 
-    def _reported(self, query: str) -> Response:
+    def _reported(self, query: str, *, has_lanes: bool) -> Response:
         scope = report_scope(query)
         if isinstance(scope, str):
             return sentence(400, scope)
         try:
-            return self._document(self._report(scope))
+            return self._document(self._report(scope._replace(has_lanes=has_lanes)))
         except UsageError as error:
             return sentence(404, str(error))
         except GpumonError as error:
@@ -185,8 +187,8 @@ def _page_file(name: str) -> Response:
 def report_scope(query: str) -> ReportScope | str:
     """What a query asks for, or a sentence on why it makes no sense.
 
-    >>> report_scope("since=90"), report_scope("run=a%20b")
-    (ReportScope(since_s=90.0, run=None), ReportScope(since_s=None, run='a b'))
+    >>> report_scope("since=90").since_s, report_scope("run=a%20b").run
+    (90.0, 'a b')
     >>> report_scope("since=lunch")
     'since=lunch must be a number of seconds from 0.001 to 315360000, such as since=3600.'
     """

@@ -1,4 +1,4 @@
-"""Draws a log with matplotlib: a lane for each GPU over one clock, what was lost marked.
+"""Draws a report with matplotlib: what runs did above, how busy GPUs were below, over one clock.
 
 Imports matplotlib, which is an extra: it is imported only where a picture is asked for.
 """
@@ -9,38 +9,39 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unicodedata import east_asian_width
 
 import matplotlib as mpl
-import numpy as np
-from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import Formatter, FuncFormatter, Locator, MaxNLocator
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import GpuReport, Report
-from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.report.lanes import Lanes, RunLane
+from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
 from gpumon.core.time.intervals import Interval
-from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import counted, in_percent, label_text
+from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of
 from gpumon.outlets.plot.lane_columns import (
-    LaneColumns,
-    Shares,
-    close_together,
     columns_of,
+    in_training,
     out_of_use,
+    outside,
     unobserved_runs,
+)
+from gpumon.outlets.plot.lane_drawing import (
+    PAINTED,
+    GpuMarks,
+    draw_gpu_lane,
+    draw_run_lane,
+    set_axes,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
@@ -48,6 +49,7 @@ from gpumon.outlets.text.report_lines import in_all, observed
 from gpumon.outlets.text.style import capital
 
 MOST_LANES: Final = 16
+MOST_RUNS: Final = 4
 COLUMNS: Final = 1_280
 _DOTS_PER_INCH: Final = 144
 
@@ -57,12 +59,12 @@ _MARGIN: Final = 20.0
 _LANE_LEFT: Final = 184.0
 _LANE_WIDTH: Final = 640.0
 _GAP: Final = 10.0
+_RUN_LANE_HEIGHT: Final = 44.0
 _LEGEND_LINE: Final = 18.0
+_LEGEND_COLUMNS: Final = 6
+_LEAST_SHARE: Final = 0.001
+"""Of a run's time: a phase with less of it cannot be seen."""
 _UNDER_LANES: Final = 40.0
-_STRIP: Final = 0.22
-"""The strip of what was lost lies beneath a lane, so high in shares of it."""
-_LEAST_IN_STRIP: Final = 0.35
-"""Of the strip, whatever little was lost: it has to be seen."""
 
 _NO_BREAK_HERE: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))|(?<=\bGPU) (?=\d)")
 _STYLE: Final = {
@@ -76,17 +78,17 @@ _STYLE: Final = {
 
 def picture(
     report: Report,
-    lanes: Sequence[Lane],
+    lanes: Lanes,
     kind: str,
     palette: Palette = LIGHT,
     *,
     headline: bool = True,
 ) -> bytes:
-    """A picture of a log, as a file.
+    """The picture of a report, as a file.
 
     Args:
         report: Where its time went.
-        lanes: How busy each GPU of the report was.
+        lanes: What its GPUs and its runs did when.
         kind: ``png``, ``svg`` or ``pdf``.
         palette: Its colours.
         headline: Whether the verdict stands above it; a page says it itself.
@@ -111,54 +113,163 @@ def description(report: Report) -> str:
 
 
 def figure_of(
-    report: Report, lanes: Sequence[Lane], palette: Palette = LIGHT, *, headline: bool = True
+    report: Report, lanes: Lanes, palette: Palette = LIGHT, *, headline: bool = True
 ) -> Figure:
-    """The picture before it is a file: one pair of axes for each GPU that is shown."""
+    """The picture before it is a file: a pair of axes for each run and each GPU that is shown."""
     with mpl.rc_context(_STYLE):
         return _drawn(report, lanes, palette, headline=headline)
 
 
-def _drawn(report: Report, lanes: Sequence[Lane], palette: Palette, *, headline: bool) -> Figure:
-    shown = _shown(report.gpus, lanes)
-    clock = _clock_of(report, _span_of(report, shown))
+def _drawn(report: Report, lanes: Lanes, palette: Palette, *, headline: bool) -> Figure:
+    shown, runs = _shown(report.gpus, lanes.gpus), _shown_runs(report.runs, lanes.runs)
+    seen: list[Lane | RunLane] = [*(lane for _, lane in runs), *(lane for _, lane in shown)]
+    axis = clock_axis_of(report, _span_of(report, seen))
+    blocks = [_line_block(line) for line in (_headline(report, palette) if headline else [])]
+    if runs:
+        blocks += _run_blocks(runs, len(lanes.runs), axis, palette, is_last=not shown)
+    if shown:
+        blocks += _gpu_blocks(report, shown, lanes.runs, axis, palette)
+    height = _MARGIN + sum(block.height for block in blocks)
+    figure = Figure((_WIDTH / 72, height / 72), dpi=_DOTS_PER_INCH, facecolor=palette.paper)
+    top = _MARGIN
+    for block in blocks:
+        block.draw(_Place(figure, height, top))
+        top += block.height
+    return figure
+
+
+# -- one under the other --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a picture something is drawn: so many points below its upper edge."""
+
+    figure: Figure
+    height: float
+    top: float
+
+    def write(self, line: _Line) -> None:
+        left, upper = _MARGIN / _WIDTH, 1 - self.top / self.height
+        self.figure.text(left, upper, line.words, va="top", **line.look)
+
+    def explain(self, handles: Sequence[Patch], columns: int, palette: Palette) -> None:
+        """Write a legend, so many items beside each other."""
+        self.figure.legend(
+            handles=handles, ncols=columns, loc="upper left", frameon=False, borderaxespad=0,
+            columnspacing=1.5, fontsize=9, labelcolor=palette.quiet,
+            bbox_to_anchor=((_MARGIN - 4) / _WIDTH, 1 - self.top / self.height),
+        )  # fmt: skip
+
+    def lane(self, lane_height: float) -> Axes:
+        bottom = 1 - (self.top + lane_height) / self.height
+        size = (_LANE_WIDTH / _WIDTH, lane_height / self.height)
+        return self.figure.add_axes((_LANE_LEFT / _WIDTH, bottom, *size))
+
+
+class _Block(NamedTuple):
+    """A part of a picture across its width: how high it is, in points, and what draws it."""
+
+    height: float
+    draw: Callable[[_Place], None]
+
+
+def _line_block(line: _Line) -> _Block:
+    return _Block(line.height, lambda place: place.write(line))
+
+
+def _words_block(words: str, palette: Palette) -> _Block:
+    return _line_block(_Line(words, 16.0, {"fontsize": 9.5, "color": palette.quiet}))
+
+
+def _room(height: float) -> _Block:
+    return _Block(height, lambda _: None)
+
+
+def _run_blocks(
+    runs: Sequence[tuple[RunReport, RunLane]],
+    known: int,
+    axis: ClockAxis,
+    palette: Palette,
+    *,
+    is_last: bool,
+) -> list[_Block]:
+    """What was told by the runs: a legend of the phases, and a lane for each run."""
+
+    def drawn(run: RunReport, lane: RunLane, *, is_lowest: bool) -> _Block:
+        def draw(place: _Place) -> None:
+            axes = place.lane(_RUN_LANE_HEIGHT)
+            draw_run_lane(axes, lane, axis, palette)
+            set_axes(axes, axis, palette, has_lost=False, is_last=is_lowest)
+            pid = f"{label_text(run.framework)}, pid {run.pid}"
+            most = max(PAINTED, key=lambda painted: painted.share_of(lane))
+            share = in_percent(most.share_of(lane))
+            beside = _Beside(label_text(run.run, 20), pid, share, most.title)
+            _write_beside(axes, beside, palette.quiet, palette)
+
+        return _Block(_RUN_LANE_HEIGHT + _GAP, draw)
+
+    handles = _phase_legend([lane for _, lane in runs], palette)
+    lines = -(-len(handles) // _LEGEND_COLUMNS)
+    blocks = [
+        _Block(
+            lines * _LEGEND_LINE + _GAP,
+            lambda place: place.explain(handles, _LEGEND_COLUMNS, palette),
+        ),
+        *(drawn(*one, is_lowest=is_last and one is runs[-1]) for one in runs),
+    ]
+    blocks.append(_room(_UNDER_LANES if is_last else _GAP))
+    if len(runs) < known:
+        said = f"The {len(runs)} of {counted(known, 'run', 'runs')} that took longest."
+        blocks.append(_words_block(said, palette))
+    return blocks
+
+
+def _gpu_blocks(
+    report: Report,
+    shown: Sequence[tuple[GpuReport, Lane]],
+    runs: Sequence[RunLane],
+    axis: ClockAxis,
+    palette: Palette,
+) -> list[_Block]:
+    """How busy the GPUs were: a legend, and a lane for each GPU that is shown."""
     columns = [
-        columns_of(lane, gpu.totals.starved_intervals, clock.span, COLUMNS) for gpu, lane in shown
+        columns_of(lane, gpu.totals.starved_intervals, axis.span, COLUMNS) for gpu, lane in shown
     ]
     has_lost = any(gpu.totals.starved_intervals for gpu, _ in shown)
-    has_holes = any(any(unobserved_runs(one)) for one in columns)
+    # A GPU is heard of a little later than another, or than a daemon begins.
+    period = COLUMNS * report.period_ns / axis.span.duration_ns
+    holes = [[*unobserved_runs(one, longer_than=period)] for one in columns]
+    runs_of = {gpu.uuid: _on(gpu, report.runs, runs) for gpu, _ in shown}
     lane_height = 62.0 if len(shown) <= 4 else 40.0 if len(shown) <= 8 else 32.0
-    words = _headline(report, palette) if headline else []
-    legend = _legend([gpu for gpu, _ in shown], palette, has_holes=has_holes)
-    is_cut = len(shown) < len(report.gpus)
-    top = _MARGIN + sum(line.height for line in words)
-    first = top + _LEGEND_LINE + _GAP
-    height = first + (lane_height + _GAP) * len(shown) + _UNDER_LANES + (16.0 if is_cut else 0.0)
 
-    figure = Figure((_WIDTH / 72, height / 72), dpi=_DOTS_PER_INCH, facecolor=palette.paper)
-    at = _MARGIN
-    for line in words:
-        figure.text(_MARGIN / _WIDTH, 1 - at / height, line.words, va="top", **line.look)
-        at += line.height
-    figure.legend(
-        handles=legend, ncols=len(legend), loc="upper left", frameon=False, borderaxespad=0,
-        columnspacing=1.5, fontsize=9, labelcolor=palette.quiet,
-        bbox_to_anchor=((_MARGIN - 4) / _WIDTH, 1 - top / height),
-    )  # fmt: skip
-    for number, (gpu, lane) in enumerate(shown):
-        bottom = first + number * (lane_height + _GAP) + lane_height
-        axes = figure.add_axes(
-            (_LANE_LEFT / _WIDTH, 1 - bottom / height, _LANE_WIDTH / _WIDTH, lane_height / height)
-        )
-        _draw_lane(axes, gpu, lane, columns[number], clock, palette)
-        _set_axes(axes, clock, palette, has_lost=has_lost, is_last=number == len(shown) - 1)
-        _write_beside(axes, gpu, palette)
-    if is_cut:
+    def drawn(number: int) -> _Block:
+        def draw(place: _Place) -> None:
+            axes, (gpu, lane) = place.lane(lane_height), shown[number]
+            trained = sorted(one for run in runs_of[gpu.uuid] for one in in_training(run))
+            unused = outside(out_of_use(lane, axis.patience_ns), trained)
+            lost = gpu.totals.starved_intervals
+            marks = GpuMarks(columns[number], holes[number], lost, tuple(unused))
+            draw_gpu_lane(axes, marks, axis, palette)
+            set_axes(axes, axis, palette, has_lost=has_lost, is_last=number == len(shown) - 1)
+            colour = palette.quiet if gpu.verdict.severity is Severity.NONE else palette.lost
+            _write_beside(axes, _beside_gpu(gpu), colour, palette)
+
+        return _Block(lane_height + _GAP, draw)
+
+    legend = _legend([gpu for gpu, _ in shown], palette, has_holes=any(holes))
+    blocks = [
+        _Block(_LEGEND_LINE + _GAP, lambda place: place.explain(legend, len(legend), palette)),
+        *map(drawn, range(len(shown))),
+        _room(_UNDER_LANES),
+    ]
+    if len(shown) < len(report.gpus):
         said = (
             f"The {len(shown)} of {counted(len(report.gpus), 'GPU', 'GPUs')} that lost most time "
             "while in use; the report has all of them."
         )
-        figure.text(_MARGIN / _WIDTH, 6 / height, said, fontsize=9.5, color=palette.quiet)
-    return figure
+        blocks.append(_words_block(said, palette))
+    return blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,159 +311,54 @@ def _shown(gpus: Sequence[GpuReport], lanes: Sequence[Lane]) -> list[tuple[GpuRe
     return [both[number] for number in sorted(ranked[:MOST_LANES])]
 
 
-def _span_of(report: Report, shown: Sequence[tuple[GpuReport, Lane]]) -> Interval:
-    seen = [lane for _, lane in shown if lane.observed_ns]
+def _shown_runs(
+    runs: Sequence[RunReport], lanes: Sequence[RunLane]
+) -> list[tuple[RunReport, RunLane]]:
+    """The runs that took longest, in the order of the report."""
+    lane_of = {(lane.run, lane.pid): lane for lane in lanes}
+    both = [(run, lane_of[key]) for run in runs if (key := (run.run, run.pid)) in lane_of]
+    longest = sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns)[:MOST_RUNS]
+    return [one for one in both if one in longest]
+
+
+def _span_of(report: Report, lanes: Iterable[Lane | RunLane]) -> Interval:
+    seen = [lane for lane in lanes if lane.end_ns > lane.start_ns]
     start_ns = min([report.origin_ns, *(lane.start_ns for lane in seen)])
     return Interval(start_ns, max([start_ns + 1, *(lane.end_ns for lane in seen)]))
 
 
-# -- the clock ------------------------------------------------------------------
+def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> list[RunLane]:
+    """The lanes of the runs that count for a GPU."""
+    keys = {(run.run, run.pid) for run in runs_on([gpu], runs)}
+    return [lane for lane in lanes if (lane.run, lane.pid) in keys]
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """Where an instant is on the axis: a date by the log's clock, or a time since it began."""
-
-    span: Interval
-    zero_ns: int
-    zero: float
-    unit_ns: float
-    caption: str
-    locator: Locator
-    formatter: Formatter
-    patience_ns: int
-
-    def x(self, at_ns: float) -> float:
-        """On the axis; an instant that is not shown, at the edge."""
-        at_ns = min(max(at_ns, self.span.start_ns), self.span.end_ns)
-        return self.zero + (at_ns - self.zero_ns) / self.unit_ns
-
-    def bars(self, stretches: Iterable[Interval]) -> list[tuple[float, float]]:
-        """Left edge and width of each, as ``broken_barh`` takes them."""
-        edges = ((self.x(one.start_ns), self.x(one.end_ns)) for one in stretches)
-        return [(left, right - left) for left, right in edges]
+# -- beside a lane --------------------------------------------------------------
 
 
-def _clock_of(report: Report, span: Interval) -> _Clock:
-    patience_ns = job_patience_ns(report.period_ns, DEFAULT_SETTINGS)
-    try:
-        moment = datetime.fromisoformat(report.started_at or "")
-        zero = moment.replace(tzinfo=None)
-        first, last = (
-            zero + timedelta(microseconds=(at_ns - report.origin_ns) // 1000)
-            for at_ns in (span.start_ns, span.end_ns)
-        )
-    except (ValueError, OverflowError):  # no clock, or one beyond the calendar
-        return _clock_from_start(report, span, patience_ns)
-    if first.year == MINYEAR or last.year == MAXYEAR:  # an axis looks a little beyond its ends
-        return _clock_from_start(report, span, patience_ns)
-    locator = dates.AutoDateLocator(minticks=4, maxticks=11)
-    for frequency in (dates.MINUTELY, dates.SECONDLY):
-        locator.intervald[frequency] = [1, 2, 5, 10, 15, 30]
-    formatter = dates.ConciseDateFormatter(
-        locator,
-        formats=["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"],
-        zero_formats=["", "%Y", "%Y-%m", "%Y-%m-%d", "%H:%M", "%H:%M"],
-        show_offset=False,
-    )
-    days = f"{first:%Y-%m-%d}" + (f" to {last:%Y-%m-%d}" if last.date() != first.date() else "")
-    return _Clock(
-        span, report.origin_ns, float(dates.date2num(zero)), 86_400.0 * NS_PER_S,
-        f"{days}, {_zone(moment)}", locator, formatter, patience_ns,
-    )  # fmt: skip
+class _Beside(NamedTuple):
+    """What is written beside a lane: whose it is to the left, what it amounts to to the right."""
+
+    name: str
+    more: str
+    amount: str
+    said: str
 
 
-def _zone(moment: datetime) -> str:
-    if moment.tzinfo is None:
-        return "by the clock of the log"
-    return f"UTC{moment:%z}" if moment.utcoffset() else "UTC"
+def _beside_gpu(gpu: GpuReport) -> _Beside:
+    name, busy = label_text(f"GPU {gpu.label}", 20), in_percent(_busy_ratio(gpu))
+    return _Beside(name, label_text(gpu.name), f"busy {busy}", verdict_word(gpu))
 
 
-def _clock_from_start(report: Report, span: Interval, patience_ns: int) -> _Clock:
-    units = ((2 * 86_400, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
-    unit_s, unit = next(
-        (unit_s, unit) for least_s, unit_s, unit in units if span.duration_ns >= least_s * NS_PER_S
-    )
-    return _Clock(
-        span, report.origin_ns, 0.0, float(unit_s * NS_PER_S),
-        f"time from the start of the log, {unit}", MaxNLocator(8), FuncFormatter(_plain),
-        patience_ns,
-    )  # fmt: skip
-
-
-def _plain(value: float, _: int | None) -> str:
-    return f"{value:,.10g}"
-
-
-# -- one lane -------------------------------------------------------------------
-
-
-def _draw_lane(
-    axes: Axes, gpu: GpuReport, lane: Lane, columns: LaneColumns, clock: _Clock, palette: Palette
-) -> None:
-    """From the lowest to the uppermost: away, lost, not observed, busy, and the strip beneath."""
-    span, lost = clock.span, gpu.totals.starved_intervals
-    edges = np.linspace(clock.x(span.start_ns), clock.x(span.end_ns), COLUMNS + 1)
-    marked = close_together(lost, span.duration_ns // COLUMNS)
-    away = clock.bars(out_of_use(lane, clock.patience_ns))
-    axes.axhspan(0, 1, color=palette.in_use, linewidth=0)
-    axes.broken_barh(away, (0, 1), color=palette.not_in_use, linewidth=0)
-    axes.broken_barh(clock.bars(marked), (0, 1), color=palette.lost_ground, linewidth=0.5)
-    axes.broken_barh(
-        [(edges[at], edges[end] - edges[at]) for at, end in unobserved_runs(columns)],
-        (0, 1), facecolor=palette.in_use, edgecolor=palette.unobserved, hatch="////", linewidth=0,
-    )  # fmt: skip
-    _fill(axes, np.minimum(1.0, columns.busy), edges, palette.busy)
-    if lost:
-        strip = np.where(columns.lost > 0, np.maximum(columns.lost, _LEAST_IN_STRIP), 0.0)
-        _fill(axes, (strip - 1.25) * _STRIP, edges, palette.lost, baseline=-1.25 * _STRIP)
-
-
-def _fill(axes: Axes, values: Shares, edges: Shares, colour: str, baseline: float = 0.0) -> None:
-    """Filled columns, neighbours of one height as one."""
-    values = np.round(values, 3)
-    kept = np.append(True, np.diff(values) != 0)
-    axes.stairs(
-        values[kept], edges[np.append(kept, True)], baseline=baseline, fill=True, color=colour,
-        linewidth=0,
-    )  # fmt: skip
-
-
-def _set_axes(
-    axes: Axes, clock: _Clock, palette: Palette, *, has_lost: bool, is_last: bool
-) -> None:
-    axes.set_facecolor("none")
-    axes.set_xlim(clock.x(clock.span.start_ns), clock.x(clock.span.end_ns))
-    axes.set_ylim(-1.25 * _STRIP if has_lost else 0.0, 1.0)
-    axes.set_yticks([0, 1], ["0", "100 %"])
-    axes.xaxis.set_major_locator(clock.locator)
-    axes.xaxis.set_major_formatter(clock.formatter)
-    axes.tick_params(
-        colors=palette.quiet, length=2.5, width=0.6, labelsize=7.5, labelbottom=is_last
-    )
-    axes.tick_params(axis="x", labelsize=9.5)
-    axes.grid(axis="x", color=palette.rule, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.axhline(0, color=palette.rule, linewidth=0.6)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.spines["top"].set(visible=True, color=palette.rule, linewidth=0.6)
-    if is_last:
-        axes.set_xlabel(clock.caption, fontsize=9.5, color=palette.quiet)
-
-
-def _write_beside(axes: Axes, gpu: GpuReport, palette: Palette) -> None:
-    """Its name to the left, what it amounts to to the right."""
-    model = _wrapped(label_text(gpu.name), 24, most=2)
-    name = label_text(f"GPU {gpu.label}", 20)
+def _write_beside(axes: Axes, beside: _Beside, colour: str, palette: Palette) -> None:
+    more = _wrapped(beside.more, 24, most=2)
     left, right = (_MARGIN - _LANE_LEFT) / _LANE_WIDTH, 1 + _GAP / _LANE_WIDTH
     write = partial(axes.text, y=0.6, transform=axes.transAxes)
     title = {"fontsize": 11, "fontweight": "bold", "color": palette.text}
-    write(left, s=name, va="bottom" if model else "center", **title)
-    write(left, s="\n".join(model), va="top", fontsize=8, color=palette.quiet)
-    write(right, s=f"busy {in_percent(_busy_ratio(gpu))}", va="bottom", **title)
-    colour = palette.quiet if gpu.verdict.severity is Severity.NONE else palette.lost
-    write(right, s=verdict_word(gpu), va="top", fontsize=9, color=colour)
+    write(left, s=beside.name, va="bottom" if more else "center", **title)
+    write(left, s="\n".join(more), va="top", fontsize=8, color=palette.quiet)
+    write(right, s=beside.amount, va="bottom", **title)
+    write(right, s=beside.said, va="top", fontsize=9, color=colour)
 
 
 def _busy_ratio(gpu: GpuReport) -> float | None:
@@ -360,7 +366,18 @@ def _busy_ratio(gpu: GpuReport) -> float | None:
     return totals.busy_ns / totals.observed_ns if totals.observed_ns else None
 
 
-# -- the legend -----------------------------------------------------------------
+# -- the legends ----------------------------------------------------------------
+
+
+def _phase_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
+    """The phases that are painted; of one run, with their shares of its time."""
+    handles = []
+    for painted in PAINTED:
+        shares = [painted.share_of(lane) for lane in lanes]
+        if max(shares) >= _LEAST_SHARE:
+            said = f"{painted.title}: {in_percent(shares[0])}" if len(lanes) == 1 else painted.title
+            handles.append(Patch(facecolor=getattr(palette, painted.colour), label=said))
+    return handles
 
 
 def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> list[Patch]:
@@ -390,8 +407,12 @@ def _lost_words(gpus: Sequence[GpuReport]) -> str:
     starved_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     suspected_ns = sum(gpu.totals.suspected_ns for gpu in gpus)
     count = sum(len(gpu.totals.starved_intervals) + gpu.totals.merged_intervals for gpu in gpus)
+    marked_ns = sum(one.duration_ns for gpu in gpus for one in gpu.totals.starved_intervals)
     word = "suspected starvation"
     if starved_ns:
         word = "starved or suspected" if suspected_ns else "starved"
     stretches = counted(count, "stretch", "stretches")
-    return f"{word}: {in_all(starved_ns + suspected_ns, gpus)} in {stretches}"
+    lost = f"{word}: {in_all(starved_ns + suspected_ns, gpus)}"
+    if marked_ns < starved_ns + suspected_ns:  # the rest is in waits that are shorter than a sample
+        return f"{lost}; marked: {stretches} long enough to be seen"
+    return f"{lost} in {stretches}"

@@ -5,16 +5,25 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import PurePath
 from typing import Final
 
 from gpumon import __version__
 from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
-from gpumon.core.wording import in_about, in_percent, in_unit_of, label_text
+from gpumon.core.wording import (
+    in_about,
+    in_percent,
+    in_time,
+    in_unit_of,
+    is_next_to_nothing,
+    label_text,
+    listed,
+)
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
@@ -23,10 +32,12 @@ from gpumon.outlets.text.report_lines import (
     machine_line,
     next_line,
     notes_beside,
-    observed_sentence,
+    observed_sentences,
     other_advice,
+    run_sentences,
 )
 from gpumon.outlets.text.style import capital
+from gpumon.outlets.text.trouble_lines import trouble_paragraphs
 
 
 def _variables(palette: Palette) -> str:
@@ -36,7 +47,7 @@ def _variables(palette: Palette) -> str:
 
 _STYLE: Final = f"""
 :root {{ color-scheme: light dark; {_variables(LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0 auto; max-width: 72rem; padding: 1.2rem; background: var(--paper);
   color: var(--text);
@@ -49,15 +60,25 @@ p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
 .wide {{ overflow-x: auto; margin: .8rem 0; }}
 .wide img {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
 table {{ border-collapse: collapse; font-size: .87rem; }}
-th, td {{ padding: .3rem .7rem; text-align: right; vertical-align: bottom;
+th, td {{ padding: .3rem .55rem; text-align: right; vertical-align: bottom;
   border-bottom: 1px solid var(--rule); }}
-td {{ white-space: nowrap; }}
 th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
 thead th {{ color: var(--quiet); font-weight: 600; }}
 tbody th {{ font-weight: 600; min-width: 11rem; }}
 ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
 footer {{ margin-top: 2rem; font-size: .85rem; }}
-@media print {{ .wide {{ overflow: visible; }} }}
+@page {{ size: landscape; margin: 12mm; }}
+@media print {{
+  :root {{ color-scheme: light; }}
+  body {{ max-width: none; padding: 0; font-size: 10pt; }}
+  .wide {{ overflow: visible; }}
+  .wide img {{ min-width: 0; break-inside: avoid; }}
+  table {{ font-size: 8pt; }}
+  th, td {{ padding: .2rem .4rem; }}
+  tbody th {{ min-width: 0; }}
+  tr, li {{ break-inside: avoid; }}
+  h2 {{ break-after: avoid; }}
+}}
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY: Final = (
@@ -66,11 +87,22 @@ _POLICY: Final = (
 )
 
 
-def html_page(report: Report, lanes: Sequence[Lane]) -> bytes:
-    """One page: verdict, why, next, a lane of each GPU reported, their seconds, the notes.
+_NO_PICTURE: Final = (
+    "There is no picture: what happened when is not in a saved report, and the daemon keeps it of "
+    "its newest runs only. Of a recording, which `gpumon record` makes, there is always one."
+)
+
+
+def html_page(report: Report, lanes: Lanes | None) -> bytes:
+    """One page: verdict, why, next, the picture, why input was late, the seconds, the notes.
 
     It runs no script, asks for nothing, and its policy would not let it.
+
+    Args:
+        report: Where the time went.
+        lanes: What its GPUs and its runs did when; ``None``: nobody knows.
     """
+    report = replace(report, runs=report.observed_runs)
     name = label_text(PurePath(report.source).name or report.source, 100)
     lines = [
         "<!DOCTYPE html>",
@@ -85,11 +117,14 @@ def html_page(report: Report, lanes: Sequence[Lane]) -> bytes:
         "</head>",
         "<body>",
         *_headline(report),
-        f'<div class="wide">{_picture(report, lanes)}</div>',
+        *_picture(report, lanes),
+        *_list("In trouble", trouble_paragraphs(report)),
+        *_list("Why input was late", _reasons(report.gpus)),
         *_besides(report),
-        *_table(report),
+        *_table(report.gpus),
+        *_list("Runs", run_sentences(report)),
         *_list("Notes", notes_beside(report)),
-        f"<footer>Made by gpumon {escape(__version__)} (gpumon analyze --html).</footer>",
+        f"<footer>Made by gpumon {escape(__version__)}.</footer>",
         "</body>",
         "</html>",
         "",
@@ -97,17 +132,40 @@ def html_page(report: Report, lanes: Sequence[Lane]) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _picture(report: Report, lanes: Sequence[Lane]) -> str:
-    """The lanes, for light paper and for dark."""
+def _picture(report: Report, lanes: Lanes | None) -> list[str]:
+    """The lanes, for light paper and for dark; where there are none, a word on why."""
+    if lanes is None:
+        return [f'<p class="quiet">{escape(_NO_PICTURE)}</p>']
+    if not lanes.gpus and not lanes.runs:
+        return []
     light, dark = (
         "data:image/svg+xml;base64,"
         + base64.b64encode(picture(report, lanes, "svg", palette, headline=False)).decode()
         for palette in (LIGHT, DARK)
     )
-    return (
-        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{escape(description(report))}"></picture>'
-    )
+    return [
+        '<div class="wide"><picture>'
+        f'<source media="screen and (prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{escape(description(report))}"></picture></div>'
+    ]
+
+
+def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
+    """Of each GPU that waited for input: for how long, and the share of each reason."""
+    said = []
+    for gpu in gpus:
+        waited_ns = gpu.totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        by_reason = sorted(gpu.totals.input_wait_by_reason_ns.items(), key=lambda one: -one[1])
+        shares = [
+            f"{label_text(reason).replace('_', ' ')} {in_time(part_ns, waited_ns)} "
+            f"({in_percent(part_ns / waited_ns)})"
+            for reason, part_ns in by_reason
+            if part_ns and waited_ns
+        ]
+        if shares:
+            waited = f"GPU {gpu.label} waited {in_time(waited_ns)} for input"
+            said.append(f"{waited}: {listed(shares)}.")
+    return said
 
 
 def _headline(report: Report) -> list[str]:
@@ -115,7 +173,7 @@ def _headline(report: Report) -> list[str]:
         f"<h1>{escape(capital(verdict_line(report)))}</h1>",
         f"<p><b>Why:</b> {escape(capital(why_line(report)))}</p>",
         f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
-        f'<p class="quiet">{escape(observed_sentence(report))}</p>',
+        f'<p class="quiet">{escape(observed_sentences(report))}</p>',
     ]
 
 
@@ -133,8 +191,10 @@ def _list(title: str, texts: Sequence[str]) -> list[str]:
     return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
 
 
-def _table(report: Report) -> list[str]:
-    heads, rows = _seconds_table(report.gpus)
+def _table(gpus: Sequence[GpuReport]) -> list[str]:
+    if not gpus:
+        return []
+    heads, rows = _seconds_table(gpus)
     return [
         "<h2>Where the seconds went</h2>",
         '<div class="wide"><table>',
@@ -154,9 +214,16 @@ def _table(report: Report) -> list[str]:
 def _seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]]]:
     """The columns' heads, and a row for each GPU: busy and idle add up to observed.
 
-    Causes that no GPU has are left out.
+    Causes of which no GPU has more than next to nothing are left out.
     """
-    causes = [cause for cause in CAUSES if any(gpu.totals.idle_ns.get(cause) for gpu in gpus)]
+    causes = [
+        cause
+        for cause in CAUSES
+        if not all(
+            is_next_to_nothing(gpu.totals.idle_ns.get(cause, 0), gpu.totals.observed_ns)
+            for gpu in gpus
+        )
+    ]
     has_pending = any(gpu.totals.pending_ns for gpu in gpus)
     heads = [
         "GPU",
@@ -177,8 +244,10 @@ def _cells(
     totals, whole_ns = gpu.totals, gpu.totals.observed_ns
 
     def cell(part_ns: int) -> str:
-        said = in_unit_of(longest_ns, part_ns)
-        return f"{said} ({in_percent(part_ns / whole_ns)})" if part_ns and whole_ns else said
+        said = _unbroken(in_unit_of(longest_ns, part_ns))
+        if not part_ns or not whole_ns:
+            return said
+        return f"{said} ({_unbroken(in_percent(part_ns / whole_ns))})"
 
     name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
     parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
@@ -186,9 +255,14 @@ def _cells(
     return [
         name,
         verdict_word(gpu),
-        in_unit_of(longest_ns, whole_ns),
+        _unbroken(in_unit_of(longest_ns, whole_ns)),
         *map(cell, parts),
         cell(totals.starved_ns + totals.suspected_ns),
         f"{totals.pauses.count:,}",
-        in_about(totals.pauses.longest_ns) if totals.pauses.count else "-",
+        _unbroken(in_about(totals.pauses.longest_ns)) if totals.pauses.count else "-",
     ]
+
+
+def _unbroken(figure: str) -> str:
+    """A number that stays on one line with its unit."""
+    return figure.replace(" ", "\N{NO-BREAK SPACE}")

@@ -1,15 +1,18 @@
-"""One GPU's lane in the columns of a picture, and the stretches that are marked in it."""
+"""Lanes in the columns of a picture, and the stretches that are marked in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpumon.core.log.busy_lane import Lane
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.report.lanes import RunLane
 from gpumon.core.time.intervals import Interval
 
 Shares = npt.NDArray[np.float64]
@@ -42,12 +45,12 @@ def columns_of(lane: Lane, lost: Sequence[Interval], span: Interval, count: int)
     return LaneColumns(observed, busy, np.minimum(marked, np.maximum(0.0, observed - busy)))
 
 
-def unobserved_runs(columns: LaneColumns) -> Iterator[tuple[int, int]]:
-    """Columns of which less than half was observed, as first and last + 1 of each run."""
+def unobserved_runs(columns: LaneColumns, longer_than: float = 0) -> Iterator[tuple[int, int]]:
+    """Columns of which less than half was observed, as first and last + 1 of each longer run."""
     at = 0
     for is_seen, run in groupby(columns.observed >= 0.5):
         length = len(list(run))
-        if not is_seen:
+        if not is_seen and length > longer_than:
             yield at, at + length
         at += length
 
@@ -63,6 +66,33 @@ def out_of_use(lane: Lane, patience_ns: int) -> Iterator[Interval]:
         at_edge = start_ns == lane.start_ns or at_ns == lane.end_ns
         if not is_active and (at_edge or at_ns - start_ns > patience_ns):
             yield Interval(start_ns, at_ns)
+
+
+def in_training(lane: RunLane) -> Iterator[Interval]:
+    """Stretches in which a run was in a phase that says something of its GPUs."""
+    whole_ns = [*map(sum, zip(*lane.phase_ns.values(), strict=True))]
+    silent_ns = [0] * len(whole_ns)
+    for phase in (TrainingPhase.START_UP, TrainingPhase.OTHER):
+        told_ns = lane.phase_ns.get(phase, silent_ns)
+        silent_ns = [*map(add, silent_ns, told_ns)]
+    starts_ns = range(lane.start_ns, lane.end_ns, lane.cell_ns)
+    for start_ns, cell_ns, cell_silent_ns in zip(starts_ns, whole_ns, silent_ns, strict=False):
+        if 2 * cell_silent_ns < cell_ns:
+            yield Interval(start_ns, min(start_ns + lane.cell_ns, lane.end_ns))
+
+
+def outside(intervals: Iterable[Interval], others: Sequence[Interval]) -> Iterator[Interval]:
+    """What of the stretches lies in no other; of both, the oldest first and disjoint."""
+    for interval in intervals:
+        at_ns = interval.start_ns
+        for other in others:
+            if other.start_ns > at_ns:
+                yield Interval(at_ns, min(other.start_ns, interval.end_ns))
+            at_ns = max(at_ns, other.end_ns)
+            if at_ns >= interval.end_ns:
+                break
+        if at_ns < interval.end_ns:
+            yield Interval(at_ns, interval.end_ns)
 
 
 def close_together(intervals: Iterable[Interval], gap_ns: int) -> Iterator[Interval]:

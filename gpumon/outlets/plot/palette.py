@@ -18,6 +18,14 @@ class Palette(NamedTuple):
     unobserved: str
     lost: str
     lost_ground: str
+    host_to_device: str
+    callbacks: str
+    validation: str
+    checkpoint: str
+    compiling: str
+    start_up: str
+    between_epochs: str
+    other: str
 
 
 # Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue.
@@ -32,6 +40,14 @@ LIGHT: Final = Palette(
     unobserved="#98a2ae",
     lost="#b93600",
     lost_ground="#ffd8bd",
+    host_to_device="#d98cb3",
+    callbacks="#a8922f",
+    validation="#3d9c88",
+    checkpoint="#7d62b8",
+    compiling="#e3c34f",
+    start_up="#efe3b4",
+    between_epochs="#8d97b5",
+    other="#d3d8de",
 )
 DARK: Final = Palette(
     paper="#18202a",
@@ -44,4 +60,12 @@ DARK: Final = Palette(
     unobserved="#66748a",
     lost="#ff9a63",
     lost_ground="#5b2b12",
+    host_to_device="#c0729a",
+    callbacks="#b8a13a",
+    validation="#3d8f7e",
+    checkpoint="#8f76cc",
+    compiling="#cfae3a",
+    start_up="#75693a",
+    between_epochs="#77829f",
+    other="#3a4553",
 )

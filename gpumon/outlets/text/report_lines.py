@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sized
+from collections.abc import Collection, Iterator, Mapping, Sized
 from datetime import datetime
 from typing import Final
 
 from gpumon.core.clock import seconds
+from gpumon.core.join.batch_shares import simple_ratios
+from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.judge.advice_texts import slowest_callbacks
+from gpumon.core.judge.imbalance_texts import shares_text
+from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.judge.log_findings import log_findings
+from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
     Advice,
     GpuReport,
     LogFinding,
     Report,
+    RunReport,
     Sampling,
     machine_time,
 )
@@ -22,15 +29,18 @@ from gpumon.core.time.totals import GapTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
     counted,
+    gpus_named,
     in_about,
     in_gpu_time,
     in_percent,
     in_time,
+    is_next_to_nothing,
     label_text,
+    listed,
     plainly,
 )
 from gpumon.outlets.text.headline import greatest_proved, main_gpu
-from gpumon.outlets.text.style import wrapped
+from gpumon.outlets.text.style import capital, wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
 
 _TOLD_IN_WHY: Final = "sampling_too_coarse"
@@ -41,6 +51,13 @@ def observed_sentence(report: Report) -> str:
     """Source, time observed, period and start, in one sentence."""
     began = "" if report.started_at is None else f", from {_moment(report.started_at)}"
     return f"{observed(label_text(report.source, 400), report)}{began}."
+
+
+def observed_sentences(report: Report) -> str:
+    """The same, and whether it is of a GPU that is none, or not of now."""
+    simulated = " The GPU is simulated." if report.simulated else ""
+    replayed = " This is of a recording, not of now." if report.replayed else ""
+    return f"{observed_sentence(report)}{simulated}{replayed}"
 
 
 def in_all(duration_ns: int, gpus: Sized) -> str:
@@ -220,3 +237,52 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
     if gaps.p50_ns < least_ns:
         return f"{count}, half of them too short to measure, {longest}"
     return f"{count}, half of them up to {in_about(gaps.p50_ns)}, {longest}"
+
+
+# -- runs -----------------------------------------------------------------------
+
+
+def run_sentences(report: Report) -> list[str]:
+    """What each run did, and how level the GPUs of each job are, a paragraph each."""
+    label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
+    said = [text for run in report.runs for text in _run_sentences(run, label_of)]
+    for job, balance in balances(report.runs).items():
+        names = [label_text(run.run) for run in report.runs if run.job_key == job]
+        said.append(f"{_balance(balance, label_of)} ({listed(names)}).")
+    return said
+
+
+def _run_sentences(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
+    pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
+    text = (
+        f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
+        f"{counted(run.steps, 'step', 'steps')} in {in_time(run.wall_ns)}{pace}."
+    )
+    if not run.gpu_uuids:
+        is_over = run.alive is False
+        text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
+    if run.refused_uuids:
+        named = gpus_named(label_of.get(uuid, uuid) for uuid in run.refused_uuids)
+        text += f" It names {named}, where no process of its user is: not counted there."
+    if run.shares:
+        text += f" Of each batch, {shares_text(run.shares, label_of)}"
+        changes = counted(run.ratio_changes, "change", "changes")
+        text += f", after {changes}." if run.ratio_changes else "."
+    slowest = slowest_callbacks(run)
+    yield f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text
+    for why in run.reasons:
+        seen = reason_sentence(why)
+        if seen and not is_next_to_nothing(why.waited_ns, run.wall_ns):
+            told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
+            yield f"{capital(told)} (so in {in_percent(why.confidence)} of the looks)."
+
+
+def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
+    """How busy a job's GPUs are in its steps, and what would make them equally so."""
+    busy = shares_text(balance.busy_ratios, label_of)
+    text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
+    levelled = balance.levelled_ratios
+    if levelled is None or balance.is_level:
+        return text
+    ratios = ":".join(map(str, simple_ratios([*levelled.values()])))
+    return f"{text}, level at {ratios}"

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
 from gpumon.core.board.troubles import worst
 from gpumon.core.clock import seconds
-from gpumon.core.join.batch_shares import simple_ratios
 from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
-from gpumon.core.judge.advice_texts import slowest_callbacks
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
-from gpumon.core.judge.imbalance_texts import shares_text
-from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
-from gpumon.core.report.job_balance import JobBalance, balances
-from gpumon.core.report.report import GpuReport, Report, RunReport, judged
+from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
-    counted,
-    gpus_named,
     in_percent,
     in_time,
     in_unit_of,
     is_next_to_nothing,
     label_text,
-    listed,
 )
 from gpumon.outlets.text.headline import (
     LOSS_LIMITS,
@@ -41,16 +33,16 @@ from gpumon.outlets.text.headline import (
 )
 from gpumon.outlets.text.report_lines import (
     findings_beside,
-    in_milliseconds,
     levels_lines,
     machine_line,
     next_line,
     notes_beside,
-    observed_sentence,
+    observed_sentences,
     other_advice,
+    run_sentences,
 )
 from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, capital, wrapped
-from gpumon.outlets.text.trouble_lines import trouble_words, troubles_block
+from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4
@@ -65,7 +57,8 @@ def render_report(report: Report, style: TextStyle) -> str:
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
     machine = "\n".join(wrapped(machine_line(report)))
-    blocks += filter(None, [machine, troubles_block(report)])
+    troubles = bullets("In trouble:", trouble_paragraphs(report))
+    blocks += filter(None, [machine, troubles])
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
@@ -95,9 +88,7 @@ def _headline(report: Report, style: TextStyle) -> str:
 
 
 def _observed(report: Report) -> str:
-    simulated = " The GPU is simulated." if report.simulated else ""
-    replayed = " This is of a recording, not of now." if report.replayed else ""
-    return "\n".join(wrapped(f"{observed_sentence(report)}{simulated}{replayed}"))
+    return "\n".join(wrapped(observed_sentences(report)))
 
 
 def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
@@ -248,50 +239,7 @@ def _hidden(gpu: GpuReport) -> str:
 
 
 def _runs(report: Report) -> str:
-    label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
-    lines = [line for run in report.runs for line in _run_lines(run, label_of)]
-    for job, balance in balances(report.runs).items():
-        names = [label_text(run.run) for run in report.runs if run.job_key == job]
-        lines += wrapped(f"{_balance(balance, label_of)} ({listed(names)}).")
-    return "\n".join(lines)
-
-
-def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
-    """How busy a job's GPUs are in its steps, and what would make them equally so."""
-    busy = shares_text(balance.busy_ratios, label_of)
-    text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
-    levelled = balance.levelled_ratios
-    if levelled is None or balance.is_level:
-        return text
-    ratios = ":".join(map(str, simple_ratios([*levelled.values()])))
-    return f"{text}, level at {ratios}"
-
-
-def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
-    pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
-    text = (
-        f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
-        f"{counted(run.steps, 'step', 'steps')} in {in_time(run.wall_ns)}{pace}."
-    )
-    if not run.gpu_uuids:
-        is_over = run.alive is False
-        text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
-    if run.refused_uuids:
-        named = gpus_named(label_of.get(uuid, uuid) for uuid in run.refused_uuids)
-        text += f" It names {named}, where no process of its user is: not counted there."
-    if run.shares:
-        text += f" Of each batch, {shares_text(run.shares, label_of)}"
-        changes = counted(run.ratio_changes, "change", "changes")
-        text += f", after {changes}." if run.ratio_changes else "."
-    slowest = slowest_callbacks(run)
-    yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
-    for why in run.reasons:
-        seen = reason_sentence(why)
-        if seen and not is_next_to_nothing(why.waited_ns, run.wall_ns):
-            told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
-            yield from wrapped(
-                f"{capital(told)} (so in {in_percent(why.confidence)} of the looks)."
-            )
+    return "\n".join(line for text in run_sentences(report) for line in wrapped(text))
 
 
 def _notes(report: Report) -> str:

@@ -11,7 +11,6 @@ from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import counted, gpus_named, in_time, label_text, listed
-from gpumon.outlets.text.style import bullets
 
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
@@ -70,12 +69,8 @@ def trouble_words(gpu: GpuReport) -> str:
     return ", ".join(words[:2])
 
 
-def troubles_block(report: Report) -> str:
-    """All troubles, also those that are long past, each with what to do.
-
-    Returns:
-        Lines of at most 80 columns; empty where there is none.
-    """
+def trouble_paragraphs(report: Report) -> list[str]:
+    """All troubles, also those that are long past, each with what to do."""
     alike: dict[tuple[str, int | None], _Told] = {}
     for gpu in report.gpus:
         for trouble in gpu.troubles:
@@ -85,7 +80,7 @@ def troubles_block(report: Report) -> str:
     said = [_paragraph(one, report) for one in in_order]
     if len(said) > _MOST_PARAGRAPHS:
         said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
-    return bullets("In trouble:", said)
+    return said
 
 
 def _told(report: Report, severity: Severity) -> list[_Told]:

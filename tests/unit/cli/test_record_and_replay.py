@@ -168,7 +168,7 @@ class TestTheLineWhileItRecords:
 class TestARecording:
     def test_is_replayed_as_text_and_as_json(self, night: Path, gpumon: Shell) -> None:
         with RecordingFile(night) as recording:
-            report = replayed_report(recording)
+            report = replayed_report(recording).report
 
         assert report.replayed
         assert gpumon("replay", night) == (0, render_report(report, PLAIN), "")

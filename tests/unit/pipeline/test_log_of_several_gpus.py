@@ -91,7 +91,7 @@ class TestTheOrderOfGpus:
 
         assert [gpu.index for gpu in report.gpus] == [0, 1]
         assert beside_ns(report) == [s(120), 0]
-        assert [sum(lane.busy_ns) for lane in analysis.lanes()] == [
+        assert [sum(lane.busy_ns) for lane in analysis.lanes().gpus] == [
             gpu.totals.busy_ns for gpu in report.gpus
         ]
 
@@ -100,7 +100,7 @@ class TestTheOrderOfGpus:
         report = analysis.report("gpu.csv", facts_of(self.GPUS))
 
         assert [gpu.index for gpu in report.gpus] == [0]
-        assert len(analysis.lanes()) == 1
+        assert len(analysis.lanes().gpus) == 1
 
 
 class TestMigInstances:

@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def replayed(path: Path, *words: Any, **asked: Any) -> Report:
     with RecordingFile(path) as recording:
-        return replayed_report(recording, *words, **asked)
+        return replayed_report(recording, *words, **asked).report
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ class TestARecordingOfARealRing:
                 reports.follow(monitor.take(moment))
 
         with RecordingFile(path) as recording:
-            replayed = replayed_report(recording)
+            replayed = replayed_report(recording).report
 
         live = reports.report()
         assert live is not None

@@ -17,6 +17,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
+from gpumon.core.report.lanes import Lanes
 from gpumon.core.sample import BusySample
 from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
@@ -57,7 +58,8 @@ def many(count: int, name: str = "NVIDIA A40") -> Logged:
     )
     indices = range(count)
     gpus = tuple(replace(few.report.gpus[index % 23], index=index, name=name) for index in indices)
-    return Logged(replace(few.report, gpus=gpus), tuple(few.lanes[index % 23] for index in indices))
+    lanes = Lanes(tuple(few.lanes.gpus[index % 23] for index in indices))
+    return Logged(replace(few.report, gpus=gpus), lanes)
 
 
 def ticks(figure: Figure) -> list[str]:

@@ -61,8 +61,9 @@ class TestThePage:
     def test_has_the_seconds_of_each_gpu(self) -> None:
         unknown, unused = WORD_OF_CAUSE[IdleCause.UNKNOWN], WORD_OF_CAUSE[IdleCause.NOT_IN_USE]
         assert f"<th>busy</th><th>idle, {unknown}</th><th>idle, {unused}</th>" in TEXT
-        assert "<td>2.83 min</td><td>1.50 min (53 %)</td><td>0.97 min (34 %)</td>" in TEXT
-        assert "<td>0.37 min (13 %)</td>" in TEXT
+        figures = TEXT.replace("\N{NO-BREAK SPACE}", " ")
+        assert "<td>2.83 min</td><td>1.50 min (53 %)</td><td>0.97 min (34 %)</td>" in figures
+        assert "<td>0.37 min (13 %)</td>" in figures
 
     def test_says_what_the_log_shows_beside_the_verdict(self) -> None:
         together = machine_line(SHOWN.report)
@@ -98,7 +99,7 @@ class TestThePage:
 
         assert [LIGHT.paper.encode() in svg for svg in drawn] == [True, False]
         assert [DARK.paper.encode() in svg for svg in drawn] == [False, True]
-        assert ("media", "(prefers-color-scheme: dark)") in PAGE.attributes
+        assert ("media", "screen and (prefers-color-scheme: dark)") in PAGE.attributes
         assert "busy 97 %" in dict(PAGE.attributes)["alt"]
 
     def test_runs_nothing_and_asks_for_nothing(self) -> None:

@@ -19,7 +19,7 @@ from tests.builders_time import every, rhythm, s
 
 
 def lane(ratios: list[float], period_s: float = 1.0) -> Lane:
-    return logged(every(period_s, ratios)).lanes[0]
+    return logged(every(period_s, ratios)).lanes.gpus[0]
 
 
 class TestColumns:
@@ -77,7 +77,8 @@ class TestTimeOutOfUse:
 
     def test_is_what_the_report_says(self) -> None:
         ratios = [0.0] * 33 + rhythm(7, 5, 30) + [0.0] * 77 + rhythm(6, 2, 9) + [0.02] * 40
-        report, (shown,) = logged(every(1.0, ratios))
+        report, lanes = logged(every(1.0, ratios))
+        (shown,) = lanes.gpus
 
         away_ns = sum(one.duration_ns for one in out_of_use(shown, s(60)))
 

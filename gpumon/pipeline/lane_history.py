@@ -1,0 +1,147 @@
+"""What every GPU and every run did when, since a monitor began: as finely as a picture needs it.
+
+A live daemon, a recording and its replay follow the same states, and come to the same lanes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.phase import PHASES
+from gpumon.core.report.lanes import Lanes, RunLane
+from gpumon.core.report.report import Report, RunReport
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.state import GpuState, MonitorState, RunState
+from gpumon.core.time.counter_history import CounterHistory
+
+_MOST_RUNS: Final = 32
+"""Lanes of more runs than that are not kept: those that ended first go first."""
+
+_Key = tuple[str, int]  # label and pid
+
+
+class LaneHistory:
+    """Follows states from tick to tick; answers from any thread. Memory is bounded."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._gpus: dict[str, _GpuNotes] = {}
+        self._runs: dict[_Key, _RunNotes] = {}
+        self._began_ns: int | None = None
+
+    def follow(self, state: MonitorState) -> None:
+        """Note how far the counters of a tick have grown."""
+        with self._turn:
+            if self._began_ns is None:
+                self._began_ns = state.taken_at_ns
+            self._gpus = {
+                gpu.device.uuid: self._gpus.get(gpu.device.uuid) or _GpuNotes(state, gpu)
+                for gpu in state.gpus
+            }
+            for gpu in state.gpus:
+                self._gpus[gpu.device.uuid].take(state, gpu)
+            for run in state.runs:
+                self._follow_run(run, state)
+
+    def lanes(self, report: Report, end_ns: int) -> Lanes:
+        """The lanes of a report, from its beginning until ``end_ns``."""
+        with self._turn:
+            return Lanes(
+                tuple(self._gpu_lane(gpu.uuid, report, end_ns) for gpu in report.gpus),
+                tuple(lane for run in report.runs if (lane := self._run_lane(run, report, end_ns))),
+            )
+
+    def end_of(self, run: RunReport) -> int | None:
+        """Up to when it is known what a run did; ``None``: its lane is not kept."""
+        with self._turn:
+            notes = self._runs.get((run.run, run.pid))
+            return None if notes is None else notes.history.newest_ns
+
+    def _follow_run(self, run: RunState, state: MonitorState) -> None:
+        key = run.run, run.pid
+        notes = self._runs.get(key)
+        if notes is None:
+            if not run.alive or not self._has_room(state):
+                return
+            notes = self._runs[key] = _RunNotes(run, state, self._began_ns or 0)
+        notes.take(run)
+
+    def _has_room(self, state: MonitorState) -> bool:
+        """Whether there is room for one more run; the oldest one that is over makes it."""
+        if len(self._runs) >= _MOST_RUNS:
+            living = {(run.run, run.pid) for run in state.runs if run.alive}
+            over = next((key for key in self._runs if key not in living), None)
+            if over is None:
+                return False
+            del self._runs[over]
+        return True
+
+    def _gpu_lane(self, uuid: str | None, report: Report, end_ns: int) -> Lane:
+        notes = self._gpus.get(uuid or "")
+        cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
+        if cells is None:
+            return Lane(start_ns=report.origin_ns, end_ns=report.origin_ns)
+        return Lane(cells.start_ns, cells.end_ns, cells.cell_ns, *cells.grown)
+
+    def _run_lane(self, run: RunReport, report: Report, end_ns: int) -> RunLane | None:
+        notes = self._runs.get((run.run, run.pid))
+        cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
+        if cells is None:
+            return None
+        phase_ns = {phase: ns for phase, ns in zip(PHASES, cells.grown, strict=True) if any(ns)}
+        return RunLane(run.run, run.pid, cells.start_ns, cells.end_ns, cells.cell_ns, phase_ns)
+
+
+class _GpuNotes:
+    """Observed, busy and active time of one GPU."""
+
+    def __init__(self, state: MonitorState, gpu: GpuState) -> None:
+        end_ns = _end_of_samples(state, gpu)
+        self.history = CounterHistory(end_ns - gpu.totals.observed_ns, (0, 0, 0))
+        self._observed_ns = self._busy_ns = self._active_ns = 0
+
+    def take(self, state: MonitorState, gpu: GpuState) -> None:
+        totals, at_ns = gpu.totals, state.taken_at_ns
+        observed_ns = totals.observed_ns - self._observed_ns
+        if observed_ns:
+            at_ns = _end_of_samples(state, gpu)
+        if totals.busy_ns - self._busy_ns > DEFAULT_SETTINGS.active_above * observed_ns:
+            self._active_ns += observed_ns
+        self._observed_ns, self._busy_ns = totals.observed_ns, totals.busy_ns
+        counters = (self._observed_ns, self._busy_ns, self._active_ns)
+        self.history.note(max(at_ns, self.history.newest_ns), counters)
+
+
+def _end_of_samples(state: MonitorState, gpu: GpuState) -> int:
+    """What was observed ends with the newest sample, and that is a little older than the tick."""
+    last_ns = gpu.last_sample_at_ns
+    return state.taken_at_ns if last_ns is None else min(state.taken_at_ns, last_ns)
+
+
+class _RunNotes:
+    """Time of one run in each phase, in the order of ``PHASES``.
+
+    A step that goes on is in no sum until it ends. As the phases leave no time out, the sums are
+    those of the instant up to which they add up.
+    """
+
+    def __init__(self, run: RunState, state: MonitorState, observed_from_ns: int) -> None:
+        self._began_ns = state.taken_at_ns - run.wall_ns
+        if self._began_ns >= observed_from_ns:
+            self.history = CounterHistory(self._began_ns, [0] * len(PHASES))
+        else:  # when it did what it did before, nobody saw
+            self.history = CounterHistory(self._told_until_ns(run), _in_each_phase(run))
+
+    def take(self, run: RunState) -> None:
+        told_until_ns = self._told_until_ns(run)
+        if told_until_ns > self.history.newest_ns:
+            self.history.note(told_until_ns, _in_each_phase(run))
+
+    def _told_until_ns(self, run: RunState) -> int:
+        return self._began_ns + sum(run.phase_ns.values())
+
+
+def _in_each_phase(run: RunState) -> list[int]:
+    return [run.phase_ns.get(phase, 0) for phase in PHASES]
