@@ -20,7 +20,7 @@ def check_place(path: str, source: str | None) -> None:
         raise UsageError("--plot and --html write a file, not the standard output: name it")
     with suppress(OSError, ValueError):  # one of them is not there
         if source is not None and Path(path).samefile(source):
-            raise UsageError(f"{path}: is the log itself; name another file for the picture")
+            raise UsageError(f"{path}: is the file that is to be drawn; name another one")
 
 
 @contextmanager

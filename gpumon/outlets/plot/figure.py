@@ -20,6 +20,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
@@ -58,6 +59,7 @@ _WIDTH: Final = 980.0
 _MARGIN: Final = 20.0
 _LANE_LEFT: Final = 184.0
 _LANE_WIDTH: Final = 640.0
+_NAME_WIDTH: Final = 130.0
 _GAP: Final = 10.0
 _RUN_LANE_HEIGHT: Final = 44.0
 _LEGEND_LINE: Final = 18.0
@@ -355,10 +357,16 @@ def _write_beside(axes: Axes, beside: _Beside, colour: str, palette: Palette) ->
     left, right = (_MARGIN - _LANE_LEFT) / _LANE_WIDTH, 1 + _GAP / _LANE_WIDTH
     write = partial(axes.text, y=0.6, transform=axes.transAxes)
     title = {"fontsize": 11, "fontweight": "bold", "color": palette.text}
-    write(left, s=beside.name, va="bottom" if more else "center", **title)
+    _shorten(write(left, s=beside.name, va="bottom" if more else "center", **title))
     write(left, s="\n".join(more), va="top", fontsize=8, color=palette.quiet)
     write(right, s=beside.amount, va="bottom", **title)
     write(right, s=beside.said, va="top", fontsize=9, color=colour)
+
+
+def _shorten(name: Text) -> None:
+    """Cut a name that would run into its lane."""
+    while name.get_window_extent().width > _NAME_WIDTH * _DOTS_PER_INCH / 72:
+        name.set_text(f"{name.get_text()[:-2]}…")
 
 
 def _busy_ratio(gpu: GpuReport) -> float | None:
@@ -390,9 +398,13 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
         items.append(
             Patch(facecolor=palette.lost_ground, edgecolor=palette.lost, label=_lost_words(gpus))
         )
-    away_ns = sum(gpu.totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) for gpu in gpus)
-    if away_ns:
-        said = f"not in use: {in_all(away_ns, gpus)}"
+    away_ns, start_up_ns = (
+        sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus)
+        for cause in (IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    )
+    if away_ns or start_up_ns:
+        words = "not in use, or not yet" if start_up_ns else "not in use"
+        said = f"{words}: {in_all(away_ns + start_up_ns, gpus)}"
         items.append(Patch(facecolor=palette.not_in_use, edgecolor=palette.rule, label=said))
     if has_holes:
         items.append(

@@ -59,12 +59,12 @@ p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
 .quiet, footer {{ color: var(--quiet); }}
 .wide {{ overflow-x: auto; margin: .8rem 0; }}
 .wide img {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
-table {{ border-collapse: collapse; font-size: .87rem; }}
-th, td {{ padding: .3rem .55rem; text-align: right; vertical-align: bottom;
+table {{ border-collapse: collapse; font-size: .83rem; }}
+th, td {{ padding: .3rem .4rem; text-align: right; vertical-align: bottom;
   border-bottom: 1px solid var(--rule); }}
 th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
 thead th {{ color: var(--quiet); font-weight: 600; }}
-tbody th {{ font-weight: 600; min-width: 11rem; }}
+tbody th {{ font-weight: 600; min-width: 9rem; }}
 ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
 footer {{ margin-top: 2rem; font-size: .85rem; }}
 @page {{ size: landscape; margin: 12mm; }}
@@ -136,7 +136,7 @@ def _picture(report: Report, lanes: Lanes | None) -> list[str]:
     """The lanes, for light paper and for dark; where there are none, a word on why."""
     if lanes is None:
         return [f'<p class="quiet">{escape(_NO_PICTURE)}</p>']
-    if not lanes.gpus and not lanes.runs:
+    if not lanes.runs and not any(lane.observed_ns for lane in lanes.gpus):
         return []
     light, dark = (
         "data:image/svg+xml;base64,"

@@ -14,7 +14,7 @@ from gpumon.core.judge.advice import advise
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
-from gpumon.pipeline.past_reports import RunReports
+from gpumon.pipeline.past_reports import Reports, RunReports
 from gpumon.pipeline.reports import report_of
 from tests.builders_story import SAVE, STEP, WAIT, Phases, Story
 from tests.builders_time import s
@@ -288,3 +288,43 @@ class TestARunThatEndedBeforeObservationBegan:
         (_, before) = watched.now().runs
 
         assert advise(gpus, (before,)) == advise(gpus, ())
+
+
+class TestTheLanesOfOneRun:
+    @pytest.fixture
+    def reports(self) -> Reports:
+        """A run of 4 s, another one of 6 s on the same GPU a while later, and then nobody."""
+        story, reports = Story(), Reports()
+        for name, busy_s in (("first", 4), ("second", 6)):
+            for _ in range(3):
+                reports.follow(story.pass_second(0.0))
+            story.ring(name, pid=busy_s)
+            for second in range(busy_s):
+                phases = [(0.0, STEP)] if second == 0 else ()
+                reports.follow(story.pass_second(1.0, phases=phases, key=name))
+            story.end_ring(name)
+        for _ in range(30):
+            reports.follow(story.pass_second(0.0))
+        return reports
+
+    @pytest.mark.parametrize(("run", "busy_s"), [("first", 4), ("second", 6)])
+    def test_have_its_time_and_nobody_elses(self, reports: Reports, run: str, busy_s: int) -> None:
+        told = reports.report_with_lanes(run=run)
+
+        assert told is not None
+        assert told.lanes is not None
+        (gpu,), (lane,) = told.lanes
+        assert sum(gpu.busy_ns) == s(busy_s)
+        assert {phase: sum(cells) for phase, cells in lane.phase_ns.items()} == {STEP: s(busy_s)}
+        assert lane.end_ns <= gpu.end_ns <= lane.end_ns + s(3)
+
+    def test_are_gone_where_so_many_came_after_it(
+        self, reports: Reports, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = reports.report_with_lanes(run="first")
+        monkeypatch.setattr(reports._lanes, "end_of", lambda run: None)
+
+        forgotten = reports.report_with_lanes(run="first")
+
+        assert told is not None
+        assert forgotten == told._replace(lanes=None)

@@ -77,6 +77,18 @@ class TestTheReportOfARecording:
     ) -> None:
         assert as_live(replayed(night, **asked)) == live_reports(1).report(**asked)
 
+    @pytest.mark.parametrize("asked", [{}, {"since_s": 30.0}, {"run": "resnet-1"}])
+    def test_has_the_lanes_of_the_live_one(self, night: Path, asked: dict[str, Any]) -> None:
+        with RecordingFile(night) as recording:
+            lanes = replayed_report(recording, **asked).lanes
+        live = live_reports(1).report_with_lanes(**asked)
+
+        assert live is not None
+        assert lanes is not None
+        assert lanes == live.lanes
+        for gpu, lane in zip(live.report.gpus, lanes.gpus, strict=True):
+            assert sum(lane.busy_ns) == pytest.approx(gpu.totals.busy_ns, abs=NS_PER_S)
+
     def test_of_a_run_that_is_none_names_those_there_are(self, night: Path) -> None:
         with pytest.raises(UsageError, match="resnet-1"):
             replayed(night, run="alexnet")

@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes
+from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
+from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.errors import NoDaemonError, UsageError
 from gpumon.sources.daemon import (
     SilentDaemon,
     fetch_report,
+    fetch_report_with_lanes,
     find_silent_daemon,
     find_state_file,
     read_state,
@@ -79,6 +82,23 @@ class TestADaemonThatRuns:
             found = fetch_report({"address": scheme + address})
 
         assert found.gpus[0].totals == REPORT.gpus[0].totals
+
+    def test_tells_its_lanes_where_they_are_asked_for(self) -> None:
+        lanes = Lanes(
+            tuple(Lane(start_ns=REPORT.origin_ns, end_ns=REPORT.origin_ns) for _ in REPORT.gpus)
+        )
+        body = json.dumps(encode_report_with_lanes(ReportWithLanes(REPORT, lanes))).encode()
+        with answering(body, at="/api/v1/report/lanes") as address:
+            told = fetch_report_with_lanes({"address": address})
+
+        assert told.lanes == Lanes((Lane(),))
+
+    def test_may_be_too_old_to_tell_its_lanes(self) -> None:
+        with (
+            answering(b"Nothing here: try /\n", 404) as address,
+            pytest.raises(NoDaemonError, match="older than this gpumon"),
+        ):
+            fetch_report_with_lanes({"address": address}, run="train")
 
 
 class TestOneSentenceComes:

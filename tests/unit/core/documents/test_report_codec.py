@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 from gpumon.core.board.in_job import InJob, Tenant
 from gpumon.core.clock import seconds
-from gpumon.core.documents.report_codec import decode_report, encode_pair, encode_report
+from gpumon.core.documents.report_codec import (
+    decode_report,
+    decode_report_with_lanes,
+    encode_pair,
+    encode_report,
+    encode_report_with_lanes,
+)
 from gpumon.core.judge.run_pace import RunPace
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.errors import UsageError
 from tests.builders_fill import gpm_fill
 from tests.builders_report import gpu, report, run, shared_run, with_intervals
@@ -306,3 +314,58 @@ def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it()
         ("wall_seconds", 60.0), ("wall_seconds_per_step", 0.12), ("step_seconds", None),
         ("samples_per_second", None),
     ]  # fmt: skip
+
+
+LANES = Lanes(
+    (Lane(s(7), s(9), s(1), (s(1), s(1)), (s(1), 0), (s(1), 0)), Lane(s(7), s(7))),
+    (RunLane("train", 4711, s(7), s(8.5), s(1), {TrainingPhase.TRAIN_STEP: (s(1), s(0.5))}),),
+)
+
+
+class TestTheLanesOfAReport:
+    def document(self) -> dict[str, Any]:
+        told = encode_report_with_lanes(ReportWithLanes(EXAMPLE, LANES))
+        read: dict[str, Any] = json.loads(json.dumps(told))
+        return read
+
+    def test_come_back_and_count_from_its_beginning(self) -> None:
+        told = decode_report_with_lanes(self.document())
+
+        assert told.report == decode_report(document())
+        assert told.lanes is not None
+        assert told.lanes.gpus == (
+            replace(LANES.gpus[0], start_ns=0, end_ns=s(2)),
+            Lane(),
+        )
+        assert told.lanes.runs == (replace(LANES.runs[0], start_ns=0, end_ns=s(1.5)),)
+
+    def test_are_in_no_report_that_was_saved(self) -> None:
+        assert decode_report_with_lanes(document()).lanes is None
+        assert encode_report_with_lanes(ReportWithLanes(EXAMPLE, None))["lanes"] is None
+
+    @pytest.mark.parametrize(
+        ("lane", "changes"),
+        [
+            ("gpus", {"cell_ns": 0}),
+            ("gpus", {"busy_ns": [1]}),
+            ("gpus", {"end_ns": s(3)}),
+            ("gpus", {"start_ns": -1}),
+            ("runs", {"phase_ns": {"train_step": [1, 2, 3]}}),
+            ("runs", {"phase_ns": {"train_step": [1.5, 2]}}),
+        ],
+    )
+    def test_of_somebody_else_are_refused_where_they_are_none(
+        self, lane: str, changes: dict[str, Any]
+    ) -> None:
+        odd = self.document()
+        odd["lanes"][lane][0].update(changes)
+
+        with pytest.raises(UsageError, match=r"not a valid gpumon\.report/1"):
+            decode_report_with_lanes(odd)
+
+    def test_are_as_many_as_the_gpus(self) -> None:
+        odd = self.document()
+        del odd["lanes"]["gpus"][1]
+
+        with pytest.raises(UsageError, match="a lane for each GPU"):
+            decode_report_with_lanes(odd)

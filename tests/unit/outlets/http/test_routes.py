@@ -20,7 +20,8 @@ TOKEN = "correct-horse-battery-staple"
 ONLY_HERE = caller_of("127.0.0.1", "127.0.0.1")
 HERE = caller_of("127.0.0.1", "0.0.0.0")
 FROM_ELSEWHERE = caller_of("10.1.2.3", "0.0.0.0")
-REST = ["/", "/page.js", "/api/v1/state", "/api/v1/report", "/api/v1/history", "/api/v1/stream"]
+REST = ["/", "/page.js", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes",
+        "/api/v1/history", "/api/v1/stream"]  # fmt: skip
 OPEN = ["/metrics", "/-/healthy", "/-/ready"]
 
 
@@ -51,7 +52,7 @@ class TestWhoComesFromLoopback:
     def test_is_served_everything_under_a_local_name(
         self, host: str | None, caller: Caller
     ) -> None:
-        assert [status(caller, path, host) for path in (*OPEN, *REST)] == [None] * 9
+        assert [status(caller, path, host) for path in (*OPEN, *REST)] == [None] * 10
 
     @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
     @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ class TestPaths:
 
 
 class TestAReport:
-    def asked(self, query: str) -> tuple[Response, list[ReportScope]]:
+    def asked(self, query: str, path: str = "/api/v1/report") -> tuple[Response, list[ReportScope]]:
         """The answer, and what the report was asked for."""
         scopes: list[ReportScope] = []
 
@@ -177,7 +178,12 @@ class TestAReport:
                 raise UsageError("no run is called 'nobody' here; the runs here: train")
             return {}
 
-        return routes(report).answer(asking("/api/v1/report", query=query), HERE), scopes
+        return routes(report).answer(asking(path, query=query), HERE), scopes
+
+    def test_may_come_with_its_lanes(self) -> None:
+        answer, scopes = self.asked("run=train", "/api/v1/report/lanes")
+
+        assert (answer.status, scopes) == (200, [ReportScope(run="train", has_lanes=True)])
 
     @pytest.mark.parametrize(
         ("query", "scope"),

@@ -17,13 +17,15 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from gpumon.core.report.lanes import Lanes
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
 from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
+from tests.builders_report import run
 from tests.builders_time import every, rhythm, s
 
 BURSTY = every(1.0, rhythm(3, 2, 30))
@@ -294,3 +296,76 @@ def test_every_text_is_one_line_or_a_model_of_two() -> None:
     shown = logged(BURSTY, names=["NVIDIA A100-SXM4-80GB of the second shelf"])
 
     assert max(text.get_text().count("\n") for text in texts_of(figure_of(*shown))) == 1
+
+
+def trained(*names: str, gpus: int = 1, seconds: int = 100) -> Logged:
+    """GPUs on which runs wait for input for the first half of their time, and then work."""
+    told = logged(
+        *[every(1.0, [0.0] * (seconds // 2) + [1.0] * (seconds // 2))] * gpus,
+        started_at="2026-05-11T14:00:00+00:00",
+    )
+    half = seconds // 2
+    phases = {
+        TrainingPhase.INPUT_WAIT: (s(1),) * half + (0,) * half,
+        TrainingPhase.TRAIN_STEP: (0,) * half + (s(1),) * half,
+    }
+    runs, lanes = [], []
+    for number, name in enumerate(names):
+        uuids = tuple(f"GPU-{index}" for index in range(gpus))
+        runs.append(replace(run(wall_s=seconds), run=name, pid=number, gpu_uuids=uuids))
+        lanes.append(RunLane(name, number, s(0), s(seconds - number), s(1), phases))
+        phases = {phase: cells[:-1] for phase, cells in phases.items()}
+    reports = [replace(one, uuid=f"GPU-{one.index}") for one in told.report.gpus]
+    report = replace(told.report, gpus=tuple(reports), runs=tuple(runs))
+    return Logged(report, Lanes(told.lanes.gpus, tuple(lanes)))
+
+
+class TestTheRuns:
+    def test_stand_above_the_gpus_with_the_share_of_each_phase(self) -> None:
+        figure = figure_of(*trained("resnet"))
+
+        above, below = figure.axes
+        assert above.get_position().y0 > below.get_position().y1
+        assert "training step: 50 %" in words_of(figure)
+        assert "waiting for input: 50 %" in words_of(figure)
+        assert "callbacks" not in words_of(figure)
+
+    def test_are_drawn_when_they_did_what_they_did(self) -> None:
+        lane = figure_of(*trained("resnet")).axes[0]
+
+        first, last = lane.get_xlim()
+        for colour, shares in ((LIGHT.lost, (0.0, 0.5)), (LIGHT.busy, (0.5, 1.0))):
+            values, edges, _ = filled(lane, colour).get_data()
+            painted = [
+                (edge - first) / (last - first)
+                for edge, value in zip(edges, values, strict=False) if value
+            ] + [(edges[number + 1] - first) / (last - first)
+                 for number, value in enumerate(values) if value]  # fmt: skip
+            assert (min(painted), max(painted)) == pytest.approx(shares)
+
+    def test_of_many_are_the_longest_and_it_is_said(self) -> None:
+        figure = figure_of(*trained(*"abcdef"))
+
+        assert len(figure.axes) == 4 + 1
+        assert "The 4 of 6 runs that took longest." in words_of(figure)
+
+    def test_hold_a_gpu_that_waits_for_its_first_batch_in_use(self) -> None:
+        shown = trained("resnet")
+        alone = Logged(replace(shown.report, runs=()), Lanes(shown.lanes.gpus))
+
+        (before,) = stretches(figure_of(*alone).axes[0], LIGHT.not_in_use)
+        assert before == pytest.approx((0.0, 0.5), abs=0.01)
+        assert not [*stretches(figure_of(*shown).axes[1], LIGHT.not_in_use)]
+
+    @pytest.mark.parametrize("gpus", [1, 3, 9])
+    @pytest.mark.parametrize("names", [("a",), ("W" * 90, "<b>$x$</b>", "c", "d", "e")])
+    def test_touch_nothing(self, names: tuple[str, ...], gpus: int) -> None:
+        assert faults_of(figure_of(*trained(*names, gpus=gpus))) == []
+
+    def test_without_a_gpu_have_the_clock_beneath_them(self) -> None:
+        shown = trained("resnet", "bert")
+        figure = figure_of(replace(shown.report, gpus=()), Lanes((), shown.lanes.runs))
+
+        assert len(figure.axes) == 2
+        assert ticks(figure)
+        assert faults_of(figure) == []

@@ -5,16 +5,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.phase import IdleCause
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.report.lanes import Lanes, RunLane
+from gpumon.core.report.report import Report
 from gpumon.outlets.plot.html import html_page
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
-from gpumon.outlets.text.report_lines import findings_beside, machine_line, next_line, other_advice
+from gpumon.outlets.text.report_lines import (
+    findings_beside,
+    machine_line,
+    next_line,
+    observed_sentences,
+    other_advice,
+    run_sentences,
+)
 from tests.builders_log_plot import Logged, logged
-from tests.builders_time import every, rhythm
+from tests.builders_report import gpu, report, run
+from tests.builders_time import every, rhythm, s
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x00"
 SHOWN = logged(
@@ -128,3 +140,59 @@ class TestThePage:
 
         assert names
         assert names == set(re.findall(r"(--[\w-]+): #", dark))
+
+
+WAIT = IdleCause.INPUT_WAIT
+WAITED = report(gpu(30, {WAIT: 30}), runs=(run(wall_s=60),))
+
+
+def page_of(one: Report, lanes: Lanes | None = None) -> Page:
+    return Page(html_page(one, lanes).decode())
+
+
+class TestThePageOfATraining:
+    def test_says_what_runs_did(self) -> None:
+        assert run_sentences(WAITED)[0] in page_of(WAITED).text
+
+    def test_says_that_a_gpu_is_simulated_and_that_it_is_not_of_now(self) -> None:
+        assert observed_sentences(replace(WAITED, replayed=True)).endswith("not of now.")
+        assert observed_sentences(WAITED) in page_of(WAITED).text
+
+    def test_says_what_held_the_input_up_with_shares(self) -> None:
+        reasons = {"gil_bound": s(6), "cpu_bound": s(22.5), "unknown": s(1.5)}
+        waiting = gpu(30, {WAIT: 30})
+        totals = waiting.totals._replace(input_wait_by_reason_ns=reasons)
+
+        text = page_of(report(replace(waiting, totals=totals))).text
+
+        shares = re.findall(
+            r"(\w+ bound|unknown) [\d.]+ s \((\d+).0? ?%\)", text.partition("Why input")[2]
+        )
+        assert shares == [("cpu bound", "75"), ("gil bound", "20"), ("unknown", "5")]
+
+    def test_says_nothing_of_reasons_that_nobody_looked_for(self) -> None:
+        assert "Why input" not in page_of(WAITED).text
+
+    def test_leaves_out_causes_that_are_next_to_nothing(self) -> None:
+        text = page_of(report(gpu(30, {WAIT: 30, IdleCause.CHECKPOINT: 0.001}))).text
+
+        assert WORD_OF_CAUSE[WAIT] in text
+        assert WORD_OF_CAUSE[IdleCause.CHECKPOINT] not in text
+
+    def test_has_a_word_where_nobody_knows_when_it_was(self) -> None:
+        page = page_of(WAITED)
+
+        assert "img" not in page.tags
+        assert "gpumon record" in page.text
+
+    def test_is_whole_without_a_gpu_and_without_anything(self) -> None:
+        lane = RunLane("train", 4711, s(7), s(9), s(1), {TrainingPhase.TRAIN_STEP: (s(1), s(1))})
+        only_run = page_of(report(runs=(run(),)), Lanes((), (lane,)))
+        nothing = page_of(report(), Lanes(()))
+
+        assert "img" in only_run.tags
+        assert "table" not in only_run.tags
+        assert "img" not in nothing.tags
+
+    def test_is_whole_of_a_gpu_that_was_never_heard(self) -> None:
+        assert "img" not in page_of(report(gpu(0)), Lanes((Lane(s(7), s(7)),))).tags
