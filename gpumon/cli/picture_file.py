@@ -17,7 +17,9 @@ def check_place(path: str, source: str | None) -> None:
         UsageError: Says what to name instead.
     """
     if path in ("", "-"):
-        raise UsageError("--plot and --html write a file, not the standard output: name it")
+        raise UsageError(
+            "a picture or a page is a file of its own, not the standard output: name one"
+        )
     with suppress(OSError, ValueError):  # one of them is not there
         if source is not None and Path(path).samefile(source):
             raise UsageError(f"{path}: is the file that is to be drawn; name another one")

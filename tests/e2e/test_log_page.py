@@ -1,4 +1,4 @@
-"""The page of `gpumon analyze --html`, opened as a file in a browser."""
+"""The pages of `gpumon analyze --html` and `gpumon report --html`, opened in a browser."""
 
 from __future__ import annotations
 
@@ -51,3 +51,37 @@ class TestThePageOfALog:
             visit.page.close()
         assert papers == ["rgb(255, 255, 255)", "rgb(24, 32, 42)"]
         assert pictures[0] != pictures[1]
+
+
+RECORDED = Path(__file__).parents[1] / "recordings" / "nvidia-h100-80gb-hbm3-keras.gpumon"
+TOO_WIDE = "page => page.scrollWidth > page.clientWidth"
+
+
+class TestThePageOfARecording:
+    @pytest.fixture(scope="class")
+    def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        page = tmp_path_factory.mktemp("page") / "run.html"
+        assert main(["replay", str(RECORDED), "--html", str(page)]) == 0
+        return page
+
+    def test_stands_alone(self, browser: Browser, path: Path) -> None:
+        visit = opened(browser, path, "light")
+
+        assert re.match(r"Starved .*: GPU 0\b", visit.text("h1"))
+        assert "waiting for input" in visit.text("table")
+        assert visit.requested == [path.as_uri()]
+        assert visit.faults == []
+
+    def test_is_printed_on_light_paper_and_within_its_edges(
+        self, browser: Browser, path: Path
+    ) -> None:
+        visit = opened(browser, path, "dark")
+        visit.page.emulate_media(media="print", color_scheme="dark")
+        visit.page.set_viewport_size({"width": 1000, "height": 700})  # A4, landscape
+
+        _, shown = visit.page.locator("picture img").evaluate(DRAWN)
+
+        assert visit.page.locator("body").evaluate(PAPER) == "rgb(255, 255, 255)"
+        assert shown == visit.page.locator("picture img").get_attribute("src")
+        assert not visit.page.locator("html").evaluate(TOO_WIDE)
+        assert not any(visit.page.locator(".wide").evaluate_all(f"all => all.map({TOO_WIDE})"))

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import StepPatch
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import RunLane
@@ -111,10 +112,9 @@ def _fill(axes: Axes, values: Shares, edges: Shares, colour: str, baseline: floa
     """Filled columns, neighbours of one height as one."""
     values = np.round(values, 3)
     kept = np.append(True, np.diff(values) != 0)
-    axes.stairs(
-        values[kept], edges[np.append(kept, True)], baseline=baseline, fill=True, color=colour,
-        linewidth=0,
-    )  # fmt: skip
+    heights, bounds = values[kept], edges[np.append(kept, True)]
+    columns = StepPatch(heights, bounds, baseline=baseline, fill=True, color=colour, linewidth=0)
+    axes.add_artist(columns)  # the limits are set: to seek them in it takes most of the time
 
 
 def set_axes(

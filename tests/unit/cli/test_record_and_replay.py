@@ -179,6 +179,20 @@ class TestARecording:
 
         assert [run["run"] for run in document["runs"]] == ["resnet-1"]
 
+    @pytest.mark.parametrize(
+        "words",
+        [["replay"], ["report", "--json", "--since", "20s"]],
+        ids=" ".join,
+    )
+    def test_is_written_as_a_page_beside_the_report(
+        self, night: Path, gpumon: Shell, words: list[str]
+    ) -> None:
+        page = night.with_name("night.html")
+
+        assert gpumon(*words, night, "--html", page) == gpumon(*words, night)
+        assert "resnet-1" in page.read_text()
+        assert '<img src="data:' in page.read_text()
+
     def test_is_held_against_a_limit_of_what_is_starved(self, night: Path, gpumon: Shell) -> None:
         assert gpumon("report", night, "--fail-if-starved-above", "5").code == 1
 

@@ -16,10 +16,13 @@ import pytest
 
 from gpumon.cli import report as report_module
 from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
+from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.report_text import render_report
 from tests.builders_report import gpu, report, run, saved
+from tests.builders_time import s
 from tests.command_line import Shell
 from tests.unit.outlets.report_lines import PLAIN
 
@@ -91,7 +94,45 @@ class TestTheDaemonsReport:
         assert asked == [(since_s, run)]
 
 
+class TestThePageOfTheDaemonsReport:
+    def test_has_the_lanes_that_it_is_asked_for(
+        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked, lane = [], Lane(s(7), s(8), s(1), (s(1),), (s(1),), (s(1),))
+
+        def answer(state: object, since_s: float | None, run: str | None) -> ReportWithLanes:
+            asked.append((since_s, run))
+            return ReportWithLanes(SLOW, Lanes((lane,)))
+
+        monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
+        monkeypatch.setattr(report_module, "fetch_report_with_lanes", answer)
+        page = tmp_path / "page.html"
+
+        assert gpumon("report", "--run", "train", "--html", page).out == render_report(SLOW, PLAIN)
+        assert asked == [(None, "train")]
+        assert '<img src="data:' in page.read_text()
+
+    def test_is_refused_before_it_is_asked_where_nothing_can_draw_it(
+        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+        refused = gpumon("report", "--html", tmp_path / "page.html")
+
+        assert (refused.code, refused.out) == (2, "")
+        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in refused.err
+
+
 class TestASavedReport:
+    def test_has_a_page_without_a_picture(self, slow: str, gpumon: Shell, tmp_path: Path) -> None:
+        page = tmp_path / "page.html"
+
+        assert gpumon("report", slow, "--html", page).code == 0
+        assert "<table>" in page.read_text()
+        assert "<img" not in page.read_text()
+
     def test_is_shown_as_it_was(self, slow: str, gpumon: Shell) -> None:
         assert gpumon("report", slow) == (0, render_report(SLOW, PLAIN), "")
         assert gpumon("report", slow, "--json").document == encode_report(SLOW)

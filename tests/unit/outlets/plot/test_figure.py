@@ -17,9 +17,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
+from gpumon.core.time.intervals import Interval
 from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
@@ -357,10 +358,20 @@ class TestTheRuns:
         assert before == pytest.approx((0.0, 0.5), abs=0.01)
         assert not [*stretches(figure_of(*shown).axes[1], LIGHT.not_in_use)]
 
-    @pytest.mark.parametrize("gpus", [1, 3, 9])
+    @pytest.mark.parametrize("gpus", [1, 9])
     @pytest.mark.parametrize("names", [("a",), ("W" * 90, "<b>$x$</b>", "c", "d", "e")])
     def test_touch_nothing(self, names: tuple[str, ...], gpus: int) -> None:
         assert faults_of(figure_of(*trained(*names, gpus=gpus))) == []
+
+    def test_say_that_waits_shorter_than_a_sample_are_not_marked(self) -> None:
+        shown = trained("resnet")
+        (one,) = shown.report.gpus
+        waits = {IdleCause.INPUT_WAIT: s(30)}
+        seen = (Interval(s(10), s(12)),)
+        totals = one.totals._replace(idle_ns=waits, suspected_ns=0, starved_intervals=seen)
+        report = replace(shown.report, gpus=(replace(one, totals=totals),))
+
+        assert "starved: 30 s; marked: 1 stretch" in words_of(figure_of(report, shown.lanes))
 
     def test_without_a_gpu_have_the_clock_beneath_them(self) -> None:
         shown = trained("resnet", "bert")

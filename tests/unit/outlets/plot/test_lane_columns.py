@@ -7,11 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.log.busy_lane import BusyLane, Lane
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.report.lanes import RunLane
 from gpumon.core.time.intervals import Interval
 from gpumon.outlets.plot.lane_columns import (
     close_together,
     columns_of,
+    in_training,
     out_of_use,
+    outside,
     unobserved_runs,
 )
 from tests.builders_log_plot import logged
@@ -34,6 +38,11 @@ class TestColumns:
 
         assert columns.observed.tolist() == pytest.approx([0.0, 1.0, 0.0])
         assert list(unobserved_runs(columns)) == [(0, 1), (2, 3)]
+
+    def test_are_no_hole_where_they_are_no_more_than_a_little_late(self) -> None:
+        columns = columns_of(lane([1.0] * 4), (), Interval(s(-3), s(5)), 8)
+
+        assert list(unobserved_runs(columns, longer_than=1)) == [(0, 3)]
 
     def test_are_lost_by_the_idle_time_of_marked_stretches(self) -> None:
         marked = [Interval(s(1), s(2)), Interval(s(2), s(4))]
@@ -94,3 +103,40 @@ def test_stretches_that_are_close_together_are_drawn_as_one() -> None:
     kept = close_together([Interval(0, 5), Interval(6, 9), Interval(30, 31)], gap_ns=1)
 
     assert list(kept) == [Interval(0, 9), Interval(30, 31)]
+
+
+def run_lane(**phases_s: list[float]) -> RunLane:
+    """A run that was so long in each phase, second by second, from 10 s on."""
+    cells = {TrainingPhase(name): tuple(map(s, lengths)) for name, lengths in phases_s.items()}
+    count = len(next(iter(cells.values())))
+    return RunLane("train", 1, s(10), s(10 + count), s(1), cells)
+
+
+class TestARunInTraining:
+    def test_is_in_a_phase_that_says_what_it_does_for_most_of_a_cell(self) -> None:
+        lane = run_lane(start_up=[1, 0.4, 0, 0], input_wait=[0, 0.6, 1, 0.3], other=[0, 0, 0, 0.7])
+
+        assert [*in_training(lane)] == [Interval(s(11), s(12)), Interval(s(12), s(13))]
+
+    def test_is_in_none_where_nothing_is_told(self) -> None:
+        assert [*in_training(RunLane("train", 1, 0, s(2), s(1), {}))] == []
+
+
+class TestWhatLiesOutside:
+    @pytest.mark.parametrize(
+        ("others", "left"),
+        [
+            ([], [(10, 20), (30, 40)]),
+            ([(0, 5), (25, 28), (50, 60)], [(10, 20), (30, 40)]),
+            ([(12, 15)], [(10, 12), (15, 20), (30, 40)]),
+            ([(5, 15), (13, 18)], [(18, 20), (30, 40)]),
+            ([(0, 99)], []),
+            ([(10, 20), (35, 40)], [(30, 35)]),
+        ],
+    )
+    def test_is_what_no_other_stretch_holds(
+        self, others: list[tuple[int, int]], left: list[tuple[int, int]]
+    ) -> None:
+        stretches = [Interval(10, 20), Interval(30, 40)]
+
+        assert [*outside(stretches, [Interval(*one) for one in others])] == left
