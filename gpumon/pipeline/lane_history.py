@@ -9,7 +9,7 @@ import threading
 from typing import Final
 
 from gpumon.core.log.busy_lane import Lane
-from gpumon.core.phase import PHASES
+from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -90,8 +90,16 @@ class LaneHistory:
         cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
         if cells is None:
             return None
-        phase_ns = {phase: ns for phase, ns in zip(PHASES, cells.grown, strict=True) if any(ns)}
-        return RunLane(run.run, run.pid, cells.start_ns, cells.end_ns, cells.cell_ns, phase_ns)
+        grown = {kind: ns for kind, ns in zip(_COUNTED, cells.grown, strict=True) if any(ns)}
+        return RunLane(
+            run=run.run,
+            pid=run.pid,
+            start_ns=cells.start_ns,
+            end_ns=cells.end_ns,
+            cell_ns=cells.cell_ns,
+            phase_ns={phase: grown[phase] for phase in PHASES if phase in grown},
+            reason_ns={reason: grown[reason] for reason in InputWaitReason if reason in grown},
+        )
 
 
 class _GpuNotes:
@@ -120,8 +128,12 @@ def _end_of_samples(state: MonitorState, gpu: GpuState) -> int:
     return state.taken_at_ns if last_ns is None else min(state.taken_at_ns, last_ns)
 
 
+_COUNTED: Final = (*PHASES, *InputWaitReason)
+"""What is counted of a run, in this order."""
+
+
 class _RunNotes:
-    """Time of one run in each phase, in the order of ``PHASES``.
+    """Time of one run in each phase, and what its GPUs waited for input by each reason.
 
     A step that goes on is in no sum until it ends. As the phases leave no time out, the sums are
     those of the instant up to which they add up.
@@ -130,18 +142,24 @@ class _RunNotes:
     def __init__(self, run: RunState, state: MonitorState, observed_from_ns: int) -> None:
         self._began_ns = state.taken_at_ns - run.wall_ns
         if self._began_ns >= observed_from_ns:
-            self.history = CounterHistory(self._began_ns, [0] * len(PHASES))
+            self.history = CounterHistory(self._began_ns, [0] * len(_COUNTED))
         else:  # when it did what it did before, nobody saw
-            self.history = CounterHistory(self._told_until_ns(run), _in_each_phase(run))
+            self.history = CounterHistory(self._told_until_ns(run), _counters(run))
 
     def take(self, run: RunState) -> None:
         told_until_ns = self._told_until_ns(run)
         if told_until_ns > self.history.newest_ns:
-            self.history.note(told_until_ns, _in_each_phase(run))
+            self.history.note(told_until_ns, _counters(run))
 
     def _told_until_ns(self, run: RunState) -> int:
         return self._began_ns + sum(run.phase_ns.values())
 
 
-def _in_each_phase(run: RunState) -> list[int]:
-    return [run.phase_ns.get(phase, 0) for phase in PHASES]
+def _counters(run: RunState) -> list[int]:
+    waited_ns = {
+        why.reason: why.waited_ns for why in run.reasons if why.cause is IdleCause.INPUT_WAIT
+    }
+    return [
+        *(run.phase_ns.get(phase, 0) for phase in PHASES),
+        *(waited_ns.get(reason, 0) for reason in InputWaitReason),
+    ]

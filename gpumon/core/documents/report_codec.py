@@ -420,7 +420,7 @@ def _decode_lanes(document: object, report: Report) -> Lanes:
     for gpu in gpus:
         _check_cells(gpu, gpu.observed_ns, gpu.busy_ns, gpu.active_ns)
     for run in runs:
-        _check_cells(run, *run.phase_ns.values())
+        _check_cells(run, *run.phase_ns.values(), *run.reason_ns.values())
     return Lanes(gpus, runs)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpumon.core.log.busy_lane import Lane
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.report import Report
 
 
@@ -20,6 +20,8 @@ class RunLane:
         end_ns: Where the last one ends; it may be narrower than the others.
         cell_ns: Width of a cell.
         phase_ns: Of each phase that it was in, the time in each cell.
+        reason_ns: Of each reason why its GPUs waited for input, how long they did in each cell,
+            all added up; empty where nobody looked.
     """
 
     run: str
@@ -28,6 +30,7 @@ class RunLane:
     end_ns: int
     cell_ns: int
     phase_ns: dict[TrainingPhase, tuple[int, ...]]
+    reason_ns: dict[InputWaitReason, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Lanes(NamedTuple):

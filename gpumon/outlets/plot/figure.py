@@ -9,6 +9,7 @@ import io
 import re
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 from gpumon.core.log.busy_lane import Lane
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
 from gpumon.core.time.intervals import Interval
@@ -42,6 +43,7 @@ from gpumon.outlets.plot.lane_drawing import (
     GpuMarks,
     draw_gpu_lane,
     draw_run_lane,
+    has_reasons,
     set_axes,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
@@ -202,7 +204,7 @@ def _run_blocks(
         def draw(place: _Place) -> None:
             axes = place.lane(_RUN_LANE_HEIGHT)
             draw_run_lane(axes, lane, axis, palette)
-            set_axes(axes, axis, palette, has_lost=False, is_last=is_lowest)
+            set_axes(axes, axis, palette, has_strip=has_reasons(lane), is_last=is_lowest)
             pid = f"{label_text(run.framework)}, pid {run.pid}"
             most = max(PAINTED, key=lambda painted: painted.share_of(lane))
             share = in_percent(most.share_of(lane))
@@ -211,7 +213,8 @@ def _run_blocks(
 
         return _Block(_RUN_LANE_HEIGHT + _GAP, draw)
 
-    handles = _phase_legend([lane for _, lane in runs], palette)
+    lanes = [lane for _, lane in runs]
+    handles = [*_phase_legend(lanes, palette), *_reason_legend(lanes, palette)]
     lines = -(-len(handles) // _LEGEND_COLUMNS)
     blocks = [
         _Block(
@@ -253,7 +256,7 @@ def _gpu_blocks(
             lost = gpu.totals.starved_intervals
             marks = GpuMarks(columns[number], holes[number], lost, tuple(unused))
             draw_gpu_lane(axes, marks, axis, palette)
-            set_axes(axes, axis, palette, has_lost=has_lost, is_last=number == len(shown) - 1)
+            set_axes(axes, axis, palette, has_strip=has_lost, is_last=number == len(shown) - 1)
             colour = palette.quiet if gpu.verdict.severity is Severity.NONE else palette.lost
             _write_beside(axes, _beside_gpu(gpu), colour, palette)
 
@@ -386,6 +389,21 @@ def _phase_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
             said = f"{painted.title}: {in_percent(shares[0])}" if len(lanes) == 1 else painted.title
             handles.append(Patch(facecolor=getattr(palette, painted.colour), label=said))
     return handles
+
+
+def _reason_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
+    """What held the input up, with its share of all the waiting that is shown."""
+    told = [lane for lane in lanes if has_reasons(lane)]
+    waited_ns = Counter[InputWaitReason]()
+    for lane in told:
+        waited_ns.update({reason: sum(cells) for reason, cells in lane.reason_ns.items()})
+    return [
+        Patch(
+            facecolor=getattr(palette, reason.value),
+            label=f"late, {reason.value.replace('_', ' ')}: {in_percent(ns / waited_ns.total())}",
+        )
+        for reason, ns in waited_ns.most_common()
+    ]
 
 
 def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> list[Patch]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import RunLane
 from gpumon.core.time.intervals import Interval
 from gpumon.outlets.plot.clock_axis import ClockAxis
@@ -58,18 +58,48 @@ PAINTED: Final = (
 
 
 def draw_run_lane(axes: Axes, lane: RunLane, axis: ClockAxis, palette: Palette) -> None:
-    """A run's phases, one on top of the other: by height, their shares of the time."""
+    """A run's phases, one on top of the other: by height, their shares of the time.
+
+    Beneath its waits for input, in the strip: the reasons, by their shares of the wait.
+    """
     edges_ns = np.array([*range(lane.start_ns, lane.end_ns, lane.cell_ns), lane.end_ns])
     widths_ns, edges = np.diff(edges_ns), np.array([axis.x(edge_ns) for edge_ns in edges_ns])
-    top, painted = np.zeros(len(widths_ns)), []
-    for one in PAINTED:
-        own_ns = sum(np.array(lane.phase_ns.get(phase, 0)) for phase in one.phases)
-        top = top + own_ns / widths_ns
-        painted.append((np.where(own_ns, np.minimum(1.0, top), 0.0), one.colour))
+    phases = [
+        (sum(np.array(lane.phase_ns.get(phase, 0)) for phase in one.phases) / widths_ns, one.colour)
+        for one in PAINTED
+    ]
+    _stack(axes, phases, edges, palette)
+    if has_reasons(lane):
+        whole_ns = np.sum([*lane.reason_ns.values()], axis=0)
+        height = _STRIP / np.maximum(1, whole_ns)
+        reasons = [
+            (np.array(cells_ns) * height, reason.value)
+            for reason, cells_ns in lane.reason_ns.items()
+        ]
+        _stack(axes, reasons, edges, palette, baseline=-1.25 * _STRIP)
+
+
+def has_reasons(lane: RunLane) -> bool:
+    """Whether anything is known of why the run waited."""
+    return any(reason is not InputWaitReason.UNKNOWN for reason in lane.reason_ns)
+
+
+def _stack(
+    axes: Axes,
+    parts: Sequence[tuple[Shares, str]],
+    edges: Shares,
+    palette: Palette,
+    baseline: float = 0.0,
+) -> None:
+    """Fill parts of columns, one on top of the other, each in its colour of the palette."""
+    tops, top = [], np.zeros(len(edges) - 1)
+    for part, colour in parts:
+        top = np.minimum(1.0, top + part)
+        tops.append((np.where(part > 0, top, 0.0), colour))
     # What is beneath is painted over what is above it.
-    for heights, colour in reversed(painted):
+    for heights, colour in reversed(tops):
         if heights.any():
-            _fill(axes, heights, edges, getattr(palette, colour))
+            _fill(axes, baseline + heights, edges, getattr(palette, colour), baseline=baseline)
 
 
 class GpuMarks(NamedTuple):
@@ -118,12 +148,12 @@ def _fill(axes: Axes, values: Shares, edges: Shares, colour: str, baseline: floa
 
 
 def set_axes(
-    axes: Axes, axis: ClockAxis, palette: Palette, *, has_lost: bool, is_last: bool
+    axes: Axes, axis: ClockAxis, palette: Palette, *, has_strip: bool, is_last: bool
 ) -> None:
     """The room of a lane; beneath the last one stands when it was."""
     axes.set_facecolor("none")
     axes.set_xlim(axis.x(axis.span.start_ns), axis.x(axis.span.end_ns))
-    axes.set_ylim(-1.25 * _STRIP if has_lost else 0.0, 1.0)
+    axes.set_ylim(-1.25 * _STRIP if has_strip else 0.0, 1.0)
     axes.set_yticks([0, 1], ["0", "100 %"])
     axes.xaxis.set_major_locator(axis.locator)
     axes.xaxis.set_major_formatter(axis.formatter)

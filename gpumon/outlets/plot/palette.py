@@ -26,8 +26,16 @@ class Palette(NamedTuple):
     start_up: str
     between_epochs: str
     other: str
+    cpu_bound: str
+    gil_bound: str
+    disk_bound: str
+    network_bound: str
+    memory_pressure: str
+    latency_bound: str
+    unknown: str
 
 
+# Reasons are those of Okabe and Ito, which every eye tells apart.
 # Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue.
 LIGHT: Final = Palette(
     paper="#ffffff",
@@ -48,6 +56,13 @@ LIGHT: Final = Palette(
     start_up="#efe3b4",
     between_epochs="#8d97b5",
     other="#d3d8de",
+    cpu_bound="#d55e00",
+    gil_bound="#cc79a7",
+    disk_bound="#0072b2",
+    network_bound="#009e73",
+    memory_pressure="#e6c700",
+    latency_bound="#56b4e9",
+    unknown="#98a2ae",
 )
 DARK: Final = Palette(
     paper="#18202a",
@@ -68,4 +83,11 @@ DARK: Final = Palette(
     start_up="#75693a",
     between_epochs="#77829f",
     other="#3a4553",
+    cpu_bound="#d55e00",
+    gil_bound="#cc79a7",
+    disk_bound="#2f8fcb",
+    network_bound="#1fae84",
+    memory_pressure="#f0e442",
+    latency_bound="#7cc6f0",
+    unknown="#66748a",
 )

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.pipeline.lane_history import LaneHistory
 from gpumon.pipeline.reports import report_of
+from tests.builders_state import monitor_state, run
 from tests.builders_story import SAVE, STEP, WAIT, Story
 from tests.builders_time import s
 
@@ -123,6 +125,22 @@ class TestTheLaneOfARun:
             followed.pass_second(0.0)
 
         assert followed.run.end_ns == s(1002)
+
+    def test_has_what_held_its_input_up_and_nothing_of_its_steps(self) -> None:
+        history, before = LaneHistory(), run(phase_ns={WAIT: 0}, wall_ns=0)
+        for second, gil_s, cpu_s in ((1, 0.5, 0.0), (2, 0.5, 0.4), (3, 0.5, 1.4)):
+            reasons = (
+                WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.CPU_BOUND, s(cpu_s)),
+                WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.GIL_BOUND, s(gil_s)),
+                WaitReason(IdleCause.WITHIN_STEP, InputWaitReason.GIL_BOUND, s(second)),
+            )
+            now = replace(before, reasons=reasons, phase_ns={WAIT: s(second)}, wall_ns=s(second))
+            state = monitor_state(runs=(now,), taken_at_ns=s(1000 + second))
+            history.follow(state)
+
+        (lane,) = history.lanes(replace(report_of(state), origin_ns=0), s(1003)).runs
+
+        assert lane.reason_ns == {InputWaitReason.CPU_BOUND: (s(0.4), s(1.0))}
 
     def test_is_kept_of_the_newest_runs_and_of_those_that_live(
         self, followed: Followed, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from gpumon.core.documents.report_codec import (
 )
 from gpumon.core.judge.run_pace import RunPace
 from gpumon.core.log.busy_lane import Lane
-from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.errors import UsageError
 from tests.builders_fill import gpm_fill
@@ -318,7 +318,17 @@ def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it()
 
 LANES = Lanes(
     (Lane(s(7), s(9), s(1), (s(1), s(1)), (s(1), 0), (s(1), 0)), Lane(s(7), s(7))),
-    (RunLane("train", 4711, s(7), s(8.5), s(1), {TrainingPhase.TRAIN_STEP: (s(1), s(0.5))}),),
+    (
+        RunLane(
+            run="train",
+            pid=4711,
+            start_ns=s(7),
+            end_ns=s(8.5),
+            cell_ns=s(1),
+            phase_ns={TrainingPhase.INPUT_WAIT: (s(1), s(0.5))},
+            reason_ns={InputWaitReason.GIL_BOUND: (s(0.5), 0)},
+        ),
+    ),
 )
 
 
@@ -352,6 +362,8 @@ class TestTheLanesOfAReport:
             ("gpus", {"start_ns": -1}),
             ("runs", {"phase_ns": {"train_step": [1, 2, 3]}}),
             ("runs", {"phase_ns": {"train_step": [1.5, 2]}}),
+            ("runs", {"reason_ns": {"gil_bound": [1]}}),
+            ("runs", {"reason_ns": {"the weather": [1, 2]}}),
         ],
     )
     def test_of_somebody_else_are_refused_where_they_are_none(

@@ -6,8 +6,9 @@ import io
 import re
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from xml.etree import ElementTree
 
 import pytest
@@ -17,7 +18,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
 from gpumon.core.time.intervals import Interval
@@ -299,9 +300,14 @@ def test_every_text_is_one_line_or_a_model_of_two() -> None:
     assert max(text.get_text().count("\n") for text in texts_of(figure_of(*shown))) == 1
 
 
-def trained(*names: str, gpus: int = 1, seconds: int = 100) -> Logged:
+def trained(
+    *names: str,
+    gpus: int = 1,
+    seconds: int = 100,
+    reasons: Mapping[InputWaitReason, float] = MappingProxyType({}),
+) -> Logged:
     """GPUs on which runs wait for input for the first half of their time, and then work."""
-    told = logged(
+    log = logged(
         *[every(1.0, [0.0] * (seconds // 2) + [1.0] * (seconds // 2))] * gpus,
         started_at="2026-05-11T14:00:00+00:00",
     )
@@ -314,11 +320,12 @@ def trained(*names: str, gpus: int = 1, seconds: int = 100) -> Logged:
     for number, name in enumerate(names):
         uuids = tuple(f"GPU-{index}" for index in range(gpus))
         runs.append(replace(run(wall_s=seconds), run=name, pid=number, gpu_uuids=uuids))
-        lanes.append(RunLane(name, number, s(0), s(seconds - number), s(1), phases))
+        told = {reason: (s(share),) * half + (0,) * half for reason, share in reasons.items()}
+        lanes.append(RunLane(name, number, s(0), s(seconds - number), s(1), phases, told))
         phases = {phase: cells[:-1] for phase, cells in phases.items()}
-    reports = [replace(one, uuid=f"GPU-{one.index}") for one in told.report.gpus]
-    report = replace(told.report, gpus=tuple(reports), runs=tuple(runs))
-    return Logged(report, Lanes(told.lanes.gpus, tuple(lanes)))
+    reports = [replace(one, uuid=f"GPU-{one.index}") for one in log.report.gpus]
+    report = replace(log.report, gpus=tuple(reports), runs=tuple(runs))
+    return Logged(report, Lanes(log.lanes.gpus, tuple(lanes)))
 
 
 class TestTheRuns:
@@ -372,6 +379,29 @@ class TestTheRuns:
         report = replace(shown.report, gpus=(replace(one, totals=totals),))
 
         assert "starved: 30 s; marked: 1 stretch" in words_of(figure_of(report, shown.lanes))
+
+    def test_have_what_held_the_input_up_beneath_their_waits(self) -> None:
+        reasons = {InputWaitReason.DISK_BOUND: 0.25, InputWaitReason.CPU_BOUND: 0.75}
+        shown = trained("resnet", reasons=reasons)
+        figure = figure_of(*shown)
+
+        assert "late, cpu bound: 75 %" in words_of(figure)
+        assert "late, disk bound: 25 %" in words_of(figure)
+        for reason, top in ((InputWaitReason.DISK_BOUND, 0.25), (InputWaitReason.CPU_BOUND, 1.0)):
+            heights, edges, beneath = filled(
+                figure.axes[0], getattr(LIGHT, reason.value)
+            ).get_data()
+            first, last = figure.axes[0].get_xlim()
+            assert heights[0] - beneath == pytest.approx(top * 0.22, abs=0.001)
+            assert (edges[1] - first) / (last - first) == pytest.approx(0.5)
+            assert heights[1] == pytest.approx(beneath, abs=0.001)
+        assert faults_of(figure) == []
+
+    def test_have_nothing_beneath_them_where_no_reason_is_known(self) -> None:
+        figure = figure_of(*trained("resnet", reasons={InputWaitReason.UNKNOWN: 1.0}))
+
+        assert "late" not in words_of(figure)
+        assert figure.axes[0].get_ylim()[0] == 0
 
     def test_without_a_gpu_have_the_clock_beneath_them(self) -> None:
         shown = trained("resnet", "bert")
