@@ -97,6 +97,15 @@ class TestTheReport:
         for gpu in (0, 1):
             assert f"GPU {gpu} " in printed.stdout
 
+    def test_comes_with_what_every_gpu_did_when(self, daemon: RunningDaemon) -> None:
+        daemon.wait_for(lambda state: state["gpus"][1]["busy_ns"] > 2 * PAUSE_NS, patience_s=40)
+        status, body = daemon.get("/api/v1/report/lanes?since=3600")
+        told = json.loads(body)
+
+        assert status == 200
+        for gpu, lane in zip(told["gpus"], told["lanes"]["gpus"], strict=True):
+            assert sum(lane["busy_ns"]) / 1e9 == pytest.approx(gpu["busy_seconds"], abs=0.1)
+
     def test_of_the_last_hour_has_a_note_that_it_is_of_less(self, daemon: RunningDaemon) -> None:
         asked = ran_gpumon("report", "--since", "1h", "--json", environ=daemon.environ)
         document = json.loads(asked.stdout)

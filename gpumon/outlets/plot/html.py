@@ -59,12 +59,12 @@ p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
 .quiet, footer {{ color: var(--quiet); }}
 .wide {{ overflow-x: auto; margin: .8rem 0; }}
 .wide img {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
-table {{ border-collapse: collapse; font-size: .83rem; }}
-th, td {{ padding: .3rem .4rem; text-align: right; vertical-align: bottom;
+table {{ border-collapse: collapse; font-size: .8rem; }}
+th, td {{ padding: .3rem; text-align: right; vertical-align: bottom;
   border-bottom: 1px solid var(--rule); }}
 th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
 thead th {{ color: var(--quiet); font-weight: 600; }}
-tbody th {{ font-weight: 600; min-width: 9rem; }}
+tbody th {{ font-weight: 600; min-width: 8rem; }}
 ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
 footer {{ margin-top: 2rem; font-size: .85rem; }}
 @page {{ size: landscape; margin: 12mm; }}
@@ -122,7 +122,7 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
         *_list("Why input was late", _reasons(report.gpus)),
         *_besides(report),
         *_table(report.gpus),
-        *_list("Runs", run_sentences(report)),
+        *_list("Runs", [" ".join(sentences) for sentences in run_sentences(report)]),
         *_list("Notes", notes_beside(report)),
         f"<footer>Made by gpumon {escape(__version__)}.</footer>",
         "</body>",

@@ -242,13 +242,13 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
 # -- runs -----------------------------------------------------------------------
 
 
-def run_sentences(report: Report) -> list[str]:
-    """What each run did, and how level the GPUs of each job are, a paragraph each."""
+def run_sentences(report: Report) -> list[list[str]]:
+    """Of each run, what it did and why it waited; of each job, how level its GPUs are."""
     label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
-    said = [text for run in report.runs for text in _run_sentences(run, label_of)]
+    said = [[*_run_sentences(run, label_of)] for run in report.runs]
     for job, balance in balances(report.runs).items():
         names = [label_text(run.run) for run in report.runs if run.job_key == job]
-        said.append(f"{_balance(balance, label_of)} ({listed(names)}).")
+        said.append([f"{_balance(balance, label_of)} ({listed(names)})."])
     return said
 
 

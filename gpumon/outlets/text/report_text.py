@@ -239,7 +239,8 @@ def _hidden(gpu: GpuReport) -> str:
 
 
 def _runs(report: Report) -> str:
-    return "\n".join(line for text in run_sentences(report) for line in wrapped(text))
+    said = [sentence for sentences in run_sentences(report) for sentence in sentences]
+    return "\n".join(line for sentence in said for line in wrapped(sentence))
 
 
 def _notes(report: Report) -> str:

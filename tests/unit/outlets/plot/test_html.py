@@ -152,7 +152,7 @@ def page_of(one: Report, lanes: Lanes | None = None) -> Page:
 
 class TestThePageOfATraining:
     def test_says_what_runs_did(self) -> None:
-        assert run_sentences(WAITED)[0] in page_of(WAITED).text
+        assert run_sentences(WAITED)[0][0] in page_of(WAITED).text
 
     def test_says_that_a_gpu_is_simulated_and_that_it_is_not_of_now(self) -> None:
         assert observed_sentences(replace(WAITED, replayed=True)).endswith("not of now.")
