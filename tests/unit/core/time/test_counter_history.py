@@ -87,15 +87,15 @@ class TestALongHistory:
 def test_what_cells_hold_adds_up_to_what_the_counter_grew_by(
     steps: list[tuple[int, int]], start_ns: int
 ) -> None:
-    history, at_ns, counter = CounterHistory(0, [0]), 0, 0
+    history, at_ns, counter = CounterHistory(-1, [0]), 0, 0
     for passed_ns, grown in steps:
         at_ns, counter = at_ns + passed_ns, counter + grown
         history.note(at_ns, [counter])
 
-    whole, late = history.cells(0, at_ns), history.cells(start_ns, at_ns)
+    whole, late = history.cells(-1, at_ns), history.cells(start_ns, at_ns)
 
-    if whole is not None:
-        assert sum(whole.grown[0]) == counter
+    assert whole is not None
+    assert sum(whole.grown[0]) == counter
     if late is not None:
         assert sum(late.grown[0]) <= counter
         assert min(late.grown[0]) >= 0
