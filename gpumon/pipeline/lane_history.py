@@ -46,12 +46,14 @@ class LaneHistory:
                 self._follow_run(run, state)
 
     def lanes(self, report: Report, end_ns: int) -> Lanes:
-        """The lanes of a report, from its beginning until ``end_ns``."""
-        with self._turn:
-            return Lanes(
-                tuple(self._gpu_lane(gpu.uuid, report, end_ns) for gpu in report.gpus),
-                tuple(lane for run in report.runs if (lane := self._run_lane(run, report, end_ns))),
-            )
+        """The lanes of a report, from its beginning until ``end_ns``.
+
+        One after the other: all at once would keep the next tick waiting.
+        """
+        return Lanes(
+            tuple(self._gpu_lane(gpu.uuid, report, end_ns) for gpu in report.gpus),
+            tuple(lane for run in report.runs if (lane := self._run_lane(run, report, end_ns))),
+        )
 
     def end_of(self, run: RunReport) -> int | None:
         """Up to when it is known what a run did; ``None``: its lane is not kept."""
@@ -79,15 +81,17 @@ class LaneHistory:
         return True
 
     def _gpu_lane(self, uuid: str | None, report: Report, end_ns: int) -> Lane:
-        notes = self._gpus.get(uuid or "")
-        cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
+        with self._turn:
+            notes = self._gpus.get(uuid or "")
+            cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
         if cells is None:
             return Lane(start_ns=report.origin_ns, end_ns=report.origin_ns)
         return Lane(cells.start_ns, cells.end_ns, cells.cell_ns, *cells.grown)
 
     def _run_lane(self, run: RunReport, report: Report, end_ns: int) -> RunLane | None:
-        notes = self._runs.get((run.run, run.pid))
-        cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
+        with self._turn:
+            notes = self._runs.get((run.run, run.pid))
+            cells = None if notes is None else notes.history.cells(report.origin_ns, end_ns)
         if cells is None:
             return None
         grown = {kind: ns for kind, ns in zip(_COUNTED, cells.grown, strict=True) if any(ns)}

@@ -102,13 +102,20 @@ def picture(
         figure = figure_of(report, lanes, palette, headline=headline)
         file = io.BytesIO()
         no_date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        figure.savefig(file, format=kind, metadata={**no_date, "Title": description(report)})
+        figure.savefig(file, format=kind, metadata={**no_date, "Title": description(report, lanes)})
     return file.getvalue()
 
 
-def description(report: Report) -> str:
+def description(report: Report, lanes: Lanes) -> str:
     """The picture in words, for who cannot see it."""
     said = [capital(verdict_line(report))]
+    for run, lane in _shown_runs(report.runs, lanes.runs):
+        told = [
+            f"{painted.title} {in_percent(painted.share_of(lane))}"
+            for painted in PAINTED
+            if painted.share_of(lane) >= _LEAST_SHARE
+        ]
+        said.append(f"Run {label_text(run.run)}: {', '.join(told)}.")
     said += [
         f"GPU {gpu.label}: {verdict_word(gpu)}, busy {in_percent(_busy_ratio(gpu))}."
         for gpu in report.gpus[:MOST_LANES]

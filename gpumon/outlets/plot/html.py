@@ -146,7 +146,7 @@ def _picture(report: Report, lanes: Lanes | None) -> list[str]:
     return [
         '<div class="wide"><picture>'
         f'<source media="screen and (prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{escape(description(report))}"></picture></div>'
+        f'<img src="{light}" alt="{escape(description(report, lanes))}"></picture></div>'
     ]
 
 

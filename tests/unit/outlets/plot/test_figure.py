@@ -23,7 +23,7 @@ from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
 from gpumon.core.time.intervals import Interval
 from gpumon.core.wording import in_time
-from gpumon.outlets.plot.figure import figure_of, picture
+from gpumon.outlets.plot.figure import description, figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
@@ -337,6 +337,11 @@ class TestTheRuns:
         assert "training step: 50 %" in words_of(figure)
         assert "waiting for input: 50 %" in words_of(figure)
         assert "callbacks" not in words_of(figure)
+
+    def test_are_told_in_words_too(self) -> None:
+        said = description(*trained("resnet"))
+
+        assert "Run resnet: training step 50 %, waiting for input 50 %." in said
 
     def test_are_drawn_when_they_did_what_they_did(self) -> None:
         lane = figure_of(*trained("resnet")).axes[0]
