@@ -52,7 +52,7 @@ class ReportCommand:
     of its time in use. A GPU that worked for less than 10 s is not judged; where
     none could be judged, the exit code is 5. The report is printed all the same.
 
-    Exit codes: 0 done, 1 above a limit or a file cannot be read, 2 usage, 4 no
+    Exit codes: 0 done, 1 above a limit, or a file cannot be read or written, 2 usage, 4 no
     daemon, 5 no GPU could be judged.
     """
 
