@@ -54,7 +54,6 @@ class HostEvidence:
         disk_busy_ratio: Busy part of the machine's busiest disk.
         disk_read_bytes_per_second: What the whole machine read from disks.
         received_bytes_per_second: What the whole machine received over networks.
-        swapped_in_bytes_per_second: What the whole machine read back from swap.
         memory_stalled_ratio: Part of the look in which somebody on the machine, or in the
             training's own cgroup, waited for memory.
         usable_cores: Cores that the training may use, by its affinity and its cgroups' quotas.
@@ -72,7 +71,6 @@ class HostEvidence:
     disk_busy_ratio: float | None = None
     disk_read_bytes_per_second: float | None = None
     received_bytes_per_second: float | None = None
-    swapped_in_bytes_per_second: float | None = None
     memory_stalled_ratio: float | None = None
     usable_cores: float | None = None
     throttled_ratio: float | None = None

@@ -74,7 +74,7 @@ def judge_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> 
 def loader_place(look: HostEvidence, settings: HostSettings) -> LoaderPlace | None:
     """Who makes the batches: whoever does something, or sleeps for something outside."""
     for place in LoaderPlace:
-        if any(_is_at_it(task, settings) for task in tasks_at(place, look)):
+        if any(is_at_it(task, settings) for task in tasks_at(place, look)):
             return place
     return None
 
@@ -235,6 +235,12 @@ _REASONS: Final = (
 REASON_RULES: Final = tuple(rule_of(holds) for _, holds in _REASONS)
 
 
+def sleeps_for_network(look: HostEvidence) -> bool:
+    """Whether any task of a look sleeps until something comes over a network."""
+    main = () if look.main is None else (look.main,)
+    return any(_sleeps_in(task, _NETWORK) for task in (*main, *look.threads, *look.workers))
+
+
 def _at_least(value: float | None, least: float) -> bool:
     return value is not None and value >= least
 
@@ -275,7 +281,8 @@ def _computes_in_training_thread(looks: Looks, settings: HostSettings) -> bool:
     return makes_them and wanted >= least * waiting and awake >= settings.asleep_share
 
 
-def _is_at_it(task: TaskLook, settings: HostSettings) -> bool:
+def is_at_it(task: TaskLook, settings: HostSettings) -> bool:
+    """Whether a task makes batches: it wants some of a core, or sleeps for something outside."""
     is_asleep_outside = _sleeps_in(task, _NETWORK + _TIMER)
     return task.wanted_cores > settings.active_above or task.state == "D" or is_asleep_outside
 

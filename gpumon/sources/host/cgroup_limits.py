@@ -5,46 +5,37 @@ Where a cgroup cannot be seen from here, as from inside a container, it is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_LEVELS: Final = 16
 
 
-class CgroupCounts(NamedTuple):
-    """What the cgroups of a process tell, ``None`` where none does.
-
-    Attributes:
-        quota_cores: The least of their quotas: 1 is a core.
-        throttled_ns: For how long they have held their tasks back so far.
-        memory_stalled_us: For how long somebody in the innermost one waited for memory (PSI),
-            microseconds.
-    """
-
-    quota_cores: float | None
-    throttled_ns: int | None
-    memory_stalled_us: int | None
-
-
 class CgroupLimits:
     """Asks the cgroups of one process, found once.
 
-    Args:
-        pid: Whose.
-        files: What reads them.
-        proc: Where the kernel shows processes.
-        root: Where cgroups are mounted.
+    Attributes:
+        quota_cores: The least of their quotas: 1 is a core. ``None``: there is none.
+        throttled_ratio: Part of the time, between the last two times they were asked, in which
+            one held its tasks back; ``None``: not told.
+        stalled_ratio: Part of it in which somebody in the innermost one waited for memory.
     """
 
     def __init__(
         self, pid: int, files: KeptFiles, proc: str = "/proc", root: str = "/sys/fs/cgroup"
     ) -> None:
+        """Find the cgroups of ``pid`` among those that are mounted at ``root``."""
         self._files = files
+        self._throttled_ns: int | None = None
+        self._stalled_us: int | None = None
+        self._asked_ns = 0
+        self.quota_cores: float | None = None
+        self.throttled_ratio: float | None = None
+        self.stalled_ratio: float | None = None
+        self._v1: list[str] = []
         self._v2: list[str] = []
-        self._v1_cpu: list[str] = []
         try:
             lines = files.read_once(f"{proc}/{pid}/cgroup").decode("utf-8", "replace").splitlines()
         except OSError:
@@ -53,71 +44,71 @@ class CgroupLimits:
             _, controllers, path = (*line.split(":", 2), "", "")[:3]
             if not controllers:
                 is_hybrid = Path(root, "unified").is_dir()
-                self._v2 = list(_levels(f"{root}/unified" if is_hybrid else root, path))
+                self._v2 = _levels(f"{root}/unified" if is_hybrid else root, path)
             elif "cpu" in controllers.split(","):
-                self._v1_cpu = list(_levels(f"{root}/cpu", path))
+                self._v1 = _levels(f"{root}/cpu", path)
 
-    def counts(self) -> CgroupCounts:
-        """What they tell now."""
-        quotas, throttled_ns = [], []
-        for folder in self._v2:
-            quotas.append(_quota_v2(self._text(folder, "cpu.max")))
-            throttled_us = _value_of(self._text(folder, "cpu.stat"), "throttled_usec")
-            throttled_ns.append(None if throttled_us is None else throttled_us * 1_000)
-        for folder in self._v1_cpu:
-            quota, period = (
-                self._text(folder, f"cpu.cfs_{name}_us") for name in ("quota", "period")
-            )
-            quotas.append(_quota_v1(quota, period))
-            throttled_ns.append(_value_of(self._text(folder, "cpu.stat"), "throttled_time"))
-        innermost = self._text(self._v2[0], "memory.pressure") if self._v2 else ""
-        known_ns = [one for one in throttled_ns if one is not None]
-        return CgroupCounts(
-            quota_cores=min((one for one in quotas if one is not None), default=None),
-            throttled_ns=max(known_ns, default=None),
-            memory_stalled_us=stalled_us(innermost),
-        )
+    def ask(self, now_ns: int) -> None:
+        """Read what they tell now."""
+        quotas = [_quota(*self._text(folder, "cpu.max").split()) for folder in self._v2]
+        quotas += [
+            _quota(*(self._text(folder, f"cpu.cfs_{name}_us") for name in ("quota", "period")))
+            for folder in self._v1
+        ]
+        throttled_ns = [
+            *(_value(self._text(one, "cpu.stat"), "throttled_usec", 1_000) for one in self._v2),
+            *(_value(self._text(one, "cpu.stat"), "throttled_time", 1) for one in self._v1),
+        ]
+        stalled = stalled_us(self._text(self._v2[0], "memory.pressure")) if self._v2 else None
+        throttled = max((one for one in throttled_ns if one is not None), default=None)
+        length_ns = now_ns - self._asked_ns
+        self.quota_cores = min((one for one in quotas if one is not None), default=None)
+        self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
+        self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
+        self._throttled_ns, self._stalled_us, self._asked_ns = throttled, stalled, now_ns
 
     def _text(self, folder: str, name: str) -> str:
         try:
-            return self._files.read(f"{folder}/{name}").decode("ascii", "replace")
+            return self._files.read_once(f"{folder}/{name}").decode("ascii", "replace")
         except OSError:
             return ""
 
 
-def _levels(mount: str, path: str) -> Iterator[str]:
-    """The folders of a cgroup and of those around it, the innermost first."""
+def _levels(mount: str, path: str) -> list[str]:
+    """The folders of a cgroup and of those around it, the innermost first, that tell of limits."""
     inside = PurePosixPath("/" + path.lstrip("/"))
     if ".." in inside.parts:
-        return  # of another namespace: what is there is not to be seen from here
-    for level in [inside, *inside.parents][:_MOST_LEVELS]:
-        yield f"{mount}{level}".rstrip("/")
+        return []  # of another namespace: what is there is not to be seen from here
+    levels = [f"{mount}{level}".rstrip("/") for level in [inside, *inside.parents][:_MOST_LEVELS]]
+    return [level for level in levels if Path(level, "cpu.stat").is_file()]
 
 
-def _quota_v2(text: str) -> float | None:
-    """Cores in a ``cpu.max``; ``None``: without a limit.
+def _quota(*words: str) -> float | None:
+    """Cores by a quota and its period, microseconds; ``None``: without a limit.
 
-    >>> _quota_v2("150000 100000"), _quota_v2("max 100000")
-    (1.5, None)
+    >>> _quota("150000", "100000"), _quota("max", "100000"), _quota("-1", "100000"), _quota()
+    (1.5, None, None, None)
     """
-    words = text.split()
-    return _quota_v1(*words) if len(words) == 2 else None
-
-
-def _quota_v1(quota: str, period: str) -> float | None:
     try:
-        cores = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
+        quota, period = map(int, words)
+    except ValueError:
         return None
-    return cores if cores > 0 else None
+    return quota / period if quota > 0 and period > 0 else None
 
 
-def _value_of(text: str, name: str) -> int | None:
+def _value(text: str, name: str, unit: int) -> int | None:
+    """The value of that name among lines of a name and a value, times a unit."""
     for line in text.splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name and words[1].isdigit():
-            return int(words[1])
+            return int(words[1]) * unit
     return None
+
+
+def _part(before: int | None, after: int | None, length: int) -> float | None:
+    if before is None or after is None or length <= 0:
+        return None
+    return min(1.0, max(0, after - before) / length)
 
 
 def stalled_us(pressure: str) -> int | None:

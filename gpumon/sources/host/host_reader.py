@@ -8,6 +8,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
+from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
 from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.present_phase import PresentPhase
@@ -115,6 +116,7 @@ class HostReader:
         self._files = KeptFiles()
         self._machine = MachineTotals(self._files, proc)
         self._runs: dict[str, _Run] = {}
+        self._hears_networks = False  # whether somebody waits for one
 
     def look(
         self, readings: Sequence[RingReading], frames: Sequence[Frame], now_ns: int
@@ -144,12 +146,13 @@ class HostReader:
         if not looked_at:
             self._machine.forget()
             return NOT_LOOKED
-        machine = self._machine.advance(now_ns)
+        machine = self._machine.advance(now_ns, with_networks=self._hears_networks)
         of_run: dict[str, HostEvidence] = {}
         for run in looked_at[:_MOST_RUNS]:
             evidence = run.look(now_ns, machine)
             if evidence is not None:
                 of_run[run.key] = evidence
+        self._hears_networks = any(map(sleeps_for_network, of_run.values()))
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
         messages = [run.message for run in looked_at if run.message is not None]
         return HostReading(

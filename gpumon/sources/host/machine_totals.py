@@ -18,7 +18,6 @@ class MachineRates(NamedTuple):
     disk_busy_ratio: float | None = None
     disk_read_bytes_per_second: float | None = None
     received_bytes_per_second: float | None = None
-    swapped_in_bytes_per_second: float | None = None
     memory_stalled_ratio: float | None = None
 
 
@@ -26,7 +25,6 @@ class _Counts(NamedTuple):
     at_ns: int
     disks: dict[str, tuple[int, int]]  # busy milliseconds and bytes read, by name
     received: int | None
-    swapped_in: int | None
     memory_stalled_us: int | None
 
 
@@ -42,9 +40,9 @@ class MachineTotals:
         """The next look is the first one again."""
         self._before = None
 
-    def advance(self, now_ns: int) -> MachineRates:
+    def advance(self, now_ns: int, *, with_networks: bool) -> MachineRates:
         """Read the counters; what they grew by, where they were read before."""
-        before, after = self._before, self._counts(now_ns)
+        before, after = self._before, self._counts(now_ns, with_networks=with_networks)
         self._before = after
         if before is None or after.at_ns <= before.at_ns:
             return MachineRates()
@@ -62,19 +60,17 @@ class MachineTotals:
             # A disk of disks counts what they read once more: the largest is the machine's.
             disk_read_bytes_per_second=max(read for _, read in grown) / length_s if grown else None,
             received_bytes_per_second=_rate(before.received, after.received, length_s),
-            swapped_in_bytes_per_second=_rate(before.swapped_in, after.swapped_in, length_s),
             memory_stalled_ratio=None if stalled is None else min(1.0, stalled / _US_PER_S),
         )
 
-    def _counts(self, now_ns: int) -> _Counts:
+    def _counts(self, now_ns: int, *, with_networks: bool) -> _Counts:
         import psutil  # brought along only where a training waits: it is 2 MB of the daemon's
 
         try:
             disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
-            received = psutil.net_io_counters(nowrap=False).bytes_recv
-            swapped_in = psutil.swap_memory().sin
+            received = psutil.net_io_counters(nowrap=False).bytes_recv if with_networks else None
         except (OSError, RuntimeError, ValueError, AttributeError):
-            disks, received, swapped_in = {}, None, None
+            disks, received = {}, None
         try:
             pressure = self._files.read(f"{self._proc}/pressure/memory").decode("ascii", "replace")
         except OSError:
@@ -83,7 +79,6 @@ class MachineTotals:
             at_ns=now_ns,
             disks={name: (disk.busy_time, disk.read_bytes) for name, disk in disks.items()},
             received=received,
-            swapped_in=swapped_in,
             memory_stalled_us=stalled_us(pressure),
         )
 

@@ -19,10 +19,13 @@ from gpumon.sources.host.kept_files import KeptFiles
 
 MOST_THREADS: Final = 512
 """Of one process; of more, those that the kernel lists first."""
-_MOST_ASKED: Final = 16
+MOST_ASKED: Final = 16
 """Tasks of which is asked where they sleep."""
 _ACTIVE_CORES: Final = 0.02
 """Of a thread that wants less of a core nobody need know how often it gives it up."""
+_RESTS_AFTER: Final = 3
+_ASKED_EVERY: Final = 4
+"""A thread that did nothing in three looks is asked in every fourth only: most never wake."""
 _SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\t(\d+)", re.MULTILINE)
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -74,26 +77,45 @@ class Span(NamedTuple):
 
 
 class _Task:
-    """One thread's counters, and what they grew by since the last look."""
+    """One thread's counters, and what they grew by since the last look.
 
-    __slots__ = ("grew_by", "on_cpu_ns", "queued_ns", "raw", "switches", "switches_at_ns")
+    Attributes:
+        ran_ns: Time on a core since the last look.
+        waited_ns: Time in the run queue since then.
+        has_run: Since somebody asked for its children: only then can it have more.
+        quiet_looks: In how many looks, up to the last one, it did nothing at all.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "counted_ns", "folder", "has_run", "quiet_looks", "ran_ns", "raw", "schedstat", "switches",
+        "switches_at_ns", "waited_ns",
+    )  # fmt: skip
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.schedstat = folder, f"{folder}/schedstat"
         self.raw = b""
-        self.on_cpu_ns = self.queued_ns = self.switches_at_ns = 0
-        self.grew_by = (0, 0)
+        self.counted_ns = (0, 0)
+        self.ran_ns = self.waited_ns = self.switches_at_ns = 0
+        self.has_run, self.quiet_looks = True, 0
         self.switches: int | None = None
+
+    @property
+    def grew_by_ns(self) -> int:
+        """Time in which it wanted a core."""
+        return self.ran_ns + self.waited_ns
 
     def take(self, raw: bytes) -> None:
         """Take its ``schedstat``: time on a core, and time in the run queue, nanoseconds."""
         if raw == self.raw:  # as of most threads of a training
-            self.grew_by = (0, 0)
+            self.ran_ns = self.waited_ns = 0
+            self.quiet_looks += 1
             return
-        self.raw = raw
-        on_cpu, queued, _ = raw.split()
-        before_ns = self.on_cpu_ns, self.queued_ns
-        self.on_cpu_ns, self.queued_ns = int(on_cpu), int(queued)
-        self.grew_by = self.on_cpu_ns - before_ns[0], self.queued_ns - before_ns[1]
+        self.raw, self.has_run, self.quiet_looks = raw, True, 0
+        ran, waited, _ = raw.split()
+        counted_ns = int(ran), int(waited)
+        self.ran_ns = counted_ns[0] - self.counted_ns[0]
+        self.waited_ns = counted_ns[1] - self.counted_ns[1]
+        self.counted_ns = counted_ns
 
 
 class ProcessTasks:
@@ -108,17 +130,19 @@ class ProcessTasks:
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
-        self._read_bytes: int | None = None
-        self._faults: int | None = None
+        self._is_new, self._looks = False, 0
+        self._fetched: tuple[int | None, int | None] = None, None
 
-    def counts(self) -> ProcessCounts:
-        """What the process as a whole is now.
+    def begin(self, looked_boot_s: float | None) -> None:
+        """List its threads; all that they count is new where it began since the look before.
 
         Raises:
-            OSError: It is gone.
+            OSError: The process is gone, or hidden.
             ValueError: The kernel says something else than it should.
         """
-        return parse_stat(self._files.read(f"{self._folder}/stat"))
+        began_s = parse_stat(self._files.read_once(f"{self._folder}/stat")).started_s
+        self._is_new = looked_boot_s is not None and began_s >= looked_boot_s
+        self.list_threads()
 
     def list_threads(self) -> None:
         """See which threads there are. Those that are gone are let go.
@@ -131,91 +155,111 @@ class ProcessTasks:
         for tid in self._tasks.keys() - listed:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
-            self._tasks[tid] = _Task()
+            self._tasks[tid] = _Task(f"{self._folder}/task/{tid}")
 
-    def children(self) -> list[int]:
-        """Processes that its threads started and that live.
+    def new_children(self) -> list[int]:
+        """Processes that its threads started and that live; of threads that did not run, none.
 
         Raises:
             OSError: The kernel does not tell, or the process is gone.
         """
         found: list[int] = []
-        for tid in self._tasks:
-            raw = self._files.read_once(f"{self._folder}/task/{tid}/children")
-            found += map(int, raw.split())
+        for task in self._tasks.values():
+            if task.has_run:
+                # Asked seldom: kept open, they would take the place of what is asked each second.
+                found += map(int, self._files.read_once(f"{task.folder}/children").split())
+                task.has_run = False
         return found
 
     def inner_numbers(self) -> dict[int, int]:
         """Its threads by the numbers that it knows them by itself, in a container of its own."""
         numbers: dict[int, int] = {}
-        for tid in self._tasks:
+        for tid, task in self._tasks.items():
             with suppress(OSError):
-                status = self._files.read_once(f"{self._folder}/task/{tid}/status")
+                status = self._files.read_once(f"{task.folder}/status")
                 numbers[inner_number(status) or tid] = tid
         return numbers
 
-    def advance(self, now_ns: int, *, is_new: bool = False) -> None:
-        """Read every thread's counters; what they grew by is what they have where it is new.
+    def advance(self, now_ns: int) -> None:
+        """Read every thread's counters, and by what they grew.
 
         Raises:
             OSError: The process is gone, or the kernel keeps no such counters.
+            ValueError: The kernel says something else than it should.
         """
-        for tid in list(self._tasks):
-            task, is_first = self._tasks[tid], not self._tasks[tid].raw
+        self._looks += 1
+        for tid, task in list(self._tasks.items()):
+            rested = task.quiet_looks >= _RESTS_AFTER
+            if rested and (tid + self._looks) % _ASKED_EVERY:
+                continue
+            is_first = not task.raw or rested  # what it did since it was asked is of several looks
             try:
-                task.take(self._files.read(f"{self._folder}/task/{tid}/schedstat"))
+                task.take(self._files.read(task.schedstat))
             except (OSError, ValueError):
                 self._let_go(tid)
                 if tid == self.pid:
                     raise
                 continue
-            if is_first and not is_new:
-                task.grew_by = (0, 0)
-                self._ask_switches(tid, task, now_ns)
+            if is_first and not self._is_new:
+                task.ran_ns = task.waited_ns = 0
+                self._ask_switches(task, now_ns)
+        self._is_new = False
 
-    def main(self, tid: int, span: Span, *, is_waiting: bool) -> TaskLook | None:
-        """The thread that trains; where it stands is asked only where it waits for input."""
+    def advanced(self, now_ns: int) -> bool:
+        """The same; whether the process is still there, and tells."""
+        try:
+            self.advance(now_ns)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def main(self, tid: int, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook | None:
+        """One thread; ``is_asked``: where it stands. ``may_wait``: it may wait for a disk."""
         task = self._tasks.get(tid)
         if task is None:
             return None
-        return self._look_at(tid, task, span, is_asked=is_waiting)
+        return self._look_at(task, span, is_asked=is_asked, may_wait=may_wait)
 
-    def others(self, tid: int, span: Span) -> tuple[TaskLook, ...]:
-        """The other threads that ran, the busiest first."""
-        ran = [
-            (sum(t.grew_by), at) for at, t in self._tasks.items() if at != tid and any(t.grew_by)
-        ]
-        ran.sort(reverse=True)
+    def others(
+        self, tid: int, span: Span, *, is_asked: bool, may_wait: bool
+    ) -> tuple[TaskLook, ...]:
+        """The other threads that ran, the busiest first: those that are asked, or want a core."""
+        ran = [task for at, task in self._tasks.items() if at != tid and task.grew_by_ns]
+        ran.sort(key=lambda task: -task.grew_by_ns)
+        asked = ran[:MOST_ASKED] if is_asked else ()
+        least_ns = _ACTIVE_CORES * span.length_ns
+        busy = [task for task in ran[len(asked) : MOST_TASKS] if task.grew_by_ns > least_ns]
         return tuple(
-            self._look_at(at, self._tasks[at], span, is_asked=place < _MOST_ASKED)
-            for place, (_, at) in enumerate(ran[:MOST_TASKS])
+            self._look_at(task, span, is_asked=task in asked, may_wait=may_wait)
+            for task in (*asked, *busy)
         )
 
-    def whole(self, span: Span, state: str, *, is_asked: bool) -> TaskLook:
-        """The process with all its threads as one task; where it sleeps, by its first thread."""
-        on_cpu_ns = sum(task.grew_by[0] for task in self._tasks.values())
-        queued_ns = sum(task.grew_by[1] for task in self._tasks.values())
-        return TaskLook(
-            on_cpu_cores=on_cpu_ns / span.length_ns,
-            queued_cores=queued_ns / span.length_ns,
-            state=state,
-            sleeps_in=self._sleeps_in(self.pid) if is_asked and state != "R" else None,
-        )
+    def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
+        """The process with all its threads as one task; where it stands, by its first thread."""
+        tasks = self._tasks.values()
+        on_cpu = sum([task.ran_ns for task in tasks]) / span.length_ns
+        queued = sum([task.waited_ns for task in tasks]) / span.length_ns
+        first = self._tasks[self.pid]
+        state, sleeps_in = self._stands(first, may_wait=may_wait) if is_asked else (None, None)
+        return TaskLook(on_cpu, queued, state=state, sleeps_in=sleeps_in)
 
-    def read_bytes_since(self) -> int | None:
-        """What it read from disks since it was asked last; ``None``: not told, or first asked."""
-        before = self._read_bytes
+    def fetched_since(self) -> tuple[int | None, int | None]:
+        """Bytes read from disks, and major faults, since it was asked last.
+
+        ``None``: not told, or not asked before.
+        """
+        before = self._fetched
         try:
             raw = self._files.read(f"{self._folder}/io")
-            self._read_bytes = int(raw.partition(b"\nread_bytes: ")[2].partition(b"\n")[0])
+            read = int(raw.partition(b"\nread_bytes: ")[2].partition(b"\n")[0])
         except (OSError, ValueError):
-            self._read_bytes = None
-        return _growth(before, self._read_bytes)
-
-    def faults_since(self, counts: ProcessCounts) -> int | None:
-        """Major faults since it was asked last; ``None``: first asked."""
-        before, self._faults = self._faults, counts.major_faults
-        return _growth(before, self._faults)
+            read = None
+        try:
+            faults = parse_stat(self._files.read(f"{self._folder}/stat")).major_faults
+        except (OSError, ValueError):
+            faults = None
+        self._fetched = read, faults
+        return _growth(before[0], read), _growth(before[1], faults)
 
     def close(self) -> None:
         """Let go of all that is open."""
@@ -224,48 +268,51 @@ class ProcessTasks:
         for name in ("stat", "io"):
             self._files.let_go(f"{self._folder}/{name}")
 
-    def _look_at(self, tid: int, task: _Task, span: Span, *, is_asked: bool) -> TaskLook:
-        on_cpu, queued = (grown_ns / span.length_ns for grown_ns in task.grew_by)
+    def _look_at(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
+        on_cpu, queued = task.ran_ns / span.length_ns, task.waited_ns / span.length_ns
         is_active = on_cpu + queued > _ACTIVE_CORES
-        state = self._state(tid) if is_asked else None
-        return TaskLook(
-            on_cpu_cores=on_cpu,
-            queued_cores=queued,
-            switches_per_second=self._ask_switches(tid, task, span.end_ns) if is_active else None,
-            state=state,
-            sleeps_in=self._sleeps_in(tid) if state is not None and state != "R" else None,
-        )
+        switches = self._ask_switches(task, span.end_ns) if is_active else None
+        state, sleeps_in = self._stands(task, may_wait=may_wait) if is_asked else (None, None)
+        return TaskLook(on_cpu, queued, switches, state, sleeps_in)
 
-    def _state(self, tid: int) -> str | None:
+    def _stands(self, task: _Task, *, may_wait: bool) -> tuple[str | None, str | None]:
+        """The letter of its state, and the function of the kernel in which it sleeps.
+
+        One that sleeps in a function that is told sleeps; whether until a disk answers is asked
+        only where one ``may_wait`` for that.
+        """
+        sleeps_in = self._sleeps_in(task)
+        if sleeps_in is not None and not may_wait:
+            return "S", sleeps_in
         try:
-            return parse_stat(self._files.read(f"{self._folder}/task/{tid}/stat")).state
+            return parse_stat(self._files.read(f"{task.folder}/stat")).state, sleeps_in
         except (OSError, ValueError):
-            return None
+            return None, sleeps_in
 
-    def _ask_switches(self, tid: int, task: _Task, now_ns: int) -> float | None:
+    def _ask_switches(self, task: _Task, now_ns: int) -> float | None:
         """How often a second it gave its core up since it was asked last."""
         before, before_ns = task.switches, task.switches_at_ns
         try:
-            found = _SWITCHES.search(self._files.read(f"{self._folder}/task/{tid}/status"))
+            found = _SWITCHES.search(self._files.read(f"{task.folder}/status"))
         except OSError:
             found = None
         task.switches, task.switches_at_ns = int(found[1]) if found else None, now_ns
         grown = _growth(before, task.switches)
         return None if grown is None else grown * NS_PER_S / (now_ns - before_ns)
 
-    def _sleeps_in(self, tid: int) -> str | None:
+    def _sleeps_in(self, task: _Task) -> str | None:
         """The kernel's function; 0 is what a hardened kernel says of all, and means nothing."""
         try:
-            raw = self._files.read(f"{self._folder}/task/{tid}/wchan")
+            raw = self._files.read(f"{task.folder}/wchan")
         except OSError:
             return None
         name = raw.decode("ascii", "replace").strip()
         return name if name not in ("", "0") else None
 
     def _let_go(self, tid: int) -> None:
-        del self._tasks[tid]
+        task = self._tasks.pop(tid)
         for name in ("schedstat", "stat", "status", "wchan"):
-            self._files.let_go(f"{self._folder}/task/{tid}/{name}")
+            self._files.let_go(f"{task.folder}/{name}")
 
 
 def _growth(before: int | None, after: int | None) -> int | None:

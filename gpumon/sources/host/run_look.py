@@ -1,4 +1,4 @@
-"""One training from look to look: its process, and all that descend from it."""
+"""One training from look to look: what its processes did, and what held them up."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.host.evidence import MOST_TASKS, HostEvidence, TaskLook
+from gpumon.core.host.wait_rules import is_at_it
 from gpumon.core.ring.events import RingReading
-from gpumon.sources.host.cgroup_limits import CgroupCounts, CgroupLimits
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.process_tasks import (
-    ProcessCounts,
-    ProcessTasks,
-    Span,
-    inner_number,
-    total_of,
-)
+from gpumon.sources.host.process_tasks import MOST_ASKED, Span, inner_number, total_of
+from gpumon.sources.host.process_tree import ProcessTree
 
-MOST_WORKERS: Final = 256
-"""Processes that descend from one training; of more, those found first."""
-_LIST_NS: Final = 2 * NS_PER_S
-"""So long a list of threads and workers is believed; sooner made anew where one of them is gone."""
+_DISK_MATTERS_FROM: Final = 0.25
+"""Only where a disk is busy, or memory stalls, for so much of a look can a training wait for it."""
 _STALE_NS: Final = 2 * NS_PER_S
 """Counters of before say nothing of a look that begins so much later."""
-_MOST_ASKED: Final = 16
 
 
 class NotOursError(OSError):
@@ -44,18 +38,15 @@ class RunLook:
     """
 
     def __init__(self, reading: RingReading, files: KeptFiles, proc: str = "/proc") -> None:
-        self._files, self._proc = files, proc
-        pid = reading.host_pid
-        self._process = ProcessTasks(pid, files, proc)
-        self._workers: dict[int, ProcessTasks] = {}
+        self._files, self._proc, self._pid = files, proc, reading.host_pid
         self._inner_pid = reading.facts.pid
         self._threads: dict[int, int] = {}  # by the number that the process knows them by
-        self._limits = CgroupLimits(pid, files, proc)
-        self._affinity: int | None = None
-        self._limited: CgroupCounts | None = None
-        self._listed_ns: int | None = None
+        self._tree = ProcessTree(self._pid, files, proc)
+        self._limits = CgroupLimits(self._pid, files, proc)
+        self._usable_cores: float | None = None
         self._looked_ns: int | None = None
-        self._looked_boot_s = 0.0
+        self._looked_boot_s: float | None = None
+        self._asked_disks = False
         self._check(reading)
 
     def look(
@@ -76,147 +67,90 @@ class RunLook:
             waiting_ratio: As in ``HostEvidence``.
             is_waiting: Whether it waits for input just now.
         """
-        before_ns, before_boot_s = self._looked_ns, self._looked_boot_s
-        self._looked_ns, self._looked_boot_s = now_ns, time.clock_gettime(time.CLOCK_BOOTTIME)
-        if self._listed_ns is None or now_ns - self._listed_ns >= _LIST_NS:
-            self._list(now_ns)
-        self._process.advance(now_ns)
-        counts = {pid: self._advance(pid, now_ns, before_boot_s) for pid in list(self._workers)}
-        own = self._process.counts()
-        here = [self._process, *self._workers.values()]
-        read = total_of(one.read_bytes_since() for one in here)
-        faults = total_of(
-            [self._process.faults_since(own)]
-            + [
-                self._workers[pid].faults_since(found)
-                for pid, found in counts.items()
-                if found is not None
-            ]
-        )
-        limited_before, self._limited = self._limited, self._limits.counts()
+        before_ns, self._looked_ns = self._looked_ns, now_ns
+        if self._tree.advance(now_ns, self._looked_boot_s):
+            self._limits.ask(now_ns)
+            self._usable_cores = self._cores()
+        self._looked_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        stalls = [
+            one
+            for one in (self._limits.stalled_ratio, machine.memory_stalled_ratio)
+            if one is not None
+        ]
+        may_wait = max(machine.disk_busy_ratio or 0.0, *stalls, 0.0) >= _DISK_MATTERS_FROM
+        read, faults = self._fetched(is_asked=may_wait or before_ns is None)
         if before_ns is None or not 0 < now_ns - before_ns <= _STALE_NS:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)
-        throttled, stalled = _held_back(limited_before, self._limited, span)
-        stalls = [one for one in (stalled, machine.memory_stalled_ratio) if one is not None]
+        workers = self._workers(span, may_wait=may_wait)
+        others_make_them = any(is_at_it(one, DEFAULT_SETTINGS.host) for one in workers)
+        root = self._tree.root
         return HostEvidence(
             start_ns=before_ns,
             end_ns=now_ns,
             waiting_ratio=waiting_ratio,
-            main=self._process.main(thread, span, is_waiting=is_waiting),
-            threads=self._process.others(thread, span),
-            workers=self._looks_at_workers(counts, span),
+            main=root.main(thread, span, is_asked=is_waiting, may_wait=may_wait),
+            threads=root.others(thread, span, is_asked=not others_make_them, may_wait=may_wait),
+            workers=workers,
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
+            memory_stalled_ratio=max(stalls, default=None),
+            usable_cores=self._usable_cores,
+            throttled_ratio=self._limits.throttled_ratio,
             disk_busy_ratio=machine.disk_busy_ratio,
             disk_read_bytes_per_second=machine.disk_read_bytes_per_second,
             received_bytes_per_second=machine.received_bytes_per_second,
-            swapped_in_bytes_per_second=machine.swapped_in_bytes_per_second,
-            memory_stalled_ratio=max(stalls, default=None),
-            usable_cores=self._usable_cores(),
-            throttled_ratio=throttled,
         )
 
     def close(self) -> None:
         """Let go of all that is open."""
-        for one in (self._process, *self._workers.values()):
-            one.close()
+        self._tree.close()
 
     def _check(self, reading: RingReading) -> None:
         """Make sure that the pid is the process that wrote the ring, and not one of that number."""
-        pid = reading.host_pid
+        pid = self._pid
         if Path(self._proc, str(pid)).stat().st_uid not in (reading.owner_uid, 0):
             raise NotOursError(f"process {pid} is another user's")
-        namespaced = inner_number(self._files.read_once(f"{self._proc}/{pid}/status"))
-        if namespaced is not None and namespaced != reading.facts.pid:
+        inner = inner_number(self._files.read_once(f"{self._proc}/{pid}/status"))
+        if inner is not None and inner != self._inner_pid:
             raise NotOursError(f"process {pid} is another one than the training's")
 
     def _thread_here(self, tid: int | None) -> int:
         """The number by which this machine knows a thread that the process calls so."""
-        pid = self._process.pid
         if tid is None or tid == self._inner_pid:
-            return pid
-        if pid == self._inner_pid:
+            return self._pid
+        if self._pid == self._inner_pid:
             return tid
         if tid not in self._threads:
-            self._threads = self._process.inner_numbers()
-        return self._threads.get(tid, pid)
+            self._threads = self._tree.root.inner_numbers()
+        return self._threads.get(tid, self._pid)
 
-    def _list(self, now_ns: int) -> None:
-        """See which threads and workers there are."""
-        self._listed_ns = now_ns
-        self._process.list_threads()
-        found: dict[int, None] = {}
-        waiting = [self._process]
-        while waiting and len(found) < MOST_WORKERS:
-            process = waiting.pop(0)
-            try:
-                children = process.children()
-            except OSError:
-                continue  # it ended meanwhile
-            for pid in children[: MOST_WORKERS - len(found)]:
-                if pid in found:
-                    continue
-                found[pid] = None
-                known = self._workers.get(pid)
-                if known is None:
-                    known = self._workers[pid] = ProcessTasks(pid, self._files, self._proc)
-                try:
-                    known.list_threads()
-                except OSError:
-                    continue
-                waiting.append(known)
-        for pid in self._workers.keys() - found.keys():
-            self._workers.pop(pid).close()
+    def _fetched(self, *, is_asked: bool) -> tuple[int | None, int | None]:
+        """Bytes read from disks, and major faults, of all processes since the look before."""
+        were_asked, self._asked_disks = self._asked_disks, is_asked
+        if not is_asked:
+            return None, None
+        told = [process.fetched_since() for process in self._tree]
+        read, faults = (total_of(column) for column in zip(*told, strict=True))
+        return (read, faults) if were_asked else (None, None)
 
-    def _advance(self, pid: int, now_ns: int, before_boot_s: float) -> ProcessCounts | None:
-        """Read a worker's counters; ``None``: it is gone, and with it what is known of it."""
-        worker = self._workers[pid]
-        try:
-            counts = worker.counts()
-            worker.advance(now_ns, is_new=counts.started_s >= before_boot_s > 0)
-        except (OSError, ValueError):
-            self._workers.pop(pid).close()
-            self._listed_ns = None  # others may have come in its place
-            return None
-        return counts
-
-    def _looks_at_workers(
-        self, counts: dict[int, ProcessCounts | None], span: Span
-    ) -> tuple[TaskLook, ...]:
+    def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskLook, ...]:
         looks = [
-            self._workers[pid].whole(span, found.state, is_asked=place < _MOST_ASKED)
-            for place, (pid, found) in enumerate(counts.items())
-            if found is not None
+            worker.whole(span, is_asked=place < MOST_ASKED, may_wait=may_wait)
+            for place, worker in enumerate(self._tree.workers.values())
         ]
         looks.sort(key=lambda look: -look.wanted_cores)
         return tuple(looks[:MOST_TASKS])
 
-    def _usable_cores(self) -> float | None:
+    def _cores(self) -> float | None:
+        """How many the training may use, by its affinity and its cgroups' quotas."""
         try:
-            allowed: float | None = len(os.sched_getaffinity(self._process.pid))
+            allowed: float | None = len(os.sched_getaffinity(self._pid))
         except OSError:
             allowed = None
-        quota = None if self._limited is None else self._limited.quota_cores
-        return min((one for one in (allowed, quota) if one is not None), default=None)
+        known = [one for one in (allowed, self._limits.quota_cores) if one is not None]
+        return min(known, default=None)
 
 
 def _per_second(amount: int | None, span: Span) -> float | None:
     return None if amount is None else amount * NS_PER_S / span.length_ns
-
-
-def _held_back(
-    before: CgroupCounts | None, after: CgroupCounts, span: Span
-) -> tuple[float | None, float | None]:
-    """Parts of a look in which its quota held the cgroup back, and in which memory did."""
-    if before is None:
-        return None, None
-    grown = (
-        (before.throttled_ns, after.throttled_ns, 1),
-        (before.memory_stalled_us, after.memory_stalled_us, 1_000),
-    )
-    throttled, stalled = (
-        None if was is None or now is None else min(1.0, max(0, now - was) * unit / span.length_ns)
-        for was, now, unit in grown
-    )
-    return throttled, stalled
