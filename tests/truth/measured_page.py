@@ -1,4 +1,4 @@
-"""``docs/accuracy-tables.md``: commands write its tables between marks; the rest is by hand."""
+"""Pages whose tables commands write between marks; the rest is by hand."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import Final
 PAGE: Final = Path(__file__).parents[2] / "docs" / "accuracy-tables.md"
 
 
-def put(mark: str, text: str) -> None:
+def put(mark: str, text: str, page: Path | None = None) -> None:
     """Put what was measured between its marks; the rest of the page stays.
+
+    Args:
+        mark: Names the place.
+        text: What stands there from now on.
+        page: Where; ``docs/accuracy-tables.md``, if not said.
 
     Raises:
         ValueError: The page has no such marks.
     """
     begin, end = f"<!-- measured: {mark} -->", f"<!-- /measured: {mark} -->"
-    page = PAGE.read_text(encoding="utf-8")
-    before, is_begun, rest = page.partition(begin)
+    path = page or PAGE
+    before, is_begun, rest = path.read_text(encoding="utf-8").partition(begin)
     _, is_ended, after = rest.partition(end)
     if not is_begun or not is_ended:
-        raise ValueError(f"{PAGE.name} has no place for {mark!r}")
-    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
-    print(f"written: {PAGE.parent.name}/{PAGE.name}")
+        raise ValueError(f"{path.name} has no place for {mark!r}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    print(f"written: {path.parent.name}/{path.name}")

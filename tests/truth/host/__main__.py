@@ -1,0 +1,77 @@
+"""Produces every condition and holds what is told of it against what it is.
+
+python -m tests.truth.host                           all, five times; writes docs/host-truth.md
+python -m tests.truth.host --runs 1 --only latency   a quick look; the page is not written
+python -m tests.truth.host --only disk --seen        ... with what the kernel says meanwhile
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.truth.host.cells import Cell, Told, all_cells, together, told_of
+from tests.truth.host.page import is_met, results_table, totals, write
+from tests.truth.host.probe import Probe
+from tests.truth.host.surroundings import NotHereError, cold_file, slow_server
+from tests.truth.host.work import MIB, Stage
+
+_FILE_BYTES: Final = 1024 * MIB
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run them; 1 where an aim is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5, help="of each cell")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each training")
+    parser.add_argument("--only", default="", help="cells whose name has these words")
+    parser.add_argument("--seen", action="store_true", help="say what the kernel says meanwhile")
+    args = parser.parse_args(argv)
+    cells = [cell for cell in all_cells() if args.only in str(cell)]
+    with (
+        tempfile.TemporaryDirectory(prefix="gpumon-truth-") as name,
+        cold_file(Path(name), _FILE_BYTES) as file,
+        slow_server() as port,
+    ):
+        results = {cell: _measured(cell, Stage(file, port), args) for cell in cells}
+    print(results_table(results), totals(results), sep="\n\n")
+    if not args.only:
+        write(results, runs=args.runs, seconds=args.seconds)
+    return 0 if is_met(results) else 1
+
+
+def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Told | str:
+    """All runs of a cell as one, or why there is none."""
+    runs = []
+    for _ in range(args.runs):
+        began_s, probe = time.monotonic(), Probe()
+        look = probe.looking if args.seen else contextlib.nullcontext
+        try:
+            with tempfile.TemporaryDirectory(prefix="gpumon-truth-") as folder:
+                told = told_of(cell, stage, Path(folder), args.seconds, look)
+        except NotHereError as reason:
+            _say(f"{cell}: not made: {reason}")
+            return str(reason)
+        runs.append(told)
+        by_reason = ", ".join(f"{name} {told_s:.1f}" for name, told_s in told.by_reason.items())
+        took_s = time.monotonic() - began_s
+        _say(f"{cell}: idle {told.idle_s:.1f} s, told {by_reason} s  ({took_s:.0f} s)")
+        if args.seen:
+            _say(f"    {probe.seen()}")
+    return together(runs)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""One training under one condition, beside a daemon; what is told of it, held against the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.phase import IdleCause
+from tests.daemon import RunningDaemon
+from tests.patience import wait_until
+from tests.truth.host.conditions import CONDITIONS, LOADERS, Condition, Loader
+from tests.truth.host.surroundings import (
+    NotHereError,
+    busy_neighbour,
+    little_memory,
+    must_read_from_a_device,
+)
+from tests.truth.host.work import Stage
+
+ROOT: Final = Path(__file__).parents[3]
+UNKNOWN, GIL_BOUND = "unknown", "gil_bound"
+_SETTLES_AFTER_S: Final = 3.0
+"""As for the tests' other daemons, of which each looks twice a second."""
+_PATIENCE_S: Final = 120.0
+"""For a training beside its own seconds: frameworks are slow to start."""
+
+Look = Callable[[int], contextlib.AbstractContextManager[object]]
+"""Looks at a training of that process id meanwhile."""
+
+
+class Cell(NamedTuple):
+    """A condition, the loader through which it is tried, and whether the machine is shared."""
+
+    condition: str
+    loader: str
+    has_neighbour: bool = False
+
+    def __str__(self) -> str:
+        beside = ", beside a busy neighbour" if self.has_neighbour else ""
+        return f"{self.condition}, {self.loader}{beside}"
+
+
+class Told(NamedTuple):
+    """What a daemon told of a cell, in seconds.
+
+    Attributes:
+        idle_s: How long the GPU truly stood still, from below all hooks.
+        right_s: Of what it says was lost there: by a reason that is true.
+        wrong_s: By another.
+        unknown_s: By none that could be seen.
+        by_reason: The same by the reasons' names.
+    """
+
+    idle_s: float
+    right_s: float
+    wrong_s: float
+    unknown_s: float
+    by_reason: Mapping[str, float]
+
+    @property
+    def lost_s(self) -> float:
+        return self.right_s + self.wrong_s + self.unknown_s
+
+
+def all_cells() -> Iterator[Cell]:
+    """Every condition through each of its loaders, quiet and beside a neighbour."""
+    for name, condition in CONDITIONS.items():
+        for loader in condition.loaders:
+            for has_neighbour in (False, True):
+                yield Cell(name, loader, has_neighbour)
+
+
+def told_of(
+    cell: Cell, stage: Stage, folder: Path, seconds: float, look: Look = contextlib.nullcontext
+) -> Told:
+    """Train for so long, and ask the daemon.
+
+    Args:
+        cell: What to train under.
+        stage: What stands ready.
+        folder: For the daemon; must be empty.
+        seconds: From the first step of the training to its last.
+        look: From its first step on.
+
+    Raises:
+        NotHereError: This machine cannot; says why.
+    """
+    condition, loader = CONDITIONS[cell.condition], LOADERS[cell.loader]
+    python = _python_of(loader)
+    spans = folder / "busy.jsonl"
+    words = [
+        str(python), "-m", "tests.truth.host.training",
+        "--condition", cell.condition, "--loader", cell.loader, "--seconds", str(seconds),
+        "--spans", str(spans), "--file", str(stage.file), "--port", str(stage.port),
+    ]  # fmt: skip
+    with ExitStack() as around:
+        words += _surrounded(condition, stage, around)
+        if cell.has_neighbour:
+            around.enter_context(busy_neighbour())
+        daemon = around.enter_context(RunningDaemon(folder, "--source", f"follow:{spans}"))
+        daemon.settles_after_s = _SETTLES_AFTER_S
+        environ = {**daemon.environ, "GPUMON_GPUS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environ["PYTHONPATH"], environ["KERAS_BACKEND"] = str(ROOT), loader.framework
+        with _group_of(words, environ, folder / "training.log") as training:
+            wait_until(
+                lambda: _has_begun(spans) or training.poll() is not None, patience_s=_PATIENCE_S
+            )
+            with look(training.pid):
+                said, _ = training.communicate(timeout=seconds + _PATIENCE_S)
+        if training.returncode != 0:
+            log = (folder / "training.log").read_text(encoding="utf-8")
+            raise RuntimeError(f"{cell}: the training failed:\n{log}")
+        gpu = daemon.settled_report(patience_s=60)["gpus"][0]
+    return judged(condition, gpu, json.loads(said.splitlines()[-1])["idle_s"])
+
+
+def judged(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Told:
+    """The seconds that a report gives reasons for: of waits, and where the GIL is held, of steps.
+
+    The GIL within steps is a wrong reason wherever no thread holds it.
+    """
+    of_waits = _by_reason(gpu, IdleCause.INPUT_WAIT, "input_wait_by_reason")
+    of_steps = _by_reason(gpu, IdleCause.WITHIN_STEP, "within_step_by_reason")
+    if GIL_BOUND not in condition.right:
+        of_steps = {GIL_BOUND: of_steps.get(GIL_BOUND, 0.0)}
+    by_reason: Counter[str] = Counter(of_waits)
+    by_reason.update(of_steps)
+    right_s = sum(by_reason[reason] for reason in condition.right)
+    unknown_s = 0.0 if UNKNOWN in condition.right else by_reason[UNKNOWN]
+    wrong_s = by_reason.total() - right_s - unknown_s
+    return Told(idle_s, right_s, wrong_s, unknown_s, +by_reason)
+
+
+def _by_reason(gpu: Mapping[str, Any], cause: IdleCause, name: str) -> dict[str, float]:
+    """What a report says of a cause; that it gives no reason for is unknown."""
+    given: Mapping[str, float] = gpu.get(name, {})
+    lost_s: float = gpu["idle_by_cause"].get(cause.value, 0.0)
+    rest_s = lost_s - sum(given.values())
+    return {**given, UNKNOWN: given.get(UNKNOWN, 0.0) + rest_s}
+
+
+def together(told: Iterable[Told]) -> Told:
+    """Several runs as one."""
+    idle_s = right_s = wrong_s = unknown_s = 0.0
+    by_reason: Counter[str] = Counter()
+    for run in told:
+        idle_s, right_s = idle_s + run.idle_s, right_s + run.right_s
+        wrong_s, unknown_s = wrong_s + run.wrong_s, unknown_s + run.unknown_s
+        by_reason.update(run.by_reason)
+    return Told(idle_s, right_s, wrong_s, unknown_s, by_reason)
+
+
+def _surrounded(condition: Condition, stage: Stage, around: ExitStack) -> list[str]:
+    """See that the machine has what the work needs; what to tell the training of it."""
+    if condition.work.startswith(("read directly", "read", "map")):
+        direct = os.O_DIRECT if condition.work.startswith("read directly") else 0
+        must_read_from_a_device(stage.file, direct)
+    if condition.work == "map again and again":
+        return ["--cgroup", str(around.enter_context(little_memory()))]
+    return []
+
+
+def _has_begun(spans: Path) -> bool:
+    return spans.is_file() and spans.stat().st_size > 0
+
+
+def _python_of(loader: Loader) -> Path:
+    if not loader.framework:
+        return Path(sys.executable)
+    python = ROOT / f".venv-{loader.framework}" / "bin" / "python"
+    if not python.exists():
+        raise NotHereError(
+            f"there is no .venv-{loader.framework}: make test-{loader.framework} makes it"
+        )
+    return python
+
+
+@contextmanager
+def _group_of(
+    words: list[str], environ: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own, of which nothing is left at the end."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
