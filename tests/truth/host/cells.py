@@ -135,8 +135,8 @@ def judged(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Told:
     by_reason: Counter[str] = Counter(of_waits)
     by_reason.update(of_steps)
     right_s = sum(by_reason[reason] for reason in condition.right)
-    unknown_s = 0.0 if UNKNOWN in condition.right else by_reason[UNKNOWN]
-    wrong_s = by_reason.total() - right_s - unknown_s
+    unknown_s = by_reason[UNKNOWN] if UNKNOWN not in condition.right else 0.0
+    wrong_s = sum(by_reason[reason] for reason in by_reason.keys() - {*condition.right, UNKNOWN})
     return Told(idle_s, right_s, wrong_s, unknown_s, +by_reason)
 
 

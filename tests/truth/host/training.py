@@ -36,7 +36,6 @@ class SimulatedGpu:
 
     def __init__(self, spans: BusySpans, seconds: float) -> None:
         self._spans, self._seconds = spans, seconds
-        self._since_ns = time.monotonic_ns()
 
     @property
     def is_over(self) -> bool:
@@ -46,8 +45,9 @@ class SimulatedGpu:
 
     @property
     def idle_s(self) -> float:
-        """How long it stood still until its last work, with the wait for the first."""
-        return (self._spans.spans_ns[-1][1] - self._since_ns - self._spans.busy_ns) / 1e9
+        """How long it stood still between its first and its last work."""
+        spans_ns = self._spans.spans_ns
+        return (spans_ns[-1][1] - spans_ns[0][0] - self._spans.busy_ns) / 1e9
 
     def step(self) -> None:
         """Do the work of one step."""
