@@ -116,7 +116,6 @@ CONDITIONS: Final[Mapping[str, Condition]] = MappingProxyType(
             right=("gil_bound",),
             why="2 threads compute in Python while the training thread wants to launch work",
             burners=2,
-            quick="1 process",
         ),
         "memory bandwidth": Condition(
             "copy",

@@ -1,0 +1,40 @@
+"""A training whose input is really held up, beside a real daemon: its report names the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.truth.host.cells import Cell, told_of
+from tests.truth.host.conditions import CONDITIONS
+from tests.truth.host.surroundings import NotHereError, cold_file
+from tests.truth.host.work import AGAIN_BYTES, Stage
+
+SECONDS = 4.0
+NO_SERVER = 0
+LEAST_RIGHT, MOST_WRONG = 0.5, 0.05
+"""Of so few seconds: nobody looks before the first tick, nor after the last."""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with cold_file(tmp_path_factory.mktemp("cold"), AGAIN_BYTES) as file:
+        yield Stage(file, NO_SERVER)
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.measured
+@pytest.mark.parametrize("name", [name for name, one in CONDITIONS.items() if one.quick])
+def test_what_is_lost_has_the_reason_that_is_true(name: str, stage: Stage, tmp_path: Path) -> None:
+    condition = CONDITIONS[name]
+    try:
+        told = told_of(Cell(name, condition.quick), stage, tmp_path, SECONDS)
+    except NotHereError as reason:
+        pytest.skip(str(reason))
+
+    assert told.lost_s > SECONDS / 3
+    assert told.right_s >= LEAST_RIGHT * told.lost_s
+    assert told.wrong_s <= MOST_WRONG * told.lost_s
