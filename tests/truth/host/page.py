@@ -55,7 +55,8 @@ def totals(results: Results) -> str:
 def is_met(results: Results) -> bool:
     """Whether enough of the seconds have a right reason, and few enough a wrong one."""
     told = _in_all(results)
-    return told.right_s >= LEAST_RIGHT * told.lost_s and told.wrong_s <= MOST_WRONG * told.lost_s
+    is_right = told.right_s >= LEAST_RIGHT * told.lost_s > 0
+    return is_right and told.wrong_s <= MOST_WRONG * told.lost_s
 
 
 def write(results: Results, *, runs: int, seconds: float) -> None:
