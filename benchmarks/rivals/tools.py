@@ -44,14 +44,16 @@ def is_there(tool: str) -> bool:
     return tool not in PINNED or has_rival(PINNED[tool])
 
 
-def words_for(tool: str, training_words: list[str], folder: Path) -> list[str]:
+def words_for(
+    tool: str, training_words: list[str], folder: Path, script: Path = SCRIPT
+) -> list[str]:
     """The command that trains under a tool."""
     python = rivals_python()
     if tool != "traceml":
-        return [str(python), str(SCRIPT), "--tool", tool, *training_words]
+        return [str(python), str(script), "--tool", tool, *training_words]
     ports = [str(_free_port()) for _ in range(2)]
     return [
-        str(python.with_name("traceml")), "run", str(SCRIPT), "--logs-dir", str(folder / "logs"),
+        str(python.with_name("traceml")), "run", str(script), "--logs-dir", str(folder / "logs"),
         "--run-name", "run", "--master-port", ports[0], "--aggregator-port", ports[1],
         "--args", "--tool", tool, *training_words,
     ]  # fmt: skip

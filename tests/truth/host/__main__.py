@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.truth.host.cells import Cell, Told, all_cells, together, told_of
-from tests.truth.host.page import is_met, results_table, totals, write
+from tests.truth.host.page import is_met, results_table, rivals_table, totals, write
 from tests.truth.host.probe import Probe
+from tests.truth.host.rivals import RIVALS, cells_of_rivals, said_by
 from tests.truth.host.surroundings import NotHereError, cold_file, slow_server
 from tests.truth.host.work import MIB, Stage
 
@@ -41,10 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         cold_file(Path(name), _FILE_BYTES) as file,
         slow_server() as port,
     ):
-        results = {cell: _measured(cell, Stage(file, port), args) for cell in cells}
-    print(results_table(results), totals(results), sep="\n\n")
+        stage = Stage(file, port)
+        results = {cell: _measured(cell, stage, args) for cell in cells}
+        said = {
+            cell: {rival: said_by(rival, cell, stage, args.seconds) for rival in RIVALS}
+            for cell in cells_of_rivals()
+            if cell in results
+        }
+    print(results_table(results), rivals_table(said), totals(results), sep="\n\n")
     if not args.only:
-        write(results, runs=args.runs, seconds=args.seconds)
+        write(results, said, runs=args.runs, seconds=args.seconds)
     return 0 if is_met(results) else 1
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from benchmarks.rivals.tools import PINNED
 from tests.truth.host.cells import Cell, Told, together
 from tests.truth.host.conditions import CONDITIONS, CORES
+from tests.truth.host.rivals import RIVALS
 from tests.truth.measured_page import put
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "host-truth.md"
@@ -22,6 +24,8 @@ _HEAD: Final = """\
 
 Results = Mapping[Cell, Told | str]
 """What was told of each cell; or why it was not made."""
+Said = Mapping[Cell, Mapping[str, str]]
+"""What each rival said of a cell."""
 
 
 def conditions_table() -> str:
@@ -36,6 +40,18 @@ def conditions_table() -> str:
 def results_table(results: Results) -> str:
     """A row a cell."""
     return "\n".join([_HEAD, *(_row(cell, told) for cell, told in results.items())])
+
+
+def rivals_table(said: Said) -> str:
+    """What they say, beside what is right."""
+    rows = [
+        f"| {cell.condition} | {cell.loader} | {' or '.join(CONDITIONS[cell.condition].right)} "
+        f"| {' | '.join(words[rival].replace('|', '') for rival in RIVALS)} |"
+        for cell, words in said.items()
+    ]
+    tools = " | ".join(PINNED[rival].replace("==", " ") for rival in RIVALS)
+    head = f"| condition | loader | right reason | {tools} |\n|---|---|---|{'---|' * len(RIVALS)}"
+    return "\n".join([head, *rows])
 
 
 def totals(results: Results) -> str:
@@ -59,8 +75,8 @@ def is_met(results: Results) -> bool:
     return is_right and told.wrong_s <= MOST_WRONG * told.lost_s
 
 
-def write(results: Results, *, runs: int, seconds: float) -> None:
-    """Put both tables into the page."""
+def write(results: Results, of_rivals: Said, *, runs: int, seconds: float) -> None:
+    """Put all tables into the page."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     said = (
         f"`{COMMAND}`, {today}: {runs} runs of {seconds:g} s a cell on {CORES} cores, load average "
@@ -68,6 +84,7 @@ def write(results: Results, *, runs: int, seconds: float) -> None:
     )
     put("conditions", conditions_table(), PAGE)
     put("reasons", f"{said}\n\n{results_table(results)}\n\n{totals(results)}", PAGE)
+    put("rivals", rivals_table(of_rivals), PAGE)
 
 
 def _in_all(results: Results) -> Told:

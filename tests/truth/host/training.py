@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from benchmarks.rivals.torch_hooks import HOOKS, Hook
 from tests.truth.host.conditions import CONDITIONS, CORES, LOADERS, Loader
 from tests.truth.host.loaders import BATCHES, ENDLESS, Make
 from tests.truth.host.work import WORKS, Stage, compute
-from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans, through_jax
 
 _LAUNCHES: Final = 3
@@ -57,15 +57,28 @@ class SimulatedGpu:
             self._spans.note(start_ns, start_ns + _LAUNCH_NS)
 
 
-def train(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
+class Compute(NamedTuple):
+    """What a loop of one's own does in each step.
+
+    Attributes:
+        model: That is trained; ``None``: none is.
+        once: Do it.
+    """
+
+    model: Any
+    once: Callable[[], object]
+
+
+def train(gpu: SimulatedGpu, loader: Loader, make: Make, hook: Hook) -> None:
     """A loop of one's own."""
-    work = _compiled_by_jax(gpu.step) if loader.framework == "jax" else gpu.step
-    for _ in timed(BATCHES[loader.kind](make, loader.workers)):
-        with phase("train_step"):
-            work()
-        step()
-        if gpu.is_over:
-            break
+    compute = _compute_on(loader.framework, gpu.step)
+    with hook.watching():
+        for _ in hook.batches(BATCHES[loader.kind](make, loader.workers)):
+            with hook.step(compute.model):
+                compute.once()
+            hook.stepped(1)
+            if gpu.is_over:
+                break
 
 
 def fit(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
@@ -100,13 +113,49 @@ def fit(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
     )
 
 
-def _compiled_by_jax(work: Callable[[], None]) -> Callable[[], object]:
+def _compute_on(framework: str, work: Callable[[], None]) -> Compute:
+    """The GPU's work within a step of the framework, where it has one."""
+    if framework == "jax":
+        return _compiled_by_jax(work)
+    return _optimized_by_torch(work) if framework == "torch" else Compute(None, work)
+
+
+def _compiled_by_jax(work: Callable[[], None]) -> Compute:
     import jax
     import jax.numpy as jnp
 
     compiled = jax.jit(partial(through_jax, work))
     rows = jnp.zeros(1)
-    return lambda: compiled(rows).block_until_ready()
+    return Compute(None, lambda: compiled(rows).block_until_ready())
+
+
+def _optimized_by_torch(work: Callable[[], None]) -> Compute:
+    import torch
+
+    class Device(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+        @staticmethod
+        def forward(ctx: Any, rows: Any) -> Any:
+            work()
+            return rows.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient
+
+    class Model(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, rows: Any) -> Any:
+            return Device.apply(super().forward(rows))
+
+    torch.set_num_threads(1)
+    model, rows = Model(8, 1), torch.ones(16, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+    def once() -> None:
+        optimizer.zero_grad()
+        model(rows).sum().backward()
+        optimizer.step()
+
+    return Compute(model, once)
 
 
 def _burn(stage: Stage) -> None:
@@ -124,6 +173,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True, help="to be read")
     parser.add_argument("--port", type=int, required=True, help="of the slow server")
     parser.add_argument("--cgroup", type=Path, help="to train in")
+    parser.add_argument("--tool", choices=HOOKS, default="gpumon", help="that tags the loop")
     args = parser.parse_args()
     condition, loader = CONDITIONS[args.condition], LOADERS[args.loader]
     stage = Stage(args.file, args.port)
@@ -135,7 +185,10 @@ def main() -> None:
     with BusySpans(args.spans) as spans:
         gpu = SimulatedGpu(spans, args.seconds)
         make = partial(WORKS[condition.work], stage, loader.batch_s)
-        (fit if loader.kind == "PyDataset" else train)(gpu, loader, make)
+        if loader.kind == "PyDataset":
+            fit(gpu, loader, make)
+        else:
+            train(gpu, loader, make, HOOKS[args.tool]())
         print(json.dumps({"idle_s": gpu.idle_s}), flush=True)
 
 
