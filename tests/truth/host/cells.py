@@ -32,6 +32,14 @@ _SETTLES_AFTER_S: Final = 3.0
 """As for the tests' other daemons, of which each looks twice a second."""
 _PATIENCE_S: Final = 120.0
 """For a training beside its own seconds: frameworks are slow to start."""
+_FLAGS_OF_READS: Final = {
+    "read directly": os.O_DIRECT,
+    "read directly at random": os.O_DIRECT,
+    "read": 0,
+    "map": 0,
+    "map again and again": 0,
+}
+"""How the file is opened, by the work that has to find it cold."""
 
 Look = Callable[[int], contextlib.AbstractContextManager[object]]
 """Looks at a training of that process id meanwhile."""
@@ -161,9 +169,9 @@ def together(told: Iterable[Told]) -> Told:
 
 def _surrounded(condition: Condition, stage: Stage, around: ExitStack) -> list[str]:
     """See that the machine has what the work needs; what to tell the training of it."""
-    if condition.work.startswith(("read directly", "read", "map")):
-        direct = os.O_DIRECT if condition.work.startswith("read directly") else 0
-        must_read_from_a_device(stage.file, direct)
+    flags = _FLAGS_OF_READS.get(condition.work)
+    if flags is not None:
+        must_read_from_a_device(stage.file, flags)
     if condition.work == "map again and again":
         return ["--cgroup", str(around.enter_context(little_memory()))]
     return []
