@@ -183,6 +183,8 @@ class RingReading:
         alive: Whether the ring's lock is held.
         host_pid: The lock holder's pid as this host sees it (from the lock
             while it was held); ``facts.pid`` where the lock was never seen held.
+        is_pid_seen: Whether the lock told ``host_pid``: a process of another pid namespace
+            cannot be seen from here, and that number is somebody else's.
         ended_ns: When the run ended: the last instant at which the lock was
             seen held, or the last record; ``None`` while it lives.
         events: Records new since the last read, oldest first.
@@ -206,6 +208,7 @@ class RingReading:
     steps: int
     samples: int
     epoch: int | None
+    is_pid_seen: bool = True
 
     @property
     def told_until_ns(self) -> int:

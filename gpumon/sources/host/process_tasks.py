@@ -93,7 +93,7 @@ class _Task:
 
     def __init__(self, folder: str) -> None:
         self.folder, self.schedstat = folder, f"{folder}/schedstat"
-        self.raw = b""
+        self.raw: bytes | None = None
         self.counted_ns = (0, 0)
         self.ran_ns = self.waited_ns = self.switches_at_ns = 0
         self.has_run, self.quiet_looks = True, 0
@@ -192,7 +192,9 @@ class ProcessTasks:
             rested = task.quiet_looks >= _RESTS_AFTER
             if rested and (tid + self._looks) % _ASKED_EVERY:
                 continue
-            is_first = not task.raw or rested  # what it did since it was asked is of several looks
+            is_first = (
+                task.raw is None or rested
+            )  # what it did since it was asked is of several looks
             try:
                 task.take(self._files.read(task.schedstat))
             except (OSError, ValueError):
@@ -298,7 +300,8 @@ class ProcessTasks:
             found = None
         task.switches, task.switches_at_ns = int(found[1]) if found else None, now_ns
         grown = _growth(before, task.switches)
-        return None if grown is None else grown * NS_PER_S / (now_ns - before_ns)
+        length_ns = now_ns - before_ns
+        return None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
 
     def _sleeps_in(self, task: _Task) -> str | None:
         """The kernel's function; 0 is what a hardened kernel says of all, and means nothing."""

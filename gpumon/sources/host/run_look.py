@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.host.evidence import MOST_TASKS, HostEvidence, TaskLook
 from gpumon.core.host.wait_rules import is_at_it
 from gpumon.core.ring.events import RingReading
@@ -15,13 +15,23 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.process_tasks import MOST_ASKED, Span, inner_number, total_of
+from gpumon.sources.host.process_tasks import (
+    MOST_ASKED,
+    Span,
+    inner_number,
+    parse_stat,
+    total_of,
+)
 from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
 """Only where a disk is busy, or memory stalls, for so much of a look can a training wait for it."""
 _STALE_NS: Final = 2 * NS_PER_S
 """Counters of before say nothing of a look that begins so much later."""
+
+
+_SLACK_S: Final = 1.0
+"""A process counts the hundredths of its beginning; a ring, nanoseconds."""
 
 
 class NotOursError(OSError):
@@ -108,11 +118,16 @@ class RunLook:
 
     def _check(self, reading: RingReading) -> None:
         """Make sure that the pid is the process that wrote the ring, and not one of that number."""
-        pid = self._pid
-        if Path(self._proc, str(pid)).stat().st_uid not in (reading.owner_uid, 0):
+        pid, folder = self._pid, f"{self._proc}/{self._pid}"
+        if not reading.is_pid_seen:
+            raise NotOursError("its process cannot be seen from here")
+        if Path(folder).stat().st_uid not in (reading.owner_uid, 0):
             raise NotOursError(f"process {pid} is another user's")
-        inner = inner_number(self._files.read_once(f"{self._proc}/{pid}/status"))
-        if inner is not None and inner != self._inner_pid:
+        inner = inner_number(self._files.read_once(f"{folder}/status"))
+        began_s = parse_stat(self._files.read_once(f"{folder}/stat")).started_s
+        asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        is_younger = began_s - asleep_s > seconds(reading.facts.started_ns) + _SLACK_S
+        if is_younger or inner not in (None, self._inner_pid):
             raise NotOursError(f"process {pid} is another one than the training's")
 
     def _thread_here(self, tid: int | None) -> int:

@@ -139,6 +139,7 @@ class RingFile:
             steps=self._steps,
             samples=self._samples,
             epoch=totals.epoch,
+            is_pid_seen=self._host_pid > 0,
         )
         has_new_facts = header.facts_generation != self._facts_generation
         is_all_read = header.head == self._position and not has_new_facts

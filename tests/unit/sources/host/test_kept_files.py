@@ -1,0 +1,62 @@
+"""Specification of kept files: opened once, bounded in number, and let go with their task."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumon.sources.host.kept_files import KeptFiles
+from tests.processes import ending
+
+
+def open_here() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    return [str(tmp_path / name) for name in "abc"]
+
+
+class TestAFile:
+    def test_is_read_anew_each_time(self, files: list[str]) -> None:
+        kept = KeptFiles()
+        before = kept.read(files[0])
+        Path(files[0]).write_text("later")
+
+        assert (before, kept.read(files[0])) == (b"a", b"later")
+        kept.close()
+
+    def test_stays_open_only_while_there_are_few(self, files: list[str]) -> None:
+        before, kept = open_here(), KeptFiles(most_open=2)
+
+        assert [kept.read(file) for file in files * 2] == [b"a", b"b", b"c"] * 2
+        assert open_here() == before + 2
+
+        kept.close()
+        kept.close()
+        assert open_here() == before
+
+    def test_that_is_not_there_leaves_nothing_open(self, tmp_path: Path) -> None:
+        before, kept = open_here(), KeptFiles()
+
+        with pytest.raises(FileNotFoundError):
+            kept.read(str(tmp_path / "none"))
+
+        assert open_here() == before
+
+    def test_of_a_process_that_is_gone_is_let_go(self) -> None:
+        before, kept = open_here(), KeptFiles()
+        with ending(subprocess.Popen([sys.executable, "-S", "-c", "input()"])) as process:
+            assert kept.read(f"/proc/{process.pid}/schedstat")
+        assert process.wait() is not None
+
+        with pytest.raises(ProcessLookupError):
+            kept.read(f"/proc/{process.pid}/schedstat")
+
+        assert open_here() == before

@@ -1,0 +1,297 @@
+"""Specification of a process' threads: what each wanted of a core since the last look."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.host.evidence import TaskLook
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.process_tasks import (
+    MOST_ASKED,
+    MOST_THREADS,
+    ProcessTasks,
+    Span,
+    inner_number,
+    parse_stat,
+    total_of,
+)
+from tests.builders_proc import PID, MadeUpProc
+from tests.builders_time import s
+
+SECOND = Span(s(1), s(2))
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> MadeUpProc:
+    return MadeUpProc(tmp_path / "proc")
+
+
+def listed(proc: MadeUpProc, pid: int = PID) -> ProcessTasks:
+    """A process as it is at its first look."""
+    tasks = ProcessTasks(pid, KeptFiles(), str(proc.folder))
+    tasks.list_threads()
+    tasks.advance(s(1))
+    return tasks
+
+
+def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskLook, ...]:
+    return tasks.others(PID, SECOND, is_asked=is_asked, may_wait=False)
+
+
+class TestAThread:
+    def test_wanted_what_it_ran_and_what_it_was_queued_for(self, proc: MadeUpProc) -> None:
+        proc.task(PID, ran_ns=s(5), queued_ns=s(1))
+        tasks = listed(proc)
+        proc.task(PID, ran_ns=s(5.3), queued_ns=s(1.5))
+        tasks.advance(s(2))
+
+        look = tasks.main(PID, SECOND, is_asked=False, may_wait=False)
+
+        assert look is not None
+        assert look.on_cpu_cores == pytest.approx(0.3)
+        assert look.queued_cores == pytest.approx(0.5)
+        assert look.wanted_cores == pytest.approx(0.8)
+        assert (look.state, look.sleeps_in) == (None, None)
+
+    def test_gives_its_core_up_so_often_a_second(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        proc.task(PID, 8, switches=100)
+        tasks = listed(proc)
+        proc.task(PID, 8, ran_ns=s(0.4), switches=304)
+        tasks.advance(s(2))
+
+        (look,) = others(tasks)
+
+        assert look.switches_per_second == pytest.approx(204.0)
+
+    def test_is_asked_where_it_sleeps(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        proc.task(PID, 8, wchan="hrtimer_nanosleep")
+        tasks = listed(proc)
+        proc.task(PID, 8, ran_ns=1, wchan="hrtimer_nanosleep")
+        tasks.advance(s(2))
+
+        (look,) = others(tasks)
+
+        assert (look.state, look.sleeps_in) == ("S", "hrtimer_nanosleep")
+        assert others(tasks, is_asked=False) == ()
+
+    @pytest.mark.parametrize("wchan", ["0", ""])
+    def test_of_a_hardened_kernel_sleeps_nowhere(self, proc: MadeUpProc, wchan: str) -> None:
+        proc.task(PID, wchan=wchan, state="D")
+        tasks = listed(proc)
+
+        look = tasks.main(PID, SECOND, is_asked=True, may_wait=False)
+
+        assert look is not None
+        assert (look.state, look.sleeps_in) == ("D", None)
+
+    def test_may_sleep_until_a_disk_answers(self, proc: MadeUpProc) -> None:
+        proc.task(PID, wchan="folio_wait_bit_common", state="D")
+        tasks = listed(proc)
+
+        may, may_not = (
+            tasks.main(PID, SECOND, is_asked=True, may_wait=may_wait) for may_wait in (True, False)
+        )
+
+        assert may is not None
+        assert may_not is not None
+        assert (may.state, may_not.state) == ("D", "S")
+
+    def test_that_is_new_has_no_rate_yet(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        tasks = listed(proc)
+        proc.task(PID, 8, ran_ns=s(100))
+        tasks.list_threads()
+        tasks.advance(s(2))
+
+        assert others(tasks) == ()
+
+    def test_that_goes_is_let_go(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        task = proc.task(PID, 8, ran_ns=5)
+        tasks = listed(proc)
+        task.rename(proc.folder / "gone")
+        (proc.folder / str(PID) / "task" / "8").mkdir()
+        tasks.advance(s(2))
+
+        assert others(tasks) == ()
+
+    def test_that_rests_is_asked_less_often_and_its_first_growth_is_of_no_look(
+        self, proc: MadeUpProc
+    ) -> None:
+        proc.task(PID)
+        proc.task(PID, 8)
+        tasks = listed(proc)
+        for second in range(2, 6):
+            tasks.advance(s(second))
+        seen = []
+        for second in range(6, 14):
+            proc.task(PID, 8, ran_ns=s(second))
+            tasks.advance(s(second))
+            seen.append([look.on_cpu_cores for look in others(tasks)])
+
+        awake = seen.index([1.0])
+        assert seen[:awake] == [[]] * awake
+        assert awake <= 4
+        assert seen[awake:] == [[1.0]] * (8 - awake)
+
+
+class TestManyThreads:
+    def test_are_bounded(self, proc: MadeUpProc) -> None:
+        for tid in range(PID, PID + MOST_THREADS + 50):
+            proc.task(PID, tid, ran_ns=1)
+
+        tasks = listed(proc)
+        for tid in range(PID, PID + MOST_THREADS + 50):
+            proc.task(PID, tid, ran_ns=2)
+        tasks.advance(s(2))
+        looks = others(tasks)
+
+        assert len(looks) == MOST_ASKED
+        assert len(tasks.inner_numbers()) <= MOST_THREADS
+
+    def test_are_told_the_busiest_first(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        for tid in (11, 12, 13):
+            proc.task(PID, tid)
+        tasks = listed(proc)
+        for tid, ran_s in ((11, 0.1), (12, 0.9), (13, 0.4)):
+            proc.task(PID, tid, ran_ns=s(ran_s))
+        tasks.advance(s(2))
+
+        assert [round(look.on_cpu_cores, 3) for look in others(tasks)] == [0.9, 0.4, 0.1]
+
+
+class TestAProcess:
+    @pytest.mark.parametrize("counters", ["", "1 2", "many"])
+    def test_without_counters_says_so(self, proc: MadeUpProc, counters: str) -> None:
+        (proc.task(PID) / "schedstat").write_text(counters)
+
+        with pytest.raises(ValueError, match=r".+"):
+            listed(proc)
+
+    def test_of_a_kernel_that_counts_nothing_says_so(self, proc: MadeUpProc) -> None:
+        (proc.task(PID) / "schedstat").unlink()
+
+        with pytest.raises(FileNotFoundError):
+            listed(proc)
+
+    def test_that_is_hidden_says_so(self, proc: MadeUpProc) -> None:
+        with pytest.raises(FileNotFoundError):
+            listed(proc)
+
+    def test_counts_from_its_beginning_where_that_is_after_the_look_before(
+        self, proc: MadeUpProc
+    ) -> None:
+        ticks = os.sysconf("SC_CLK_TCK")
+        proc.task(PID, ran_ns=s(0.5), began_ticks=10 * ticks)
+        wanted = []
+        for looked_boot_s in (9.0, 11.0, None):
+            tasks = ProcessTasks(PID, KeptFiles(), str(proc.folder))
+            tasks.begin(looked_boot_s)
+            tasks.advance(s(2))
+            wanted.append(tasks.whole(SECOND, is_asked=False, may_wait=False).wanted_cores)
+
+        assert wanted == [0.5, 0.0, 0.0]
+
+    def test_is_the_sum_of_its_threads_and_stands_where_its_first_does(
+        self, proc: MadeUpProc
+    ) -> None:
+        proc.task(PID, wchan="wait_woken")
+        proc.task(PID, 8, wchan="futex_do_wait")
+        tasks = listed(proc)
+        proc.task(PID, ran_ns=s(0.2), wchan="wait_woken")
+        proc.task(PID, 8, ran_ns=s(0.3), queued_ns=s(0.1))
+        tasks.advance(s(2))
+
+        assert tasks.whole(SECOND, is_asked=True, may_wait=False) == TaskLook(
+            0.5, 0.1, state="S", sleeps_in="wait_woken"
+        )
+
+    def test_fetches_from_disks_what_it_read_since_it_was_asked(self, proc: MadeUpProc) -> None:
+        proc.task(PID, faults=10)
+        proc.reads(PID, 4_096)
+        tasks = listed(proc)
+        first = tasks.fetched_since()
+        proc.task(PID, faults=25)
+        proc.reads(PID, 12_288)
+
+        assert (first, tasks.fetched_since()) == ((None, None), (8_192, 15))
+
+    def test_of_another_user_does_not_tell_what_it_read(self, proc: MadeUpProc) -> None:
+        proc.task(PID, faults=10)
+        tasks = listed(proc)
+        tasks.fetched_since()
+        proc.task(PID, faults=12)
+
+        assert tasks.fetched_since() == (None, 2)
+
+    def test_asks_for_children_of_threads_that_ran_alone(self, proc: MadeUpProc) -> None:
+        proc.task(PID)
+        proc.starts(PID, 21, 22)
+        tasks = listed(proc)
+        first = tasks.new_children()
+        proc.starts(PID, 21, 22, 23)
+        quiet = tasks.new_children()
+        proc.task(PID, ran_ns=1)
+        proc.starts(PID, 21, 22, 23)
+        tasks.advance(s(2))
+
+        assert (first, quiet, tasks.new_children()) == ([21, 22], [], [21, 22, 23])
+
+
+class TestTheKernel:
+    def test_counts_a_thread_that_computes(self) -> None:
+        tids: list[int] = []
+        is_over = threading.Event()
+
+        def burn() -> None:
+            tids.append(threading.get_native_id())
+            while not is_over.is_set():
+                pass
+
+        thread = threading.Thread(target=burn)
+        thread.start()
+        try:
+            tasks, began_ns = ProcessTasks(os.getpid(), KeptFiles()), time.monotonic_ns()
+            tasks.list_threads()
+            tasks.advance(began_ns)
+            time.sleep(0.3)
+            tasks.advance(now_ns := time.monotonic_ns())
+            burner = tasks.main(tids[0], Span(began_ns, now_ns), is_asked=True, may_wait=True)
+        finally:
+            is_over.set()
+            thread.join()
+            tasks.close()
+
+        assert burner is not None
+        assert burner.wanted_cores > 0.7
+        assert burner.state == "R"
+
+
+class TestWords:
+    def test_of_a_stat_come_after_any_name(self) -> None:
+        raw = b"7 (x) R 1 (y)) D 1 2 3 4 5 6 7 8 " + b"9 0 0 0 0 0 0 0 0 0 300 0 0"
+
+        told = parse_stat(raw)
+
+        assert (told.state, told.major_faults) == ("D", 9)
+        assert told.started_s == 300 / os.sysconf("SC_CLK_TCK")
+
+    @pytest.mark.parametrize("raw", [b"", b"7 (x) R 1 2", b"7 x R"])
+    def test_that_are_no_stat_are_refused(self, raw: bytes) -> None:
+        with pytest.raises(ValueError, match=r".+"):
+            parse_stat(raw)
+
+    def test_of_a_status_may_name_a_process_twice(self) -> None:
+        assert inner_number(b"Name:\tx\nNSpid:\t4711\t7\nFoo:\t1\n") == 7
+        assert inner_number(b"Name:\tx\n") is None
+
+    def test_that_nobody_says_add_up_to_none(self) -> None:
+        assert (total_of([None, 3, 4]), total_of([None, None]), total_of([])) == (7, None, None)

@@ -1,0 +1,141 @@
+"""Specification of a training's processes: found by descent, bounded, and let go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.process_tree import MOST_WORKERS, ProcessTree
+from tests.builders_proc import PID, MadeUpProc
+from tests.builders_time import s
+from tests.processes import ending
+
+PARENT = """
+import subprocess, sys
+child = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+print(subprocess.Popen([sys.executable, "-S", "-c", child]).pid, flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> MadeUpProc:
+    proc = MadeUpProc(tmp_path / "proc")
+    proc.task(PID)
+    return proc
+
+
+def tree_of(proc: MadeUpProc) -> ProcessTree:
+    return ProcessTree(PID, KeptFiles(), str(proc.folder))
+
+
+class TestWorkers:
+    def test_are_found_in_all_generations(self, proc: MadeUpProc) -> None:
+        for pid in (21, 22, 31):
+            proc.task(pid)
+        proc.starts(PID, 21, 22)
+        proc.starts(22, 31)
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+
+        assert sorted(tree.workers) == [21, 22, 31]
+
+    def test_that_end_are_let_go_and_those_in_their_place_found_at_once(
+        self, proc: MadeUpProc
+    ) -> None:
+        proc.task(21)
+        proc.starts(PID, 21)
+        tree = tree_of(proc)
+        for second in (1, 2, 3):
+            tree.advance(s(second), None)
+        proc.ends(21)
+        proc.task(22)
+        proc.task(PID, ran_ns=5)  # who starts a process runs
+        proc.starts(PID, 22)
+        tree.advance(s(3.1), None)  # notices that one is gone
+        tree.advance(s(3.2), None)
+
+        assert list(tree.workers) == [22]
+
+    def test_are_bounded_whatever_a_training_starts(self, proc: MadeUpProc) -> None:
+        pids = range(10_000, 10_000 + 2 * MOST_WORKERS)
+        for pid in pids:
+            proc.task(pid)
+        proc.starts(PID, *pids)
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+
+        assert len(tree.workers) == MOST_WORKERS
+
+    def test_that_die_before_they_are_read_are_none(self, proc: MadeUpProc) -> None:
+        proc.starts(PID, 21, 22)
+        proc.task(22)
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+
+        assert list(tree.workers) == [22]
+
+    def test_are_not_told_by_a_kernel_without_lists_of_children(self, proc: MadeUpProc) -> None:
+        (proc.folder / str(PID) / "task" / str(PID) / "children").unlink()
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+
+        assert tree.workers == {}
+
+    def test_are_listed_less_often_in_time(self, proc: MadeUpProc) -> None:
+        tree = tree_of(proc)
+
+        listed = [second for second in range(1, 40) if tree.advance(s(second), None)]
+
+        assert listed[:3] == [1, 2, 3]
+        assert {late - early for early, late in pairwise(listed[6:])} == {5}
+
+
+class TestTheTraining:
+    def test_that_is_gone_says_so(self, proc: MadeUpProc) -> None:
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+        proc.ends(PID)
+
+        with pytest.raises(FileNotFoundError):
+            tree.advance(s(2), None)
+
+
+class TestTheKernel:
+    def test_tells_of_two_generations_and_leaves_nothing_open(self) -> None:
+        before = len([*Path("/proc/self/fd").iterdir()])
+        parent = subprocess.Popen(
+            [sys.executable, "-S", "-c", PARENT],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with ending(parent):
+            assert parent.stdout is not None
+            child, grandchild = (int(parent.stdout.readline()) for _ in range(2))
+            try:
+                tree = ProcessTree(parent.pid, KeptFiles())
+                tree.advance(time.monotonic_ns(), None)
+                found = sorted(tree.workers)
+                os.kill(grandchild, signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
+                for _ in range(20):
+                    tree.advance(time.monotonic_ns(), None)
+                    time.sleep(0.02)
+                tree.close()
+            finally:
+                for pid in (child, grandchild):
+                    if Path(f"/proc/{pid}").exists():
+                        os.kill(pid, signal.SIGKILL)
+
+        assert found == sorted([child, grandchild])
+        assert parent.stdin is not None
+        parent.stdin.close()
+        parent.stdout.close()
+        assert len([*Path("/proc/self/fd").iterdir()]) == before
