@@ -44,7 +44,11 @@ class MadeUpProc:
         task = self.folder / str(pid) / "task" / str(pid if tid is None else tid)
         task.mkdir(parents=True, exist_ok=True)
         numbers = f"{pid}" if inner is None else f"{pid}\t{inner}"
-        stat = f"{pid} (a name) with brackets) {state} 1 0 0 0 0 0 0 0 {faults} 0 0 0 0 0 0 0 0 0 "
+        known = {path.name for path in task.parent.iterdir()}
+        stat = (
+            f"{pid} (a name) with brackets) {state} 1 0 0 0 0 0 0 0 {faults} 0 0 0 0 0 0 0 "
+            f"{len(known)} 0 "
+        )
         status = f"Name:\tx\nNSpid:\t{numbers}\nvoluntary_ctxt_switches:\t{switches}\n"
         files = {
             "schedstat": f"{ran_ns} {queued_ns} 7\n", "stat": f"{stat}{began_ticks} 0\n",
@@ -52,7 +56,7 @@ class MadeUpProc:
         }  # fmt: skip
         for name, text in files.items():
             (task / name).write_text(text)
-            if is_first:
+            if is_first or name == "stat":
                 (self.folder / str(pid) / name).write_text(text)
         return task
 

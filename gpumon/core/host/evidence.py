@@ -56,6 +56,8 @@ class HostEvidence:
         received_bytes_per_second: What the whole machine received over networks.
         memory_stalled_ratio: Part of the look in which somebody on the machine, or in the
             training's own cgroup, waited for memory.
+        refaults_per_second: Pages that its cgroup had dropped for want of memory and that were
+            read again.
         usable_cores: Cores that the training may use, by its affinity and its cgroups' quotas.
         throttled_ratio: Part of the look in which its cgroup was held back by its quota.
     """
@@ -72,6 +74,7 @@ class HostEvidence:
     disk_read_bytes_per_second: float | None = None
     received_bytes_per_second: float | None = None
     memory_stalled_ratio: float | None = None
+    refaults_per_second: float | None = None
     usable_cores: float | None = None
     throttled_ratio: float | None = None
 

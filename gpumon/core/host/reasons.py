@@ -20,6 +20,8 @@ from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 
 WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
 """Causes of which the machine can show why."""
+_MORE_LOOKS: Final = 4
+"""Of so many more looks, some fall into a training's steps, and do not see its loader."""
 _MOST_LOOKS: Final = 4_096
 """Remembered until what they are of is settled: an hour of them where no GPU is ever heard."""
 
@@ -113,7 +115,7 @@ class RunReasons:
 
     def __init__(self, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> None:
         self._settings = settings
-        self._recent: deque[HostEvidence] = deque(maxlen=settings.remembered_looks)
+        self._recent: deque[HostEvidence] = deque(maxlen=_MORE_LOOKS * settings.remembered_looks)
         self._looks: list[_Look] = []
         self._sums: dict[tuple[IdleCause, InputWaitReason], _Sum] = {}
 

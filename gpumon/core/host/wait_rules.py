@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.host.evidence import HostEvidence, TaskLook
@@ -66,8 +66,8 @@ def judge_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> 
     reasons = tuple(reason for reason, holds in _REASONS if holds(looks, settings))
     return WaitJudgement(
         reasons=reasons or (InputWaitReason.UNKNOWN,),
-        place=loader_place(looks[-1], settings),
-        is_gil_bound=is_gil_bound(looks, settings),
+        place=_place_of(looks, settings),
+        is_gil_bound=is_gil_bound(looks, settings) and not is_disk_bound(looks, settings),
     )
 
 
@@ -101,8 +101,14 @@ def active_tasks(
     RuleKind.REASON,
     says="a training waits for input because memory is short",
     evidence="How long somebody waited for memory (PSI), on the machine or in the training's "
-    "cgroup, and the pages that the training had to have fetched again.",
-    thresholds=("host.memory_stalled_from", "host.memory_faults", "host.disk_read_bytes"),
+    "cgroup, or how many pages that this had dropped were read again; and what the training "
+    "fetches from disks itself.",
+    thresholds=(
+        "host.memory_stalled_from",
+        "host.memory_refaults",
+        "host.memory_faults",
+        "host.disk_read_bytes",
+    ),
 )
 def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
     """Whether memory is short, and the training feels it."""
@@ -110,7 +116,8 @@ def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
     feels_it = _at_least(look.major_faults_per_second, settings.memory_faults) or _at_least(
         look.read_bytes_per_second, settings.disk_read_bytes
     )
-    return feels_it and _at_least(look.memory_stalled_ratio, settings.memory_stalled_from)
+    stalls = _at_least(look.memory_stalled_ratio, settings.memory_stalled_from)
+    return feels_it and (stalls or _at_least(look.refaults_per_second, settings.memory_refaults))
 
 
 @rule(
@@ -122,6 +129,7 @@ def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
     thresholds=(
         "host.active_above",
         "host.gil_wanted_from",
+        "host.gil_thread_most",
         "host.gil_most_cores",
         "host.gil_switches",
         "host.gil_most_switches",
@@ -136,6 +144,7 @@ def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
     return (
         len(fighting) > 1
         and sum(task.wanted_cores for task in fighting) >= settings.gil_wanted_from
+        and max(task.wanted_cores for task in fighting) <= settings.gil_thread_most
         and sum(task.on_cpu_cores for task in fighting) <= settings.gil_most_cores
         and not any(_sleeps_in(task, _NETWORK + _TIMER) for task in fighting)
     )
@@ -187,7 +196,7 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
         "host.gil_most_switches",
         "host.gil_switches_per_cpu_second",
     ),
-    measured_with=("host.gil_wanted_from", "host.gil_most_cores"),
+    measured_with=("host.gil_wanted_from", "host.gil_thread_most", "host.gil_most_cores"),
 )
 def is_cpu_bound(looks: Looks, settings: HostSettings) -> bool:
     """Whether computing holds the loader up."""
@@ -226,8 +235,8 @@ def is_latency_bound(looks: Looks, settings: HostSettings) -> bool:
 
 _REASONS: Final = (
     (InputWaitReason.MEMORY_PRESSURE, is_memory_short),
-    (InputWaitReason.GIL_BOUND, is_gil_bound),
     (InputWaitReason.DISK_BOUND, is_disk_bound),
+    (InputWaitReason.GIL_BOUND, is_gil_bound),
     (InputWaitReason.CPU_BOUND, is_cpu_bound),
     (InputWaitReason.NETWORK_BOUND, is_network_bound),
     (InputWaitReason.LATENCY_BOUND, is_latency_bound),
@@ -275,9 +284,9 @@ def _computes_in_training_thread(looks: Looks, settings: HostSettings) -> bool:
     wanted, least = look.main.wanted_cores, settings.training_thread_from
     if wanted - (1 - waiting) >= least * waiting:
         return True
-    makes_them = loader_place(look, settings) in (None, LoaderPlace.TRAINING_THREAD)
-    seen = [one.main for one in looks[-settings.remembered_looks :] if one.main is not None]
-    awake = _share([task for task in seen if task.state is not None], lambda t: t.state == "R")
+    makes_them = _place_of(looks, settings) in (None, LoaderPlace.TRAINING_THREAD)
+    seen = [one.main for one in looks if one.main is not None and one.main.state is not None]
+    awake = _share(seen[-settings.remembered_looks :], lambda task: task.state == "R")
     return makes_them and wanted >= least * waiting and awake >= settings.asleep_share
 
 
@@ -287,15 +296,26 @@ def is_at_it(task: TaskLook, settings: HostSettings) -> bool:
     return task.wanted_cores > settings.active_above or task.state == "D" or is_asleep_outside
 
 
+def _place_of(looks: Looks, settings: HostSettings) -> LoaderPlace | None:
+    """Who makes the batches, as the newest look tells that saw anybody at it.
+
+    The thread that trains is seen in its waits alone, and not every look falls into one.
+    """
+    places = (loader_place(look, settings) for look in reversed(looks))
+    return next((place for place in places if place is not None), None)
+
+
 def _seen(looks: Looks, settings: HostSettings) -> list[TaskLook]:
-    """The loader's tasks of the last looks, but those that waited for work."""
-    place = loader_place(looks[-1], settings)
+    """The loader's tasks of the last looks that saw them, but those that waited for work."""
+    place = _place_of(looks, settings)
     if place is None:
         return []
-    tasks = chain.from_iterable(
-        tasks_at(place, look) for look in looks[-settings.remembered_looks :]
+    of_looks = (
+        [task for task in tasks_at(place, look) if task.state is not None]
+        for look in reversed(looks)
     )
-    return [task for task in tasks if task.state is not None and not _sleeps_in(task, _QUEUE)]
+    told = islice(filter(None, of_looks), settings.remembered_looks)
+    return [task for task in chain.from_iterable(told) if not _sleeps_in(task, _QUEUE)]
 
 
 def _share_in(functions: tuple[str, ...], looks: Looks, settings: HostSettings) -> float:

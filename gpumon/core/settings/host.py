@@ -21,7 +21,7 @@ class HostSettings(Settings):
     )
     remembered_looks: int = count(
         5,
-        "So many of a training's last looks say where its loader slept.",
+        "So many of the last looks that saw a training's loader say where it slept.",
         origin="ours: a look tells where a task stands at one instant only",
     )
     active_above: float = share(
@@ -30,9 +30,9 @@ class HostSettings(Settings):
         origin="ours: idle workers and watching threads want a hundredth",
     )
     busy_from: float = share(
-        0.70,
+        0.80,
         "A loader's tasks that want so much of a core each, in the mean, are held up by computing.",
-        origin=_ON_CONDITIONS + ": 1.00 where they compute, 0.02 to 0.52 where they wait",
+        origin=_ON_CONDITIONS + ": 0.88 and more where they compute, at most 0.77 where they wait",
     )
     training_thread_from: float = share(
         0.60,
@@ -48,6 +48,12 @@ class HostSettings(Settings):
         0.80,
         "Threads that share Python's lock want at least so much of a core together, ...",
         origin=_ON_CONDITIONS + ": 1.22 and more, for somebody always wants it",
+    )
+    gil_thread_most: float = share(
+        0.85,
+        "... none of them for more of the time than this, for it waits for its turn, ...",
+        origin=_ON_CONDITIONS + ": 0.40 to 0.69 where they share it, 0.89 to 0.98 where they do "
+        "not; up to 0.82 on a machine that others load",
     )
     gil_most_cores: float = times(
         1.10,
@@ -99,6 +105,12 @@ class HostSettings(Settings):
         0.10,
         "Memory is short where somebody waits for it for so much of a look, ...",
         origin="ours: Linux counts no stall at all while there is enough",
+    )
+    memory_refaults: int = count(
+        500,
+        "... or where so many pages that it had dropped are read again a second, ...",
+        origin=_ON_CONDITIONS + ": 757 and more in a cgroup that is too small, 0 elsewhere but "
+        "for 183 in a first second",
     )
     memory_faults: int = count(
         50,

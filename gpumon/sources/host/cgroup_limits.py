@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_LEVELS: Final = 16
@@ -21,6 +22,7 @@ class CgroupLimits:
         throttled_ratio: Part of the time, between the last two times they were asked, in which
             one held its tasks back; ``None``: not told.
         stalled_ratio: Part of it in which somebody in the innermost one waited for memory.
+        refaults_per_second: Pages that the innermost one had dropped and that were read again.
     """
 
     def __init__(
@@ -30,11 +32,14 @@ class CgroupLimits:
         self._files = files
         self._throttled_ns: int | None = None
         self._stalled_us: int | None = None
+        self._refaults: int | None = None
         self._asked_ns = 0
         self.quota_cores: float | None = None
         self.throttled_ratio: float | None = None
         self.stalled_ratio: float | None = None
+        self.refaults_per_second: float | None = None
         self._v1: list[str] = []
+        self._memory: str | None = None  # where memory is accounted for
         self._v2: list[str] = []
         try:
             lines = files.read_once(f"{proc}/{pid}/cgroup").decode("utf-8", "replace").splitlines()
@@ -45,8 +50,11 @@ class CgroupLimits:
             if not controllers:
                 is_hybrid = Path(root, "unified").is_dir()
                 self._v2 = _levels(f"{root}/unified" if is_hybrid else root, path)
+                self._memory = self._memory or next(iter(self._v2), None)
             elif "cpu" in controllers.split(","):
                 self._v1 = _levels(f"{root}/cpu", path)
+            elif controllers == "memory" and ".." not in path.split("/"):
+                self._memory = f"{root}/memory/{path.lstrip('/')}"
 
     def ask(self, now_ns: int) -> None:
         """Read what they tell now."""
@@ -61,11 +69,23 @@ class CgroupLimits:
         ]
         stalled = stalled_us(self._text(self._v2[0], "memory.pressure")) if self._v2 else None
         throttled = max((one for one in throttled_ns if one is not None), default=None)
+        refaults = self._refaults_now()
         length_ns = now_ns - self._asked_ns
         self.quota_cores = min((one for one in quotas if one is not None), default=None)
         self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
         self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
-        self._throttled_ns, self._stalled_us, self._asked_ns = throttled, stalled, now_ns
+        grown = _growth(self._refaults, refaults)
+        self.refaults_per_second = None if grown is None else grown * NS_PER_S / length_ns
+        self._throttled_ns, self._stalled_us = throttled, stalled
+        self._refaults, self._asked_ns = refaults, now_ns
+
+    def _refaults_now(self) -> int | None:
+        if self._memory is None:
+            return None
+        text = self._text(self._memory, "memory.stat")
+        found = [_value(text, f"workingset_refault_{kind}", 1) for kind in ("anon", "file")]
+        known = [one for one in found if one is not None]
+        return sum(known) if known else None
 
     def _text(self, folder: str, name: str) -> str:
         try:
@@ -106,9 +126,12 @@ def _value(text: str, name: str, unit: int) -> int | None:
 
 
 def _part(before: int | None, after: int | None, length: int) -> float | None:
-    if before is None or after is None or length <= 0:
-        return None
-    return min(1.0, max(0, after - before) / length)
+    grown = _growth(before, after)
+    return None if grown is None or length <= 0 else min(1.0, grown / length)
+
+
+def _growth(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
 
 
 def stalled_us(pressure: str) -> int | None:

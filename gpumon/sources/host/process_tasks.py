@@ -35,11 +35,13 @@ class ProcessCounts(NamedTuple):
 
     Attributes:
         state: Of its first thread, by the kernel's letter.
+        threads: How many it has.
         started_s: When it began, seconds since the machine did, to a hundredth.
     """
 
     state: str
     major_faults: int
+    threads: int
     started_s: float
 
 
@@ -54,7 +56,10 @@ def parse_stat(raw: bytes) -> ProcessCounts:
     if len(words) < 20:
         raise ValueError("too short a stat")
     return ProcessCounts(
-        words[0].decode("ascii"), int(words[9]), int(words[19]) / _TICKS_PER_SECOND
+        state=words[0].decode("ascii"),
+        major_faults=int(words[9]),
+        threads=int(words[17]),
+        started_s=int(words[19]) / _TICKS_PER_SECOND,
     )
 
 
@@ -156,6 +161,16 @@ class ProcessTasks:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
             self._tasks[tid] = _Task(f"{self._folder}/task/{tid}")
+
+    def has_other_threads(self) -> bool:
+        """Whether some have come or gone since they were listed.
+
+        Raises:
+            OSError: The process is gone, or hidden.
+            ValueError: The kernel says something else than it should.
+        """
+        counts = parse_stat(self._files.read(f"{self._folder}/stat"))
+        return min(counts.threads, MOST_THREADS) != len(self._tasks)
 
     def new_children(self) -> list[int]:
         """Processes that its threads started and that live; of threads that did not run, none.

@@ -54,6 +54,8 @@ class ProcessTree:
             self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._since_ns) // 2)
             self.root.list_threads()
             self._find_workers(looked_boot_s)
+        elif self.root.has_other_threads():
+            self.root.list_threads()
         self.root.advance(now_ns)
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]
         for pid in gone:

@@ -105,6 +105,7 @@ class RunLook:
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
             memory_stalled_ratio=max(stalls, default=None),
+            refaults_per_second=self._limits.refaults_per_second,
             usable_cores=self._usable_cores,
             throttled_ratio=self._limits.throttled_ratio,
             disk_busy_ratio=machine.disk_busy_ratio,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpumon.core.host.evidence import TaskLook
 from gpumon.core.host.wait_rules import (
     is_cpu_bound,
     is_disk_bound,
@@ -29,11 +30,21 @@ class TestMemoryPressure:
 
         assert is_memory_short([short], SETTINGS)
 
+    def test_speaks_where_dropped_pages_are_read_again(self) -> None:
+        thrashes = look(
+            workers=(task(0.3),), major_faults_per_second=9_000.0,
+            memory_stalled_ratio=0.006, refaults_per_second=757.0,
+        )  # fmt: skip
+
+        assert is_memory_short([thrashes], SETTINGS)
+
     def test_is_silent_where_a_neighbour_stalls(self) -> None:
         assert not is_memory_short([look(workers=(task(1.0),), memory_stalled_ratio=0.4)], SETTINGS)
 
     def test_is_silent_where_pages_come_for_the_first_time(self) -> None:
-        mapped = look(workers=(task(0.47),), major_faults_per_second=11_403.0)
+        mapped = look(
+            workers=(task(0.47),), major_faults_per_second=11_403.0, refaults_per_second=183.0
+        )
 
         assert not is_memory_short([mapped], SETTINGS)
 
@@ -56,6 +67,11 @@ class TestGilBound:
         main = task(0.6, 0.1, 340.0)
 
         assert is_gil_bound([look(main, threads=(task(0.65, 0.1, 340.0),))], SETTINGS)
+
+    def test_is_silent_of_threads_that_never_wait_for_their_turn(self) -> None:
+        threads = tuple(task(0.95, 0.6, 150.0, QUEUE) for _ in range(3))
+
+        assert not is_gil_bound([look(threads=threads)], SETTINGS)
 
     def test_is_silent_of_one_thread_alone(self) -> None:
         assert not is_gil_bound([look(threads=(task(1.0, 0.1, 204.0),))], SETTINGS)
@@ -136,7 +152,7 @@ class TestCpuBound:
         assert not is_cpu_bound([spins], SETTINGS)
 
     def test_is_silent_of_threads_that_share_pythons_lock(self) -> None:
-        threads = tuple(task(0.8, 0.45, 150.0, QUEUE) for _ in range(2))
+        threads = tuple(task(0.82, 0.45, 150.0, QUEUE) for _ in range(2))
 
         assert not is_cpu_bound([look(threads=threads)], SETTINGS)
 
@@ -160,6 +176,12 @@ class TestLatencyBound:
 
         assert is_latency_bound([asleep, asleep, awake], SETTINGS)
         assert not is_latency_bound([awake, awake, asleep], SETTINGS)
+
+    def test_remembers_a_thread_that_trains_where_the_last_looks_fell_into_its_steps(self) -> None:
+        asleep = look(task(0.02, sleeps_in=NAP))
+        in_step = look(TaskLook(0.02, 0.0))
+
+        assert is_latency_bound([asleep, *[in_step] * 6], SETTINGS)
 
     def test_is_silent_where_the_kernel_does_not_say_where(self) -> None:
         assert not is_latency_bound([look(workers=(task(0.02, state="S"),))], SETTINGS)

@@ -72,7 +72,7 @@ ALWAYS_TOGETHER = Together(
 LOOKS = (
     look(task(0.6, 0.1, 204.0), threads=gil_threads(2)),
     look(threads=(task(1.0), task(0.6, switches=204.0))),
-    look(workers=(task(1.0),), major_faults_per_second=400.0, memory_stalled_ratio=0.4),
+    look(workers=(task(1.0),), major_faults_per_second=400.0, memory_stalled_ratio=0.0),
     look(workers=(task(0.2, sleeps_in=NAP),), read_bytes_per_second=1.0, disk_busy_ratio=0.9),
     look(task(0.2), waiting=0.3),
 )

@@ -122,3 +122,14 @@ class TestWhatHoldsItBack:
             limits.ask(s(at_s))
 
         assert limits.stalled_ratio == pytest.approx(0.4)
+
+    def test_is_memory_that_it_dropped_and_read_again(self, cgroups: Cgroups) -> None:
+        cgroups.belongs("0::/", "4:memory:/job")
+        stat = "cache 1\nworkingset_refault_anon {}\nworkingset_refault_file {}\n"
+        cgroups.holds("memory/job", memory_stat=stat.format(0, 100))
+        limits = cgroups.limits()
+        limits.ask(s(1))
+        cgroups.holds("memory/job", memory_stat=stat.format(500, 1_600))
+        limits.ask(s(3))
+
+        assert limits.refaults_per_second == pytest.approx(1_000.0)

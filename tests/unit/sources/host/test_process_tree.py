@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.process_tasks import Span
 from gpumon.sources.host.process_tree import MOST_WORKERS, ProcessTree
 from tests.builders_proc import PID, MadeUpProc
 from tests.builders_time import s
@@ -100,6 +101,20 @@ class TestWorkers:
 
 
 class TestTheTraining:
+    def test_has_its_new_threads_listed_at_once(self, proc: MadeUpProc) -> None:
+        tree = tree_of(proc)
+        for second in range(1, 12):
+            tree.advance(s(second), None)
+        proc.task(PID, 8)
+        proc.task(PID)  # whose stat counts it
+        tree.advance(s(12), None)
+        proc.task(PID, 8, ran_ns=s(0.5))
+        tree.advance(s(13), None)
+
+        (thread,) = tree.root.others(PID, Span(s(12), s(13)), is_asked=True, may_wait=False)
+
+        assert thread.on_cpu_cores == 0.5
+
     def test_that_is_gone_says_so(self, proc: MadeUpProc) -> None:
         tree = tree_of(proc)
         tree.advance(s(1), None)
