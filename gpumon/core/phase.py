@@ -58,6 +58,8 @@ class IdleCause(str, Enum):
 class InputWaitReason(str, Enum):
     """What holds the input pipeline up, where the host shows it."""
 
+    __hash__ = str.__hash__
+
     CPU_BOUND = "cpu_bound"
     GIL_BOUND = "gil_bound"
     DISK_BOUND = "disk_bound"

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from gpumon.core.board.troubles import lost, vanished
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.host.wait_rules import ShortOf
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.time.totals import GapTotals
 from gpumon.outlets.text.report_lines import levels_lines
@@ -17,6 +19,7 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import wrapped
 from tests.builders_cycles import waits_of_a_person
 from tests.builders_fill import filled, gpm_fill, power_fill
+from tests.builders_host import seen
 from tests.builders_logs import analysed, smi_log
 from tests.builders_report import (
     MIG_PARENT,
@@ -34,6 +37,11 @@ from tests.unit.outlets.report_lines import PLAIN, STARVED
 
 WAIT, UNKNOWN, SAVE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.CHECKPOINT
 NOT_IN_USE = IdleCause.NOT_IN_USE
+CPU, GIL, DISK, NO_REASON = (
+    InputWaitReason.CPU_BOUND, InputWaitReason.GIL_BOUND, InputWaitReason.DISK_BOUND,
+    InputWaitReason.UNKNOWN,
+)  # fmt: skip
+HELD_STEP = seen(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP)
 TWO_GPUS_OF_A_LOG = replace(
     report(gpu(30, {UNKNOWN: 30}, suspected_s=30, pauses=20), gpu(58.2, {UNKNOWN: 1.8}, index=1)),
     skipped_lines=3,
@@ -70,6 +78,10 @@ def test_headlines() -> Chapters:
         one = gpu(60, {UNKNOWN: 40}, suspected_s=suspected_s, pauses=20)
         return with_totals(one, irregular_ns=s(irregular_s))
 
+    def why_late(why: WaitReason) -> str:
+        late = with_totals(gpu(40, {WAIT: 20}), input_wait_by_reason_ns={why.reason: s(20)})
+        return three_lines(late, runs=(replace(run(workers=4), reasons=(why,)),))
+
     def first_batch(one: GpuReport) -> GpuReport:
         return with_totals(one, first_input_wait_ns=s(30))
 
@@ -78,6 +90,18 @@ def test_headlines() -> Chapters:
     works, unused = gpu(1800, index=1), gpu(0, {NOT_IN_USE: 1800}, index=2)
     return {
         "a wait for input that tags prove": blocks(STARVED)[0],
+        "a wait for input that is held up by too few cores": why_late(
+            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=ShortOf.CORES)
+        ),
+        "a wait for input that is held up by a disk": why_late(
+            seen(DISK, tasks=1, wanted=0.2, given=0.2, read=486e6, disk_busy=0.92)
+        ),
+        "a step that is held up by Python's lock": three_lines(
+            with_totals(
+                gpu(40, {IdleCause.WITHIN_STEP: 20}), within_step_by_reason_ns={GIL: s(15)}
+            ),
+            runs=(replace(run(workers=2), reasons=(HELD_STEP,)),),
+        ),
         "another cause that they prove": three_lines(gpu(40, {SAVE: 20})),
         "a suspicion": three_lines(gpu(40, {UNKNOWN: 20}, suspected_s=18, pauses=9)),
         "a proved wait beside a suspicion": three_lines(
@@ -269,6 +293,17 @@ def test_report_tables() -> Chapters:
             validation_input_wait_ns=s(2),
         ),
         "time that is not decided yet": of(late, pending_ns=s(3), observed_ns=s(63)),
+        "a wait with its reasons": of(
+            late, input_wait_by_reason_ns={CPU: s(6), DISK: s(13), NO_REASON: s(1)}
+        ),
+        "a wait whose reasons nobody saw": of(late, input_wait_by_reason_ns={NO_REASON: s(20)}),
+        "a wait whose reason a newer version knows": of(
+            late, input_wait_by_reason_ns={"moon_bound": s(20)}
+        ),
+        "steps, and how much of them Python's lock takes": of(
+            gpu(40, {IdleCause.WITHIN_STEP: 20}),
+            within_step_by_reason_ns={GIL: s(15), NO_REASON: s(5)},
+        ),
         "a wait that is hidden": of(gpu(40, {WAIT: 20}, hidden_s=12)),
         "a wait of which next to nothing is": of(gpu(40, {WAIT: 20}, hidden_s=0.01)),
     }
@@ -298,6 +333,7 @@ def test_report_runs() -> Chapters:
         "shares that are not told": told(shared_run([2 / 3, 1.0], framework="loop")),
         "callbacks that took a fiftieth": in_callbacks(1.2),
         "callbacks that took less": in_callbacks(0.3),
+        "what held it up": told(replace(run(), reasons=(HELD_STEP,))),
         "no GPU so far": told(adrift),
         "no GPU, and it is over": told(replace(adrift, alive=False)),
     }

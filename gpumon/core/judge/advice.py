@@ -24,9 +24,9 @@ from gpumon.core.judge.imbalance_texts import (
 from gpumon.core.judge.input_texts import (
     LossReason,
     bound_of,
+    held_up_sentence,
     input_wait_text,
     loss_reason,
-    reason_sentence,
 )
 from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.speedup import speedup_upper_bound
@@ -161,9 +161,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | No
             f"Exposed {in_time(worst.starved_ns)}; another "
             f"{in_time(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
         )
-    seen = "" if loss is None or loss.why is None else reason_sentence(loss.why)
-    sentences += [f"What holds it up is {seen}."] if seen else []
-    return " ".join(sentences)
+    return " ".join([*sentences, held_up_sentence(loss)]).rstrip()
 
 
 @rule(

@@ -53,7 +53,7 @@ class LossReason(NamedTuple):
 
 
 def loss_reason(
-    cause: IdleCause, gpus: Sequence[GpuReport], runs: Sequence[RunReport], gain: float
+    cause: IdleCause, gpus: Sequence[GpuReport], runs: Sequence[RunReport], gain: float = 1.0
 ) -> LossReason | None:
     """Why these GPUs lost time to a cause; ``None`` where no one reason explains most of it."""
     totals = [gpu.totals for gpu in gpus]
@@ -131,9 +131,19 @@ def reason_sentence(why: WaitReason) -> str:
     if figures is None or why.reason is InputWaitReason.UNKNOWN:
         return ""
     said = _SEEN[why.reason](why, figures)
-    also = [_WORD_OF_REASON[one] for one in why.also if one is not InputWaitReason.UNKNOWN]
+    also = [WORD_OF_REASON[one] for one in why.also if one is not InputWaitReason.UNKNOWN]
     both = f"; {', '.join(also)} as well" if also else ""
-    return f"{_WORD_OF_REASON[why.reason]}: {said}{both}"
+    return f"{WORD_OF_REASON[why.reason]}: {said}{both}"
+
+
+def held_up_sentence(loss: LossReason | None) -> str:
+    """What was seen to hold these GPUs up, as a sentence; empty where nothing was.
+
+    >>> held_up_sentence(None)
+    ''
+    """
+    seen = "" if loss is None or loss.why is None else reason_sentence(loss.why)
+    return f"What holds it up is {seen}." if seen else ""
 
 
 def workers_needed(loss: LossReason) -> tuple[int, int | None] | None:
@@ -173,21 +183,23 @@ def _cpu_text(loss: LossReason) -> str:
     why, needed = loss.why, workers_needed(loss)
     if why is None or needed is None:
         return (
-            "The processors are the limit: use more workers up to the number of "
+            "Preprocessing is the limit: use more workers up to the number of "
             "cores, make decoding and augmentation cheaper, or keep their results in a cache."
         )
     if why.short_of is ShortOf.CORES and why.place is not LoaderPlace.TRAINING_THREAD:
         return _cores_text(loss)
     count, usable = needed
-    named = loader_named(loss.run)
+    batches = f"the batches of {loader_named(loss.run)}"
     is_alone = why.place is LoaderPlace.TRAINING_THREAD
     who = (
-        "The thread that trains makes its batches itself" if is_alone else "It has too few workers"
+        f"The thread that trains makes {batches} itself"
+        if is_alone
+        else f"Too few workers make {batches}"
     )
     if usable is None or count <= usable:
-        return f"{who}: {in_processes(loss.run, count)} for {named}."
+        return f"{who}: {in_processes(loss.run, count)}."
     return (
-        f"{who}: {in_processes(loss.run, usable)} for {named}, as many as it may use cores; "
+        f"{who}: {in_processes(loss.run, usable)}, as many as it may use cores; "
         f"{count} would keep the GPU busy, so make a batch cheaper, too."
     )
 
@@ -195,17 +207,14 @@ def _cpu_text(loss: LossReason) -> str:
 def _cores_text(loss: LossReason) -> str:
     figures = loss.figures
     assert figures is not None  # who is short of cores was seen
-    usable = figures.usable_cores
-    may_use = "" if usable is None else f", of {_cores(usable)} that it may use"
     quota = ""
     if figures.throttled_ratio is not None and figures.throttled_ratio >= _HELD_BACK_FROM:
         held = in_percent(figures.throttled_ratio)
         quota = f" Its cgroup's quota held it back {held} of the time: raise that first."
     return (
-        f"More workers will not help {loader_named(loss.run)}: they want "
-        f"{_cores(figures.wanted_cores)} and are given {plainly(figures.given_cores, 2)}{may_use}. "
-        "Make a batch cheaper (decode smaller images, keep prepared data in a cache, augment on "
-        f"the GPU), or give it more cores.{quota}"
+        f"More workers will not help {loader_named(loss.run)}, which is short of cores: make a "
+        "batch cheaper (decode smaller images, keep prepared data in a cache, augment on the "
+        f"GPU), or give it more cores.{quota}"
     )
 
 
@@ -216,21 +225,22 @@ def _gil_text(loss: LossReason) -> str:
     count, usable = needed
     count = count if usable is None else min(count, usable)
     return (
-        f"Threads take turns at Python's lock: {in_processes(loss.run, count)} for "
-        f"{loader_named(loss.run)}, or do the work in code that lets go of the lock (NumPy, "
-        "Pillow, TensorFlow's own operations)."
+        f"Threads make the batches of {loader_named(loss.run)}, and only one of them runs Python "
+        f"at a time: {in_processes(loss.run, count)}, or do the work in code that lets go of the "
+        "lock (NumPy, Pillow, TensorFlow's own operations)."
     )
 
 
 def _latency_text(loss: LossReason) -> str:
-    plain = "Each read waits, none is large: keep more of them under way"
+    plain = "Each read waits for its answer, and none is large: keep"
     figures = loss.figures
     if figures is None or loss.run is None:
-        return f"{plain}, with more workers and a deeper prefetch."
+        return f"{plain} more of them under way, with more workers and a deeper prefetch."
     count = max(2, ceil(loss.gain - _ABOUT))
     return (
-        f"{plain}: {count} times as many workers for {loader_named(loss.run)}, with a deeper "
-        "prefetch. They sleep most of the time, so that cores do not limit their number."
+        f"{plain} {count} times as many under way, with as many more workers for "
+        f"{loader_named(loss.run)} and a deeper prefetch. They sleep most of the time, so that "
+        "cores do not limit their number."
     )
 
 
@@ -250,15 +260,16 @@ _TEXTS: Final[Mapping[InputWaitReason, str | Callable[[LossReason], str]]] = {
     ),
     InputWaitReason.LATENCY_BOUND: _latency_text,
 }
-_WORD_OF_REASON: Final[Mapping[InputWaitReason, str]] = {
-    InputWaitReason.CPU_BOUND: "the processors",
+WORD_OF_REASON: Final[Mapping[str, str]] = {
+    InputWaitReason.CPU_BOUND: "preprocessing",
     InputWaitReason.GIL_BOUND: "Python's lock",
     InputWaitReason.DISK_BOUND: "the disk",
     InputWaitReason.NETWORK_BOUND: "the network",
-    InputWaitReason.MEMORY_PRESSURE: "memory",
+    InputWaitReason.MEMORY_PRESSURE: "too little memory",
     InputWaitReason.LATENCY_BOUND: "latency",
-    InputWaitReason.UNKNOWN: "unknown",
+    InputWaitReason.UNKNOWN: "reasons unknown",
 }
+"""How each reason reads after "held up by", and after "of it for"."""
 
 
 def _cores(count: float) -> str:
@@ -273,21 +284,22 @@ def _cores(count: float) -> str:
 
 def _cpu_seen(why: WaitReason, figures: WaitFigures) -> str:
     usable = figures.usable_cores
-    of_usable = "" if usable is None else f" of {_cores(usable)}"
+    may_use = "" if usable is None else f" of the {_cores(usable)} it may use"
     given = plainly(round(figures.given_cores, 1), 3)
     if why.place is LoaderPlace.TRAINING_THREAD:
-        return f"the thread that trains makes its batches itself, on {given}{of_usable}"
+        return f"the thread that trains makes its batches itself, on {given}{may_use}"
     tasks = max(1, round(figures.tasks))
     who = ("worker", "workers") if why.place is LoaderPlace.WORKERS else ("thread", "threads")
-    verb = "wants" if tasks == 1 else "want"
-    wanted = f"{counted(tasks, *who)} {verb} {_cores(figures.wanted_cores)}"
-    return f"{wanted}, {given}{of_usable} {'is' if given == '1' else 'are'} theirs"
+    want, are, it = ("wants", "is", "it") if tasks == 1 else ("want", "are", "they")
+    wanted = f"{counted(tasks, *who)} {want} {_cores(figures.wanted_cores)}"
+    of_usable = "" if usable is None else f" of the {plainly(round(usable, 1), 3)} {it} may use"
+    return f"{wanted} and {are} given {given}{of_usable}"
 
 
 def _gil_seen(_: WaitReason, figures: WaitFigures) -> str:
     threads = counted(max(2, round(figures.tasks)), "thread", "threads")
     given = _cores(figures.given_cores)
-    return f"{threads} of the training's process take turns, on {given} together"
+    return f"{threads} of the training's process take turns at it (the GIL), on {given} together"
 
 
 def _disk_seen(_: WaitReason, figures: WaitFigures) -> str:
@@ -310,7 +322,7 @@ def _network_seen(_: WaitReason, figures: WaitFigures) -> str:
 def _memory_seen(_: WaitReason, figures: WaitFigures) -> str:
     stalled, faults = figures.memory_stalled_ratio, figures.major_faults_per_second
     fetched = "" if not faults else f", and {plainly(faults, 2)} pages are fetched again a second"
-    return f"it is waited for {in_percent(stalled)} of the time{fetched}"
+    return f"memory is waited for {in_percent(stalled)} of the time{fetched}"
 
 
 def _latency_seen(_: WaitReason, __: WaitFigures) -> str:

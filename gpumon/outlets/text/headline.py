@@ -9,6 +9,7 @@ from gpumon.core.board.fill import is_under_filled
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, cost_ns
 from gpumon.core.judge.fill_texts import fill_claim, fill_reason
+from gpumon.core.judge.input_texts import held_up_sentence, loss_reason
 from gpumon.core.judge.log_findings import coarse_sentence
 from gpumon.core.judge.pause_texts import certain_loss, clockwork, irregular_reason, is_irregular
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
@@ -287,13 +288,14 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
         waited = in_time(totals.starved_ns, totals.in_use_ns)
         return (
-            f", {waited} of it waiting for input{validation}: "
-            f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
+            f", {waited} of it waiting for input{validation}: the training's own tags prove it."
+            f"{_what_holds_up(gpu, IdleCause.INPUT_WAIT, report)}"
+            f"{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
         proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
-        return proved + _what_else(gpu, cause)
+        return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
     is_suspected = verdict.name is VerdictName.STARVATION_SUSPECTED
     if is_irregular(gpu) and not is_suspected:
         return irregular_reason(gpu)
@@ -335,6 +337,11 @@ def _proved_meanwhile(gpu: GpuReport) -> str:
     if cause is not IdleCause.UNKNOWN:
         proved += f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}"
     return f"{proved}: its tags prove that much" if proved else ""
+
+
+def _what_holds_up(gpu: GpuReport, cause: IdleCause, report: Report) -> str:
+    """Why it lost that, where the machine showed it."""
+    return f" {held_up_sentence(loss_reason(cause, [gpu], report.runs))}".rstrip()
 
 
 def _what_else(gpu: GpuReport, named: IdleCause) -> str:

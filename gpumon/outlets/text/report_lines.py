@@ -274,7 +274,8 @@ def _run_sentences(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]
         seen = reason_sentence(why)
         if seen and not is_next_to_nothing(why.waited_ns, run.wall_ns):
             told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
-            yield f"{capital(told)} (so in {in_percent(why.confidence)} of the looks)."
+            sure = f"{in_percent(why.confidence)} of the looks at it say so"
+            yield f"{capital(told)}. {capital(sure)}."
 
 
 def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:

@@ -11,7 +11,8 @@ from gpumon.core.board.troubles import worst
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
-from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
+from gpumon.core.judge.input_texts import WORD_OF_REASON
+from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
@@ -163,8 +164,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
         if cause is IdleCause.UNKNOWN and is_suspected:
             lines.append(_detail("of it suspected starvation", totals.suspected_ns, totals))
-        if cause is IdleCause.INPUT_WAIT:
-            lines += _reasons(gpu)
+        lines += [_detail(f"of it {part}", ns, totals) for part, ns in _parts(cause, totals)]
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
@@ -209,16 +209,22 @@ def _detail(title: str, amount_ns: int, totals: GpuTotals) -> str:
     return f"    {title:<28.28}{in_unit_of(totals.observed_ns, amount_ns):>13}"
 
 
-def _reasons(gpu: GpuReport) -> list[str]:
-    totals = gpu.totals
-    reasons = sorted(totals.input_wait_by_reason_ns.items(), key=lambda item: -item[1])
-    parts = [
-        ("for the first batch", totals.first_input_wait_ns),
-        ("in validation", totals.validation_input_wait_ns),
-        *((name.replace("_", " "), ns) for name, ns in reasons),
-    ]
-    told = [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
-    return [_detail(f"of it {name}", ns, totals) for name, ns in told]
+def _parts(cause: IdleCause, totals: GpuTotals) -> list[tuple[str, int]]:
+    """What is known of the time of one cause: when it was, and why, the greatest reason first."""
+    parts: list[tuple[str, int]] = []
+    by_reason: dict[str, int] = {}
+    if cause is IdleCause.INPUT_WAIT:
+        by_reason = dict(totals.input_wait_by_reason_ns)
+        parts = [
+            ("for the first batch", totals.first_input_wait_ns),
+            ("in validation", totals.validation_input_wait_ns),
+        ]
+    elif cause is IdleCause.WITHIN_STEP:  # only its Python is looked at: the rest goes unsaid
+        by_reason = dict(totals.within_step_by_reason_ns)
+        by_reason.pop(InputWaitReason.UNKNOWN, None)
+    reasons = sorted(by_reason.items(), key=lambda item: -item[1])
+    parts += [(f"for {WORD_OF_REASON.get(name, name)}", ns) for name, ns in reasons]
+    return [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
 
 
 def _sum_row(gpu: GpuReport) -> str:

@@ -5,16 +5,21 @@ Their words are in ``tests/golden``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gpumon.core.phase import IdleCause
+from gpumon.core.judge.input_texts import reason_sentence
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from tests.builders_report import gpu, report
+from tests.builders_host import seen
+from tests.builders_report import gpu, report, run, with_totals
+from tests.builders_time import s
 from tests.unit.outlets.report_lines import line_with
 
 UNKNOWN, SAVE, WAIT = IdleCause.UNKNOWN, IdleCause.CHECKPOINT, IdleCause.INPUT_WAIT
-NOT_IN_USE = IdleCause.NOT_IN_USE
+NOT_IN_USE, CPU = IdleCause.NOT_IN_USE, InputWaitReason.CPU_BOUND
 WORKED_FOR_A_MOMENT = gpu(6, {UNKNOWN: 3, NOT_IN_USE: 1791})
 
 
@@ -30,6 +35,19 @@ class TestTheGpuTheySpeakOf:
     )
     def test_is_the_one_that_matters_most(self, gpus: list[GpuReport], index: int) -> None:
         assert main_gpu(gpus) is gpus[index]
+
+
+class TestWhy:
+    @pytest.mark.parametrize(("share", "is_told"), [(0.9, True), (0.4, False)])
+    def test_tells_the_reason_that_explains_most_of_the_wait(
+        self, share: float, is_told: bool
+    ) -> None:
+        why = seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2)
+        late = with_totals(gpu(40, {WAIT: 40}), input_wait_by_reason_ns={CPU.value: s(40 * share)})
+
+        said = why_line(report(late, runs=(replace(run(), reasons=(why,)),)))
+
+        assert (reason_sentence(why) in said) is is_told
 
 
 class TestFigures:
