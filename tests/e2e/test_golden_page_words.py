@@ -9,12 +9,13 @@ import pytest
 from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import gpm_fill, power_fill
+from tests.builders_host import seen
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
@@ -37,6 +38,10 @@ PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 
 LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 ROLES = (VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY)
 SHARES = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
+WHY = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
+HELD_STEP = seen(
+    InputWaitReason.GIL_BOUND, tasks=3, wanted=1.2, given=1.0, cause=IdleCause.WITHIN_STEP
+)
 OTHER_ADVICE = (
     {**ADVICE, "cause": "imbalance", "lost_seconds": 45.0, "speedup_upper_bound": 1.42,
      "evidence": "It waited for a slower GPU.", "text": "Split them 5:9.",
@@ -77,6 +82,12 @@ def suspected(index: int = 0) -> GpuState:
 def late_at_first() -> GpuState:
     """Of 30 s of waiting 27 were for the first batch; 8 s of checkpoints were lost."""
     return starved_gpu(totals=starved_gpu().totals._replace(first_input_wait_ns=27 * S))
+
+
+def held_in_its_steps() -> GpuState:
+    one = used(80, index=1, within_step=20)
+    by_reason = {"gil_bound": 15 * S, "unknown": 5 * S}
+    return one._replace(totals=one.totals._replace(within_step_by_reason_ns=by_reason))
 
 
 def with_xid(gpu: GpuState, xid: int) -> GpuState:
@@ -224,6 +235,11 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "tables of two, and no run": tables(starved_gpu(), healthy_gpu()),
             "tables of one that was late, and two runs": tables(
                 stalled(starved_gpu(), start_up=45, checkpoint=9), runs=(ended, run())
+            ),
+            "tables of a run that is held up by too few cores, and of one by Python's lock": tables(
+                starved_gpu(),
+                held_in_its_steps(),
+                runs=(run(reasons=(WHY, HELD_STEP)), run("bert", reasons=(HELD_STEP,))),
             ),
             "tables of a run that splits its batches": tables(
                 starved_gpu(), healthy_gpu(), runs=(run(gpu_uuids=tuple(SHARES), shares=SHARES),)

@@ -30,6 +30,7 @@ from gpumon.core.documents.field_codec import (
     shown,
     time_ns,
 )
+from gpumon.core.host.reasons import WaitReason
 from gpumon.core.judge.imbalance import (
     JobImbalance,
     LowerClocks,
@@ -41,6 +42,7 @@ from gpumon.core.judge.imbalance import (
     UnseenWait,
     imbalances,
 )
+from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.judge.run_pace import RunPace, RunPair
 from gpumon.core.log.busy_lane import Lane
@@ -99,6 +101,7 @@ _GAPS: Final = FieldCodec(
 _RUN: Final = FieldCodec(
     RunReport, TOLD, names={"gpu_uuids": "gpus", "refused_uuids": "refused_gpus"}
 )
+_WHY: Final = FieldCodec(WaitReason, TOLD)
 _ADVICE: Final = FieldCodec(Advice, OURS)
 _FINDING: Final = FieldCodec(LogFinding, OURS, without=("remedy",))
 _SAMPLING: Final = FieldCodec(Sampling, TOLD)
@@ -307,13 +310,18 @@ def _decode_gaps(gaps: object) -> GapTotals:
 
 def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
     """A run; ``balance`` is that of its job, where its GPUs could be compared."""
-    told = _RUN.encode(run)
+    told = {**_RUN.encode(run), "reasons": encode_reasons(run)}
     end = {name: told.pop(name) for name in _ENDS_A_RUN}
     # Of all GPUs of its job, since the ratios last changed; not read back, for they follow.
     levelled = {} if balance is None else balance.levelled_ratios or {}
     told["skew_ratio"] = None if balance is None else balance.skew_ratio
     told["levelled_ratios"] = {label_text(uuid): ratio for uuid, ratio in levelled.items()}
     return {**told, **end}
+
+
+def encode_reasons(run: RunReport) -> list[dict[str, Any]]:
+    """Why a run waited, and what was seen of it in words; these are not read back."""
+    return [{**_WHY.encode(why), "seen": reason_sentence(why)} for why in run.reasons]
 
 
 def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gpumon.core.board.troubles import all_troubles
 from gpumon.core.clock import Clock, seconds
 from gpumon.core.documents.board_codec import encode_troubles
 from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.documents.report_codec import encode_reasons
 from gpumon.core.documents.state_codec import board_document, state_document
 from gpumon.core.sample import Device
 from gpumon.core.state import MonitorState, gpu_troubles, origin_of, unknown_gpu
@@ -82,6 +83,7 @@ class LiveState:
         for told, run in zip(document["runs"], state.runs, strict=True):
             told["owner_uid"] = run.owner_uid
             told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
+            told["reasons"] = encode_reasons(run)
         lost = unknown_gpu(state)
         document["unknown_gpus"] = [] if lost is None else [_unknown_document(*lost)]
         return document

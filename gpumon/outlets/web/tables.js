@@ -3,7 +3,7 @@
 import { duration, gpuTime, inUnitOf, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
 import { troubleWord } from "/troubles.js";
-import { LABELS, PARTS, boundInWords, gpuLabel, gpuTitle, hasTime, verdictWord, whomInWords } from "/words.js";
+import { LABELS, PARTS, REASONS, boundInWords, gpuLabel, gpuTitle, hasTime, heldUpInWords, verdictWord, whomInWords } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -59,6 +59,22 @@ function causeRow(key, ns, gpu, isMain) {
   );
 }
 
+// What is known of why that time was lost, the greatest reason first. Within the step only Python's
+// lock is looked for: what is left of it goes unsaid.
+function reasonRows(cause, gpu) {
+  const byReason = { input_wait: gpu.input_wait_by_reason_ns, within_step: gpu.within_step_by_reason_ns }[cause] ?? {};
+  return Object.entries(byReason)
+    .filter(([name, ns]) => ns >= LEAST_SHOWN * gpu.observed_ns && (cause === "input_wait" || name !== "unknown"))
+    .sort((a, b) => b[1] - a[1])
+    .map(([name, ns]) => make(
+      "tr",
+      { className: "reason" },
+      make("th", { scope: "row", text: `for ${REASONS.get(name) ?? name}` }),
+      make("td", { text: inUnitOf(gpu.observed_ns, ns) }),
+      make("td", { text: share(ns, gpu.observed_ns) }),
+    ));
+}
+
 function wordOf(gpu) {
   if (!gpu.present) return "not answering, last known";
   const trouble = troubleWord(gpu);
@@ -90,13 +106,22 @@ function causeTable(gpu) {
     { className: "causes" },
     make("caption", { text: `${gpuTitle(gpu)}: ${wordOf(gpu)}` }),
     make("thead", {}, head),
-    make("tbody", {}, ...shown.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
+    make("tbody", {}, ...shown.flatMap(([key, ns]) => [causeRow(key, ns, gpu, lost?.[0] === key), ...reasonRows(key, gpu)])),
     make("tfoot", {}, foot),
   );
 }
 
 export function drawCauses(target, gpus) {
   target.replaceChildren(...gpus.filter(hasTime).map(causeTable));
+}
+
+const RUN_TITLES = ["run", "now", "GPU", "epoch", "steps", "running for", "framework", "pid"];
+
+function runRows(run, gpus) {
+  const heldUp = heldUpInWords(run);
+  if (heldUp === "") return [runRow(run, gpus)];
+  const why = make("td", { colspan: RUN_TITLES.length, text: heldUp });
+  return [runRow(run, gpus), make("tr", { className: "why" }, why)];
 }
 
 function runRow(run, gpus) {
@@ -129,9 +154,8 @@ export function drawRuns(target, state) {
     target.replaceChildren(make("p", { className: "quiet", text }));
     return;
   }
-  const titles = ["run", "now", "GPU", "epoch", "steps", "running for", "framework", "pid"];
-  const head = make("tr", {}, ...titles.map((text) => make("th", { scope: "col", text })));
-  const rows = [...state.runs].sort((a, b) => b.alive - a.alive).map((run) => runRow(run, state.gpus));
+  const head = make("tr", {}, ...RUN_TITLES.map((text) => make("th", { scope: "col", text })));
+  const rows = [...state.runs].sort((a, b) => b.alive - a.alive).flatMap((run) => runRows(run, state.gpus));
   target.replaceChildren(
     make("table", { className: "runs" }, make("thead", {}, head), make("tbody", {}, ...rows)),
   );

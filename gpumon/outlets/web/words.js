@@ -25,6 +25,17 @@ export const PARTS = [
 
 export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
+// How each reason reads after "held up by", and after "of it for".
+export const REASONS = new Map(Object.entries({
+  cpu_bound: "preprocessing",
+  gil_bound: "Python's lock",
+  disk_bound: "the disk",
+  network_bound: "the network",
+  memory_pressure: "too little memory",
+  latency_bound: "latency",
+  unknown: "reasons unknown",
+}));
+
 const VERDICTS = {
   not_in_use: "not in use",
   too_short_to_judge: "too short to judge",
@@ -337,6 +348,14 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
 // How much faster at most; nothing where nothing is promised.
 export function boundInWords({ speedup_upper_bound: bound }) {
   return bound > 1.005 ? `at most ${bound.toFixed(bound < 10 ? 2 : 0)} times as fast` : "";
+}
+
+// What held a run up most, in the daemon's own words; empty where nobody saw it.
+export function heldUpInWords({ reasons = [] }) {
+  const [{ cause, seen } = {}] = reasons.filter((reason) => reason.seen);
+  if (!seen) return "";
+  const where = LABELS.get(cause) ?? cause;
+  return `${where[0].toUpperCase()}${where.slice(1)}, held up by ${seen}.`;
 }
 
 // Whom an advice is for; empty where it does not say.

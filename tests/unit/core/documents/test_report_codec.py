@@ -19,12 +19,15 @@ from gpumon.core.documents.report_codec import (
     encode_report,
     encode_report_with_lanes,
 )
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.judge.run_pace import RunPace
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.errors import UsageError
 from tests.builders_fill import gpm_fill
+from tests.builders_host import seen
 from tests.builders_report import gpu, report, run, shared_run, with_intervals
 from tests.builders_time import s
 
@@ -128,6 +131,18 @@ class TestADocument:
         assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
         assert one["skew_ratio"] == pytest.approx(1 / 3)
         assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+
+    def test_tells_why_a_run_waited_in_figures_and_in_words(self) -> None:
+        known = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
+        reasons = (known, WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, s(1)))
+
+        (one,) = encode_report(report(gpu(40), runs=(replace(run(), reasons=reasons),)))["runs"]
+
+        figured, unknown = one["reasons"]
+        assert (figured["reason"], figured["waited_seconds"]) == ("cpu_bound", 20.0)
+        assert figured["figures"]["wanted_cores"] == 4.0
+        assert figured["seen"] == reason_sentence(known)
+        assert (unknown["reason"], unknown["figures"], unknown["seen"]) == ("unknown", None, "")
 
     def test_of_a_run_on_one_gpu_tells_neither_skew_nor_ratios(self) -> None:
         (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.judge.input_texts import reason_sentence
+from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.handler import FaultLog
-from tests.builders_state import StoppedClock, monitor_state
+from tests.builders_host import seen
+from tests.builders_state import StoppedClock, monitor_state, run
 from tests.patience import until
 from tests.serving import ask, dial, got, own_address, read_events, serving
 
@@ -86,6 +89,13 @@ class TestEachAddress:
         assert document["pid"] == os.getpid()
         assert document["address"] == server.address
         assert [gpu["verdict"] for gpu in document["gpus"]] == ["starved", "healthy"]
+
+    def test_state_says_what_held_a_run_up(self) -> None:
+        why = seen(InputWaitReason.DISK_BOUND, tasks=1, wanted=0.2, given=0.2, disk_busy=0.9)
+        document = json.loads(got("/api/v1/state", monitor_state(runs=(run(reasons=(why,)),))).body)
+
+        (told,) = document["runs"][0]["reasons"]
+        assert (told["reason"], told["seen"]) == ("disk_bound", reason_sentence(why))
 
     def test_report_is_what_the_reader_returns(self) -> None:
         answer = got("/api/v1/report", monitor_state(), report=lambda _: {"schema": "of/1"})
