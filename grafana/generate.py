@@ -22,6 +22,7 @@ PANELS: Final = (
     panels.culprit,
     panels.use_of_time,
     panels.causes,
+    panels.reasons,
     panels.gaps,
     panels.per_gpu,
 )

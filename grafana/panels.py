@@ -170,11 +170,28 @@ def causes() -> timeseries.Panel:
     )
 
 
+def reasons() -> timeseries.Panel:
+    """Why batches are late."""
+    return (
+        _stacked(_curves(12, "Why batches are late", "none"))
+        .description(
+            "GPUs that wait for input, by what holds the input up: 1 is one whole GPU standing "
+            "idle. cpu_bound: preprocessing; gil_bound: Python's lock; disk_bound, network_bound, "
+            "memory_pressure, latency_bound: as they say; unknown: nothing that was seen tells. "
+            "Together they are the band input_wait beside this. What to change first is in the "
+            "runbook of GpumonGPUStarved. 'no tagged wait': no training said that it waits."
+        )
+        .decimals(2)
+        .with_target(_query(queries.REASONS, "{{reason}}", "A"))
+        .override_by_name("unknown", [_fixed("orange")])
+        .override_by_name("no tagged wait", [_fixed("text")])
+    )
+
+
 def gaps() -> timeseries.Panel:
     """How long the pauses are: the shape of the trouble."""
     return (
         _curves(5, "Length of the pauses", "s")
-        .span(_WIDE)
         .description(
             "Median and 95th percentile of the pauses between two bursts of work, in seconds, "
             "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) do "

@@ -74,6 +74,13 @@ NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
 CAUSES: Final = f"sum by (cause) ({_idle(LOST, 'rate', RATE)})"
 
+REASONS: Final = (
+    f"sum by (reason) ({_time('input_wait', 'rate', RATE)}) or on() "
+    f"label_replace(sum({_time('observed', 'rate', RATE)}) * 0, "
+    '"reason", "no tagged wait", "", "")'
+)
+"""Why batches are late: the reasons add up to the cause ``input_wait``."""
+
 
 def _named(per_gpu: str) -> str:
     """Joined with the GPU's index and name, for legends that people recognise."""

@@ -71,7 +71,8 @@ _GPU_TIME = (
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
      "Total time in seconds the GPU paused in a bursty pattern that no tag explains."),
     ("gpu_input_wait_seconds_total", _COUNTER, "uuid reason", MetricView.input_wait_by_reason,
-     "Total time in seconds the GPU was idle waiting for input, by what held the input up."),
+     "Total time in seconds the GPU was idle waiting for input, by what held the input up; with "
+     "the reason unknown, they add up to the cause input_wait."),
     ("gpu_starvation_episodes_total", _COUNTER, "uuid", counted("totals.episodes"),
      "Number of times the GPU began to be starved."),
     ("gpu_claims_refused_total", _COUNTER, "uuid", counted("claims_refused"),
