@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
+from gpumon.cli.doctor.host import host_finding
 from gpumon.cli.dstat_hosts import (
     OPTIONS,
     CopyState,
@@ -40,6 +41,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
+from gpumon.sources.host.sight import look_at_host
 from gpumon.sources.installed import container_words, strangers_called_gpumon
 from gpumon.sources.rings.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.rings.ring_folder import matching_paths
@@ -68,7 +70,11 @@ def machine_findings(
     else:
         yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
     yield port_finding()
-    yield from _rings(environ)
+    patterns = reader_patterns(environ, os.geteuid())
+    rings = look_at_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
+    yield from _rings(rings, patterns)
+    others_train = any(ring.owner_uid != os.geteuid() for ring in rings.alive)
+    yield host_finding(look_at_host(), others_train=others_train)
     yield from _dstats(environ)
     where = container_words(environ)
     if where is not None:
@@ -179,10 +185,8 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
 # -- rings ------------------------------------------------------------------------
 
 
-def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _rings(seen: RingsSeen, patterns: Sequence[str]) -> Iterator[Finding]:
     """The trainings that say what they do. Nothing is removed, whatever its age."""
-    patterns = reader_patterns(environ, os.geteuid())
-    seen = look_at_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
     folders = [folder / PHASES for folder in matching_paths(patterns)]
     closed = [str(folder) for folder in folders if _is_closed(folder)]
     places = listed([str(one) for one in folders if str(one) not in closed and one.is_dir()])

@@ -1,0 +1,59 @@
+"""Specification of what is asked about a machine before a training waits on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.sources.host.sight import HostSight, look_at_host
+
+OPEN = {
+    "self/schedstat": "81672 1204 7",
+    "self/task/1/wchan": "0",
+    "self/task/2/wchan": "futex_do_wait",
+    "self/task/1/children": "",
+    "pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0",
+    "1/stat": "1 (init) S 0",
+    "1/io": "read_bytes: 0",
+}
+"""A machine that shows everything."""
+
+
+def seen(folder: Path, **changes: str | None) -> HostSight:
+    """... but for these files: of another text, or not there."""
+    for name, text in {**OPEN, **changes}.items():
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    return look_at_host(str(folder))
+
+
+class TestASight:
+    def test_is_all_of_it_where_the_kernel_shows_all(self, tmp_path: Path) -> None:
+        assert seen(tmp_path) == HostSight()
+
+    @pytest.mark.parametrize(
+        ("name", "text", "lost"),
+        [
+            ("self/schedstat", None, "counts_cores"),
+            ("self/schedstat", "0 0 0", "counts_cores"),
+            ("self/task/2/wchan", "0", "names_sleep"),
+            ("self/task/1/children", None, "names_children"),
+            ("pressure/memory", None, "counts_memory_stalls"),
+            ("1/stat", None, "shows_others"),
+            ("1/io", None, "opens_others"),
+        ],
+    )
+    def test_lacks_what_the_kernel_does_not_show(
+        self, tmp_path: Path, name: str, text: str | None, lost: str
+    ) -> None:
+        assert seen(tmp_path, **{name: text}) == HostSight()._replace(**{lost: False})
+
+    def test_is_nothing_where_there_is_no_proc(self, tmp_path: Path) -> None:
+        assert not any(look_at_host(str(tmp_path)))
+
+    def test_of_this_machine_finds_its_own_thread_asleep_where_the_kernel_tells(self) -> None:
+        own = {path.read_text() for path in Path("/proc/1/task").glob("*/wchan")} - {"", "0"}
+
+        assert look_at_host().names_sleep or not own
