@@ -148,6 +148,9 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "each read takes long": late(
             seen(LATENCY, tasks=0, wanted=0.02, given=0.02), wait=70, **torch, workers=1
         ),
+        "the thread that trains waits for each read": late(
+            seen(LATENCY, tasks=0, wanted=0.02, given=0.02, place=TRAINING), **generator
+        ),
         "a step is held up by Python's lock": told(
             with_totals(
                 gpu(40, {IdleCause.WITHIN_STEP: 20}), within_step_by_reason_ns={"gil_bound": s(15)}

@@ -233,14 +233,19 @@ def _gil_text(loss: LossReason) -> str:
 
 def _latency_text(loss: LossReason) -> str:
     plain = "Each read waits for its answer, and none is large: keep"
-    figures = loss.figures
-    if figures is None or loss.run is None:
+    needed = workers_needed(loss)
+    if loss.why is None or needed is None:
         return f"{plain} more of them under way, with more workers and a deeper prefetch."
+    named, no_limit = loader_named(loss.run), "sleep most of the time: cores do not limit them."
+    if loss.why.place is LoaderPlace.TRAINING_THREAD:
+        return (
+            f"The thread that trains waits itself for each read of {named}: "
+            f"{in_processes(loss.run, needed[0])}, or prefetch in a thread. Reads {no_limit}"
+        )
     count = max(2, ceil(loss.gain - _ABOUT))
     return (
-        f"{plain} {count} times as many under way, with as many more workers for "
-        f"{loader_named(loss.run)} and a deeper prefetch. They sleep most of the time, so that "
-        "cores do not limit their number."
+        f"{plain} {count} times as many under way, with as many more workers for {named} and a "
+        f"deeper prefetch. They {no_limit}"
     )
 
 
