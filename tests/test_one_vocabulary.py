@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.judge.input_texts import WORD_OF_REASON
+from gpumon.core.phase import InputWaitReason
 from gpumon.outlets.text.headline import WORD_OF_VERDICT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +18,7 @@ PAGE = (ROOT / "gpumon" / "outlets" / "web" / "words.js").read_text(encoding="ut
 
 CAUSES = {cause.value: word for cause, word in WORD_OF_CAUSE.items()}
 VERDICTS = {name.value: word for name, word in WORD_OF_VERDICT.items()}
+REASONS = {reason.value: WORD_OF_REASON[reason] for reason in InputWaitReason}
 
 
 def glossary_rows(title: str) -> dict[str, str]:
@@ -26,7 +29,12 @@ def glossary_rows(title: str) -> dict[str, str]:
 
 class TestAWord:
     @pytest.mark.parametrize(
-        ("table", "words"), [("Causes of idle time", CAUSES), ("Verdicts on a GPU", VERDICTS)]
+        ("table", "words"),
+        [
+            ("Causes of idle time", CAUSES),
+            ("Why a batch is late", REASONS),
+            ("Verdicts on a GPU", VERDICTS),
+        ],
     )
     def test_is_one_in_report_and_glossary(self, table: str, words: dict[str, str]) -> None:
         assert glossary_rows(table) == words
@@ -40,3 +48,8 @@ class TestAWord:
         table = PAGE.split("const VERDICTS = {")[1].split("}")[0]
 
         assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == VERDICTS
+
+    def test_of_a_reason_is_the_same_on_the_page(self) -> None:
+        table = PAGE.split("export const REASONS = new Map(Object.entries({")[1].split("}")[0]
+
+        assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == REASONS
