@@ -9,7 +9,9 @@ from gpumon.cli.doctor.findings import MACHINE, MISSING, Finding, finding_of
 from gpumon.sources.host.sight import HostSight
 
 _NAME: Final = "host evidence"
-_AS_WHO_TRAINS: Final = "run gpumon serve as root, or as the user that trains"
+_AS_WHO_TRAINS: Final = (
+    "run gpumon serve as the user that trains, or as root (in a container with SYS_PTRACE)"
+)
 _OTHER_KERNEL: Final = "distributions' kernels have it; in a sandbox, run gpumon serve outside"
 
 
