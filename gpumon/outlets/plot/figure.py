@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
@@ -407,7 +408,7 @@ def _reason_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
     return [
         Patch(
             facecolor=getattr(palette, reason.value),
-            label=f"late, {reason.value.replace('_', ' ')}: {in_percent(ns / waited_ns.total())}",
+            label=f"late for {WORD_OF_REASON[reason]}: {in_percent(ns / waited_ns.total())}",
         )
         for reason, ns in waited_ns.most_common()
     ]

@@ -12,6 +12,7 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
@@ -157,7 +158,7 @@ def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
         waited_ns = gpu.totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
         by_reason = sorted(gpu.totals.input_wait_by_reason_ns.items(), key=lambda one: -one[1])
         shares = [
-            f"{label_text(reason).replace('_', ' ')} {in_time(part_ns, waited_ns)} "
+            f"{in_time(part_ns, waited_ns)} for {WORD_OF_REASON.get(reason, label_text(reason))} "
             f"({in_percent(part_ns / waited_ns)})"
             for reason, part_ns in by_reason
             if part_ns and waited_ns

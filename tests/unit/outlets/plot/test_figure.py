@@ -390,8 +390,8 @@ class TestTheRuns:
         shown = trained("resnet", reasons=reasons)
         figure = figure_of(*shown)
 
-        assert "late, cpu bound: 75 %" in words_of(figure)
-        assert "late, disk bound: 25 %" in words_of(figure)
+        assert "late for preprocessing: 75 %" in words_of(figure)
+        assert "late for the disk: 25 %" in words_of(figure)
         for reason, top in ((InputWaitReason.DISK_BOUND, 0.25), (InputWaitReason.CPU_BOUND, 1.0)):
             heights, edges, beneath = filled(
                 figure.axes[0], getattr(LIGHT, reason.value)

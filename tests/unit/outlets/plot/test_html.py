@@ -166,9 +166,11 @@ class TestThePageOfATraining:
         text = page_of(report(replace(waiting, totals=totals))).text
 
         shares = re.findall(
-            r"(\w+ bound|unknown) [\d.]+ s \((\d+).0? ?%\)", text.partition("Why input")[2]
+            r"[\d.]+ s for ([\w' ]+) \((\d+).0? ?%\)", text.partition("Why input")[2]
         )
-        assert shares == [("cpu bound", "75"), ("gil bound", "20"), ("unknown", "5")]
+        assert shares == [
+            ("preprocessing", "75"), ("Python's lock", "20"), ("reasons unknown", "5")
+        ]  # fmt: skip
 
     def test_says_nothing_of_reasons_that_nobody_looked_for(self) -> None:
         assert "Why input" not in page_of(WAITED).text
