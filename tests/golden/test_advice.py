@@ -145,6 +145,9 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "memory is short": late(
             seen(MEMORY, tasks=1, wanted=0.3, given=0.2, major=400.0, memory=0.4), **torch
         ),
+        "memory is short, and the kernel keeps no account of who waits for it": late(
+            seen(MEMORY, tasks=1, wanted=0.3, given=0.2), **torch
+        ),
         "each read takes long": late(
             seen(LATENCY, tasks=0, wanted=0.02, given=0.02), wait=70, **torch, workers=1
         ),

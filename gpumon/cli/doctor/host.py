@@ -58,7 +58,8 @@ def _amiss(sight: HostSight, others_train: bool) -> Iterator[tuple[str, str]]:
         )
     if not sight.counts_memory_stalls:
         yield (
-            "there is no memory pressure (PSI): memory_pressure will read disk_bound or unknown",
+            "there is no memory pressure (PSI): of a training without a limit of its own, "
+            "memory_pressure will read disk_bound or unknown",
             "boot with psi=1 on the kernel's command line",
         )
     if not sight.shows_others:

@@ -325,9 +325,13 @@ def _network_seen(_: WaitReason, figures: WaitFigures) -> str:
 
 
 def _memory_seen(_: WaitReason, figures: WaitFigures) -> str:
-    stalled, faults = figures.memory_stalled_ratio, figures.major_faults_per_second
-    fetched = "" if not faults else f", and {plainly(faults, 2)} pages are fetched again a second"
-    return f"memory is waited for {in_percent(stalled)} of the time{fetched}"
+    said = []
+    if figures.memory_stalled_ratio:
+        said.append(f"memory is waited for {in_percent(figures.memory_stalled_ratio)} of the time")
+    if figures.major_faults_per_second and figures.major_faults_per_second >= 1:
+        pages = plainly(figures.major_faults_per_second, 2)
+        said.append(f"{pages} pages are fetched again a second")
+    return ", and ".join(said) or "pages that were dropped for want of it are read again"
 
 
 def _latency_seen(_: WaitReason, __: WaitFigures) -> str:
