@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -31,7 +32,7 @@ from gpumon.core.judge.input_texts import (
 from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
@@ -39,6 +40,8 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_time, listed, part_of
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
+
+_SAME_LOCK: Final = "The change above that ends the wait for Python's lock ends this one, too."
 
 _TextOf = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 _TextByReason = Callable[[Sequence[GpuReport], Sequence[RunReport], LossReason | None], str]
@@ -61,7 +64,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
     )
-    found = [_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss]
+    found = _told_once([_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss])
     unseen = unseen_imbalance_advice(gpus, runs)
     # Who waits is not emptier for want of a larger batch.
     at_work = [gpu for gpu in gpus if unseen is None or gpu.label not in unseen.gpus]
@@ -80,6 +83,8 @@ def _advice_on(
 ) -> Advice:
     text, bound = _TEXTS.get(cause, ""), _speedup_at_most(cause, hit)
     loss = None if bound is None else loss_reason(cause, hit, runs, bound)
+    if loss is not None and loss.reason is InputWaitReason.GIL_BOUND:
+        loss = loss._replace(gain=max(loss.gain, _gain_by_the_lock(hit)))
     if cause is IdleCause.IMBALANCE:
         # Whom they wait for has not lost anything, and must be named.
         text = imbalance_text(hit, gpus, runs) or text
@@ -97,6 +102,30 @@ def _advice_on(
         gpus=tuple(gpu.label for gpu in hit),
         reason=None if loss is None else loss.reason.value,
     )
+
+
+def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
+    """What ends the fight for Python's lock ends it in waits and in steps at once."""
+    held = InputWaitReason.GIL_BOUND.value
+    return max(
+        speedup_upper_bound(
+            gpu.totals.in_use_ns,
+            gpu.totals.input_wait_by_reason_ns.get(held, 0)
+            + gpu.totals.within_step_by_reason_ns.get(held, 0),
+        )
+        for gpu in gpus
+    )
+
+
+def _told_once(found: Sequence[Advice]) -> list[Advice]:
+    """The same, but that Python's lock is not told to be mended twice."""
+    told: list[Advice] = []
+    for advice in found:
+        is_again = advice.reason == InputWaitReason.GIL_BOUND and any(
+            (one.reason, one.gpus) == (advice.reason, advice.gpus) for one in told
+        )
+        told.append(replace(advice, text=_SAME_LOCK) if is_again else advice)
+    return told
 
 
 def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:

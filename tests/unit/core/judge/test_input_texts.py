@@ -144,3 +144,17 @@ class TestTheAdvice:
         told = self.told(late(unknown=40))
 
         assert (told.reason, told.speedup_upper_bound) == (None, 2.0)
+
+    def test_counts_what_pythons_lock_cost_in_waits_and_in_steps_for_one_change(self) -> None:
+        held = with_totals(
+            gpu(40, {INPUT: 20, STEP: 20}),
+            input_wait_by_reason_ns={"gil_bound": s(20)},
+            within_step_by_reason_ns={"gil_bound": s(20)},
+        )
+        shared = seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=16.0)
+        reasons = (shared, shared._replace(cause=STEP))
+
+        first, second = advise([held], [replace(run(workers=3), reasons=reasons)])
+
+        assert (first.speedup_upper_bound, second.speedup_upper_bound) == (2.0, 2.0)
+        assert first.text != second.text
