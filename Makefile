@@ -79,6 +79,7 @@ truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose t
 	$(BIN)/python -m tests.truth.score
 	$(BIN)/python -m tests.truth.phases_table
 	$(BIN)/python -m tests.truth.host
+	$(BIN)/python -m tests.truth.advice
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu/test_in_the_middle.py $(ARGS)

@@ -3,7 +3,7 @@
     python examples/slow_by_a_disk.py --spans /tmp/busy.jsonl                   # cold
     python examples/slow_by_a_disk.py --spans /tmp/busy.jsonl --keep-in-memory  # as advised
 
-The GPU, which is simulated, takes 10 ms for a record of 32 MB. So that the disk stays cold the
+The GPU, which is simulated, takes 20 ms for a record of 16 MB. So that the disk stays cold the
 kernel is told to forget what was read; a data set that is larger than memory does that by itself.
 """
 
@@ -13,8 +13,8 @@ import time
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.example_run import ExampleRun, positive, run_example, spans_parser
 
-STEP_S = 0.010
-RECORDS, RECORD_BYTES = 8, 32_000_000
+STEP_S = 0.020
+RECORDS, RECORD_BYTES = 8, 16_000_000
 
 
 class Records:

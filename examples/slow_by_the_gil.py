@@ -3,7 +3,7 @@
     python examples/slow_by_the_gil.py --spans /tmp/busy.jsonl              # threads
     python examples/slow_by_the_gil.py --spans /tmp/busy.jsonl --processes  # as the report advises
 
-Each text takes 25 ms of Python to cut into words, and the GPU, which is simulated, 10 ms.
+Each text takes 32 ms of Python to cut into words, and the GPU, which is simulated, 20 ms.
 """
 
 import concurrent.futures
@@ -13,7 +13,7 @@ from collections import deque
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.example_run import ExampleRun, positive, run_example, spans_parser
 
-STEP_S, TEXT_S = 0.010, 0.025
+STEP_S, TEXT_S = 0.020, 0.032
 WORKERS = 3
 
 

@@ -7,7 +7,6 @@ other users' processes the kernel tells less; what it does not tell is ``None``.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -26,7 +25,7 @@ _ACTIVE_CORES: Final = 0.02
 _RESTS_AFTER: Final = 3
 _ASKED_EVERY: Final = 4
 """A thread that did nothing in three looks is asked in every fourth only: most never wake."""
-_SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\t(\d+)", re.MULTILINE)
+_SWITCHES: Final = b"\nvoluntary_ctxt_switches:"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -195,8 +194,12 @@ class ProcessTasks:
                 numbers[inner_number(status) or tid] = tid
         return numbers
 
-    def advance(self, now_ns: int) -> None:
+    def advance(self, now_ns: int, *, with_switches: bool = False) -> None:
         """Read every thread's counters, and by what they grew.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            with_switches: Begin to count, too, how often new threads give their core up.
 
         Raises:
             OSError: The process is gone, or the kernel keeps no such counters.
@@ -207,9 +210,7 @@ class ProcessTasks:
             rested = task.quiet_looks >= _RESTS_AFTER
             if rested and (tid + self._looks) % _ASKED_EVERY:
                 continue
-            is_first = (
-                task.raw is None or rested
-            )  # what it did since it was asked is of several looks
+            is_first = task.raw is None
             try:
                 task.take(self._files.read(task.schedstat))
             except (OSError, ValueError):
@@ -217,8 +218,9 @@ class ProcessTasks:
                 if tid == self.pid:
                     raise
                 continue
-            if is_first and not self._is_new:
-                task.ran_ns = task.waited_ns = 0
+            if rested or (is_first and not self._is_new):
+                task.ran_ns = task.waited_ns = 0  # it is of several looks, or of all its life
+            if is_first and with_switches:
                 self._ask_switches(task, now_ns)
         self._is_new = False
 
@@ -310,10 +312,11 @@ class ProcessTasks:
         """How often a second it gave its core up since it was asked last."""
         before, before_ns = task.switches, task.switches_at_ns
         try:
-            found = _SWITCHES.search(self._files.read(f"{task.folder}/status"))
-        except OSError:
-            found = None
-        task.switches, task.switches_at_ns = int(found[1]) if found else None, now_ns
+            status = self._files.read(f"{task.folder}/status")
+            task.switches = int(status.partition(_SWITCHES)[2].split(None, 1)[0])
+        except (OSError, ValueError, IndexError):
+            task.switches = None
+        task.switches_at_ns = now_ns
         grown = _growth(before, task.switches)
         length_ns = now_ns - before_ns
         return None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns

@@ -56,7 +56,7 @@ class ProcessTree:
             self._find_workers(looked_boot_s)
         elif self.root.has_other_threads():
             self.root.list_threads()
-        self.root.advance(now_ns)
+        self.root.advance(now_ns, with_switches=True)
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]
         for pid in gone:
             self.workers.pop(pid).close()

@@ -16,7 +16,6 @@ from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.process_tasks import (
-    MOST_ASKED,
     Span,
     inner_number,
     parse_stat,
@@ -26,6 +25,7 @@ from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
 """Only where a disk is busy, or memory stalls, for so much of a look can a training wait for it."""
+_WORKERS_ASKED: Final = 4
 _STALE_NS: Final = 2 * NS_PER_S
 """Counters of before say nothing of a look that begins so much later."""
 
@@ -57,6 +57,7 @@ class RunLook:
         self._looked_ns: int | None = None
         self._looked_boot_s: float | None = None
         self._asked_disks = False
+        self._asked_from = 0
         self._check(reading)
 
     def look(
@@ -151,9 +152,13 @@ class RunLook:
         return (read, faults) if were_asked else (None, None)
 
     def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskLook, ...]:
+        """All of them; a few are asked where they stand, others each time, for they do alike."""
+        workers = [*self._tree.workers.values()]
+        self._asked_from = (self._asked_from + _WORKERS_ASKED) % max(1, len(workers))
+        in_turn = workers[self._asked_from :] + workers[: self._asked_from]
         looks = [
-            worker.whole(span, is_asked=place < MOST_ASKED, may_wait=may_wait)
-            for place, worker in enumerate(self._tree.workers.values())
+            worker.whole(span, is_asked=place < _WORKERS_ASKED, may_wait=may_wait)
+            for place, worker in enumerate(in_turn)
         ]
         looks.sort(key=lambda look: -look.wanted_cores)
         return tuple(looks[:MOST_TASKS])

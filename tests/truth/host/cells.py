@@ -118,7 +118,7 @@ def told_of(
         daemon.settles_after_s = _SETTLES_AFTER_S
         environ = {**daemon.environ, "GPUMON_GPUS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
         environ["PYTHONPATH"], environ["KERAS_BACKEND"] = str(ROOT), loader.framework
-        with _group_of(words, environ, folder / "training.log") as training:
+        with group_of(words, environ, folder / "training.log") as training:
             wait_until(
                 lambda: _has_begun(spans) or training.poll() is not None, patience_s=_PATIENCE_S
             )
@@ -193,7 +193,7 @@ def _python_of(loader: Loader) -> Path:
 
 
 @contextmanager
-def _group_of(
+def group_of(
     words: list[str], environ: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[str]]:
     """A process in a group of its own, of which nothing is left at the end."""

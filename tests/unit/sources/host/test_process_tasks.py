@@ -35,7 +35,7 @@ def listed(proc: MadeUpProc, pid: int = PID) -> ProcessTasks:
     """A process as it is at its first look."""
     tasks = ProcessTasks(pid, KeptFiles(), str(proc.folder))
     tasks.list_threads()
-    tasks.advance(s(1))
+    tasks.advance(s(1), with_switches=True)
     return tasks
 
 

@@ -1,0 +1,173 @@
+"""Specification of looks: at trainings that lose time, once a tick, and at nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.host.evidence import HostReading
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.sources.host import host_reader
+from gpumon.sources.host.host_reader import HostReader
+from gpumon.sources.host.kept_files import KeptFiles
+from tests.builders_proc import PID, MadeUpProc, reading_of
+from tests.builders_time import s
+
+WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
+
+
+class Watched:
+    """One training on a made-up machine, told second by second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = MadeUpProc(folder)
+        self.proc.task(PID)
+        self.reader = HostReader(str(self.proc.folder))
+        self.ring = reading_of()
+        self.second = 0
+        self.spent_ns: dict[TrainingPhase, int] = {}
+
+    def passes(
+        self, phase: TrainingPhase, *, for_s: float = 1.0, busy: float = 0.0, **ring: Any
+    ) -> HostReading:
+        """A second in which it is in that phase for so long, and else in none."""
+        began_ns = s(self.second)
+        self.second += 1
+        told = [(phase, began_ns), (OTHER, began_ns + s(for_s))][: 1 + (for_s < 1.0)]
+        events = RingRecords.of(RingEvent(RingKind.ENTER, at_ns, one, 0) for one, at_ns in told)
+        spent_ns = dict(self.spent_ns)
+        if for_s < 1.0:
+            spent_ns[phase] = spent_ns.get(phase, 0) + s(for_s)
+        self.ring = replace(
+            self.ring, read_at_ns=s(self.second), events=events, phase_ns=spent_ns, **ring
+        )
+        self.spent_ns = {**spent_ns, phase: self.spent_ns.get(phase, 0) + s(for_s)}
+        return self.look(busy, self.ring)
+
+    def look(self, busy: float, *rings: RingReading) -> HostReading:
+        now_ns = s(self.second)
+        sample = GpuSample(
+            Device(uuid="GPU-0", index=0), busy=(BusySample(now_ns - s(1), now_ns, busy),)
+        )
+        return self.reader.look(rings, (Frame(now_ns, (sample,)),), now_ns)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path / "proc")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read from here on."""
+    paths: list[str] = []
+    whole = KeptFiles.read
+
+    def noted(self: KeptFiles, path: str) -> bytes:
+        paths.append(path)
+        return whole(self, path)
+
+    monkeypatch.setattr(KeptFiles, "read", noted)
+    return paths
+
+
+class TestATrainingThatWaits:
+    def test_is_looked_at_from_its_second_tick_on(self, watched: Watched) -> None:
+        told = [watched.passes(WAIT) for _ in range(3)]
+
+        assert [list(one.of_run) for one in told] == [[], [watched.ring.key], [watched.ring.key]]
+
+    def test_is_told_for_how_long_it_waited(self, watched: Watched) -> None:
+        watched.passes(WAIT)
+        (evidence,) = watched.passes(WAIT, for_s=0.3).of_run.values()
+
+        assert evidence.waiting_ratio == pytest.approx(0.3)
+        assert evidence.main is not None
+        assert evidence.main.state is None  # it does not wait any more
+
+    def test_is_asked_where_it_stands_while_it_waits(self, watched: Watched) -> None:
+        watched.passes(WAIT)
+        (evidence,) = watched.passes(WAIT).of_run.values()
+
+        assert evidence.main is not None
+        assert (evidence.main.state, evidence.main.sleeps_in) == ("S", "futex_do_wait")
+
+
+class TestATrainingInItsSteps:
+    def test_is_looked_at_while_a_gpu_idles(self, watched: Watched) -> None:
+        told = [watched.passes(STEP, busy=0.5) for _ in range(2)]
+
+        assert len(told[-1].of_run) == 1
+
+    def test_is_left_alone_while_its_gpus_work(self, watched: Watched, read: list[str]) -> None:
+        watched.passes(STEP, busy=1.0)
+        read.clear()
+        told = [watched.passes(STEP, busy=0.97) for _ in range(3)]
+
+        assert told == [HostReading()] * 3
+        assert read == []
+
+    def test_is_left_alone_where_it_does_something_else(
+        self, watched: Watched, read: list[str]
+    ) -> None:
+        watched.passes(TrainingPhase.CHECKPOINT)
+        read.clear()
+        watched.passes(TrainingPhase.CHECKPOINT)
+
+        assert read == []
+
+
+class TestATrainingThatCannotBeSeen:
+    def test_says_why_and_is_tried_again_a_minute_later(self, watched: Watched) -> None:
+        watched.proc.ends(PID)
+        told = [watched.passes(WAIT) for _ in range(2)]
+        watched.proc.task(PID)
+        watched.second += 60
+        later = [watched.passes(WAIT) for _ in range(2)]
+
+        assert all("resnet" in str(one.message) for one in told)
+        assert [len(one.of_run) for one in later] == [0, 1]
+        assert later[-1].message is None
+
+    def test_leaves_the_others_alone(self, watched: Watched) -> None:
+        hidden = replace(reading_of(99), key="hidden")
+        watched.passes(WAIT)
+        watched.second += 1
+        told = watched.look(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
+
+        assert list(told.of_run) == [watched.ring.key]
+        assert told.message is not None
+
+
+class TestManyTrainings:
+    def test_are_looked_at_up_to_a_bound(
+        self, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(host_reader, "_MOST_RUNS", 3)
+        for second in (1, 2):
+            watched.second = second
+            events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
+            rings = [
+                replace(watched.ring, key=str(at), events=events, read_at_ns=s(second))
+                for at in range(9)
+            ]
+            told = watched.look(0.0, *rings)
+
+        assert list(told.of_run) == ["0", "1", "2"]
+
+
+class TestATrainingThatEnded:
+    def test_leaves_nothing_open(self, watched: Watched) -> None:
+        before = len([*Path("/proc/self/fd").iterdir()])
+        watched.passes(WAIT)
+        watched.passes(WAIT)
+        watched.look(0.0, replace(watched.ring, alive=False, ended_ns=s(2)))
+
+        assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1  # the machine's pressure file
+        watched.reader.close()
+        assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -1,0 +1,248 @@
+"""Specification of looking at one training: at the process that wrote the ring, and no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.host.evidence import HostEvidence
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.machine_totals import MachineRates
+from gpumon.sources.host.run_look import NotOursError, RunLook
+from tests.builders_proc import PID, MadeUpProc, reading_of
+from tests.builders_time import s
+from tests.neighbours import as_root, become
+from tests.processes import ending
+from tests.programs import ran
+
+IDLE = MachineRates(disk_busy_ratio=0.0)
+BUSY = MachineRates(disk_busy_ratio=0.9)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> MadeUpProc:
+    proc = MadeUpProc(tmp_path / "proc")
+    proc.task(PID)
+    return proc
+
+
+def look_at(proc: MadeUpProc, **reading: object) -> RunLook:
+    return RunLook(reading_of(**reading), KeptFiles(), str(proc.folder))  # type: ignore[arg-type]
+
+
+def looked(
+    look: RunLook, at_s: float, machine: MachineRates = IDLE, tid: int | None = None
+) -> HostEvidence | None:
+    return look.look(s(at_s), tid, machine, waiting_ratio=0.8, is_waiting=True)
+
+
+class TestTheFirstLook:
+    def test_says_nothing_yet(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+
+        assert looked(look, 1) is None
+        assert looked(look, 2) is not None
+
+    def test_after_a_machine_was_suspended_is_the_first_again(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+        looked(look, 1)
+
+        assert looked(look, 60) is None
+        assert looked(look, 61) is not None
+
+    def test_that_goes_back_in_time_says_nothing(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+        looked(look, 5)
+
+        assert looked(look, 4) is None
+
+
+class TestALook:
+    def test_is_of_the_time_since_the_one_before(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+        looked(look, 1)
+        proc.task(PID, ran_ns=s(0.75))
+
+        evidence = looked(look, 2.5)
+
+        assert evidence is not None
+        assert (evidence.start_ns, evidence.end_ns, evidence.waiting_ratio) == (s(1), s(2.5), 0.8)
+        assert evidence.main is not None
+        assert evidence.main.wanted_cores == pytest.approx(0.5)
+
+    def test_tells_the_thread_that_trains_from_the_others(self, proc: MadeUpProc) -> None:
+        proc.task(PID, 8)
+        look = look_at(proc)
+        looked(look, 1)
+        proc.task(PID, ran_ns=s(0.1))
+        proc.task(PID, 8, ran_ns=s(0.7))
+
+        evidence = looked(look, 2, tid=8)
+
+        assert evidence is not None
+        assert evidence.main is not None
+        assert evidence.main.on_cpu_cores == pytest.approx(0.7)
+        assert [one.on_cpu_cores for one in evidence.threads] == [pytest.approx(0.1)]
+
+    def test_counts_a_worker_that_is_new_from_its_beginning(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+        looked(look, 1)
+        began_s = time.clock_gettime(time.CLOCK_BOOTTIME) + 1
+        ticks = round(began_s * os.sysconf("SC_CLK_TCK"))
+        proc.task(21, ran_ns=s(0.4), began_ticks=ticks)
+        proc.task(PID, ran_ns=1)
+        proc.starts(PID, 21)
+
+        evidence = looked(look, 2)
+
+        assert evidence is not None
+        assert [one.on_cpu_cores for one in evidence.workers] == [pytest.approx(0.4)]
+
+    def test_asks_what_was_read_only_while_a_disk_is_busy(self, proc: MadeUpProc) -> None:
+        look = look_at(proc)
+        read = []
+        for second, machine in enumerate((IDLE, BUSY, BUSY, IDLE, BUSY, BUSY), start=1):
+            proc.reads(PID, 1_000_000 * second)
+            proc.task(PID, faults=10 * second)
+            evidence = looked(look, second, machine)
+            read.append(evidence and evidence.read_bytes_per_second)
+
+        assert read == [None, 1_000_000, 1_000_000, None, None, 1_000_000]
+
+    def test_takes_the_cores_that_the_training_may_use(self) -> None:
+        look = RunLook(reading_of(os.getpid()), KeptFiles())
+        looked(look, 1)
+        evidence = looked(look, 2)
+        look.close()
+
+        assert evidence is not None
+        assert evidence.usable_cores is not None
+        assert 0 < evidence.usable_cores <= len(os.sched_getaffinity(0))
+
+
+class TestAPid:
+    def test_of_a_container_is_known_by_the_number_it_has_in_there(self, proc: MadeUpProc) -> None:
+        proc.task(PID, inner=7)
+        proc.task(PID, 8, inner=12)
+        look = look_at(proc, inner=7)
+        looked(look, 1)
+        proc.task(PID, 8, ran_ns=s(0.6), inner=12)
+
+        evidence = looked(look, 2, tid=12)
+
+        assert evidence is not None
+        assert evidence.main is not None
+        assert evidence.main.on_cpu_cores == pytest.approx(0.6)
+
+    def test_that_is_used_again_is_refused(self, proc: MadeUpProc) -> None:
+        in_a_minute = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
+        proc.task(PID, began_ticks=round(in_a_minute * os.sysconf("SC_CLK_TCK")))
+
+        with pytest.raises(NotOursError, match="another one"):
+            look_at(proc)
+
+    def test_of_another_namespace_is_refused(self, proc: MadeUpProc) -> None:
+        proc.task(PID, inner=9)
+
+        with pytest.raises(NotOursError, match="another one"):
+            look_at(proc, inner=7)
+
+    def test_that_the_lock_did_not_tell_is_refused(self, proc: MadeUpProc) -> None:
+        with pytest.raises(NotOursError, match="cannot be seen"):
+            look_at(proc, is_pid_seen=False)
+
+    def test_of_another_user_is_refused(self, proc: MadeUpProc) -> None:
+        if os.geteuid() == 0:
+            os.chown(proc.folder / str(PID), 1, 1)
+
+        with pytest.raises(NotOursError, match="another user"):
+            look_at(proc, owner_uid=4_242)
+
+    def test_that_is_hidden_is_told(self, proc: MadeUpProc) -> None:
+        proc.ends(PID)
+
+        with pytest.raises(FileNotFoundError):
+            look_at(proc)
+
+
+CPU = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'while True: pass'])"
+GIL = """
+import threading
+def burn():
+    while True:
+        pass
+for _ in range(3):
+    threading.Thread(target=burn, daemon=True).start()
+"""
+DISK = """
+import mmap, os, sys
+if os.fork() == 0:
+    file, block = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+    while True:
+        for at in range(64):
+            os.preadv(file, [block], at << 20)
+"""
+WATCH = """
+import sys, time
+from dataclasses import replace
+for pid in sys.argv[1:]:
+    files = KeptFiles()
+    machine = MachineTotals(files)
+    look, looks = RunLook(reading_of(int(pid), owner_uid=0), files), []
+    for _ in range(5):
+        now_ns = time.monotonic_ns()
+        rates = machine.advance(now_ns, with_networks=False)
+        seen = look.look(now_ns, None, rates, waiting_ratio=0.8, is_waiting=True)
+        looks += [] if seen is None else [seen]
+        time.sleep(0.4)
+    print(judge_wait(looks).reasons[0].value, seen.read_bytes_per_second)
+"""
+IMPORTS = """
+from gpumon.core.host.wait_rules import judge_wait
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.machine_totals import MachineTotals
+from gpumon.sources.host.run_look import RunLook
+from tests.builders_proc import reading_of
+"""
+
+
+@pytest.fixture
+def trainings(tmp_path: Path) -> Iterator[list[int]]:
+    """Three of the superuser's: short of workers, of Python's lock, of a disk."""
+    file = tmp_path / "cold"
+    file.write_bytes(os.urandom(64 << 20))
+    with ExitStack() as around:
+        pids = []
+        for program in (CPU, GIL, DISK):
+            words = [sys.executable, "-S", "-c", f"{program}\nimport time; time.sleep(60)"]
+            process = subprocess.Popen([*words, str(file)], start_new_session=True)
+            around.enter_context(ending(process))
+            around.callback(os.killpg, process.pid, 9)
+            pids.append(process.pid)
+        time.sleep(0.3)
+        yield pids
+
+
+@as_root
+@pytest.mark.slow
+@pytest.mark.measured
+def test_what_another_user_is_shown_tells_processors_the_lock_and_disks(
+    trainings: list[int],
+) -> None:
+    """As the shipped unit runs: a user of its own without any capability."""
+    leaves = become(imports="psutil, gpumon, tests")
+    program = f"{IMPORTS}{leaves}{WATCH}"
+
+    told = ran(sys.executable, "-c", program, *map(str, trainings), timeout_s=60)
+
+    assert told.returncode == 0, told.stderr
+    reasons, read = zip(*(line.split() for line in told.stdout.splitlines()), strict=True)
+    assert reasons == ("cpu_bound", "gil_bound", "disk_bound")
+    assert set(read) == {"None"}
