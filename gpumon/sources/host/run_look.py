@@ -26,8 +26,8 @@ from gpumon.sources.host.process_tree import ProcessTree
 _DISK_MATTERS_FROM: Final = 0.25
 """Only where a disk is busy, or memory stalls, for so much of a look can a training wait for it."""
 _WORKERS_ASKED: Final = 4
-_STALE_NS: Final = 2 * NS_PER_S
-"""Counters of before say nothing of a look that begins so much later."""
+_LONGEST_NS: Final = 30 * NS_PER_S
+"""A mean over more time than this says nothing of the second for which a look answers."""
 
 
 _SLACK_S: Final = 1.0
@@ -90,7 +90,7 @@ class RunLook:
         ]
         may_wait = max(machine.disk_busy_ratio or 0.0, *stalls, 0.0) >= _DISK_MATTERS_FROM
         read, faults = self._fetched(is_asked=may_wait or before_ns is None)
-        if before_ns is None or not 0 < now_ns - before_ns <= _STALE_NS:
+        if before_ns is None or not 0 < now_ns - before_ns <= _LONGEST_NS:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)
         workers = self._workers(span, may_wait=may_wait)

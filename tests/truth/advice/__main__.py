@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from gpumon.core.documents.report_codec import decode_report
 from gpumon.core.report.report import Report
 from tests.daemon import RunningDaemon
 from tests.truth.advice.followed import Followed, followed_of, is_kept, table
+from tests.truth.advice.slow_examples import SLOW_EXAMPLES, example_followed
 from tests.truth.advice.trainings import CASES, SIDES, Case
 from tests.truth.host.cells import ROOT, group_of
 from tests.truth.host.surroundings import (
@@ -45,7 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="advice whose name has these words")
     args = parser.parse_args(argv)
     with stage_for_advice() as stage:
-        rows = {name: _row(name, case, stage) for name, case in CASES.items() if args.only in name}
+        rows = {
+            name: _row(name, partial(followed, name, case, stage))
+            for name, case in CASES.items()
+            if args.only in name
+        }
+    rows |= {
+        f"examples/{name}.py": _row(name, partial(example_followed, name))
+        for name in SLOW_EXAMPLES
+        if args.only in name
+    }
     text = table(rows)
     print(text)
     if not args.only:
@@ -64,10 +75,10 @@ def stage_for_advice() -> Iterator[Stage]:
         yield Stage(file, port)
 
 
-def _row(name: str, case: Case, stage: Stage) -> Followed | str:
+def _row(name: str, follow: Callable[[], Followed]) -> Followed | str:
     """The advice followed, or why it cannot be here."""
     try:
-        row = followed(name, case, stage)
+        row = follow()
     except NotHereError as reason:
         print(f"{name}: not made: {reason}", file=sys.stderr, flush=True)
         return str(reason)

@@ -33,7 +33,7 @@ class TestMemoryPressure:
     def test_speaks_where_dropped_pages_are_read_again(self) -> None:
         thrashes = look(
             workers=(task(0.3),), major_faults_per_second=9_000.0,
-            memory_stalled_ratio=0.006, refaults_per_second=757.0,
+            memory_stalled_ratio=0.006, refaults_per_second=2_655.0,
         )  # fmt: skip
 
         assert is_memory_short([thrashes], SETTINGS)
