@@ -42,9 +42,10 @@ class _Run:
         self._present = PresentPhase(reading.facts.started_ns)
         self._look: RunLook | None = None
         self._retry_ns = 0
-        self._spent_ns = self._spent(reading)
-        self._read_at_ns: int | None = None
+        self._spent_ns = 0, 0
+        self._read_at_ns = reading.facts.started_ns
         self._waiting_ratio = 0.0
+        self._is_new = True
 
     def is_worth_a_look(self, reading: RingReading, *, idles: bool) -> bool:
         """Whether it waited for input since the last tick, or was in a step while a GPU idled.
@@ -56,12 +57,12 @@ class _Run:
         before_ns, self._read_at_ns = self._read_at_ns, reading.read_at_ns
         waited_before_ns, in_steps_before_ns = self._spent_ns
         waited_ns, in_steps_ns = self._spent_ns = self._spent(reading)
-        if before_ns is None:
-            return True
+        was_new, self._is_new = self._is_new, False
         length_ns = max(1, reading.read_at_ns - before_ns)
         self._waiting_ratio = min(1.0, max(0, waited_ns - waited_before_ns) / length_ns)
         in_steps = (in_steps_ns - in_steps_before_ns) / length_ns
-        if self._waiting_ratio >= _LEAST_RATIO or (idles and in_steps >= _LEAST_RATIO):
+        loses_time = self._waiting_ratio >= _LEAST_RATIO or (idles and in_steps >= _LEAST_RATIO)
+        if loses_time or was_new:
             return True
         self.close()
         return False

@@ -56,7 +56,11 @@ class RunLook:
         self._usable_cores: float | None = None
         self._looked_ns: int | None = None
         self._looked_boot_s: float | None = None
-        self._asked_disks = False
+        if 0 < reading.read_at_ns - reading.facts.started_ns <= NS_PER_S:
+            # What its workers count, all of it, is of the time since it began.
+            self._looked_ns = reading.facts.started_ns
+            self._looked_boot_s = seconds(self._looked_ns) + _asleep_s()
+        self._is_first, self._asked_disks = True, False
         self._asked_from = 0
         self._check(reading)
 
@@ -70,6 +74,8 @@ class RunLook:
         is_waiting: bool,
     ) -> HostEvidence | None:
         """Look once; ``None`` where nothing can be said yet: it is the first look for a while.
+
+        Of a training that has just begun, the first one tells of its workers.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
@@ -89,7 +95,8 @@ class RunLook:
             if one is not None
         ]
         may_wait = max(machine.disk_busy_ratio or 0.0, *stalls, 0.0) >= _DISK_MATTERS_FROM
-        read, faults = self._fetched(is_asked=may_wait or before_ns is None)
+        read, faults = self._fetched(is_asked=may_wait or self._is_first)
+        self._is_first = False
         if before_ns is None or not 0 < now_ns - before_ns <= _LONGEST_NS:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)
@@ -127,8 +134,7 @@ class RunLook:
             raise NotOursError(f"process {pid} is another user's")
         inner = inner_number(self._files.read_once(f"{folder}/status"))
         began_s = parse_stat(self._files.read_once(f"{folder}/stat")).started_s
-        asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        is_younger = began_s - asleep_s > seconds(reading.facts.started_ns) + _SLACK_S
+        is_younger = began_s - _asleep_s() > seconds(reading.facts.started_ns) + _SLACK_S
         if is_younger or inner not in (None, self._inner_pid):
             raise NotOursError(f"process {pid} is another one than the training's")
 
@@ -171,6 +177,11 @@ class RunLook:
             allowed = None
         known = [one for one in (allowed, self._limits.quota_cores) if one is not None]
         return min(known, default=None)
+
+
+def _asleep_s() -> float:
+    """For how long the machine has been suspended since it began: CLOCK_BOOTTIME goes on then."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def _per_second(amount: int | None, span: Span) -> float | None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,25 @@ class TestTheFirstLook:
 
         assert looked(look, 1) is None
         assert looked(look, 2) is not None
+
+    def test_at_a_training_that_has_just_begun_tells_of_its_workers(self, proc: MadeUpProc) -> None:
+        now_ns = time.monotonic_ns()
+        boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        ticks = round((boot_s - 0.2) * os.sysconf("SC_CLK_TCK"))
+        proc.task(PID, ran_ns=s(9))
+        proc.task(21, ran_ns=s(0.1), began_ticks=ticks)
+        proc.starts(PID, 21)
+        ring = reading_of(read_at_ns=now_ns)
+        ring = replace(ring, facts=replace(ring.facts, started_ns=now_ns - s(0.4)))
+        look = RunLook(ring, KeptFiles(), str(proc.folder))
+
+        evidence = look.look(now_ns, None, IDLE, waiting_ratio=0.5, is_waiting=True)
+
+        assert evidence is not None
+        assert evidence.end_ns - evidence.start_ns == s(0.4)
+        assert [one.on_cpu_cores for one in evidence.workers] == [pytest.approx(0.25)]
+        assert evidence.main is not None
+        assert evidence.main.on_cpu_cores == 0.0  # what it counts is older than the training
 
     def test_after_a_machine_was_suspended_is_the_first_again(self, proc: MadeUpProc) -> None:
         look = look_at(proc)
