@@ -5,6 +5,7 @@ Where a cgroup cannot be seen from here, as from inside a container, it is left 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -12,6 +13,14 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_LEVELS: Final = 16
+_FILES: Final = (
+    "cpu.max",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.stat",
+    "memory.pressure",
+    "memory.stat",
+)
 
 
 class CgroupLimits:
@@ -40,6 +49,7 @@ class CgroupLimits:
         self.refaults_per_second: float | None = None
         self._v1: list[str] = []
         self._memory: str | None = None  # where memory is accounted for
+        self._missing: set[str] = set()  # files that this kernel does not have
         self._v2: list[str] = []
         try:
             lines = files.read_once(f"{proc}/{pid}/cgroup").decode("utf-8", "replace").splitlines()
@@ -79,6 +89,12 @@ class CgroupLimits:
         self._throttled_ns, self._stalled_us = throttled, stalled
         self._refaults, self._asked_ns = refaults, now_ns
 
+    def close(self) -> None:
+        """Let go of all that is open."""
+        for folder in {*self._v1, *self._v2, self._memory or ""}:
+            for name in _FILES:
+                self._files.let_go(f"{folder}/{name}")
+
     def _refaults_now(self) -> int | None:
         if self._memory is None:
             return None
@@ -88,10 +104,12 @@ class CgroupLimits:
         return sum(known) if known else None
 
     def _text(self, folder: str, name: str) -> str:
-        try:
-            return self._files.read_once(f"{folder}/{name}").decode("ascii", "replace")
-        except OSError:
-            return ""
+        path = f"{folder}/{name}"
+        if path not in self._missing:
+            with suppress(OSError):
+                return self._files.read(path).decode("ascii", "replace")
+            self._missing.add(path)
+        return ""
 
 
 def _levels(mount: str, path: str) -> list[str]:

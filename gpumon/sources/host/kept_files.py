@@ -7,7 +7,7 @@ from typing import Final
 
 _MOST_OPEN: Final = 600
 """Descriptors: the shipped unit may have 1,024, and rings and scrapers need some."""
-_MOST_BYTES: Final = 4_096
+_MOST_BYTES: Final = 16_384
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 
 
@@ -21,8 +21,8 @@ class KeptFiles:
         self._most_open = most_open
         self._open: dict[str, int] = {}
 
-    def read(self, path: str) -> bytes:
-        """The first 4 KiB of a file.
+    def read(self, path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+        """The beginning of a file; by default, its first 16 KiB.
 
         Raises:
             OSError: It is not there, not to be read, or its task is gone: then it is let go.
@@ -30,16 +30,16 @@ class KeptFiles:
         descriptor = self._open.get(path)
         if descriptor is None:
             if len(self._open) >= self._most_open:
-                return self.read_once(path)
+                return self.read_once(path, most_bytes)
             descriptor = self._open[path] = os.open(path, _FLAGS)
         try:
-            return os.pread(descriptor, _MOST_BYTES, 0)
+            return os.pread(descriptor, most_bytes, 0)
         except OSError:
             self.let_go(path)
             raise
 
     @staticmethod
-    def read_once(path: str) -> bytes:
+    def read_once(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
         """The same, and nothing stays open: of what is asked for seldom.
 
         Raises:
@@ -47,7 +47,7 @@ class KeptFiles:
         """
         descriptor = os.open(path, _FLAGS)
         try:
-            return os.pread(descriptor, _MOST_BYTES, 0)
+            return os.pread(descriptor, most_bytes, 0)
         finally:
             os.close(descriptor)
 

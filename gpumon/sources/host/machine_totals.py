@@ -8,6 +8,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.cgroup_limits import stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
+_SECTOR_BYTES = 512
+"""As /proc/diskstats counts, whatever a disk's own sectors are."""
 _MS_PER_S = 1_000
 _US_PER_S = 1_000_000
 
@@ -64,23 +66,42 @@ class MachineTotals:
         )
 
     def _counts(self, now_ns: int, *, with_networks: bool) -> _Counts:
-        import psutil  # brought along only where a training waits: it is 2 MB of the daemon's
-
-        try:
-            disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
-            received = psutil.net_io_counters(nowrap=False).bytes_recv if with_networks else None
-        except (OSError, RuntimeError, ValueError, AttributeError):
-            disks, received = {}, None
-        try:
-            pressure = self._files.read(f"{self._proc}/pressure/memory").decode("ascii", "replace")
-        except OSError:
-            pressure = ""
         return _Counts(
             at_ns=now_ns,
-            disks={name: (disk.busy_time, disk.read_bytes) for name, disk in disks.items()},
-            received=received,
-            memory_stalled_us=stalled_us(pressure),
+            disks=_disks_of(self._text("diskstats")),
+            received=_received() if with_networks else None,
+            memory_stalled_us=stalled_us(self._text("pressure/memory")),
         )
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._files.read(f"{self._proc}/{name}").decode("ascii", "replace")
+        except OSError:
+            return ""
+
+
+def _disks_of(diskstats: str) -> dict[str, tuple[int, int]]:
+    r"""Busy milliseconds, and bytes read, of each disk that ever read anything, by name.
+
+    >>> _disks_of("   8  0 sda 9 0 64 5 1 0 8 1 0 300 6\n   7  0 loop0 0 0 0 0 0 0 0 0 0 0 0\n")
+    {'sda': (300, 32768)}
+    """
+    lines = (line.split() for line in diskstats.splitlines())
+    return {
+        words[2]: (int(words[12]), int(words[5]) * _SECTOR_BYTES)
+        for words in lines
+        if len(words) > 12 and words[5] != "0"
+    }
+
+
+def _received() -> int | None:
+    import psutil  # brought along only where a training waits for a network: it takes memory
+
+    try:
+        counted: int = psutil.net_io_counters(nowrap=False).bytes_recv
+    except (OSError, RuntimeError, ValueError, AttributeError):
+        return None
+    return counted
 
 
 def _rate(before: int | None, after: int | None, length_s: float) -> float | None:

@@ -23,8 +23,10 @@ MOST_ASKED: Final = 16
 _ACTIVE_CORES: Final = 0.02
 """Of a thread that wants less of a core nobody need know how often it gives it up."""
 _RESTS_AFTER: Final = 3
-_ASKED_EVERY: Final = 4
-"""A thread that did nothing in three looks is asked in every fourth only: most never wake."""
+_ASKED_EVERY: Final = 8
+"""A thread that did nothing in three looks is asked in every eighth only: most never wake."""
+_SHORT: Final = 128
+"""Bytes of what is one line."""
 _SWITCHES: Final = b"\nvoluntary_ctxt_switches:"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -212,7 +214,7 @@ class ProcessTasks:
                 continue
             is_first = task.raw is None
             try:
-                task.take(self._files.read(task.schedstat))
+                task.take(self._files.read(task.schedstat, _SHORT))
             except (OSError, ValueError):
                 self._let_go(tid)
                 if tid == self.pid:
@@ -324,7 +326,7 @@ class ProcessTasks:
     def _sleeps_in(self, task: _Task) -> str | None:
         """The kernel's function; 0 is what a hardened kernel says of all, and means nothing."""
         try:
-            raw = self._files.read(f"{task.folder}/wchan")
+            raw = self._files.read(f"{task.folder}/wchan", _SHORT)
         except OSError:
             return None
         name = raw.decode("ascii", "replace").strip()

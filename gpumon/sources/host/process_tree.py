@@ -14,6 +14,8 @@ MOST_WORKERS: Final = 256
 """Processes that descend from one training; of more, those found first."""
 _LIST_NS: Final = 5 * NS_PER_S
 """So long a list of threads and workers is believed: less at first, and where one is gone."""
+_YOUNG_NS: Final = 30 * NS_PER_S
+"""For so long a training starts its threads: each is seen in the look in which it is there."""
 
 
 class ProcessTree:
@@ -54,7 +56,7 @@ class ProcessTree:
             self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._since_ns) // 2)
             self.root.list_threads()
             self._find_workers(looked_boot_s)
-        elif self.root.has_other_threads():
+        elif now_ns - (self._since_ns or now_ns) < _YOUNG_NS and self.root.has_other_threads():
             self.root.list_threads()
         self.root.advance(now_ns, with_switches=True)
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]

@@ -124,6 +124,7 @@ class RunLook:
     def close(self) -> None:
         """Let go of all that is open."""
         self._tree.close()
+        self._limits.close()
 
     def _check(self, reading: RingReading) -> None:
         """Make sure that the pid is the process that wrote the ring, and not one of that number."""

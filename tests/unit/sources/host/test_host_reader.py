@@ -68,9 +68,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
     whole = KeptFiles.read
 
-    def noted(self: KeptFiles, path: str) -> bytes:
+    def noted(self: KeptFiles, path: str, *most_bytes: int) -> bytes:
         paths.append(path)
-        return whole(self, path)
+        return whole(self, path, *most_bytes)
 
     monkeypatch.setattr(KeptFiles, "read", noted)
     return paths

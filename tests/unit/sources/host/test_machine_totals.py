@@ -20,15 +20,17 @@ Set = Callable[[Disks | None, int], None]
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Set:
-    """Sets what psutil tells of the disks and of bytes received."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
+    """Sets what the kernel tells of the disks, and psutil of bytes received."""
+    proc = MadeUpProc(tmp_path / "proc")
 
     def tell(disks: Disks | None, received: int = 0) -> None:
-        told = None if disks is None else {
-            name: SimpleNamespace(busy_time=busy_ms, read_bytes=read)
-            for name, (busy_ms, read) in disks.items()
-        }  # fmt: skip
-        monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: told)
+        lines = [
+            f"   8  0 {name} 9 0 {read // 512} 5 0 0 0 0 0 {busy_ms} 6 0 0 0 0\n"
+            for name, (busy_ms, read) in (disks or {}).items()
+        ]
+        if disks is not None:
+            (proc.folder / "diskstats").write_text("".join(lines))
         monkeypatch.setattr(
             psutil, "net_io_counters", lambda **_: SimpleNamespace(bytes_recv=received)
         )
@@ -38,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Set:
 
 @pytest.fixture
 def totals(tmp_path: Path) -> MachineTotals:
-    return MachineTotals(KeptFiles(), str(MadeUpProc(tmp_path / "proc").folder))
+    return MachineTotals(KeptFiles(), str(tmp_path / "proc"))
 
 
 def read(totals: MachineTotals, at_s: float) -> MachineRates:
@@ -47,32 +49,32 @@ def read(totals: MachineTotals, at_s: float) -> MachineRates:
 
 class TestRates:
     def test_are_of_the_time_between_two_looks(self, totals: MachineTotals, machine: Set) -> None:
-        machine({"sda": (100, 1_000)}, 50)
+        machine({"sda": (100, 1_024)}, 50)
         first = read(totals, 1)
-        machine({"sda": (1_100, 9_000)}, 250)
+        machine({"sda": (1_100, 9_216)}, 250)
 
         assert first == MachineRates()
         assert read(totals, 3) == MachineRates(
-            disk_busy_ratio=0.5, disk_read_bytes_per_second=4_000.0, received_bytes_per_second=100.0
+            disk_busy_ratio=0.5, disk_read_bytes_per_second=4_096.0, received_bytes_per_second=100.0
         )
 
     def test_are_those_of_the_busiest_disk_and_no_sum(
         self, totals: MachineTotals, machine: Set
     ) -> None:
         """A disk of device-mapper counts once more what the disks beneath it read."""
-        machine({"sda": (0, 0), "dm-0": (0, 0), "sdb": (0, 0)}, 0)
+        machine(dict.fromkeys(("sda", "dm-0", "sdb"), (0, 512)), 0)
         read(totals, 1)
-        machine({"sda": (900, 5_000), "dm-0": (950, 5_000), "sdb": (10, 1)}, 0)
+        machine({"sda": (900, 5_632), "dm-0": (950, 5_632), "sdb": (10, 1_024)}, 0)
 
         rates = read(totals, 2)
 
         assert rates.disk_busy_ratio == pytest.approx(0.95)
-        assert rates.disk_read_bytes_per_second == 5_000.0
+        assert rates.disk_read_bytes_per_second == 5_120.0
 
     def test_never_exceed_the_whole(self, totals: MachineTotals, machine: Set) -> None:
-        machine({"sda": (0, 0)}, 0)
+        machine({"sda": (0, 512)}, 0)
         read(totals, 1)
-        machine({"sda": (1_300, 0)}, 0)
+        machine({"sda": (1_300, 512)}, 0)
 
         assert read(totals, 2).disk_busy_ratio == 1.0
 
@@ -97,7 +99,7 @@ class TestRates:
     def test_begin_anew_after_a_time_without_looks(
         self, totals: MachineTotals, machine: Set
     ) -> None:
-        machine({"sda": (0, 0)}, 0)
+        machine({"sda": (0, 512)}, 0)
         read(totals, 1)
         totals.forget()
 
@@ -107,9 +109,9 @@ class TestRates:
         self, totals: MachineTotals, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuses(**_: object) -> None:
-            raise RuntimeError("no /proc/diskstats")
+            raise RuntimeError("no /proc/net/dev")
 
-        monkeypatch.setattr(psutil, "disk_io_counters", refuses)
+        monkeypatch.setattr(psutil, "net_io_counters", refuses)
         read(totals, 1)
 
         assert read(totals, 2) == MachineRates()
