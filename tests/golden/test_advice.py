@@ -81,6 +81,10 @@ def test_advice_on_input() -> Chapters:
         ),
         "mostly the validation data are late": told(validates(40), run(workers=0)),
         "the validation data are late, too": told(validates(10), run(workers=0)),
+        "the validation's loader is known": told(
+            validates(40),
+            run(validation_kind="DataLoader", validation_workers=0, validation_class="Held"),
+        ),
         "the first batch was late": told(
             with_totals(gpu(60, {WAIT: 50}), first_input_wait_ns=s(20))
         ),
@@ -185,6 +189,7 @@ def test_advice_on_what_tags_prove() -> Chapters:
         one = gpu(40, {IdleCause.START_UP: 20, WAIT: 19, **idle})
         return told(one, replace(run(), phase_ns=in_phases(compile=compiled_s)))
 
+    photos: dict[str, Any] = {"kind": "DataLoader", "class": "Photos"}
     saver = replace(run(), run="saver", phase_ns=in_phases(checkpoint=8))
     saver = replace(saver, callback_ns={"Saves": s(8)})
     told_elsewhere = (NOT_IN_USE, UNKNOWN, WAIT, IdleCause.START_UP)
@@ -197,6 +202,10 @@ def test_advice_on_what_tags_prove() -> Chapters:
         },
         "within a step of a batch that is split over GPUs": told(
             gpu(40, {IdleCause.WITHIN_STEP: 20}), shared_run([0.6, 0.6], [0.5, 0.5])
+        ),
+        "copying from memory that is not pinned": told(
+            gpu(40, {IdleCause.HOST_TO_DEVICE: 20}),
+            run(**photos, workers=2, pin_memory=False),
         ),
         "in callbacks of which three are known": in_callbacks(
             20, TensorBoard=15, Upload=4, History=0.1

@@ -11,6 +11,7 @@ from gpumon.core.judge.advice_texts import (
     FIRST_BATCH_TEXT,
     between_epochs_text,
     callbacks_text,
+    host_to_device_text,
     start_up_text,
     text_for_unused,
     unknown_text,
@@ -309,10 +310,7 @@ _TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
         "with a larger batch, or in a process of its own on saved weights."
     ),
     IdleCause.CALLBACKS: callbacks_text,
-    IdleCause.HOST_TO_DEVICE: (
-        "Copy the next batch while the present one is computed: prefetch to the device, "
-        "with pinned memory, and send small types (uint8, float16) instead of float32."
-    ),
+    IdleCause.HOST_TO_DEVICE: host_to_device_text,
     IdleCause.IMBALANCE: (
         "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
         "or put GPUs of one kind in a job."

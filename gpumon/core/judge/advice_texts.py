@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.core.judge.input_texts import LossReason, step_reason_text
-from gpumon.core.judge.loader_texts import epoch_wordings, loader_sentences
+from gpumon.core.judge.loader_texts import copy_wordings, epoch_wordings, loader_sentences
 from gpumon.core.judge.pause_texts import untagged_text
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
@@ -178,6 +178,17 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         f"Most of it was compiling ({in_time(min(compiled_ns, waited_ns))}): turn on the "
         "framework's compilation cache, so that the next run need not."
     )
+
+
+def host_to_device_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to hide copies to the GPU, by what is known of the loaders."""
+    sentences = loader_sentences(_concerned(gpus, runs), copy_wordings)
+    pinned = "" if sentences else "with pinned memory, "
+    general = (
+        "Copy the next batch while the present one is computed: prefetch to the device, "
+        f"{pinned}and send small types (uint8, float16) instead of float32."
+    )
+    return " ".join([*sentences, general])
 
 
 def within_step_text(

@@ -13,11 +13,12 @@ from gpumon.core.judge.loader_texts import (
     loader_named,
     loader_sentences,
     setting_wordings,
+    validation_loader_named,
 )
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import counted, in_percent, in_time, plainly
+from gpumon.core.wording import counted, in_percent, in_time, listed, plainly
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 _ABOUT: Final = 0.05
@@ -84,12 +85,14 @@ def input_wait_text(
     """What to change in an input pipeline, as specific as what is known of it allows."""
     waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
-    validation = f"The validation data come late ({in_time(in_validation_ns)}): {_VALIDATION}"
+    concerned = runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
+    named = listed([name for run in concerned if (name := validation_loader_named(run))], most=2)
+    late = f"The validation data come late ({in_time(in_validation_ns)})"
+    validation = f"{late}{f', of {named}' if named else ''}: {_VALIDATION}"
     if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
         return validation
     sentences = [] if loss is None else [_text_of(loss)]
     if loss is None or loss.why is None:
-        concerned = runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
         sentences += loader_sentences(concerned, setting_wordings)
     sentences = sentences or [_PLAIN]
     if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:

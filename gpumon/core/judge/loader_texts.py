@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpumon.core.report.report import RunReport
+from gpumon.core.ring.events import LoaderFacts
+from gpumon.core.ring.facts import VALIDATION_FACTS
 from gpumon.core.wording import counted, label_text, listed
 
 _WORKERS_ARGUMENT: Final[Mapping[str, str]] = {
@@ -29,14 +31,25 @@ def loader_named(run: RunReport | None) -> str:
     >>> loader_named(None)
     'the loader'
     """
-    if run is None:
-        return "the loader"
-    facts = run.loader
+    return "the loader" if run is None else _named(run.loader, f"the loader of {run.run}")
+
+
+def validation_loader_named(run: RunReport) -> str:
+    """The same of the loader of its validation; empty where nothing is known of it."""
+    facts: LoaderFacts = {
+        name.removeprefix(VALIDATION_FACTS): fact
+        for name, fact in run.loader.items()
+        if name.startswith(VALIDATION_FACTS)
+    }
+    return _named(facts, f"the validation's loader of {run.run}") if facts else ""
+
+
+def _named(facts: LoaderFacts, without_name: str) -> str:
     kind, own, workers = facts.get("kind"), facts.get("class"), facts.get("workers")
     argument = _WORKERS_ARGUMENT.get(str(kind))
     setting = f"{argument}={workers}" if argument and isinstance(workers, int) else ""
     if not isinstance(own, str):
-        named = f"the loader of {run.run}" + (f" ({setting})" if setting else "")
+        named = without_name + (f" ({setting})" if setting else "")
     elif kind == "DataLoader":
         named = f"DataLoader({', '.join(filter(None, (own, setting)))})"
     else:
@@ -83,6 +96,17 @@ def setting_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
         yield (
             "The loader of {} prefetches nothing: let it work one or two batches ahead.",
             "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
+        )
+
+
+def copy_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What of a loader's settings makes copies to the GPU slow: of one run, and of several."""
+    if run.loader.get("kind") == "DataLoader" and run.loader.get("pin_memory") is False:
+        named = loader_named(run).replace("{", "{{").replace("}", "}}")
+        yield (
+            f"{named} has pin_memory=False: set pin_memory=True, and copy with non_blocking=True.",
+            "The DataLoaders of {} have pin_memory=False: set pin_memory=True, and copy with "
+            "non_blocking=True.",
         )
 
 
