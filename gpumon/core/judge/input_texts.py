@@ -102,11 +102,12 @@ def input_wait_text(
 
 def step_reason_text(loss: LossReason) -> str:
     """What to change where threads of a training hold its steps up by Python's lock."""
-    threads = 1 if loss.figures is None else max(1, round(loss.figures.tasks))
+    needed = workers_needed(loss)
+    count = 1 if needed is None else _at_once(*needed)
     return (
         "The device waits inside the step because threads of the training hold Python's lock. If "
-        f"they make its batches, {in_processes(loss.run, threads)}; else do their work in a "
-        "process of its own, or in code that lets go of the lock."
+        f"they make the batches of {loader_named(loss.run)}, {in_processes(loss.run, count)}; "
+        "else do their work in a process of its own, or in code that lets go of the lock."
     )
 
 
@@ -167,6 +168,15 @@ def workers_needed(loss: LossReason) -> tuple[int, int | None] | None:
     return max(1, ceil(wanted - _ABOUT)), usable
 
 
+def _at_once(count: int, usable: int | None) -> int:
+    """As many workers as are needed, but no more than can compute at once.
+
+    >>> _at_once(3, 2), _at_once(3, None)
+    (2, 3)
+    """
+    return count if usable is None else min(count, usable)
+
+
 def _spreads_out(why: WaitReason) -> bool:
     """Whether the advice is to compute in more places at once, and nothing cheaper."""
     is_short_of_workers = (
@@ -225,12 +235,10 @@ def _gil_text(loss: LossReason) -> str:
     needed = workers_needed(loss)
     if needed is None:
         return "Python's lock is the limit: load in worker processes instead of threads."
-    count, usable = needed
-    count = count if usable is None else min(count, usable)
     return (
         f"Threads make the batches of {loader_named(loss.run)}, and only one of them runs Python "
-        f"at a time: {in_processes(loss.run, count)}, or do the work in code that lets go of the "
-        "lock (NumPy, Pillow, TensorFlow's own operations)."
+        f"at a time: {in_processes(loss.run, _at_once(*needed))}, or do the work in code that "
+        "lets go of the lock (NumPy, Pillow, TensorFlow's own operations)."
     )
 
 

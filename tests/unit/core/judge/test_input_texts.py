@@ -158,3 +158,21 @@ class TestTheAdvice:
 
         assert (first.speedup_upper_bound, second.speedup_upper_bound) == (2.0, 2.0)
         assert first.text != second.text
+
+    def test_on_a_lock_that_costs_steps_most_names_the_loader_and_no_more_processes_than_cores(
+        self,
+    ) -> None:
+        held = with_totals(
+            gpu(30, {INPUT: 15, STEP: 35}),
+            input_wait_by_reason_ns={"gil_bound": s(15)},
+            within_step_by_reason_ns={"gil_bound": s(35)},
+        )
+        shared = seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=2.0)
+        reasons = (shared._replace(cause=STEP), shared)
+        loader: dict[str, Any] = {"class": "Texts", "made_at": "train.py:49"}
+
+        first, _ = advise([held], [replace(run(), loader=loader, reasons=reasons)])
+
+        assert first.cause == "within_step"
+        assert "Texts() (train.py:49)" in first.text
+        assert "2 processes" in first.text
