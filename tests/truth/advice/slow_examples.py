@@ -68,8 +68,9 @@ def example_followed(name: str) -> Followed:
         _report_of(name, slow, ("--steps", str(steps), *words))
         for steps, words in zip(slow.steps, ((), slow.change), strict=True)
     )
-    row = followed_of("input_wait", before, after)
-    assert row.reason == slow.reason, row
+    cause = next((one.cause for one in before.advice if one.reason == slow.reason), None)
+    assert cause is not None, [one.reason for one in before.advice]
+    row = followed_of(cause, before, after)
     assert not [word for word in slow.names if word not in row.text], row
     return row
 
