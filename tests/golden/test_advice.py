@@ -117,6 +117,9 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "four workers on two cores": late(
             seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES), **torch, workers=4
         ),
+        "the same where others use a core": late(
+            seen(CPU, tasks=4, wanted=4.0, given=1.1, usable=2, short_of=CORES), **torch, workers=4
+        ),
         "the same where a quota holds them back": late(
             seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES, throttled=0.4),
             **torch, workers=4

@@ -24,6 +24,7 @@ _LIMITS: Final = DEFAULT_SETTINGS.advice
 _ABOUT: Final = 0.05
 """By so much a number of workers may fall short of what is wanted before one more is asked for."""
 _HELD_BACK_FROM: Final = 0.05
+_TAKEN_FROM: Final = 0.5
 _VALIDATION: Final = (
     "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
     "memory, or validate less often (validation_freq)."
@@ -220,14 +221,15 @@ def _cpu_text(loss: LossReason) -> str:
 def _cores_text(loss: LossReason) -> str:
     figures = loss.figures
     assert figures is not None  # who is short of cores was seen
-    quota = ""
+    taken = 0.0 if figures.usable_cores is None else figures.usable_cores - figures.given_cores
+    who = f" Others use {_cores(taken)} of those it may use." if taken >= _TAKEN_FROM else ""
     if figures.throttled_ratio is not None and figures.throttled_ratio >= _HELD_BACK_FROM:
         held = in_percent(figures.throttled_ratio)
-        quota = f" Its cgroup's quota held it back {held} of the time: raise that first."
+        who = f" Its cgroup's quota held it back {held} of the time: raise that first."
     return (
         f"More workers will not help {loader_named(loss.run)}, which is short of cores: make a "
         "batch cheaper (decode smaller images, keep prepared data in a cache, augment on the "
-        f"GPU), or give it more cores.{quota}"
+        f"GPU), or give it more cores.{who}"
     )
 
 
