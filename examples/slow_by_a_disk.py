@@ -8,7 +8,6 @@ kernel is told to forget what was read; a data set that is larger than memory do
 """
 
 import os
-import time
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.example_run import ExampleRun, positive, run_example, spans_parser
@@ -37,13 +36,6 @@ class Records:
             return os.pread(file.fileno(), RECORD_BYTES, where[0])
 
 
-def gpu_works(spans):
-    """A step of the simulated GPU, which ends in time, whenever Python comes round to it."""
-    start_ns = time.monotonic_ns()
-    time.sleep(STEP_S)
-    spans.note(start_ns, start_ns + round(STEP_S * 1e9))
-
-
 def train(run: ExampleRun) -> None:
     """Train on as many records as ``--steps`` says."""
     with phase("start_up"):
@@ -56,7 +48,7 @@ def train(run: ExampleRun) -> None:
     run.starts()
     for record in timed(records):
         with phase("train_step"):
-            gpu_works(run.spans)
+            run.spans.sleep(STEP_S)
         step(samples=len(record))
     run.tell(steps=run.args.steps)
 

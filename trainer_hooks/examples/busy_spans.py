@@ -122,6 +122,12 @@ class BusySpans:
         self.note(start_ns, time.monotonic_ns())
         return result
 
+    def sleep(self, seconds: float) -> None:
+        """Be busy for so long, and no longer however late Python hears of it, as a device is."""
+        start_ns = time.monotonic_ns()
+        time.sleep(seconds)
+        self.note(start_ns, start_ns + round(seconds * 1e9))
+
     def note(self, start_ns: int, end_ns: int) -> None:
         """Note that the GPU was busy between two instants of CLOCK_MONOTONIC."""
         self.spans_ns.append((start_ns, end_ns))

@@ -167,9 +167,7 @@ def train(case: Case, side: str, stage: Stage, spans: BusySpans, seconds: float)
                 time.sleep(case.at_first_s)
         next(batches)
         with phase("train_step"):
-            start_ns = time.monotonic_ns()
-            time.sleep(STEP_S)
-            spans.note(start_ns, start_ns + round(STEP_S * 1e9))  # a device goes on by itself
+            spans.sleep(STEP_S)
         step()
         if case.every is not None:
             name, lasts_s, *steps = case.every

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,15 +23,11 @@ from tests.truth.host.work import WORKS, Stage, compute
 from trainer_hooks.examples.busy_spans import BusySpans, through_jax
 
 _LAUNCHES: Final = 3
-_LAUNCH_NS: Final = 5_000_000
+_LAUNCH_S: Final = 0.005
 
 
 class SimulatedGpu:
-    """Works for 15 ms a step, in three launches, each of which the training thread waits for.
-
-    A launch lasts as long as it is meant to, whenever that thread comes round to hearing of it:
-    a device goes on by itself.
-    """
+    """Works for 15 ms a step, in three launches, each of which the training thread waits for."""
 
     def __init__(self, spans: BusySpans, seconds: float) -> None:
         self._spans, self._seconds = spans, seconds
@@ -52,9 +47,7 @@ class SimulatedGpu:
     def step(self) -> None:
         """Do the work of one step."""
         for _ in range(_LAUNCHES):
-            start_ns = time.monotonic_ns()
-            time.sleep(_LAUNCH_NS / 1e9)
-            self._spans.note(start_ns, start_ns + _LAUNCH_NS)
+            self._spans.sleep(_LAUNCH_S)
 
 
 class Compute(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import until
+from trainer_hooks.examples.busy_spans import BusySpans
 from trainer_hooks.examples.example_run import example_parser, read_ahead
 
 
@@ -88,3 +89,13 @@ class TestReadingAhead:
         assert list(islice(batches, 3)) == [0, 1, 2]
         with pytest.raises(OSError, match="gone"):
             next(batches)
+
+
+class TestADevice:
+    def test_is_busy_for_as_long_as_it_is_told_and_no_longer(self, tmp_path: Path) -> None:
+        with BusySpans(tmp_path / "spans") as spans:
+            spans.sleep(0.002)
+            spans.sleep(0.003)
+
+        assert spans.busy_ns == 5_000_000
+        assert len((tmp_path / "spans").read_text().splitlines()) == 2
