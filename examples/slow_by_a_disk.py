@@ -55,7 +55,7 @@ def train(run: ExampleRun) -> None:
 
 if __name__ == "__main__":
     parser = spans_parser(__doc__)
-    parser.add_argument("--steps", type=positive, default=400, help="records to train on")
+    parser.add_argument("--steps", type=positive, default=600, help="records to train on")
     parser.add_argument("--keep-in-memory", action="store_true", help="read each record once")
     parser.set_defaults(gpu=0)
     run_example(parser, train)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,16 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Stage(file, NO_SERVER)
 
 
-@pytest.mark.alone
+def quick() -> Iterator[Any]:
+    """What is tried in CI; what computes is not tried beside what computes."""
+    for name, condition in CONDITIONS.items():
+        if condition.quick:
+            yield pytest.param(name, marks=[pytest.mark.alone] * (condition.work == "compute"))
+
+
 @pytest.mark.slow
 @pytest.mark.measured
-@pytest.mark.parametrize("name", [name for name, one in CONDITIONS.items() if one.quick])
+@pytest.mark.parametrize("name", quick())
 def test_what_is_lost_has_the_reason_that_is_true(name: str, stage: Stage, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
     try:

@@ -117,6 +117,9 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "four workers on two cores": late(
             seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES), **torch, workers=4
         ),
+        "two workers on two cores, both at work": late(
+            seen(CPU, tasks=2, wanted=2.0, given=1.8, usable=2), **torch, workers=2
+        ),
         "the same where others use a core": late(
             seen(CPU, tasks=4, wanted=4.0, given=1.1, usable=2, short_of=CORES), **torch, workers=4
         ),

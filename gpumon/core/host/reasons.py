@@ -181,7 +181,9 @@ class RunReasons:
         return by_reason
 
     def told(self) -> tuple[WaitReason, ...]:
-        """All time that was split so far, what cost most coming first."""
+        """All time that was split so far, what cost most coming first; nothing without a look."""
+        if all(found.newest is None for found in self._sums.values()):
+            return ()
         told = [self._told(*key, found) for key, found in self._sums.items() if found.waited_ns]
         return tuple(sorted(told, key=lambda one: -one.waited_ns))
 

@@ -118,7 +118,7 @@ def bound_of(loss: LossReason) -> float:
     Where it is to compute in more places at once, by the cores that there are.
     """
     figures = loss.figures
-    if loss.why is None or figures is None or not _spreads_out(loss.why):
+    if figures is None or not _spreads_out(loss):
         return loss.gain
     usable, given = figures.usable_cores, figures.given_cores
     if usable is None or not given:
@@ -178,14 +178,24 @@ def _at_once(count: int, usable: int | None) -> int:
     return count if usable is None else min(count, usable)
 
 
-def _spreads_out(why: WaitReason) -> bool:
+def _spreads_out(loss: LossReason) -> bool:
     """Whether the advice is to compute in more places at once, and nothing cheaper."""
-    is_short_of_workers = (
-        why.reason is InputWaitReason.CPU_BOUND
-        and why.short_of is ShortOf.WORKERS
-        and why.place is not LoaderPlace.TRAINING_THREAD
+    if loss.reason is InputWaitReason.GIL_BOUND:
+        return True
+    is_alone = loss.why is not None and loss.why.place is LoaderPlace.TRAINING_THREAD
+    is_cpu = loss.reason is InputWaitReason.CPU_BOUND
+    return is_cpu and not is_alone and not _is_short_of_cores(loss)
+
+
+def _is_short_of_cores(loss: LossReason) -> bool:
+    """Whether more workers would not help: there are as many as may compute at once."""
+    why, figures = loss.why, loss.figures
+    if why is None or figures is None or why.place is LoaderPlace.TRAINING_THREAD:
+        return False
+    usable = figures.usable_cores
+    return why.short_of is ShortOf.CORES or (
+        usable is not None and max(1, floor(usable)) <= round(figures.tasks)
     )
-    return is_short_of_workers or why.reason is InputWaitReason.GIL_BOUND
 
 
 def _text_of(loss: LossReason) -> str:
@@ -200,9 +210,9 @@ def _cpu_text(loss: LossReason) -> str:
             "Preprocessing is the limit: use more workers up to the number of "
             "cores, make decoding and augmentation cheaper, or keep their results in a cache."
         )
-    if why.short_of is ShortOf.CORES and why.place is not LoaderPlace.TRAINING_THREAD:
-        return _cores_text(loss)
     count, usable = needed
+    if _is_short_of_cores(loss):
+        return _cores_text(loss)
     batches = f"the batches of {loader_named(loss.run)}"
     is_alone = why.place is LoaderPlace.TRAINING_THREAD
     who = (

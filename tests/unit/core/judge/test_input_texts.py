@@ -115,16 +115,24 @@ class TestTheBound:
         "why",
         [
             cpu(given=2.0, usable=2.0, short_of=ShortOf.CORES),
+            cpu(tasks=2, given=1.8, usable=2.0),
             cpu(given=0.8, usable=1.0, place=TRAINING),
             seen(DISK, tasks=1, wanted=0.9, given=0.9, usable=1.0),
         ],
-        ids=["cheaper batches", "a wait beside the step", "a cache"],
+        ids=[
+            "cheaper batches",
+            "the same with a worker for each core",
+            "a wait beside the step",
+            "a cache",
+        ],
     )
     def test_is_all_of_the_wait_where_something_else_is_advised(self, why: WaitReason) -> None:
         assert bound_of(loss(why)) == 2.0
 
     def test_never_promises_to_be_slower(self) -> None:
-        assert bound_of(loss(cpu(given=8.0, usable=4.0))) == 1.0
+        shared = seen(GIL, tasks=3, wanted=9.0, given=8.0, usable=4.0)
+
+        assert bound_of(loss(shared)) == 1.0
 
 
 class TestTheAdvice:
@@ -132,7 +140,7 @@ class TestTheAdvice:
         return advise([gpu_report], [replace(run(workers=1), reasons=reasons)])[0]
 
     def test_names_its_reason_and_keeps_to_its_bound(self) -> None:
-        told = self.told(late(cpu_bound=40), cpu(tasks=1, given=1.0, usable=1.5))
+        told = self.told(late(cpu_bound=40), cpu(tasks=2, given=2.0, usable=3.0))
 
         assert (told.cause, told.reason, told.speedup_upper_bound) == (
             "input_wait",
