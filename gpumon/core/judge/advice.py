@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.core.clock import seconds
+from gpumon.core.host.reasons import WITH_REASONS
 from gpumon.core.judge.advice_texts import (
     FIRST_BATCH_TEXT,
     between_epochs_text,
@@ -107,15 +108,21 @@ def _advice_on(
 
 def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
     """What ends the fight for Python's lock ends it in waits and in steps at once."""
-    held = InputWaitReason.GIL_BOUND.value
     return max(
         speedup_upper_bound(
-            gpu.totals.in_use_ns,
-            gpu.totals.input_wait_by_reason_ns.get(held, 0)
-            + gpu.totals.within_step_by_reason_ns.get(held, 0),
+            gpu.totals.in_use_ns, sum(_cost_of_the_lock_ns(gpu, cause) for cause in WITH_REASONS)
         )
         for gpu in gpus
     )
+
+
+def _cost_of_the_lock_ns(gpu: GpuReport, cause: IdleCause) -> int:
+    """All that a cause cost, where the lock explains most of it; else what it explains."""
+    totals, cost = gpu.totals, cost_ns(gpu, cause)
+    is_input = cause is IdleCause.INPUT_WAIT
+    by_reason = totals.input_wait_by_reason_ns if is_input else totals.within_step_by_reason_ns
+    explained_ns = by_reason.get(InputWaitReason.GIL_BOUND.value, 0)
+    return cost if explained_ns >= _LIMITS.min_reason_share * cost else explained_ns
 
 
 def _told_once(found: Sequence[Advice]) -> list[Advice]:

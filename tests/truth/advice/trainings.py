@@ -83,7 +83,7 @@ def received(stage: Stage) -> Iterable[object]:
 
 def mapped(stage: Stage) -> Iterable[object]:
     """Pages of a file that has room in memory, or has not."""
-    return of_processes(lambda number: map_again(stage, 0.03, number), 1)
+    return of_processes(lambda number: map_again(stage, 0.06, number), 1)
 
 
 CASES: Final[Mapping[str, Case]] = MappingProxyType(
