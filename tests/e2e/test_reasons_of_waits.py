@@ -34,7 +34,7 @@ def quick() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.measured
-@pytest.mark.parametrize("name", quick())
+@pytest.mark.parametrize("name", [*quick()])
 def test_what_is_lost_has_the_reason_that_is_true(name: str, stage: Stage, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
     try:
