@@ -169,7 +169,7 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
     """Whether a disk holds the loader up."""
     look = looks[-1]
     read = look.read_bytes_per_second
-    sleeps = _share(_seen(looks, settings), lambda task: task.state == "D")
+    sleeps = _share(_seen(looks, settings), _waits_for_device)
     if read is None and sleeps:  # of other users' processes the kernel tells no more
         read = look.disk_read_bytes_per_second
     is_busy = _at_least(look.disk_busy_ratio, settings.disk_busy_from)
@@ -324,6 +324,11 @@ def _share_in(functions: tuple[str, ...], looks: Looks, settings: HostSettings) 
 
 def _share(tasks: Sequence[TaskLook], holds: Callable[[TaskLook], bool]) -> float:
     return sum(map(holds, tasks)) / len(tasks) if tasks else 0.0
+
+
+def _waits_for_device(task: TaskLook) -> bool:
+    """Whether a task sleeps until a device answers, and no file server: that looks alike."""
+    return task.state == "D" and not _sleeps_in(task, _NETWORK)
 
 
 def _sleeps_in(task: TaskLook, functions: tuple[str, ...]) -> bool:

@@ -136,11 +136,8 @@ def _quota(*words: str) -> float | None:
 
 def _value(text: str, name: str, unit: int) -> int | None:
     """The value of that name among lines of a name and a value, times a unit."""
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] == name and words[1].isdigit():
-            return int(words[1]) * unit
-    return None
+    value = f"\n{text}".partition(f"\n{name} ")[2].partition("\n")[0]
+    return int(value) * unit if value.isdigit() else None
 
 
 def _part(before: int | None, after: int | None, length: int) -> float | None:

@@ -115,7 +115,7 @@ class HostReader:
         """Read nothing yet."""
         self._proc = proc
         self._files = KeptFiles()
-        self._machine = MachineTotals(self._files, proc)
+        self._machine = MachineTotals(proc)
         self._runs: dict[str, _Run] = {}
         self._hears_networks = False  # whether somebody waits for one
 

@@ -22,7 +22,7 @@ class KeptFiles:
         self._open: dict[str, int] = {}
 
     def read(self, path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """The beginning of a file; by default, its first 16 KiB.
+        """The beginning of a file that is one record; by default, its first 16 KiB.
 
         Raises:
             OSError: It is not there, not to be read, or its task is gone: then it is let go.
@@ -40,14 +40,18 @@ class KeptFiles:
 
     @staticmethod
     def read_once(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """The same, and nothing stays open: of what is asked for seldom.
+        """The same, and nothing stays open: of what is asked for seldom, or has many records.
+
+        Of these the kernel gives about a page at a time.
 
         Raises:
             OSError: It is not there, or not to be read.
         """
-        descriptor = os.open(path, _FLAGS)
+        descriptor, text = os.open(path, _FLAGS), b""
         try:
-            return os.pread(descriptor, most_bytes, 0)
+            while more := os.read(descriptor, most_bytes - len(text)):
+                text += more
+            return text
         finally:
             os.close(descriptor)
 

@@ -8,6 +8,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.cgroup_limits import stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
+_MOST_BYTES = 1 << 18
+"""Of what the disks count: a line of 100 or so for each, its partitions, and each loop."""
 _SECTOR_BYTES = 512
 """As /proc/diskstats counts, whatever a disk's own sectors are."""
 _MS_PER_S = 1_000
@@ -33,9 +35,9 @@ class _Counts(NamedTuple):
 class MachineTotals:
     """Reads the machine's counters once a look."""
 
-    def __init__(self, files: KeptFiles, proc: str = "/proc") -> None:
+    def __init__(self, proc: str = "/proc") -> None:
         """Read nothing yet."""
-        self._files, self._proc = files, proc
+        self._proc = proc
         self._before: _Counts | None = None
 
     def forget(self) -> None:
@@ -50,7 +52,7 @@ class MachineTotals:
             return MachineRates()
         length_s = (after.at_ns - before.at_ns) / NS_PER_S
         grown = [
-            (busy_ms - before.disks[name][0], read - before.disks[name][1])
+            (max(0, busy_ms - before.disks[name][0]), max(0, read - before.disks[name][1]))
             for name, (busy_ms, read) in after.disks.items()
             if name in before.disks
         ]
@@ -75,9 +77,10 @@ class MachineTotals:
 
     def _text(self, name: str) -> str:
         try:
-            return self._files.read(f"{self._proc}/{name}").decode("ascii", "replace")
+            raw = KeptFiles.read_once(f"{self._proc}/{name}", _MOST_BYTES)
         except OSError:
             return ""
+        return raw.decode("ascii", "replace")
 
 
 def _disks_of(diskstats: str) -> dict[str, tuple[int, int]]:

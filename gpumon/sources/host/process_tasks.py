@@ -36,13 +36,11 @@ class ProcessCounts(NamedTuple):
 
     Attributes:
         state: Of its first thread, by the kernel's letter.
-        threads: How many it has.
         started_s: When it began, seconds since the machine did, to a hundredth.
     """
 
     state: str
     major_faults: int
-    threads: int
     started_s: float
 
 
@@ -59,7 +57,6 @@ def parse_stat(raw: bytes) -> ProcessCounts:
     return ProcessCounts(
         state=words[0].decode("ascii"),
         major_faults=int(words[9]),
-        threads=int(words[17]),
         started_s=int(words[19]) / _TICKS_PER_SECOND,
     )
 
@@ -136,10 +133,15 @@ class ProcessTasks:
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
-        self._is_new, self._looks = False, 0
+        self._is_new, self._looks, self._links = False, 0, 0
+        self._ran_ns = self._waited_ns = 0
         self._fetched: tuple[int | None, int | None] = None, None
 
-    def begin(self, looked_boot_s: float | None) -> None:
+    def __len__(self) -> int:
+        """How many threads of it are looked at."""
+        return len(self._tasks)
+
+    def begin(self, looked_boot_s: float | None, most: int = MOST_THREADS) -> None:
         """List its threads; all that they count is new where it began since the look before.
 
         Raises:
@@ -148,30 +150,30 @@ class ProcessTasks:
         """
         began_s = parse_stat(self._files.read_once(f"{self._folder}/stat")).started_s
         self._is_new = looked_boot_s is not None and began_s >= looked_boot_s
-        self.list_threads()
+        self.list_threads(most)
 
-    def list_threads(self) -> None:
-        """See which threads there are. Those that are gone are let go.
+    def list_threads(self, most: int = MOST_THREADS) -> None:
+        """See which threads there are, the first one at least. Those that are gone are let go.
 
         Raises:
             OSError: The process is gone, or hidden.
         """
+        self._links = self._links_now()
         with os.scandir(f"{self._folder}/task") as entries:
-            listed = {int(entry.name) for entry in islice(entries, MOST_THREADS)}
+            bound = max(1, min(most, MOST_THREADS))
+            listed = {int(entry.name) for entry in islice(entries, bound)}
         for tid in self._tasks.keys() - listed:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
             self._tasks[tid] = _Task(f"{self._folder}/task/{tid}")
 
     def has_other_threads(self) -> bool:
-        """Whether some have come or gone since they were listed.
+        """Whether some have come or gone since they were listed, as far as their number tells.
 
         Raises:
             OSError: The process is gone, or hidden.
-            ValueError: The kernel says something else than it should.
         """
-        counts = parse_stat(self._files.read(f"{self._folder}/stat"))
-        return min(counts.threads, MOST_THREADS) != len(self._tasks)
+        return self._links_now() != self._links
 
     def new_children(self) -> list[int]:
         """Processes that its threads started and that live; of threads that did not run, none.
@@ -208,6 +210,7 @@ class ProcessTasks:
             ValueError: The kernel says something else than it should.
         """
         self._looks += 1
+        self._ran_ns = self._waited_ns = 0
         for tid, task in list(self._tasks.items()):
             rested = task.quiet_looks >= _RESTS_AFTER
             if rested and (tid + self._looks) % _ASKED_EVERY:
@@ -217,11 +220,14 @@ class ProcessTasks:
                 task.take(self._files.read(task.schedstat, _SHORT))
             except (OSError, ValueError):
                 self._let_go(tid)
+                self._links = 0  # another may have come in its place
                 if tid == self.pid:
                     raise
                 continue
             if rested or (is_first and not self._is_new):
                 task.ran_ns = task.waited_ns = 0  # it is of several looks, or of all its life
+            self._ran_ns += task.ran_ns
+            self._waited_ns += task.waited_ns
             if is_first and with_switches:
                 self._ask_switches(task, now_ns)
         self._is_new = False
@@ -257,9 +263,7 @@ class ProcessTasks:
 
     def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
         """The process with all its threads as one task; where it stands, by its first thread."""
-        tasks = self._tasks.values()
-        on_cpu = sum([task.ran_ns for task in tasks]) / span.length_ns
-        queued = sum([task.waited_ns for task in tasks]) / span.length_ns
+        on_cpu, queued = self._ran_ns / span.length_ns, self._waited_ns / span.length_ns
         first = self._tasks[self.pid]
         state, sleeps_in = self._stands(first, may_wait=may_wait) if is_asked else (None, None)
         return TaskLook(on_cpu, queued, state=state, sleeps_in=sleeps_in)
@@ -288,6 +292,10 @@ class ProcessTasks:
             self._let_go(tid)
         for name in ("stat", "io"):
             self._files.let_go(f"{self._folder}/{name}")
+
+    def _links_now(self) -> int:
+        """How many links the folder of its threads has: the kernel counts one for each."""
+        return os.lstat(f"{self._folder}/task").st_nlink
 
     def _look_at(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
         on_cpu, queued = task.ran_ns / span.length_ns, task.waited_ns / span.length_ns

@@ -12,6 +12,8 @@ from gpumon.sources.host.process_tasks import ProcessTasks
 
 MOST_WORKERS: Final = 256
 """Processes that descend from one training; of more, those found first."""
+MOST_IN_ALL: Final = 4_096
+"""Threads of one training's processes; of workers that have no part in it, their first ones."""
 _LIST_NS: Final = 5 * NS_PER_S
 """So long a list of threads and workers is believed: less at first, and where one is gone."""
 _YOUNG_NS: Final = 30 * NS_PER_S
@@ -54,8 +56,7 @@ class ProcessTree:
         if is_due:
             self._since_ns = self._since_ns or now_ns
             self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._since_ns) // 2)
-            self.root.list_threads()
-            self._find_workers(looked_boot_s)
+            self._list(looked_boot_s)
         elif now_ns - (self._since_ns or now_ns) < _YOUNG_NS and self.root.has_other_threads():
             self.root.list_threads()
         self.root.advance(now_ns, with_switches=True)
@@ -70,7 +71,15 @@ class ProcessTree:
         for process in self:
             process.close()
 
-    def _find_workers(self, looked_boot_s: float | None) -> None:
+    def _list(self, looked_boot_s: float | None) -> None:
+        self.root.list_threads()
+        room = MOST_IN_ALL - sum(map(len, self))
+        for worker in self.workers.values():
+            with suppress(OSError):  # it ended, as its counters will say
+                if worker.has_other_threads():
+                    room += len(worker)
+                    worker.list_threads(room)
+                    room -= len(worker)
         asked = [self.root, *self.workers.values()]
         while asked:
             parent = asked.pop()
@@ -79,7 +88,8 @@ class ProcessTree:
                     continue
                 worker = ProcessTasks(pid, self._files, self._proc)
                 with suppress(OSError, ValueError):  # it ended meanwhile
-                    worker.begin(looked_boot_s)
+                    worker.begin(looked_boot_s, room)
+                    room -= len(worker)
                     self.workers[pid] = worker
                     asked.append(worker)
 

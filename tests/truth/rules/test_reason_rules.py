@@ -121,6 +121,14 @@ class TestDiskBound:
 
         assert not is_disk_bound([neighbours], SETTINGS)
 
+    def test_is_silent_of_files_of_another_machine_beside_such_a_neighbour(self) -> None:
+        """A task that waits for NFS is shown as one that waits for a device."""
+        worker = task(0.02, state="D", sleeps_in="rpc_wait_bit_killable")
+        remote = look(workers=(worker,), disk_busy_ratio=0.9)
+
+        assert not is_disk_bound([remote], SETTINGS)
+        assert is_network_bound([remote], SETTINGS)
+
     def test_is_silent_where_the_disk_has_time(self) -> None:
         cached = look(workers=(task(1.0),), read_bytes_per_second=30 * MB, disk_busy_ratio=0.1)
 

@@ -42,6 +42,10 @@ class TestAFile:
         kept.close()
         assert open_here() == before
 
+    def test_of_many_records_is_read_to_its_end(self) -> None:
+        """The kernel gives a page of them at a time."""
+        assert len(KeptFiles.read_once("/proc/self/maps", 8_000)) == 8_000
+
     def test_that_is_not_there_leaves_nothing_open(self, tmp_path: Path) -> None:
         before, kept = open_here(), KeptFiles()
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
 from tests.builders_proc import MadeUpProc
 from tests.builders_time import s
@@ -40,7 +39,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
 
 @pytest.fixture
 def totals(tmp_path: Path) -> MachineTotals:
-    return MachineTotals(KeptFiles(), str(tmp_path / "proc"))
+    return MachineTotals(str(tmp_path / "proc"))
 
 
 def read(totals: MachineTotals, at_s: float) -> MachineRates:
@@ -77,6 +76,25 @@ class TestRates:
         machine({"sda": (1_300, 512)}, 0)
 
         assert read(totals, 2).disk_busy_ratio == 1.0
+
+    def test_are_known_of_a_disk_that_comes_after_many(
+        self, totals: MachineTotals, machine: Set
+    ) -> None:
+        others = {f"loop{at}": (0, 512) for at in range(900)}
+        machine({**others, "sda": (0, 512)}, 0)
+        read(totals, 1)
+        machine({**others, "sda": (700, 512)}, 0)
+
+        assert read(totals, 2).disk_busy_ratio == pytest.approx(0.7)
+
+    def test_are_never_negative_where_counters_begin_anew(
+        self, totals: MachineTotals, machine: Set
+    ) -> None:
+        machine({"sda": (2**32 - 5, 10_240)}, 0)
+        read(totals, 1)
+        machine({"sda": (3, 512)}, 0)
+
+        assert read(totals, 2)[:2] == (0.0, 0.0)
 
     @pytest.mark.parametrize("disks", [None, {}])
     def test_of_a_machine_without_disks_are_not_known(

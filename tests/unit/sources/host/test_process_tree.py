@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.sources.host import process_tree
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import Span
 from gpumon.sources.host.process_tree import MOST_WORKERS, ProcessTree
@@ -76,6 +78,59 @@ class TestWorkers:
 
         assert len(tree.workers) == MOST_WORKERS
 
+    def test_are_bounded_in_their_threads_too_and_all_of_them_seen(
+        self, proc: MadeUpProc, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process_tree, "MOST_IN_ALL", 8)
+        pids = (21, 22, 23)
+        for pid in pids:
+            for tid in range(pid, 5 * pid, pid):
+                proc.task(pid, tid)
+        proc.starts(PID, *pids)
+        tree = tree_of(proc)
+        counts = []
+        for second, pid in enumerate(pids, start=1):
+            tree.advance(s(10 * second), None)
+            counts.append([*map(len, tree)])
+            for tid in range(1_000, 1_009):
+                proc.task(pid, tid)  # and it starts more of them
+
+        assert all(min(of_each) == 1 for of_each in counts)
+        assert all(8 <= sum(of_each) <= 8 + len(pids) for of_each in counts)
+
+    def test_count_threads_that_they_start_later(self, proc: MadeUpProc) -> None:
+        proc.task(21)
+        proc.starts(PID, 21)
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+        proc.task(21, 25)
+        for second in (10, 20):
+            tree.advance(s(second), None)
+        proc.task(21, 25, ran_ns=s(0.5))
+        tree.advance(s(21), None)
+
+        look = tree.workers[21].whole(Span(s(20), s(21)), is_asked=False, may_wait=False)
+
+        assert look.on_cpu_cores == pytest.approx(0.5)
+
+    def test_count_a_thread_that_takes_anothers_place(self, proc: MadeUpProc) -> None:
+        proc.task(21)
+        old = proc.task(21, 25)
+        proc.starts(PID, 21)
+        tree = tree_of(proc)
+        tree.advance(s(1), None)
+        (old / "schedstat").write_text("")  # as whoever has it open sees it
+        shutil.rmtree(old)
+        proc.task(21, 26)
+        for second in (10, 20):
+            tree.advance(s(second), None)
+        proc.task(21, 26, ran_ns=s(0.5))
+        tree.advance(s(21), None)
+
+        look = tree.workers[21].whole(Span(s(20), s(21)), is_asked=False, may_wait=False)
+
+        assert look.on_cpu_cores == pytest.approx(0.5)
+
     def test_that_die_before_they_are_read_are_none(self, proc: MadeUpProc) -> None:
         proc.starts(PID, 21, 22)
         proc.task(22)
@@ -106,7 +161,6 @@ class TestTheTraining:
         for second in range(1, 12):
             tree.advance(s(second), None)
         proc.task(PID, 8)
-        proc.task(PID)  # whose stat counts it
         tree.advance(s(12), None)
         proc.task(PID, 8, ran_ns=s(0.5))
         tree.advance(s(13), None)

@@ -214,7 +214,7 @@ import sys, time
 from dataclasses import replace
 for pid in sys.argv[1:]:
     files = KeptFiles()
-    machine = MachineTotals(files)
+    machine = MachineTotals()
     look, looks = RunLook(reading_of(int(pid), owner_uid=0), files), []
     for _ in range(5):
         now_ns = time.monotonic_ns()
