@@ -116,8 +116,9 @@ class _Task:
         self.raw, self.has_run, self.quiet_looks = raw, True, 0
         ran, waited, _ = raw.split()
         counted_ns = int(ran), int(waited)
-        self.ran_ns = counted_ns[0] - self.counted_ns[0]
-        self.waited_ns = counted_ns[1] - self.counted_ns[1]
+        # Beyond what is kept open, a number may be another thread's by now.
+        self.ran_ns = max(0, counted_ns[0] - self.counted_ns[0])
+        self.waited_ns = max(0, counted_ns[1] - self.counted_ns[1])
         self.counted_ns = counted_ns
 
 

@@ -58,6 +58,17 @@ class TestAThread:
         assert look.wanted_cores == pytest.approx(0.8)
         assert (look.state, look.sleeps_in) == (None, None)
 
+    def test_of_a_number_that_is_used_again_wanted_nothing(self, proc: MadeUpProc) -> None:
+        proc.task(PID, ran_ns=s(5), queued_ns=s(1))
+        tasks = listed(proc)
+        proc.task(PID, ran_ns=s(0.1))
+        tasks.advance(s(2))
+
+        look = tasks.main(PID, SECOND, is_asked=False, may_wait=False)
+
+        assert look is not None
+        assert look.wanted_cores == 0.0
+
     def test_gives_its_core_up_so_often_a_second(self, proc: MadeUpProc) -> None:
         proc.task(PID)
         proc.task(PID, 8, switches=100)
