@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.core.board.fill import FillLedger, GpuFill, fill_since, known_ratio
-from gpumon.core.sample import GpuSample, ProcessSample
+from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 
 MOST_TENANTS: Final = 32
@@ -89,10 +89,12 @@ class InJobLedger:
         if sample.processes is None or not length_ns:
             return
         self._listed_ns += length_ns
-        for process in sample.processes:
-            self._take(process, length_ns)
+        listed = {(process.pid, process.uid): process for process in sample.processes}
+        for key, process in listed.items():
+            tenant = self._tenants.get(key) or Tenant(*key)
+            self._tenants[key] = tenant.with_more(length_ns, process.sm_ratio)
         if len(self._tenants) > MOST_TENANTS:
-            self._forget({(process.pid, process.uid) for process in sample.processes})
+            self._forget({*listed})
 
     def snapshot(self) -> InJob | None:
         """The sums so far; ``None`` before the first job."""
@@ -105,11 +107,6 @@ class InJobLedger:
         self._fill = FillLedger(self._settings)
         self._listed_ns = 0
         self._tenants: dict[tuple[int, int | None], Tenant] = {}
-
-    def _take(self, process: ProcessSample, length_ns: int) -> None:
-        key = process.pid, process.uid
-        known = self._tenants.get(key) or Tenant(*key)
-        self._tenants[key] = known.with_more(length_ns, process.sm_ratio)
 
     def _forget(self, present: set[tuple[int, int | None]]) -> None:
         tenants = self._tenants
