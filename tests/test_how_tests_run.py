@@ -133,11 +133,11 @@ def attempt(request):
     stalled_s += 0.002 if "calm" in name else 0.2
     return attempts[name]
 @pytest.mark.measured
-def test_right_the_third_time_beside_others(attempt):
-    assert attempt == 3
+def test_right_the_fifth_time_beside_others(attempt):
+    assert attempt == 5
 @pytest.mark.measured
-def test_right_the_fourth_time_beside_others(attempt):
-    assert attempt == 4
+def test_right_the_sixth_time_beside_others(attempt):
+    assert attempt == 6
 @pytest.mark.measured
 def test_right_the_third_time_on_a_calm_machine(attempt):
     assert attempt == 3
@@ -163,9 +163,9 @@ def test_what_is_held_to_milliseconds_is_measured_again_only_where_the_machine_w
     done = run_of_pytest(*workers, f"--rootdir={tmp_path}", folder=tmp_path)
 
     assert "3 failed, 1 passed" in done.stdout
-    assert "FAILED test_unsteady.py::test_right_the_third_time_beside_others" not in done.stdout
+    assert "FAILED test_unsteady.py::test_right_the_fifth_time_beside_others" not in done.stdout
     assert re.findall(r"::test_(\w+): (\d) times", done.stdout) == [
-        ("right_the_third_time_beside_others", "3"), ("right_the_fourth_time_beside_others", "3"),
+        ("right_the_fifth_time_beside_others", "5"), ("right_the_sixth_time_beside_others", "5"),
     ]  # fmt: skip
 
 

@@ -64,6 +64,7 @@ class TestWhatIsTyped:
         assert asked == [None]
 
 
+@pytest.mark.measured
 def test_a_gpu_takes_a_time_in_proportion_to_its_samples() -> None:
     spans: list[tuple[int, int]] = []
     gpu = example.SleepingGpu(1_000, lambda *span: spans.append(span))
