@@ -1,4 +1,4 @@
-"""What the machine showed of one training during one look of at most a second."""
+"""What the machine showed of one training during one look."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HostEvidence:
     Rates are means over the look, and ``None`` where nothing tells.
 
     Attributes:
-        start_ns: CLOCK_MONOTONIC when the look began; it is at most a second long.
+        start_ns: CLOCK_MONOTONIC when the look began: mostly a second ago, for which it answers.
         waiting_ratio: Part of the look, 0 to 1, that the training waited for input, as its
             ring tells.
         main: The thread that trains. Its state is told only where it waited for input then.
@@ -54,8 +54,8 @@ class HostEvidence:
         disk_busy_ratio: Busy part of the machine's busiest disk.
         disk_read_bytes_per_second: What the whole machine read from disks.
         received_bytes_per_second: What the whole machine received over networks.
-        memory_stalled_ratio: Part of the look in which somebody on the machine, or in the
-            training's own cgroup, waited for memory.
+        memory_stalled_ratio: Part of the look in which somebody in the training's own cgroup,
+            or where that does not tell on the machine, waited for memory.
         refaults_per_second: Pages that its cgroup had dropped for want of memory and that were
             read again.
         usable_cores: Cores that the training may use, by its affinity and its cgroups' quotas.

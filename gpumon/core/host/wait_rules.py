@@ -100,9 +100,9 @@ def active_tasks(
     "memory_pressure",
     RuleKind.REASON,
     says="a training waits for input because memory is short",
-    evidence="How long somebody waited for memory (PSI), on the machine or in the training's "
-    "cgroup, or how many pages that this had dropped were read again; and what the training "
-    "fetches from disks itself.",
+    evidence="How long somebody in the training's cgroup, or where that does not tell on the "
+    "machine, waited for memory (PSI), or how many pages that this cgroup had dropped were read "
+    "again; and what the training fetches from disks itself.",
     thresholds=(
         "host.memory_stalled_from",
         "host.memory_refaults",

@@ -85,7 +85,9 @@ class CgroupLimits:
         self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
         self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
         grown = _growth(self._refaults, refaults)
-        self.refaults_per_second = None if grown is None else grown * NS_PER_S / length_ns
+        self.refaults_per_second = (
+            None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
+        )
         self._throttled_ns, self._stalled_us = throttled, stalled
         self._refaults, self._asked_ns = refaults, now_ns
 

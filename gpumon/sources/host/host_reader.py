@@ -20,6 +20,8 @@ from gpumon.sources.host.run_look import RunLook
 
 _MOST_RUNS: Final = 32
 """Trainings looked at in one tick: those that the rings list first."""
+_MOST_NS: Final = NS_PER_S // 5
+"""Once a tick's looks have taken so long, the trainings that are left are not looked at in it."""
 _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
 """A GPU that is busy for more of its time loses nothing within a step that is worth a look."""
@@ -150,6 +152,8 @@ class HostReader:
         machine = self._machine.advance(now_ns, with_networks=self._hears_networks)
         of_run: dict[str, HostEvidence] = {}
         for run in looked_at[:_MOST_RUNS]:
+            if time.perf_counter_ns() - began_ns >= _MOST_NS:
+                break
             evidence = run.look(now_ns, machine)
             if evidence is not None:
                 of_run[run.key] = evidence

@@ -14,10 +14,11 @@ MOST_WORKERS: Final = 256
 """Processes that descend from one training; of more, those found first."""
 MOST_IN_ALL: Final = 4_096
 """Threads of one training's processes; of workers that have no part in it, their first ones."""
-_LIST_NS: Final = 5 * NS_PER_S
-"""So long a list of threads and workers is believed: less at first, and where one is gone."""
-_YOUNG_NS: Final = 30 * NS_PER_S
-"""For so long a training starts its threads: each is seen in the look in which it is there."""
+_LIST_NS: Final = 10 * NS_PER_S
+"""So long a list of threads and workers is believed: less where threads or workers come and go.
+
+Who starts workers mostly starts a thread that feeds them, which costs less to see.
+"""
 
 
 class ProcessTree:
@@ -33,8 +34,7 @@ class ProcessTree:
         self._files, self._proc = files, proc
         self.root = ProcessTasks(pid, files, proc)
         self.workers: dict[int, ProcessTasks] = {}
-        self._list_ns = 0
-        self._since_ns: int | None = None
+        self._changed_ns = self._list_ns = 0
 
     def __iter__(self) -> Iterator[ProcessTasks]:
         yield self.root
@@ -52,13 +52,12 @@ class ProcessTree:
             OSError: The process that trains is gone, or hidden.
             ValueError: The kernel says something else than it should.
         """
+        if self.root.has_other_threads():
+            self._changed_ns = self._list_ns = now_ns
         is_due = now_ns >= self._list_ns
         if is_due:
-            self._since_ns = self._since_ns or now_ns
-            self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._since_ns) // 2)
+            self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._changed_ns) // 2)
             self._list(looked_boot_s)
-        elif now_ns - (self._since_ns or now_ns) < _YOUNG_NS and self.root.has_other_threads():
-            self.root.list_threads()
         self.root.advance(now_ns, with_switches=True)
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]
         for pid in gone:

@@ -15,12 +15,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.process_tasks import (
-    Span,
-    inner_number,
-    parse_stat,
-    total_of,
-)
+from gpumon.sources.host.process_tasks import Span, inner_number, parse_stat, total_of
 from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
@@ -28,8 +23,6 @@ _DISK_MATTERS_FROM: Final = 0.25
 _WORKERS_ASKED: Final = 4
 _LONGEST_NS: Final = 30 * NS_PER_S
 """A mean over more time than this says nothing of the second for which a look answers."""
-
-
 _SLACK_S: Final = 1.0
 """A process counts the hundredths of its beginning; a ring, nanoseconds."""
 
@@ -85,16 +78,14 @@ class RunLook:
             is_waiting: Whether it waits for input just now.
         """
         before_ns, self._looked_ns = self._looked_ns, now_ns
-        if self._tree.advance(now_ns, self._looked_boot_s):
+        if self._tree.advance(now_ns, self._looked_boot_s) or machine.memory_stalled_ratio:
             self._limits.ask(now_ns)
             self._usable_cores = self._cores()
         self._looked_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        stalls = [
-            one
-            for one in (self._limits.stalled_ratio, machine.memory_stalled_ratio)
-            if one is not None
-        ]
-        may_wait = max(machine.disk_busy_ratio or 0.0, *stalls, 0.0) >= _DISK_MATTERS_FROM
+        # The machine's is of this look; its cgroup's, where it was asked, of the training.
+        stalls = [machine.memory_stalled_ratio, self._limits.stalled_ratio]
+        stalled_ratio = min((one for one in stalls if one is not None), default=None)
+        may_wait = max(machine.disk_busy_ratio or 0.0, stalled_ratio or 0.0) >= _DISK_MATTERS_FROM
         read, faults = self._fetched(is_asked=may_wait or self._is_first)
         self._is_first = False
         if before_ns is None or not 0 < now_ns - before_ns <= _LONGEST_NS:
@@ -112,7 +103,7 @@ class RunLook:
             workers=workers,
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
-            memory_stalled_ratio=max(stalls, default=None),
+            memory_stalled_ratio=stalled_ratio,
             refaults_per_second=self._limits.refaults_per_second,
             usable_cores=self._usable_cores,
             throttled_ratio=self._limits.throttled_ratio,

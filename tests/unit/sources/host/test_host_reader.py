@@ -160,6 +160,22 @@ class TestManyTrainings:
 
         assert list(told.of_run) == ["0", "1", "2"]
 
+    def test_hold_no_tick_up(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock_ns = iter(range(0, s(1_000), s(0.08)))  # each look takes so long
+        monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock_ns))
+        counts = []
+        for second in (1, 2, 3, 4, 5):
+            events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
+            rings = [
+                replace(watched.ring, key=str(at), events=events, read_at_ns=s(second))
+                for at in range(9)
+            ]
+            watched.second = second
+            counts.append(len(watched.look(0.0, *rings).of_run))
+
+        assert counts[0] == 0
+        assert counts[1:] == [2, 2, 2, 2]
+
 
 class TestATrainingThatEnded:
     def test_leaves_nothing_open(self, watched: Watched) -> None:

@@ -149,10 +149,25 @@ class TestWorkers:
     def test_are_listed_less_often_in_time(self, proc: MadeUpProc) -> None:
         tree = tree_of(proc)
 
-        listed = [second for second in range(1, 40) if tree.advance(s(second), None)]
+        listed = [second for second in range(1, 99) if tree.advance(s(second), None)]
 
         assert listed[:3] == [1, 2, 3]
-        assert {late - early for early, late in pairwise(listed[6:])} == {5}
+        assert {late - early for early, late in pairwise(listed[9:])} == {10}
+
+    def test_are_found_soon_where_a_thread_feeds_them(self, proc: MadeUpProc) -> None:
+        tree = tree_of(proc)
+        for second in range(1, 60):
+            proc.task(PID, ran_ns=second)
+            tree.advance(s(second), None)
+        assert not tree.advance(s(60), None)
+        proc.task(21)
+        proc.task(PID, ran_ns=60)  # who starts a process runs
+        proc.starts(PID, 21)
+        proc.task(PID, 8)
+        for second in (61, 62):
+            tree.advance(s(second), None)
+
+        assert list(tree.workers) == [21]
 
 
 class TestTheTraining:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.host.evidence import HostEvidence
+from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.run_look import NotOursError, RunLook
@@ -135,6 +136,24 @@ class TestALook:
             read.append(evidence and evidence.read_bytes_per_second)
 
         assert read == [None, 1_000_000, 1_000_000, None, None, 1_000_000]
+
+    def test_asks_its_cgroup_as_long_as_memory_is_short_somewhere(
+        self, proc: MadeUpProc, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def tell(limits: CgroupLimits, now_ns: int) -> None:
+            limits.stalled_ratio = now_ns / s(100)
+
+        monkeypatch.setattr(CgroupLimits, "ask", tell)
+        look = look_at(proc)
+        for second in range(1, 40):
+            looked(look, second)
+        machines = [0.5, 0.5, 0.1, 0.0]
+        told = [
+            looked(look, second, MachineRates(memory_stalled_ratio=stalled))
+            for second, stalled in enumerate(machines, start=40)
+        ]
+
+        assert [one and one.memory_stalled_ratio for one in told] == [0.40, 0.41, 0.1, 0.0]
 
     def test_takes_the_cores_that_the_training_may_use(self) -> None:
         look = RunLook(reading_of(os.getpid()), KeptFiles())
