@@ -81,6 +81,7 @@ class TestAKerasTrainingThatSomethingHoldsUp(WatchedTrainings):
 
 @pytest.mark.keras_jax
 class TestATrainingOfSeveralStepsAnExecution:
+    @pytest.mark.measured
     def test_loses_to_its_input_what_its_sleeps_took_and_says_that_this_is_an_estimate(
         self, tmp_path: Path
     ) -> None:

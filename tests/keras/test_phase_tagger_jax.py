@@ -73,6 +73,7 @@ class TestCompiling:
 
 
 class TestTheTraining:
+    @pytest.mark.measured
     @pytest.mark.oldest_keras
     def test_stays_asynchronous(self) -> None:
         def period_s(*callbacks: Any) -> float:

@@ -187,6 +187,7 @@ class TestTheLineAtTheEnd:
         assert (line["steps"], line["left_out"]) == ("30", "3")
         assert re.search(r" (input|compiling)[ :].*`gpumon ", line["rest"])
 
+    @pytest.mark.measured
     def test_counts_the_steps_of_executions_of_several(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -23,6 +23,7 @@ MS = 1_000_000
 
 
 class TestTheWaitForInput:
+    @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_is_as_long_as_a_dataset_behind_a_loader_says(self, ordinary: bool) -> None:
         data, model = t.SlowRows(96, seconds=0.002), b.warmed_model()

@@ -95,6 +95,7 @@ class TestAPyDataset:
 
         assert ahead == trained(rows(None), steps_per_epoch=3)
 
+    @pytest.mark.measured
     def test_is_read_while_a_step_is_at_work(self, rows: Any) -> None:
         def reads_beside_a_step(source: Any, data: Any) -> int:
             source.seconds = 0.02

@@ -141,6 +141,7 @@ def test_a_run_is_shown_with_it() -> None:
     assert run.state().step_ns == about(20 * MS)
 
 
+@pytest.mark.measured
 def test_what_a_real_ring_tells_is_what_the_steps_took(tmp_path: Path) -> None:
     ring = WrittenRing(tmp_path)
     pace, ended_ns = StepPace(), []

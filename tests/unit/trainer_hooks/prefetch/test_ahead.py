@@ -104,6 +104,7 @@ class TestBatchesThatAreReadAhead:
 
 
 class TestTheGapBetweenBatches:
+    @pytest.mark.measured
     def test_is_shorter_when_they_are_read_ahead(self) -> None:
         def gap_s(batches: Any) -> float:
             return usual_gap_s(batches, lambda _: time.sleep(0.02))
