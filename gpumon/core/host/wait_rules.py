@@ -184,8 +184,9 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
     "cpu_bound",
     RuleKind.REASON,
     says="a training waits for input that is being computed",
-    evidence="What its loader's tasks want of a core each: CPU time and time in the run queue; or "
-    "what the thread that trains wants of one while it waits.",
+    evidence="What its loader's tasks want of a core each, or together of all that they may use: "
+    "CPU time and time in the run queue; or what the thread that trains wants of one while it "
+    "waits.",
     thresholds=(
         "host.active_above",
         "host.busy_from",
@@ -201,10 +202,9 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
 def is_cpu_bound(looks: Looks, settings: HostSettings) -> bool:
     """Whether computing holds the loader up."""
     look = looks[-1]
-    if _are_busy(active_tasks(LoaderPlace.WORKERS, look, settings), settings):
+    if _are_busy(LoaderPlace.WORKERS, look, settings):
         return True
-    threads = active_tasks(LoaderPlace.THREADS, look, settings)
-    if _are_busy(threads, settings) and not is_gil_bound(looks, settings):
+    if _are_busy(LoaderPlace.THREADS, look, settings) and not is_gil_bound(looks, settings):
         return True
     return _computes_in_training_thread(looks, settings)
 
@@ -265,9 +265,12 @@ def _asks_for_lock(task: TaskLook, settings: HostSettings) -> bool:
     )
 
 
-def _are_busy(tasks: Sequence[TaskLook], settings: HostSettings) -> bool:
+def _are_busy(place: LoaderPlace, look: HostEvidence, settings: HostSettings) -> bool:
+    """Whether its tasks there want a core each, or, as those of a pool in turn, all that it has."""
+    tasks, usable = active_tasks(place, look, settings), look.usable_cores
+    most = len(tasks) if usable is None else min(len(tasks), max(1.0, usable))
     wanted = sum(task.wanted_cores for task in tasks)
-    return bool(tasks) and wanted >= settings.busy_from * len(tasks)
+    return bool(tasks) and wanted >= settings.busy_from * most
 
 
 def _computes_in_training_thread(looks: Looks, settings: HostSettings) -> bool:

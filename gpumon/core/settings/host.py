@@ -31,7 +31,8 @@ class HostSettings(Settings):
     )
     busy_from: float = share(
         0.80,
-        "A loader's tasks that want so much of a core each, in the mean, are held up by computing.",
+        "A loader's tasks that want so much of a core each, in the mean, or of all that they may "
+        "use, are held up by computing.",
         origin=_ON_CONDITIONS + ": 0.88 and more where they compute, at most 0.77 where they wait",
     )
     training_thread_from: float = share(

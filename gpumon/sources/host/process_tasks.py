@@ -150,7 +150,8 @@ class ProcessTasks:
             ValueError: The kernel says something else than it should.
         """
         began_s = parse_stat(self._files.read_once(f"{self._folder}/stat")).started_s
-        self._is_new = looked_boot_s is not None and began_s >= looked_boot_s
+        latest_s = began_s + 1 / _TICKS_PER_SECOND  # the kernel cuts off what is beyond a tick
+        self._is_new = looked_boot_s is not None and latest_s > looked_boot_s
         self.list_threads(most)
 
     def list_threads(self, most: int = MOST_THREADS) -> None:

@@ -85,9 +85,11 @@ class RunLook:
         # The machine's is of this look; its cgroup's, where it was asked, of the training.
         stalls = [machine.memory_stalled_ratio, self._limits.stalled_ratio]
         stalled_ratio = min((one for one in stalls if one is not None), default=None)
-        may_wait = max(machine.disk_busy_ratio or 0.0, stalled_ratio or 0.0) >= _DISK_MATTERS_FROM
-        read, faults = self._fetched(is_asked=may_wait or self._is_first)
+        held_up_ratio = max(machine.disk_busy_ratio or 0.0, stalled_ratio or 0.0)
+        # How busy a disk is takes two looks.
+        may_wait = self._is_first or held_up_ratio >= _DISK_MATTERS_FROM
         self._is_first = False
+        read, faults = self._fetched(is_asked=may_wait)
         if before_ns is None or not 0 < now_ns - before_ns <= _LONGEST_NS:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)

@@ -25,6 +25,8 @@ MEASURED = {
     "cpu, 1 worker": (look(workers=(task(1.01, 0.09),)), (CPU,), WORKERS),
     "cpu, in the training thread": (look(task(0.78, 0.06), waiting=0.78), (CPU,), TRAINING),
     "GIL, 3 prefetch threads": (look(threads=gil_threads(3)), (GIL,), THREADS),
+    "cpu, 3 threads of a pool that take turns at 2 cores": (
+        look(threads=(task(0.62, 0.01),) * 3), (CPU,), THREADS),
     "memory bandwidth": (look(task(0.11, sleeps_in=QUEUE), workers=(task(0.91, 0.61),) * 2),
                          (CPU,), WORKERS),
     "disk, O_DIRECT, sequential": (

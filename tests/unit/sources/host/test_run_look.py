@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from math import floor
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.programs import ran
 
 IDLE = MachineRates(disk_busy_ratio=0.0)
 BUSY = MachineRates(disk_busy_ratio=0.9)
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -52,22 +54,30 @@ class TestTheFirstLook:
         assert looked(look, 1) is None
         assert looked(look, 2) is not None
 
-    def test_at_a_training_that_has_just_begun_tells_of_its_workers(self, proc: MadeUpProc) -> None:
+    @pytest.mark.parametrize("into_a_hundredth_s", [0.0, 0.009])
+    def test_at_a_training_that_has_just_begun_tells_of_its_workers(
+        self, proc: MadeUpProc, into_a_hundredth_s: float
+    ) -> None:
         now_ns = time.monotonic_ns()
         boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        ticks = round((boot_s - 0.2) * os.sysconf("SC_CLK_TCK"))
+        ticks = floor((boot_s - 0.2) * TICKS)
+        # The kernel cuts off what is beyond a hundredth.
+        ring_began_ns = now_ns - s(boot_s - ticks / TICKS - into_a_hundredth_s)
         proc.task(PID, ran_ns=s(9))
-        proc.task(21, ran_ns=s(0.1), began_ticks=ticks)
+        proc.task(21, ran_ns=s(0.1), state="D", began_ticks=ticks)
         proc.starts(PID, 21)
         ring = reading_of(read_at_ns=now_ns)
-        ring = replace(ring, facts=replace(ring.facts, started_ns=now_ns - s(0.4)))
+        ring = replace(ring, facts=replace(ring.facts, started_ns=ring_began_ns))
         look = RunLook(ring, KeptFiles(), str(proc.folder))
 
-        evidence = look.look(now_ns, None, IDLE, waiting_ratio=0.5, is_waiting=True)
+        # How busy a disk is needs two looks, too.
+        evidence = look.look(now_ns, None, MachineRates(), waiting_ratio=0.5, is_waiting=True)
 
         assert evidence is not None
-        assert evidence.end_ns - evidence.start_ns == s(0.4)
-        assert [one.on_cpu_cores for one in evidence.workers] == [pytest.approx(0.25)]
+        assert evidence.start_ns == ring_began_ns
+        (worker,) = evidence.workers
+        assert worker.on_cpu_cores == pytest.approx(s(0.1) / (now_ns - ring_began_ns))
+        assert worker.state == "D"
         assert evidence.main is not None
         assert evidence.main.on_cpu_cores == 0.0  # what it counts is older than the training
 
@@ -116,7 +126,7 @@ class TestALook:
         look = look_at(proc)
         looked(look, 1)
         began_s = time.clock_gettime(time.CLOCK_BOOTTIME) + 1
-        ticks = round(began_s * os.sysconf("SC_CLK_TCK"))
+        ticks = round(began_s * TICKS)
         proc.task(21, ran_ns=s(0.4), began_ticks=ticks)
         proc.task(PID, ran_ns=1)
         proc.starts(PID, 21)
@@ -182,7 +192,7 @@ class TestAPid:
 
     def test_that_is_used_again_is_refused(self, proc: MadeUpProc) -> None:
         in_a_minute = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
-        proc.task(PID, began_ticks=round(in_a_minute * os.sysconf("SC_CLK_TCK")))
+        proc.task(PID, began_ticks=round(in_a_minute * TICKS))
 
         with pytest.raises(NotOursError, match="another one"):
             look_at(proc)
