@@ -1,7 +1,8 @@
 """One process as the kernel shows it: its threads, what they wanted of the cores, where they stand.
 
-Counters are kept between two looks, and a task that was not there before has no rate yet. Of
-other users' processes the kernel tells less; what it does not tell is ``None``.
+Counters are kept between two looks; a task that is seen for the first time has a rate only where
+it began since the look before. Of other users' processes the kernel tells less; what it does not
+tell is ``None``.
 """
 
 from __future__ import annotations
@@ -86,16 +87,17 @@ class _Task:
         ran_ns: Time on a core since the last look.
         waited_ns: Time in the run queue since then.
         has_run: Since somebody asked for its children: only then can it have more.
+        is_new: It began since the look before it was seen: all that it counts is of that time.
         quiet_looks: In how many looks, up to the last one, it did nothing at all.
     """
 
     __slots__ = (
-        "counted_ns", "folder", "has_run", "quiet_looks", "ran_ns", "raw", "schedstat", "switches",
-        "switches_at_ns", "waited_ns",
+        "counted_ns", "folder", "has_run", "is_new", "quiet_looks", "ran_ns", "raw", "schedstat",
+        "switches", "switches_at_ns", "waited_ns",
     )  # fmt: skip
 
-    def __init__(self, folder: str) -> None:
-        self.folder, self.schedstat = folder, f"{folder}/schedstat"
+    def __init__(self, folder: str, *, is_new: bool) -> None:
+        self.folder, self.schedstat, self.is_new = folder, f"{folder}/schedstat", is_new
         self.raw: bytes | None = None
         self.counted_ns = (0, 0)
         self.ran_ns = self.waited_ns = self.switches_at_ns = 0
@@ -134,7 +136,7 @@ class ProcessTasks:
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
-        self._is_new, self._looks, self._links = False, 0, 0
+        self._looks = self._links = 0
         self._ran_ns = self._waited_ns = 0
         self._fetched: tuple[int | None, int | None] = None, None
 
@@ -142,20 +144,12 @@ class ProcessTasks:
         """How many threads of it are looked at."""
         return len(self._tasks)
 
-    def begin(self, looked_boot_s: float | None, most: int = MOST_THREADS) -> None:
-        """List its threads; all that they count is new where it began since the look before.
-
-        Raises:
-            OSError: The process is gone, or hidden.
-            ValueError: The kernel says something else than it should.
-        """
-        began_s = parse_stat(self._files.read_once(f"{self._folder}/stat")).started_s
-        latest_s = began_s + 1 / _TICKS_PER_SECOND  # the kernel cuts off what is beyond a tick
-        self._is_new = looked_boot_s is not None and latest_s > looked_boot_s
-        self.list_threads(most)
-
-    def list_threads(self, most: int = MOST_THREADS) -> None:
+    def list_threads(self, looked_boot_s: float | None = None, most: int = MOST_THREADS) -> None:
         """See which threads there are, the first one at least. Those that are gone are let go.
+
+        Args:
+            looked_boot_s: When the look before was, CLOCK_BOOTTIME; ``None``: there was none.
+            most: How many to look at.
 
         Raises:
             OSError: The process is gone, or hidden.
@@ -167,7 +161,8 @@ class ProcessTasks:
         for tid in self._tasks.keys() - listed:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
-            self._tasks[tid] = _Task(f"{self._folder}/task/{tid}")
+            folder = f"{self._folder}/task/{tid}"
+            self._tasks[tid] = _Task(folder, is_new=self._began_since(looked_boot_s, folder))
 
     def has_other_threads(self) -> bool:
         """Whether some have come or gone since they were listed, as far as their number tells.
@@ -226,13 +221,12 @@ class ProcessTasks:
                 if tid == self.pid:
                     raise
                 continue
-            if rested or (is_first and not self._is_new):
+            if rested or (is_first and not task.is_new):
                 task.ran_ns = task.waited_ns = 0  # it is of several looks, or of all its life
             self._ran_ns += task.ran_ns
             self._waited_ns += task.waited_ns
             if is_first and with_switches:
                 self._ask_switches(task, now_ns)
-        self._is_new = False
 
     def advanced(self, now_ns: int) -> bool:
         """The same; whether the process is still there, and tells."""
@@ -294,6 +288,17 @@ class ProcessTasks:
             self._let_go(tid)
         for name in ("stat", "io"):
             self._files.let_go(f"{self._folder}/{name}")
+
+    def _began_since(self, looked_boot_s: float | None, folder: str) -> bool:
+        """Whether that thread did; nobody asks at the first look."""
+        if looked_boot_s is None:
+            return False
+        try:
+            began_s = parse_stat(self._files.read_once(f"{folder}/stat")).started_s
+        except (OSError, ValueError):
+            return False
+        # The kernel cuts off what is beyond a tick.
+        return began_s + 1 / _TICKS_PER_SECOND > looked_boot_s
 
     def _links_now(self) -> int:
         """How many links the folder of its threads has: the kernel counts one for each."""

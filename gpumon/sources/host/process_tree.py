@@ -45,8 +45,8 @@ class ProcessTree:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            looked_boot_s: When it was looked at before, CLOCK_BOOTTIME: of a worker that began
-                since then, all that it counts is new; ``None``: never.
+            looked_boot_s: When it was looked at before, CLOCK_BOOTTIME: of a thread or worker
+                that began since then, all that it counts is new; ``None``: never.
 
         Raises:
             OSError: The process that trains is gone, or hidden.
@@ -71,13 +71,13 @@ class ProcessTree:
             process.close()
 
     def _list(self, looked_boot_s: float | None) -> None:
-        self.root.list_threads()
+        self.root.list_threads(looked_boot_s)
         room = MOST_IN_ALL - sum(map(len, self))
         for worker in self.workers.values():
             with suppress(OSError):  # it ended, as its counters will say
                 if worker.has_other_threads():
                     room += len(worker)
-                    worker.list_threads(room)
+                    worker.list_threads(looked_boot_s, room)
                     room -= len(worker)
         asked = [self.root, *self.workers.values()]
         while asked:
@@ -86,8 +86,8 @@ class ProcessTree:
                 if pid in self.workers or len(self.workers) >= MOST_WORKERS:
                     continue
                 worker = ProcessTasks(pid, self._files, self._proc)
-                with suppress(OSError, ValueError):  # it ended meanwhile
-                    worker.begin(looked_boot_s, room)
+                with suppress(OSError):  # it ended meanwhile
+                    worker.list_threads(looked_boot_s, room)
                     room -= len(worker)
                     self.workers[pid] = worker
                     asked.append(worker)

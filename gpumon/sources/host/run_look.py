@@ -50,7 +50,7 @@ class RunLook:
         self._looked_ns: int | None = None
         self._looked_boot_s: float | None = None
         if 0 < reading.read_at_ns - reading.facts.started_ns <= NS_PER_S:
-            # What its workers count, all of it, is of the time since it began.
+            # What it started since it began counts from there.
             self._looked_ns = reading.facts.started_ns
             self._looked_boot_s = seconds(self._looked_ns) + _asleep_s()
         self._is_first, self._asked_disks = True, False
@@ -68,7 +68,8 @@ class RunLook:
     ) -> HostEvidence | None:
         """Look once; ``None`` where nothing can be said yet: it is the first look for a while.
 
-        Of a training that has just begun, the first one tells of its workers.
+        Of a training that has just begun, the first one tells of the workers and threads that it
+        started.
 
         Args:
             now_ns: CLOCK_MONOTONIC.

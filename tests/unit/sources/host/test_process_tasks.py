@@ -205,7 +205,7 @@ class TestAProcess:
         wanted = []
         for looked_boot_s in (9.0, 11.0, None):
             tasks = ProcessTasks(PID, KeptFiles(), str(proc.folder))
-            tasks.begin(looked_boot_s)
+            tasks.list_threads(looked_boot_s)
             tasks.advance(s(2))
             wanted.append(tasks.whole(SECOND, is_asked=False, may_wait=False).wanted_cores)
 

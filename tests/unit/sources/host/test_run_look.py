@@ -55,7 +55,7 @@ class TestTheFirstLook:
         assert looked(look, 2) is not None
 
     @pytest.mark.parametrize("into_a_hundredth_s", [0.0, 0.009])
-    def test_at_a_training_that_has_just_begun_tells_of_its_workers(
+    def test_at_a_training_that_has_just_begun_tells_of_what_it_started(
         self, proc: MadeUpProc, into_a_hundredth_s: float
     ) -> None:
         now_ns = time.monotonic_ns()
@@ -64,6 +64,7 @@ class TestTheFirstLook:
         # The kernel cuts off what is beyond a hundredth.
         ring_began_ns = now_ns - s(boot_s - ticks / TICKS - into_a_hundredth_s)
         proc.task(PID, ran_ns=s(9))
+        proc.task(PID, 8, ran_ns=s(0.1), began_ticks=ticks)
         proc.task(21, ran_ns=s(0.1), state="D", began_ticks=ticks)
         proc.starts(PID, 21)
         ring = reading_of(read_at_ns=now_ns)
@@ -75,9 +76,11 @@ class TestTheFirstLook:
 
         assert evidence is not None
         assert evidence.start_ns == ring_began_ns
-        (worker,) = evidence.workers
-        assert worker.on_cpu_cores == pytest.approx(s(0.1) / (now_ns - ring_began_ns))
-        assert worker.state == "D"
+        assert evidence.main is not None
+        tasks = (evidence.main, *evidence.threads, *evidence.workers)
+        began = pytest.approx(s(0.1) / (now_ns - ring_began_ns))
+        assert [one.on_cpu_cores for one in tasks] == [0.0, began, began]
+        assert evidence.workers[0].state == "D"
         assert evidence.main is not None
         assert evidence.main.on_cpu_cores == 0.0  # what it counts is older than the training
 
