@@ -136,6 +136,7 @@ class ProcessTasks:
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
+        self._awake: dict[int, _Task] = {}  # those of them that are asked in each look
         self._looks = self._links = 0
         self._ran_ns = self._waited_ns = 0
         self._fetched: tuple[int | None, int | None] = None, None
@@ -162,7 +163,8 @@ class ProcessTasks:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
             folder = f"{self._folder}/task/{tid}"
-            self._tasks[tid] = _Task(folder, is_new=self._began_since(looked_boot_s, folder))
+            task = _Task(folder, is_new=self._began_since(looked_boot_s, folder))
+            self._tasks[tid] = self._awake[tid] = task
 
     def has_other_threads(self) -> bool:
         """Whether some have come or gone since they were listed, as far as their number tells.
@@ -208,11 +210,10 @@ class ProcessTasks:
         """
         self._looks += 1
         self._ran_ns = self._waited_ns = 0
-        for tid, task in list(self._tasks.items()):
-            rested = task.quiet_looks >= _RESTS_AFTER
-            if rested and (tid + self._looks) % _ASKED_EVERY:
-                continue
-            is_first = task.raw is None
+        if (self.pid + self._looks) % _ASKED_EVERY == 0:
+            self._awake = self._tasks.copy()
+        for tid, task in list(self._awake.items()):
+            rested, is_first = task.quiet_looks >= _RESTS_AFTER, task.raw is None
             try:
                 task.take(self._files.read(task.schedstat, _SHORT))
             except (OSError, ValueError):
@@ -227,6 +228,8 @@ class ProcessTasks:
             self._waited_ns += task.waited_ns
             if is_first and with_switches:
                 self._ask_switches(task, now_ns)
+            if task.quiet_looks >= _RESTS_AFTER:
+                del self._awake[tid]
 
     def advanced(self, now_ns: int) -> bool:
         """The same; whether the process is still there, and tells."""
@@ -247,7 +250,7 @@ class ProcessTasks:
         self, tid: int, span: Span, *, is_asked: bool, may_wait: bool
     ) -> tuple[TaskLook, ...]:
         """The other threads that ran, the busiest first: those that are asked, or want a core."""
-        ran = [task for at, task in self._tasks.items() if at != tid and task.grew_by_ns]
+        ran = [task for at, task in self._awake.items() if at != tid and task.grew_by_ns]
         ran.sort(key=lambda task: -task.grew_by_ns)
         asked = ran[:MOST_ASKED] if is_asked else ()
         least_ns = _ACTIVE_CORES * span.length_ns
@@ -349,6 +352,7 @@ class ProcessTasks:
 
     def _let_go(self, tid: int) -> None:
         task = self._tasks.pop(tid)
+        self._awake.pop(tid, None)
         for name in ("schedstat", "stat", "status", "wchan"):
             self._files.let_go(f"{task.folder}/{name}")
 
