@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.replay import facts_of, replayed_report
 from gpumon.sources.recording import RecordingFile
+from tests.builders_logs import NO_OPTIONS, analyse_file
 from tests.recordings.make_fake_boards import NOTE
 
 FOLDER = Path(__file__).parent
@@ -111,3 +112,38 @@ class TestAKerasTrainingOnAnH100:
     def test_worked_for_the_rest(self, h100: GpuReport) -> None:
         assert h100.totals.busy_ns == pytest.approx(300 * 0.065 * NS_PER_S, rel=0.05)
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
+
+
+H200_TRAININGS = FOLDER / "nvidia-h200-trainings.gpumon"
+
+
+class TestTrainingsThatPauseOnAnH200:
+    def test_are_told_what_they_waited_for(self) -> None:
+        report = report_of(H200_TRAININGS)
+        (gpu,), runs = report.gpus, {run.run: run for run in report.runs}
+
+        saved_ns = sum(run.phase_ns.get(TrainingPhase.CHECKPOINT, 0) for run in report.runs)
+        assert len(runs) == 7
+        assert gpu.totals.idle_ns[IdleCause.CHECKPOINT] == pytest.approx(saved_ns, rel=0.05)
+        assert gpu.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(59 * NS_PER_S, rel=0.02)
+        assert gpu.verdict.name is VerdictName.STARVED
+
+    @pytest.mark.parametrize(
+        ("run", "reason"),
+        [
+            ("late_loader", InputWaitReason.CPU_BOUND),
+            ("shard_fetch", InputWaitReason.LATENCY_BOUND),
+            ("erratic_storage", InputWaitReason.LATENCY_BOUND),
+            ("late_validation", InputWaitReason.CPU_BOUND),
+        ],
+    )
+    def test_are_told_what_held_their_input_up(self, run: str, reason: InputWaitReason) -> None:
+        (late,) = [one for one in report_of(H200_TRAININGS).runs if one.run == run]
+
+        assert reason in {why.reason for why in late.reasons}
+
+    def test_worked_as_long_by_the_bare_log_that_was_kept_beside(self) -> None:
+        told = report_of(H200_TRAININGS).gpus[0].totals
+        (bare,) = analyse_file(str(H200_TRAININGS.with_suffix(".csv")), NO_OPTIONS).gpus
+
+        assert bare.totals.busy_ns == pytest.approx(told.busy_ns, rel=0.05)
