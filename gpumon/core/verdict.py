@@ -52,6 +52,16 @@ class Pattern(str, Enum):
     PARTIAL = "partial"
 
 
+class LikelyCause(str, Enum):
+    """What pauses that nothing explains look like."""
+
+    LATE_INPUT = "late_input"
+    EVERY_N_STEPS = "every_n_steps"
+    OTHER_MACHINES = "other_machines"
+    REQUESTS = "requests"
+    OPEN = "open"
+
+
 class Verdict(NamedTuple):
     """One GPU's verdict with what it rests on.
 
@@ -61,9 +71,9 @@ class Verdict(NamedTuple):
         starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
         coverage_ratio: Share of in-use time that is busy or has a cause
             other than ``unknown``; ``None`` without in-use time.
-        input_probability: That what is suspected waits for input, 0 to 1; ``None``: no model
-            says so yet.
-        likely_causes: What its pauses look like, the likeliest first; ``None``: likewise.
+        input_probability: That it loses time worth a verdict to late input, 0 to 1, as its pauses
+            look; ``None``: they are too few to say.
+        likely_causes: What its pauses can be, the likeliest first; ``None``: likewise.
     """
 
     name: VerdictName
@@ -74,4 +84,4 @@ class Verdict(NamedTuple):
     starved_ratio: float | None
     coverage_ratio: float | None
     input_probability: float | None = None
-    likely_causes: tuple[str, ...] | None = None
+    likely_causes: tuple[LikelyCause, ...] | None = None

@@ -22,7 +22,7 @@ from tests.truth.worlds.spans import (
 
 LATE = [kind.name for kind in KINDS.values() if kind.is_late]
 NEVER_LATE = [kind.name for kind in KINDS.values() if not kind.is_late]
-UNTAGGED = ["inference_server", "notebook", "unused"]
+UNTAGGED = ["inference_server", "notebook", "unused", "requests_by_hand", "desktop"]
 TRAINED = [name for name in KINDS if name not in UNTAGGED]
 
 
@@ -74,9 +74,12 @@ class TestWhatATaggerWouldHaveSaid:
 
     def test_calls_all_that_is_starved_a_wait_for_input(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
-            waits = gpu.in_phase(TrainingPhase.INPUT_WAIT)
+            told_ms = sum(
+                total_ms(intersection(gpu.starved, gpu.in_phase(TrainingPhase.INPUT_WAIT, mode)))
+                for mode in (TrainingMode.TRAIN, TrainingMode.VALIDATION)
+            )
 
-            assert total_ms(intersection(gpu.starved, waits)) == gpu.starved_ms
+            assert told_ms == gpu.starved_ms
 
     def test_calls_no_checkpoint_and_no_validation_starved(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
@@ -183,30 +186,44 @@ class TestTheKinds:
 
 
 GOLDEN = {
-    "worker_waves": 2_519_865_444,
-    "slow_storage": 1_602_600_503,
-    "cold_cache": 1_102_450_931,
-    "epoch_restart": 1_598_595_226,
-    "augmentation": 3_925_239_618,
-    "shard_fetch": 2_955_308_932,
-    "shared_loader": 2_255_269_704,
-    "two_strangers": 2_440_534_156,
-    "noisy_neighbour": 598_762_746,
-    "starved_with_checkpoints": 3_273_872_872,
-    "several_jobs": 4_080_468_356,
-    "short_stalls": 3_139_538_492,
-    "loader_in_training": 2_116_971_714,
-    "healthy_prefetch": 585_396_361,
-    "checkpoints": 3_601_798_557,
-    "many_gpus": 2_842_732_323,
-    "validation": 1_088_195_971,
-    "host_bound": 894_649_800,
-    "unequal_gpus": 293_965_253,
-    "throttled": 1_062_590_554,
-    "rounds": 1_044_924_962,
-    "sweep": 2_818_292_040,
+    "worker_waves": 1_428_537_995,
+    "slow_storage": 2_910_946_685,
+    "cold_cache": 2_019_175_799,
+    "epoch_restart": 2_599_668_605,
+    "augmentation": 3_789_078_185,
+    "shard_fetch": 4_058_090_747,
+    "shared_loader": 3_570_608_430,
+    "two_strangers": 1_303_886_561,
+    "noisy_neighbour": 901_536_571,
+    "starved_with_checkpoints": 2_610_465_793,
+    "several_jobs": 2_149_481_812,
+    "late_validation": 1_488_428_350,
+    "late_on_many_gpus": 1_781_728_597,
+    "late_rank": 1_099_924_957,
+    "short_stalls": 1_114_495_141,
+    "loader_in_training": 3_898_470_662,
+    "healthy_prefetch": 56_303_126,
+    "checkpoints": 3_151_261_000,
+    "many_gpus": 3_026_237_326,
+    "validation": 881_536_882,
+    "host_bound": 2_091_790_096,
+    "unequal_gpus": 2_676_837_711,
+    "throttled": 2_506_610_543,
+    "rounds": 3_183_150_612,
+    "sweep": 1_732_566_164,
     "inference_server": 1_897_439_566,
     "notebook": 4_239_697_147,
     "unused": 2_998_525_650,
+    "asynchronous_checkpoints": 1_064_998_135,
+    "frequent_checkpoints": 530_467_131,
+    "scores_on_the_host": 4_028_051_574,
+    "federated_client": 2_784_104_172,
+    "blips": 4_269_324_003,
+    "roll_outs": 24_853_763,
+    "generation": 1_202_824_285,
+    "lives_on": 867_375_167,
+    "many_gpus_that_spin": 428_776_301,
+    "requests_by_hand": 1_542_137_769,
+    "desktop": 1_115_700_041,
 }
 """What each kind's half hour of seed 1 has always been."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tests.builders_worlds import chance, gpu_busy, half_an_hour
 from tests.truth.worlds import KINDS, World, as_csv, memory_used_mib, seen_all
 from tests.truth.worlds.__main__ import main
+from tests.truth.worlds.csv_log import power_watts
 from tests.truth.worlds.seeing import Driver
+from tests.truth.worlds.spans import spans_of
 
 
 class TestADriver:
@@ -42,6 +45,15 @@ class TestADriver:
 
         assert 1_000 / 6 <= min(lengths_ms) < 250
         assert 900 < max(lengths_ms) <= 1_000
+
+
+class TestABoard:
+    def test_draws_what_it_does_when_it_works_rests_and_waits_for_its_peers(self) -> None:
+        gpu = replace(gpu_busy((2_000, 9_000)), spins=spans_of([(5_000, 9_000)]))
+
+        drawn_w = power_watts(gpu, np.array([1_000, 2_500, 4_000, 7_000, 10_000]))
+
+        assert drawn_w.tolist() == [128.0, 409.0, 690.0, 250.0, 128.0]
 
 
 class TestALogger:
@@ -86,9 +98,11 @@ class TestACsv:
         made = half_an_hour("shared_loader")
         head, first, second, *_ = as_csv(made, 60.0, chance()).splitlines()
 
-        assert head == "timestamp, index, utilization.gpu [%], memory.used [MiB]"
-        assert re.fullmatch(r"2026/03/02 09:0\d:\d\d\.\d{3}, 0, \d+ %, \d+ MiB", first)
-        assert re.fullmatch(r"2026/03/02 09:0\d:\d\d\.\d{3}, 1, \d+ %, \d+ MiB", second)
+        assert head == "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]"
+        assert re.fullmatch(r"2026/03/02 09:0\d:\d\d\.\d{3}, 0, \d+ %, \d+ MiB, \d+\.\d\d W", first)
+        assert re.fullmatch(
+            r"2026/03/02 09:0\d:\d\d\.\d{3}, 1, \d+ %, \d+ MiB, \d+\.\d\d W", second
+        )
 
     def test_has_the_rows_of_the_log(self) -> None:
         made = half_an_hour("rounds")

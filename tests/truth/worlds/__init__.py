@@ -8,7 +8,13 @@ device was. What a log says of it is then drawn: the driver's windows and the
 logger's rows.
 """
 
-from tests.truth.worlds.catalog import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world
+from tests.truth.worlds.catalog import (
+    DEVELOPMENT_SEEDS,
+    EVALUATION_SEEDS,
+    KINDS,
+    TRAINING_SEEDS,
+    world,
+)
 from tests.truth.worlds.csv_log import as_csv, memory_used_mib
 from tests.truth.worlds.seeing import seen_all
 from tests.truth.worlds.truth import GpuTruth, World
@@ -17,6 +23,7 @@ __all__ = [
     "DEVELOPMENT_SEEDS",
     "EVALUATION_SEEDS",
     "KINDS",
+    "TRAINING_SEEDS",
     "GpuTruth",
     "World",
     "as_csv",

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from gpumon.core.verdict import LikelyCause
 from tests.truth.worlds.draws import Draws
 from tests.truth.worlds.kind import MS_PER_HOUR, Kind, kind_of
 from tests.truth.worlds.late_loaders import (
     augmentation,
     cold_cache,
     epoch_restart,
+    late_on_many_gpus,
+    late_rank,
+    late_validation,
     loader_in_training,
     noisy_neighbour,
     shard_fetch,
@@ -23,45 +27,74 @@ from tests.truth.worlds.late_loaders import (
     worker_waves,
 )
 from tests.truth.worlds.other_pauses import (
+    asynchronous_checkpoints,
+    blips,
     checkpoints,
+    federated_client,
+    frequent_checkpoints,
+    generation,
     healthy_prefetch,
     host_bound,
+    lives_on,
     many_gpus,
+    many_gpus_that_spin,
+    roll_outs,
     rounds,
+    scores_on_the_host,
     throttled,
     unequal_gpus,
     validation,
 )
 from tests.truth.worlds.several import several_jobs, sweep
 from tests.truth.worlds.truth import World
-from tests.truth.worlds.without_training import inference_server, notebook, unused
+from tests.truth.worlds.without_training import (
+    desktop,
+    inference_server,
+    notebook,
+    requests_by_hand,
+    unused,
+)
 
 _LISTED: Final = (
-    kind_of(worker_waves, is_visible=True, is_late=True),
-    kind_of(slow_storage, is_visible=True, is_late=True),
-    kind_of(cold_cache, is_visible=True, is_late=True),
-    kind_of(epoch_restart, is_visible=True, is_late=True),
-    kind_of(augmentation, is_visible=True, is_late=True),
-    kind_of(shard_fetch, is_visible=True, is_late=True),
-    kind_of(shared_loader, is_visible=True, is_late=True),
-    kind_of(two_strangers, is_visible=True, is_late=True),
-    kind_of(noisy_neighbour, is_visible=True, is_late=True),
-    kind_of(starved_with_checkpoints, is_visible=True, is_late=True),
-    kind_of(several_jobs, is_visible=True, is_late=True),
-    kind_of(short_stalls, is_visible=False, is_late=True),
-    kind_of(loader_in_training, is_visible=False, is_late=True),
-    kind_of(healthy_prefetch, is_visible=True, is_late=False),
-    kind_of(checkpoints, is_visible=True, is_late=False),
-    kind_of(many_gpus, is_visible=True, is_late=False),
-    kind_of(validation, is_visible=True, is_late=False),
-    kind_of(host_bound, is_visible=False, is_late=False),
-    kind_of(unequal_gpus, is_visible=False, is_late=False),
-    kind_of(throttled, is_visible=True, is_late=False),
-    kind_of(rounds, is_visible=True, is_late=False),
-    kind_of(sweep, is_visible=True, is_late=False),
-    kind_of(inference_server, is_visible=False, is_late=False),
-    kind_of(notebook, is_visible=True, is_late=False),
-    kind_of(unused, is_visible=True, is_late=False),
+    kind_of(worker_waves, LikelyCause.LATE_INPUT),
+    kind_of(slow_storage, LikelyCause.LATE_INPUT),
+    kind_of(cold_cache, LikelyCause.LATE_INPUT),
+    kind_of(epoch_restart, LikelyCause.LATE_INPUT),
+    kind_of(augmentation, LikelyCause.LATE_INPUT),
+    kind_of(shard_fetch, LikelyCause.LATE_INPUT),
+    kind_of(shared_loader, LikelyCause.LATE_INPUT),
+    kind_of(two_strangers, LikelyCause.LATE_INPUT),
+    kind_of(noisy_neighbour, LikelyCause.LATE_INPUT),
+    kind_of(starved_with_checkpoints, LikelyCause.LATE_INPUT),
+    kind_of(several_jobs, LikelyCause.LATE_INPUT),
+    kind_of(late_validation, LikelyCause.LATE_INPUT, is_visible=False),
+    kind_of(late_on_many_gpus, LikelyCause.LATE_INPUT),
+    kind_of(late_rank, LikelyCause.LATE_INPUT),
+    kind_of(short_stalls, LikelyCause.LATE_INPUT, is_visible=False),
+    kind_of(loader_in_training, LikelyCause.LATE_INPUT, is_visible=False),
+    kind_of(healthy_prefetch, None),
+    kind_of(checkpoints, LikelyCause.EVERY_N_STEPS),
+    kind_of(many_gpus, LikelyCause.EVERY_N_STEPS),
+    kind_of(validation, LikelyCause.EVERY_N_STEPS),
+    kind_of(host_bound, None, is_visible=False),
+    kind_of(unequal_gpus, None, is_visible=False),
+    kind_of(throttled, None),
+    kind_of(rounds, LikelyCause.OTHER_MACHINES),
+    kind_of(sweep, None),
+    kind_of(inference_server, LikelyCause.REQUESTS, is_visible=False),
+    kind_of(notebook, LikelyCause.REQUESTS),
+    kind_of(unused, None),
+    kind_of(asynchronous_checkpoints, LikelyCause.EVERY_N_STEPS),
+    kind_of(frequent_checkpoints, LikelyCause.EVERY_N_STEPS),
+    kind_of(scores_on_the_host, LikelyCause.EVERY_N_STEPS),
+    kind_of(federated_client, LikelyCause.OTHER_MACHINES),
+    kind_of(blips, LikelyCause.EVERY_N_STEPS),
+    kind_of(roll_outs, LikelyCause.EVERY_N_STEPS),
+    kind_of(generation, LikelyCause.EVERY_N_STEPS),
+    kind_of(lives_on, LikelyCause.EVERY_N_STEPS),
+    kind_of(many_gpus_that_spin, LikelyCause.EVERY_N_STEPS),
+    kind_of(requests_by_hand, LikelyCause.REQUESTS, is_visible=False),
+    kind_of(desktop, LikelyCause.REQUESTS, is_visible=False),
 )
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _LISTED})
@@ -69,10 +102,14 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in
 DEVELOPMENT_SEEDS: Final = range(1_000)
 """Worlds that a detector and its thresholds may be tuned on; no others."""
 
-EVALUATION_SEEDS: Final = range(200_000, 201_000)
+TRAINING_SEEDS: Final = range(300_000, 301_000)
+"""Worlds that the model of suspicion is fitted on."""
+
+EVALUATION_SEEDS: Final = range(240_000, 241_000)
 """Worlds that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
 detector: a figure that was tuned for says nothing. Whoever changes the detector after having read
-such a figure moves on to seeds that nobody has seen. 100,000 to 100,011 were used up so."""
+such a figure moves on to seeds that nobody has seen. 100,000 to 100,011, 200,000 to 200,011,
+210,000 to 210,059, 220,000 to 220,079 and 230,000 to 230,079 were used up so."""
 
 
 def world(kind: str, seed: int, hours: float = 2.0) -> World:

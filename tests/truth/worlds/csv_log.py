@@ -9,13 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.truth.worlds.seeing import seen_all
+from tests.truth.worlds.spans import Spans, covered_ms
 from tests.truth.worlds.truth import GpuTruth, World
 
-_HEAD: Final = "timestamp, index, utilization.gpu [%], memory.used [MiB]"
+_HEAD: Final = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]"
 _BEGIN: Final = datetime.datetime(2026, 3, 2, 9, 0, 0)
 _NS_PER_MS: Final = 1_000_000
 _NOBODY_MIB: Final = 4
 """What a GPU holds that nobody uses."""
+_WINDOW_MS: Final = 1_000
+_RESTS_W, _WORKS_W, _SPINS_W = 128.0, 690.0, 250.0
+"""At rest with a process, at full work, and while a kernel waits for its peers: the first two as an
+H200 was measured, in pauses of eight kinds; nobody has measured the third."""
 
 
 def as_csv(world: World, period_s: float, rng: np.random.Generator) -> str:
@@ -34,12 +39,16 @@ def as_csv(world: World, period_s: float, rng: np.random.Generator) -> str:
     columns = []
     for index, (gpu, log) in enumerate(zip(world.gpus, logs, strict=True)):
         at_ms = log.stamps_ns // _NS_PER_MS
-        used_mib = memory_used_mib(gpu, at_ms)
+        used_mib, drawn_w = memory_used_mib(gpu, at_ms), power_watts(gpu, at_ms)
         columns.append(
             [
-                f"{_stamp(ms)}, {index}, {percent} %, {mib} MiB"
-                for ms, percent, mib in zip(
-                    at_ms.tolist(), log.percents.tolist(), used_mib.tolist(), strict=True
+                f"{_stamp(ms)}, {index}, {percent} %, {mib} MiB, {watts:.2f} W"
+                for ms, percent, mib, watts in zip(
+                    at_ms.tolist(),
+                    log.percents.tolist(),
+                    used_mib.tolist(),
+                    drawn_w.tolist(),
+                    strict=True,
                 )
             ]
         )
@@ -51,6 +60,20 @@ def memory_used_mib(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.int64
     """What of its memory is taken at these times, in MiB; shape as ``at_ms``."""
     is_held = np.searchsorted(gpu.held.ravel(), at_ms, side="right") % 2 == 1
     return np.where(is_held, gpu.memory_mib, 0) + _NOBODY_MIB
+
+
+def power_watts(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What its board drew in the second before these times, on average; shape as ``at_ms``."""
+
+    def share(spans: Spans) -> NDArray[np.float64]:
+        ends_ms = at_ms.astype(np.float64)
+        begins_ms = (at_ms - _WINDOW_MS).astype(np.float64)
+        covered = covered_ms(spans, ends_ms) - covered_ms(spans, begins_ms)
+        return np.asarray(covered / _WINDOW_MS)
+
+    spins = share(gpu.spins)
+    works = share(gpu.busy) - spins
+    return _RESTS_W + works * (_WORKS_W - _RESTS_W) + spins * (_SPINS_W - _RESTS_W)
 
 
 def _stamp(at_ms: int) -> str:

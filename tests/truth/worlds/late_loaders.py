@@ -8,6 +8,7 @@ from tests.truth.worlds.draws import Draws
 from tests.truth.worlds.recipes import (
     Shards,
     Warming,
+    equal_shares,
     healthy,
     one_training,
     seldom_slow,
@@ -16,6 +17,7 @@ from tests.truth.worlds.recipes import (
     wave_of,
     waves,
 )
+from tests.truth.worlds.training import TrainingPlan, Validation
 from tests.truth.worlds.truth import GpuTruth
 
 
@@ -23,10 +25,17 @@ def worker_waves(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """Workers finish together, and the device eats their batches faster than they load.
 
     Bursts of 1.5 to 30 s, pauses of 1.5 to 20 s (5 to 93 % starved), 2 to 16
-    workers whose batches differ by 0.2 to 1.5 %, epochs of 5 to 20 min.
+    workers whose batches differ by 0.2 to 5 %, epochs of 5 to 20 min.
     """
-    wave = wave_of(draws, draws.log_uniform(1_500, 30_000), draws.log_uniform(1_500, 20_000))
-    return one_training(draws, waves(draws, wave, spread=draws.uniform(0.002, 0.015)), duration_ms)
+    return one_training(draws, _waving(draws, (1_500, 30_000), (1_500, 20_000)), duration_ms)
+
+
+def _waving(
+    draws: Draws, burst_ms: tuple[float, float], pause_ms: tuple[float, float]
+) -> TrainingPlan:
+    """Workers in step; ends of ranges; batches that differ by 0.2 to 5 %."""
+    wave = wave_of(draws, draws.log_uniform(*burst_ms), draws.log_uniform(*pause_ms))
+    return waves(draws, wave, spread=draws.log_uniform(0.002, 0.05))
 
 
 def slow_storage(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -97,8 +106,8 @@ def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """Each epoch starts its workers anew, and the device waits for their first batch.
 
-    Epochs of 30 s to 10 min; workers stand ready after 1.5 to 20 s; no wait
-    else: 0.3 to 45 % starved.
+    Epochs of 30 s to 10 min; workers stand ready after 1.5 to 20 s, spread 2 to
+    60 %; no wait else: 0.3 to 45 % starved.
     """
     plan = healthy(draws)
     plan = replace(
@@ -106,7 +115,52 @@ def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         steps_per_epoch=max(2, int(draws.log_uniform(30_000, 600_000) / plan.step_ms)),
         restarts_workers=True,
         workers_start_ms=int(draws.log_uniform(1_500, 20_000)),
+        workers_start_spread=draws.log_uniform(0.02, 0.6),
     )
+    return one_training(draws, plan, duration_ms)
+
+
+def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Each epoch ends with a validation whose loader starts anew and is late all through it.
+
+    Epochs of 30 s to 10 min; 5 to 60 s of validation in which one worker or
+    up to four take 1.2 to 12 times as long as the device.
+    """
+    plan = healthy(draws)
+    step_ms, workers = plan.step_ms * draws.uniform(0.2, 0.6), draws.integer(1, 4)
+    late = draws.log_uniform(1.2, 12)
+    steps = draws.log_uniform(5_000, 60_000) / (step_ms * late)
+    plan = replace(
+        plan,
+        steps_per_epoch=max(2, int(draws.log_uniform(30_000, 600_000) / plan.step_ms)),
+        validation=Validation(
+            steps=max(2, int(steps)),
+            step_ms=step_ms,
+            host_ms=draws.uniform(1, 4),
+            costs_ms=skewed(step_ms * late * workers, draws.uniform(0.01, 0.3)),
+            workers=workers,
+            workers_start_ms=int(draws.log_uniform(100, 8_000)),
+        ),
+    )
+    return one_training(draws, plan, duration_ms)
+
+
+def late_on_many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Four to eight GPUs of one job whose loaders are late together: all pause at once.
+
+    As worker_waves, with bursts and pauses of 1.5 to 20 s.
+    """
+    plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
+    return one_training(draws, replace(plan, shares=equal_shares(draws)), duration_ms)
+
+
+def late_rank(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Four to eight GPUs under NCCL, and one rank's loader is late: the others spin, and read busy.
+
+    As worker_waves, with bursts and pauses of 1.5 to 20 s on the first GPU.
+    """
+    plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
+    plan = replace(plan, shares=equal_shares(draws), peers_spin=True)
     return one_training(draws, plan, duration_ms)
 
 
@@ -143,8 +197,7 @@ def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     As worker_waves, with bursts of 1.5 to 20 s; the second GPU takes 92 to
     100 % of the first one's time for its half.
     """
-    wave = wave_of(draws, draws.log_uniform(1_500, 20_000), draws.log_uniform(1_500, 15_000))
-    plan = waves(draws, wave, spread=draws.uniform(0.002, 0.015))
+    plan = _waving(draws, (1_500, 20_000), (1_500, 15_000))
     plan = replace(plan, shares=(1.0, draws.uniform(0.92, 1.0)))
     return one_training(draws, plan, duration_ms)
 
@@ -155,8 +208,7 @@ def two_strangers(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     The first as worker_waves with bursts of 2 to 20 s and pauses of 1.5 to
     15 s, the second as healthy_prefetch.
     """
-    wave = wave_of(draws, draws.log_uniform(2_000, 20_000), draws.log_uniform(1_500, 15_000))
-    late = one_training(draws, waves(draws, wave, spread=draws.uniform(0.002, 0.015)), duration_ms)
+    late = one_training(draws, _waving(draws, (2_000, 20_000), (1_500, 15_000)), duration_ms)
     return late + one_training(draws, healthy(draws), duration_ms)
 
 
@@ -180,12 +232,16 @@ def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, 
     """Worker waves, and a checkpoint now and then: two kinds of pauses in one job.
 
     As worker_waves with bursts of 2 to 15 s; a checkpoint of 5 to 40 s every
-    3 to 15 min, which is lost but not starved.
+    3 to 15 min, spread 2 to 60 %, which is lost but not starved.
     """
     wave = wave_of(draws, draws.log_uniform(2_000, 15_000), draws.log_uniform(1_500, 12_000))
-    plan = waves(draws, wave, spread=draws.uniform(0.002, 0.015))
     every = draws.log_uniform(180_000, 900_000) / (wave.cost_ms / wave.workers)
-    plan = replace(plan, hold_every=max(1, int(every)), hold_ms=draws.log_uniform(5_000, 40_000))
+    plan = replace(
+        waves(draws, wave, spread=draws.log_uniform(0.002, 0.05)),
+        hold_every=max(1, int(every)),
+        hold_ms=draws.log_uniform(5_000, 40_000),
+        hold_spread=draws.log_uniform(0.02, 0.6),
+    )
     return one_training(draws, plan, duration_ms)
 
 

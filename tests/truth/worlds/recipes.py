@@ -51,19 +51,24 @@ def pause_within_step(draws: Draws) -> float:
     return 0.0 if draws.chance(0.4) else draws.log_uniform(0.005, 0.15)
 
 
+def equal_shares(draws: Draws) -> tuple[float, ...]:
+    """Of four to eight GPUs in step: each takes 96 to 100 % of the slowest one's time."""
+    return (1.0, *(draws.uniform(0.96, 1.0) for _ in range(draws.integer(3, 7))))
+
+
 def healthy(draws: Draws) -> TrainingPlan:
     """A loader that is always ahead.
 
     Steps of 60 to 1,200 ms; 2 to 16 workers that need 30 to 80 % of the time
     they have, spread 5 to 30 %; 2 to 4 batches ahead for each of them; 9 of
-    10 with asynchronous dispatch; an epoch of 200 to 5,000 steps; steps as
-    dense as ``pause_within_step`` says.
+    10 with asynchronous dispatch; an epoch of 200 to 5,000 steps, which differ
+    by 0.5 to 20 %; steps as dense as ``pause_within_step`` says.
     """
     step_ms, workers = draws.log_uniform(60, 1_200), draws.integer(2, 16)
     cost_ms = step_ms * workers * draws.uniform(0.3, 0.8)
     return TrainingPlan(
         step_ms=step_ms,
-        step_spread=draws.uniform(0.005, 0.05),
+        step_spread=draws.log_uniform(0.005, 0.2),
         costs_ms=skewed(cost_ms, draws.uniform(0.05, 0.3)),
         workers=workers,
         depth=workers * draws.integer(2, 4),
@@ -117,6 +122,7 @@ def waves(draws: Draws, wave: Wave, *, spread: float) -> TrainingPlan:
         steps_per_epoch=max(wave.workers, int(steps)),
         restarts_workers=True,
         workers_start_ms=draws.integer(5, 300),
+        workers_start_spread=draws.log_uniform(0.02, 0.5),
         pause_within_step=pause_within_step(draws),
         start_up_ms=start_up_ms(draws),
         memory_mib=memory_mib(draws),

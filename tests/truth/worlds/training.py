@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -28,17 +28,24 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Batches without training, whose loader stands ready and is never late.
+    """Batches without training.
 
     Attributes:
         steps: How many batches; each at least 1 ms on the device.
         step_ms: What the device takes for one.
         host_ms: What the host takes for one: metrics, moving them off the device.
+        costs_ms: What one worker of its own loader takes for each, which begins with it; ``None``:
+            batches lie ready, and none is ever late.
+        workers: How many workers that loader has.
+        workers_start_ms: How long they take until they load.
     """
 
     steps: int
     step_ms: float
     host_ms: float
+    costs_ms: Costs | None = None
+    workers: int = 1
+    workers_start_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,7 @@ class TrainingPlan:
         workers: How many workers load; at least 1.
         depth: Batches under way or queued at most; 0: loaded by the training itself.
         workers_start_ms: How long workers take from their start until they load.
+        workers_start_spread: Its relative deviation from epoch to epoch.
         restarts_workers: Whether each epoch has workers of its own.
         pause_within_step: Share of a step in which the device idles amid it, 0 to 1.
         step_spread: Relative deviation of a step's time.
@@ -63,6 +71,9 @@ class TrainingPlan:
         hold_every: Steps between two checkpoints, or what else holds the host; 0: none.
         hold_ms: Mean time of one.
         hold_spread: Its relative deviation.
+        hold_every_spread: Relative deviation of the steps between two.
+        hold_busy: Share of one in which the device works all the same, 0 to 1.
+        hold_piece_ms: Mean time of a piece of that work.
         hold_phase: What a tagger calls it.
         validation: After each epoch, or never.
         start_up_ms: From the process's start until it asks for its first batch.
@@ -70,6 +81,8 @@ class TrainingPlan:
         weather: Factor on loading, minute by minute of the world.
         clock: Factor on steps, minute by minute of the world.
         memory_mib: What it holds on each GPU.
+        peers_spin: Whether all GPUs but the first read busy while they wait for it (NCCL).
+        lives_on_ms: How long its process stays when it is done.
     """
 
     step_ms: float
@@ -77,6 +90,7 @@ class TrainingPlan:
     workers: int = 4
     depth: int = 8
     workers_start_ms: int = 200
+    workers_start_spread: float = 0.0
     restarts_workers: bool = False
     pause_within_step: float = 0.0
     step_spread: float = 0.02
@@ -88,6 +102,9 @@ class TrainingPlan:
     hold_every: int = 0
     hold_ms: float = 0.0
     hold_spread: float = 0.15
+    hold_every_spread: float = 0.0
+    hold_busy: float = 0.0
+    hold_piece_ms: float = 100.0
     hold_phase: TrainingPhase = TrainingPhase.CHECKPOINT
     validation: Validation | None = None
     start_up_ms: int = 10_000
@@ -95,6 +112,8 @@ class TrainingPlan:
     weather: Sequence[float] = (1.0,)
     clock: Sequence[float] = (1.0,)
     memory_mib: int = 8_000
+    peers_spin: bool = False
+    lives_on_ms: int = 0
 
 
 @dataclass
@@ -124,14 +143,22 @@ class TrainingRun:
         ends_ms: When its process is gone.
     """
 
-    def __init__(self, draws: Draws, plan: TrainingPlan, start_ms: int, until_ms: int) -> None:
+    def __init__(
+        self,
+        draws: Draws,
+        plan: TrainingPlan,
+        start_ms: int,
+        until_ms: int,
+        gone_by_ms: int | None = None,
+    ) -> None:
+        """Train until it is done or ``until_ms``; the process is gone by ``gone_by_ms``."""
         self._draws, self._plan = draws, plan
         self._start_ms, self._until_ms = start_ms, until_ms
         self._diary = _Diary()
         began_ms = start_ms + plan.start_up_ms
         self._training = Training(began_ms, began_ms, plan.runs_ahead)
         self._loader = self._new_loader()
-        self._steps_made = 0
+        self._until_hold = self._steps_until_hold()
         self._enters(TrainingPhase.START_UP, at_ms=start_ms)
         epoch = 0
         while self._is_on and (plan.epochs is None or epoch < plan.epochs):
@@ -141,7 +168,8 @@ class TrainingRun:
             self._enters(TrainingPhase.INPUT_WAIT, at_ms=self._training.asked_in_vain_ms)
         self._training.finish()
         self._enters(TrainingPhase.OTHER)
-        self.ends_ms = min(until_ms, self._training.at_ms + draws.integer(200, 8_000))
+        lives_on_ms = plan.lives_on_ms + draws.integer(200, 8_000)
+        self.ends_ms = min(gone_by_ms or until_ms, self._training.at_ms + lives_on_ms)
 
     def truths(self) -> tuple[GpuTruth, ...]:
         """What happened on each of its GPUs."""
@@ -152,9 +180,12 @@ class TrainingRun:
         starved = np.concatenate(late)
         held = spans_of([(self._start_ms, self.ends_ms)])
         marks = self._marks()
-        return tuple(
+        truths = [
             self._truth(begun, ended, share, starved, held, marks) for share in self._plan.shares
-        )
+        ]
+        if self._plan.peers_spin:
+            truths[1:] = [_spinning(truth) for truth in truths[1:]]
+        return tuple(truths)
 
     @property
     def _is_on(self) -> bool:
@@ -192,12 +223,13 @@ class TrainingRun:
 
     def _marks(self) -> Marks:
         rows = np.concatenate(self._diary.marks)
-        rows = rows[rows[:, 0] < self._until_ms]
+        rows = rows[rows[:, 0] < self.ends_ms]
         return Marks(rows[:, 0], rows[:, 1], rows[:, 2])
 
     def _new_loader(self) -> Loader:
         plan = self._plan
-        since_ms = self._training.at_ms + plan.workers_start_ms
+        start_ms = self._draws.skewed(plan.workers_start_ms, plan.workers_start_spread, 1)[0]
+        since_ms = self._training.at_ms + int(start_ms)
         return Loader(plan.workers, plan.depth, since_ms=since_ms, weather=plan.weather)
 
     def _epoch(self, epoch: int) -> None:
@@ -207,14 +239,20 @@ class TrainingRun:
         while left and self._is_on:
             count = min(left, _MOST_AT_ONCE)
             if plan.hold_every:
-                count = min(count, plan.hold_every - self._steps_made % plan.hold_every)
+                count = min(count, self._until_hold)
             self._steps(epoch, count)
             left -= count
-            if plan.hold_every and self._steps_made % plan.hold_every == 0:
-                self._holds(plan.hold_phase, plan.hold_ms, plan.hold_spread)
+            self._until_hold -= count
+            if plan.hold_every and not self._until_hold:
+                self._holds(plan.hold_phase, plan.hold_ms, plan.hold_spread, plan.hold_busy)
+                self._until_hold = self._steps_until_hold()
         if plan.validation and self._is_on:
             self._validates(plan.validation)
         self._holds(TrainingPhase.BETWEEN_EPOCHS, plan.epoch_end_ms, 0.3)
+
+    def _steps_until_hold(self) -> int:
+        plan = self._plan
+        return int(self._draws.skewed(plan.hold_every, plan.hold_every_spread, 1)[0])
 
     def _steps(self, epoch: int, count: int) -> None:
         draws, plan = self._draws, self._plan
@@ -228,28 +266,46 @@ class TrainingRun:
             steps = self._training.steps(
                 self._loader, costs_ms, steps_ms, host_ms, until_ms=self._until_ms
             )
-        self._steps_made += count
         self._diary.makes(steps, TrainingPhase.TRAIN_STEP, TrainingMode.TRAIN)
 
     def _validates(self, validation: Validation) -> None:
         self._training.finish()
         self._enters(TrainingPhase.VALIDATION, mode=TrainingMode.VALIDATION)
         draws, count = self._draws, validation.steps
-        ahead, self._training.runs_ahead = self._training.runs_ahead, False
-        steps = self._training.fed_steps(
-            draws.around(validation.step_ms, 0.05, count),
-            draws.skewed(validation.host_ms, 0.3, count),
-            until_ms=self._until_ms,
-        )
-        self._training.runs_ahead = ahead
+        steps_ms = draws.around(validation.step_ms, 0.05, count)
+        host_ms = draws.skewed(validation.host_ms, 0.3, count)
+        training, until_ms = self._training, self._until_ms
+        ahead, training.runs_ahead = training.runs_ahead, False
+        if validation.costs_ms is None:
+            steps = training.fed_steps(steps_ms, host_ms, until_ms=until_ms)
+        else:
+            workers = validation.workers
+            since_ms = training.at_ms + validation.workers_start_ms
+            loader = Loader(workers, 2 * workers, since_ms=since_ms)
+            costs_ms = validation.costs_ms(draws, 0, count)
+            steps = training.steps(loader, costs_ms, steps_ms, host_ms, until_ms=until_ms)
+        training.runs_ahead = ahead
         self._diary.makes(steps, TrainingPhase.VALIDATION, TrainingMode.VALIDATION)
 
-    def _holds(self, phase: TrainingPhase, mean_ms: float, spread: float) -> None:
+    def _holds(
+        self, phase: TrainingPhase, mean_ms: float, spread: float, busy: float = 0.0
+    ) -> None:
         if not self._is_on or mean_ms <= 0:
             return
-        self._training.finish()
+        training, draws, piece_ms = self._training, self._draws, self._plan.hold_piece_ms
+        training.finish()
         self._enters(phase)
-        self._training.hold(int(self._draws.skewed(mean_ms, spread, 1)[0]))
+        length_ms = int(draws.skewed(mean_ms, spread, 1)[0])
+        ends_ms = training.at_ms + length_ms
+        count = round(length_ms * busy / piece_ms)
+        if count:
+            works_ms = draws.skewed(piece_ms, 0.4, count)
+            host_ms = draws.waits(max(1.0, (1 - busy) / busy * piece_ms), count)
+            ahead, training.runs_ahead = training.runs_ahead, False
+            steps = training.fed_steps(works_ms, host_ms, until_ms=self._until_ms)
+            training.runs_ahead = ahead
+            self._diary.makes(steps, phase, TrainingMode.TRAIN)
+        training.hold(max(0, ends_ms - training.at_ms))
 
     def _enters(
         self,
@@ -258,6 +314,11 @@ class TrainingRun:
         mode: TrainingMode = TrainingMode.TRAIN,
     ) -> None:
         self._diary.enters(self._training.at_ms if at_ms is None else at_ms, phase, mode)
+
+
+def _spinning(truth: GpuTruth) -> GpuTruth:
+    """The same GPU, where it reads busy as long as its peers keep it waiting."""
+    return replace(truth, busy=truth.jobs, starved=no_spans(), spins=truth.lost)
 
 
 def one_after_the_other(truths: Sequence[GpuTruth]) -> GpuTruth:
@@ -272,6 +333,7 @@ def one_after_the_other(truths: Sequence[GpuTruth]) -> GpuTruth:
         starved=columns("starved"),
         jobs=columns("jobs"),
         held=columns("held"),
+        spins=columns("spins"),
         marks=Marks(*marks),
         memory_mib=max(truth.memory_mib for truth in truths),
     )

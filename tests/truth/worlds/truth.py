@@ -60,6 +60,7 @@ class GpuTruth:
         marks: What a ``PhaseTagger`` in the trainings would have entered;
             empty for servers and notebooks, which have none.
         memory_mib: What a process holds while it lives, in MiB.
+        spins: When it was busy with nothing but waiting for its peers; lies within ``busy``.
     """
 
     busy: Spans
@@ -68,6 +69,7 @@ class GpuTruth:
     held: Spans = field(default_factory=no_spans)
     marks: Marks = field(default_factory=no_marks)
     memory_mib: int = 0
+    spins: Spans = field(default_factory=no_spans)
 
     @cached_property
     def phases(self) -> tuple[PhaseMark, ...]:

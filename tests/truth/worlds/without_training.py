@@ -50,6 +50,39 @@ def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     return (_in_one_process(clipped(np.concatenate(pieces), 0, duration_ms), duration_ms, draws),)
 
 
+def requests_by_hand(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Somebody asks a language model, reads the answer, and asks again.
+
+    Answers of 2 to 60 s, 5 s to 5 min apart, both differing by 30 to 150 %;
+    the model lies in memory all the while.
+    """
+    answer_ms, reading_ms = draws.log_uniform(2_000, 60_000), draws.log_uniform(5_000, 300_000)
+    count = int(3 * duration_ms / (answer_ms + reading_ms)) + 20
+    works = draws.skewed(answer_ms, draws.uniform(0.3, 1.0), count)
+    reads = draws.skewed(reading_ms, draws.uniform(0.3, 1.5), count)
+    ends = np.cumsum(works + reads)
+    busy = spans_between(ends - works, ends)
+    return (_in_one_process(clipped(busy, 0, duration_ms), duration_ms, draws),)
+
+
+def desktop(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """A screen is drawn on, a film watched, a page scrolled, for as long as it takes.
+
+    Stretches of 1 s to 5 min at one level, 3 to 90 % busy, of which a third is at rest.
+    """
+    at_ms, pieces = 0.0, [no_spans()]
+    while at_ms < duration_ms:
+        length_ms, level = draws.log_uniform(1_000, 300_000), draws.uniform(0.03, 0.9)
+        frame_ms = draws.log_uniform(8, 50)
+        count = max(1, int(length_ms / frame_ms))
+        if not draws.chance(0.33):
+            begins_ms = int(at_ms) + np.rint(np.arange(count) * frame_ms).astype(np.int64)
+            work_ms = np.minimum(draws.around(frame_ms * level, 0.2, count), int(frame_ms) - 1)
+            pieces.append(spans_between(begins_ms, begins_ms + np.maximum(1, work_ms)))
+        at_ms += length_ms
+    return (_in_one_process(clipped(np.concatenate(pieces), 0, duration_ms), duration_ms, draws),)
+
+
 def unused(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """Nobody computes; a monitor or a desktop touches the device for milliseconds.
 
