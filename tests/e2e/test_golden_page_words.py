@@ -11,8 +11,9 @@ from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
-from gpumon.core.verdict import VerdictName
+from gpumon.core.verdict import LikelyCause, VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_host import seen
@@ -35,6 +36,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next", "#gain")
 NO_TIME = GpuTotals()
 PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2)
+LATE = (LikelyCause.LATE_INPUT,)
+CHECKPOINTS = (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)
 LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 ROLES = (VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY)
 SHARES = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
@@ -73,9 +76,13 @@ def stalled(gpu: GpuState, **idle_s: int) -> GpuState:
     return gpu._replace(totals=totals, verdict=gpu.verdict._replace(name=VerdictName.STALLED))
 
 
-def suspected(index: int = 0) -> GpuState:
+def suspected(index: int = 0, probability: float = 0.82) -> GpuState:
     one = used(55, index=index, unknown=25)
-    totals = one.totals._replace(suspected_ns=25 * S, pauses=PAUSES, gaps=PAUSES)
+    is_late = probability >= 0.5
+    totals = one.totals._replace(
+        suspected_ns=25 * S if is_late else 0, pauses=PAUSES, gaps=PAUSES,
+        suspicion=Suspicion(probability, LATE if is_late else CHECKPOINTS),
+    )  # fmt: skip
     return one._replace(totals=totals, verdict=judge(totals))
 
 
@@ -179,6 +186,8 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             ),
             "one that saves, and more is unknown": said(used(70, checkpoint=14, unknown=16)),
             "two that pause": said(suspected(), suspected(3)),
+            "one whose pauses look like checkpoints": said(suspected(probability=0.12)),
+            "one whose pauses can be either": said(suspected(probability=0.41)),
             "one at a level": said(used(50, unknown=50)),
             "one that has just begun": said(used(4)),
             "one that has just begun beside another": said(used(4), healthy_gpu()),

@@ -30,6 +30,7 @@ from tests.builders_report import (
     shared_run,
     with_totals,
 )
+from tests.builders_tempting import LATE, TEMPTING
 from tests.builders_time import s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.core.board.test_troubles import LOST, reported
@@ -169,6 +170,8 @@ def test_headlines_of_pauses() -> Chapters:
         "like a clock": after(*[(120, 12)] * 20),
         "like a clock that is early at times": after(*[(120, 12), (60, 12)] * 10),
         "every few seconds": after(*[(5, 3)] * 40),
+        **{what: blocks(analysed(smi_log(rows)))[0] for what, rows in TEMPTING.items()},
+        "a loader that is late": blocks(analysed(smi_log(LATE)))[0],
     }
 
 

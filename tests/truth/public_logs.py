@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpumon.core.verdict import Verdict
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
@@ -84,7 +85,7 @@ def table(folder: Path) -> str:
             continue
         report, percents = analyse_file(str(path), LogOptions()), _percents(path)
         accused = any(gpu.verdict.name in STARVED for gpu in report.gpus)
-        words = ", ".join(gpu.verdict.name.value.replace("_", " ") for gpu in report.gpus)
+        words = ", ".join(_said_of(gpu.verdict) for gpu in report.gpus)
         agrees = "nobody says"
         if log.is_starved is not None:
             judged, agreed = judged + 1, agreed + (accused is log.is_starved)
@@ -120,6 +121,13 @@ def _percents(path: Path) -> Percents:
         reader = reader_for(text.lines(), name=text.name, options=LogOptions())
         ratios = [one.busy_ratio for one in reader.samples() if one.busy_ratio is not None]
     return np.asarray(np.rint(100 * np.asarray(ratios)), dtype=np.uint8)
+
+
+def _said_of(verdict: Verdict) -> str:
+    word = verdict.name.value.replace("_", " ")
+    if verdict.input_probability is None:
+        return word
+    return f"{word} (late input: {verdict.input_probability:.0%})"
 
 
 def _yes(holds: bool) -> str:

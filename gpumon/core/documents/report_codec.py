@@ -63,6 +63,7 @@ from gpumon.core.report.report import (
     machine_time,
 )
 from gpumon.core.time.intervals import Interval
+from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import label_text
@@ -82,7 +83,7 @@ _GPU: Final = FieldCodec(
 _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
-    without=("gaps", "pauses", "starved_intervals"),
+    without=("gaps", "pauses", "starved_intervals", "suspicion"),
     names={"idle_ns": "idle_by_cause", "input_wait_by_reason_ns": "input_wait_by_reason",
            "within_step_by_reason_ns": "within_step_by_reason"},
     later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
@@ -269,12 +270,13 @@ def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
         ),
     )
     causes = {cause: idle_ns for cause, idle_ns in totals.idle_ns.items() if idle_ns}
-    totals = totals._replace(idle_ns=causes)
+    verdict = _decode_verdict(gpu, totals)
+    totals = totals._replace(idle_ns=causes, suspicion=_suspicion_of(verdict))
     troubles = decode_troubles(gpu.get("troubles", []), began)
     return _GPU.decode(
         gpu,
         totals=totals,
-        verdict=_decode_verdict(gpu, totals),
+        verdict=verdict,
         fill=decode_fill(gpu.get("fill")),
         in_job=decode_in_job(gpu.get("in_job")),
         # What lasts for a time follows from its fill.
@@ -294,6 +296,12 @@ def _decode_verdict(gpu: Mapping[str, Any], totals: GpuTotals) -> Verdict:
     if "lost_ratio" not in gpu:
         return verdict._replace(lost_ratio=totals.lost_ns / in_use_ns)
     return verdict
+
+
+def _suspicion_of(verdict: Verdict) -> Suspicion | None:
+    if verdict.input_probability is None or verdict.likely_causes is None:
+        return None
+    return Suspicion(verdict.input_probability, verdict.likely_causes)
 
 
 def _decode_gaps(gaps: object) -> GapTotals:

@@ -76,14 +76,17 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     """What a GPU's board tells beside its time, for ``/api/v1/state``.
 
     Returns:
-        How full it is; its ``GpuDetails`` and ``ActivitySample`` by their
-        fields' names; how many errors there were by XID, as text; and who
-        computes on it. Each but the errors is ``None`` where there is none; of
-        a GPU that does not answer any more, its errors and its fill stay.
+        What its pauses look like (``Verdict``); how full it is; its
+        ``GpuDetails`` and ``ActivitySample`` by their fields' names; how many
+        errors there were by XID, as text; and who computes on it. Each but the
+        errors is ``None`` where there is none; of a GPU that does not answer
+        any more, its errors, its pauses and its fill stay.
     """
     latest = gpu.latest if gpu.present else None
     details, activity = (None, None) if latest is None else (latest.details, latest.activity)
     return {
+        "input_probability": gpu.verdict.input_probability,
+        "likely_causes": gpu.verdict.likely_causes,
         "fill": None if gpu.fill is None else brief_fill(gpu.fill),
         "details": None if details is None else _DETAILS.encode(details),
         "activity": None if activity is None else _ACTIVITY.encode(activity),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpumon.core.judge.verdict_rules import has_rhythm, is_mostly_in_pauses
+from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.verdict import VerdictName
+from gpumon.core.verdict import LikelyCause, VerdictName
 from gpumon.core.wording import counted, in_about, in_percent, in_time
 
 _MOSTLY_LOW: Final = DEFAULT_SETTINGS.advice.mostly_low_share
@@ -22,27 +22,21 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
     How to prove the cause goes on a sentence.
     """
     suspected = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.STARVATION_SUSPECTED]
-    if suspected and all(gpu.totals.cycle_ns is not None for gpu in suspected):
-        return (
-            "Pauses that come like a clock are often checkpoints, evaluations, or workers that "
-            "start anew with each epoch: write in the background, evaluate less often, or keep "
-            f"the workers. To prove the cause, {how_to_tag}."
-        )
     if any(promises_speed(gpu.totals) for gpu in suspected):
         return (
-            "Pauses between bursts often mean that batches come too late: try prefetch and more "
-            f"workers. Waiting for other machines looks the same. To prove the cause, {how_to_tag}."
+            "Such pauses mostly mean that batches come too late: try prefetch and more workers. "
+            f"To prove the cause, {how_to_tag}."
         )
     if suspected:
-        return f"{_what_to_look_at(suspected)} To prove the cause, {how_to_tag}."
-    if any(is_irregular(gpu) for gpu in gpus):
         return (
-            "Requests to a server and the cells of a notebook come like this, a training's waits "
-            "hardly ever: let others share the GPU, or end what nobody uses. "
-            f"If it is a training, {how_to_tag}."
+            "Before you change the loader, look at what the training does in these pauses. "
+            f"To prove the cause, {how_to_tag}."
         )
     if all(is_mostly_in_pauses(gpu.totals) for gpu in gpus):
-        return f"{_what_to_look_at(gpus)} To prove the cause, {how_to_tag}."
+        worst = max(gpus, key=lambda gpu: gpu.totals.lost_ns)
+        is_of_requests = (worst.verdict.likely_causes or ())[:1] == (LikelyCause.REQUESTS,)
+        what_for = "If it is a training" if is_of_requests else "To prove the cause"
+        return f"{_what_to_do(worst)} {what_for}, {how_to_tag}."
     if all(gpu.totals.low_ns > _MOSTLY_LOW * gpu.totals.in_use_ns for gpu in gpus):
         return (
             "For most of its time in use next to nothing ran: whoever uses it waits for something "
@@ -55,45 +49,116 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
     "promised_speed",
     RuleKind.ADVICE,
     says="a speed-up is promised at most for ending pauses that nothing proves to be input's",
-    evidence="How many pauses are suspected, and how long half of them are at most.",
-    thresholds=("enough_pauses", "advice.promised_pause_ns"),
-    measured_with=("blip_pause_samples", "blip_burst_samples"),
+    evidence="Suspected pauses, and the probability that they wait for input; where none came "
+    "with them, how many they are, and how long half of them are at most.",
+    thresholds=("promised_from", "enough_pauses", "advice.promised_pause_ns"),
+    measured_with=("remembered_cycles", "blip_pause_samples", "blip_burst_samples"),
 )
 def promises_speed(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> bool:
-    """Whether suspected pauses are so many and short that a speed-up is promised for ending them.
-
-    At most: if they wait for input. Few pauses, and long ones, are as often something else.
-    """
+    """Whether suspected pauses wait for input so probably that a speed-up is promised at most."""
+    if not totals.suspected_ns:
+        return False
+    if totals.suspicion is not None:
+        return totals.suspicion.input_probability >= settings.promised_from
     median_ns = totals.pauses.p50_ns
-    return (
-        totals.pauses.count >= settings.enough_pauses
-        and median_ns is not None
-        and median_ns <= settings.advice.promised_pause_ns
-        and totals.suspected_ns > 0
-        and has_rhythm(totals)
+    is_short = median_ns is not None and median_ns <= settings.advice.promised_pause_ns
+    return is_short and totals.pauses.count >= settings.enough_pauses
+
+
+def _what_to_do(gpu: GpuReport) -> str:
+    """About pauses that are taken for something else than late input, or that are too few."""
+    causes = gpu.verdict.likely_causes
+    if causes is None:
+        return (
+            "A late loader, checkpoints, evaluations and other machines all look like these "
+            "pauses: look at what the training does then, or watch it for longer."
+        )
+    return _REMEDIES[causes[0]]
+
+
+_REMEDIES: Final[Mapping[LikelyCause, str]] = {
+    LikelyCause.LATE_INPUT: "Look whether batches come too late then.",
+    LikelyCause.OPEN: "Look at what the training does in these pauses, or watch it for longer.",
+    LikelyCause.EVERY_N_STEPS: (
+        "If they are checkpoints or evaluations: write in the background, or evaluate less often."
+    ),
+    LikelyCause.OTHER_MACHINES: (
+        "If it waits for other machines, level their work; if for checkpoints or evaluations, "
+        "write in the background, or evaluate less often."
+    ),
+    LikelyCause.REQUESTS: (
+        "If nobody asks for anything then, let others share the GPU, or end what nobody uses."
+    ),
+}
+
+_WORDS: Final[Mapping[tuple[LikelyCause, ...], str]] = {
+    (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES): (
+        "checkpoints or evaluations every so many steps, or rounds of other machines"
+    ),
+    (LikelyCause.OTHER_MACHINES, LikelyCause.EVERY_N_STEPS): (
+        "rounds of other machines, or what is done every so many steps (a checkpoint, an "
+        "evaluation)"
+    ),
+    (LikelyCause.REQUESTS,): "requests to a server, or cells of a notebook",
+}
+"""How what is likely beside late input is said."""
+
+_LIKELY, _PROBABLE = DEFAULT_SETTINGS.suspected_from, DEFAULT_SETTINGS.promised_from
+_VERY_PROBABLE: Final = 0.9
+
+
+def likely_text(gpu: GpuReport, moments: str) -> str:
+    """What its pauses probably are, with the probability, and the look that settles it.
+
+    Args:
+        gpu: That loses time in pauses that nothing explains.
+        moments: When the last of them were; empty: nobody knows.
+    """
+    causes, probability = gpu.verdict.likely_causes, gpu.verdict.input_probability
+    if causes is None or probability is None:
+        return ""
+    others = tuple(
+        cause for cause in causes if cause not in (LikelyCause.LATE_INPUT, LikelyCause.OPEN)
     )
-
-
-def _what_to_look_at(gpus: Sequence[GpuReport]) -> str:
-    """What pauses may be that are too few or too long to say: those of the GPU that lost most."""
-    pauses = max(gpus, key=lambda gpu: gpu.totals.lost_ns).totals.pauses
-    settings = DEFAULT_SETTINGS
-    if pauses.p50_ns is not None and pauses.p50_ns > settings.advice.promised_pause_ns:
-        return (
-            f"Pauses of {in_about(pauses.p50_ns)} can be many things: a checkpoint, an evaluation, "
-            "a new epoch, other machines, or a loader that reads a whole file. Look at what the "
-            "training does then."
+    else_, percent = _WORDS.get(others, ""), _whole_percent(probability)
+    if probability >= _PROBABLE:
+        how = "very probably" if probability >= _VERY_PROBABLE else "probably"
+        said = f"By their shape, these pauses are {how} waits for late batches ({percent})."
+    elif probability >= _LIKELY:
+        said = (
+            f"By their shape, these pauses are more likely than not waits for late batches "
+            f"({percent}); else {else_}."
         )
-    if pauses.count < settings.enough_pauses:
-        are = "is" if pauses.count == 1 else "are"
+    elif probability >= 1 - _PROBABLE:
+        said = (
+            f"By their shape, these pauses may be waits for late batches ({percent}), or {else_}."
+        )
+    else:
+        how = "unlikely" if probability >= 1 - _VERY_PROBABLE else "very unlikely"
+        said = f"These pauses look like {else_}; waits for late batches are {how} ({percent})."
+    return f"{said} {_settled_by(probability, others, moments)}".rstrip()
+
+
+def _whole_percent(probability: float) -> str:
+    """Rounded down, so that no figure is one from which on another word is said."""
+    percent = int(100 * probability + 1e-9)
+    return f"{percent} %" if percent else "below 1 %"
+
+
+def _settled_by(probability: float, others: tuple[LikelyCause, ...], moments: str) -> str:
+    """The one look that settles it."""
+    if not moments:
+        return ""
+    if others == (LikelyCause.REQUESTS,):
+        return f"The last began at {moments}: if nobody asked for anything then, it is that."
+    if probability >= _LIKELY:
         return (
-            f"{counted(pauses.count, 'pause', 'pauses')} {are} too few to tell a late loader from "
-            "checkpoints, evaluations or other machines: look at what the training did then, or "
-            "watch it for longer."
+            f"The last began at {moments}: if no checkpoint was written and nothing evaluated "
+            "then, batches were late."
         )
     return (
-        "Late batches, checkpoints, evaluations and other machines all look like these pauses: "
-        "look at what the training does then."
+        f"The last began at {moments}: if a checkpoint was written, something evaluated or other "
+        "machines waited for then, it is that."
     )
 
 
@@ -116,19 +181,6 @@ def certain_loss(gpu: GpuReport, least_visible_ns: int, *limits: float) -> str:
     burst_ns = (totals.in_use_ns - pauses.total_ns) // (pauses.count + 1)
     cycle_ns = totals.cycle_ns or pauses.total_ns // pauses.count + burst_ns
     return f"{said}, one every {in_about(cycle_ns)}"
-
-
-def is_irregular(gpu: GpuReport) -> bool:
-    """Whether most of its pauses come without a rhythm, and so nothing is suspected."""
-    totals = gpu.totals
-    is_most = totals.irregular_ns > max(totals.suspected_ns, totals.lost_ns // 2)
-    return gpu.verdict.name is VerdictName.PARTIAL and is_most
-
-
-def irregular_reason(gpu: GpuReport) -> str:
-    """What it rests on that nothing is suspected: goes on a sentence on the time lost."""
-    pauses = counted(gpu.totals.pauses.count, "pause", "pauses")
-    return f", in {pauses}; {in_time(gpu.totals.irregular_ns)} of it without a rhythm."
 
 
 def clockwork(gpu: GpuReport) -> str:

@@ -26,8 +26,8 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
 
     Pending time that was decided meanwhile counts for the time in which it
     was decided: the observed time is taken less by what was pending before,
-    so that the sums close here too. Quantiles of gaps, and how long a cycle
-    is, are those of ``after``, where any pause ended meanwhile.
+    so that the sums close here too. Quantiles of gaps, how long a cycle
+    is, and what pauses look like are those of ``after``, where any pause ended meanwhile.
     """
     counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
     counters["observed_ns"] += before.pending_ns
@@ -35,7 +35,8 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
     # What was unknown before may be judged since; that was no part of the time between.
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
-    counters["irregular_ns"] = min(counters["irregular_ns"], unknown_ns - counters["suspected_ns"])
+    rest_ns = unknown_ns - counters["suspected_ns"]
+    counters["irregular_ns"] = max(0, min(counters["irregular_ns"], rest_ns))
     gaps, pauses = _gaps_since(before.gaps, after.gaps), _gaps_since(before.pauses, after.pauses)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     return GpuTotals(
@@ -49,6 +50,7 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
         ),
         pending_ns=after.pending_ns,
         cycle_ns=after.cycle_ns if gaps.count else None,
+        suspicion=after.suspicion if gaps.count else None,
         gaps=gaps,
         pauses=pauses,
         starved_intervals=tuple(

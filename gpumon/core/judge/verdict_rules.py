@@ -101,25 +101,22 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "starvation_suspected",
     RuleKind.VERDICT,
     says="bursts and pauses alternate, as they do where batches come too late",
-    evidence="Pauses in utilisation that no tag explains, and the share of samples that are "
-    "nearly idle.",
-    thresholds=("min_pauses", "min_low_share", "lost_share"),
+    evidence="Pauses in utilisation that no tag explains, the share of samples that are nearly "
+    "idle, and the probability that such pauses wait for input, by their shape "
+    "(docs/how-sure.md).",
+    thresholds=("min_pauses", "min_low_share", "lost_share", "suspected_from"),
     measured_with=(
         "burst_above",
         "blip_pause_samples",
         "blip_burst_samples",
         "low_below",
-        "min_cycles",
-        "rhythm_cycles",
-        "cycle_pause_from_ns",
-        "irregular_from",
-        "irregular_busy_below",
+        "remembered_cycles",
     ),
 )
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether pauses that nothing explains come often enough to be a pattern."""
+    """Whether pauses that nothing explains are likelier than not to wait for input."""
     is_worth_it = totals.suspected_ns >= settings.lost_share * totals.in_use_ns
-    return is_worth_it and has_rhythm(totals) and _is_bursty(totals, settings)
+    return is_worth_it and _is_likely(totals, settings) and _is_bursty(totals, settings)
 
 
 @rule(
@@ -160,7 +157,7 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
         nothing = VerdictName.NOT_IN_USE, Severity.NONE, Pattern.UNUSED
         return Verdict(*nothing, None, None, None, None)
     name = next(name for name, holds in _IN_ORDER if holds(rest, settings))
-    was_used = name is not VerdictName.NOT_IN_USE
+    was_used, suspicion = name is not VerdictName.NOT_IN_USE, totals.suspicion
     return Verdict(
         name=name,
         severity=_severity(name, rest, settings),
@@ -169,6 +166,8 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
         lost_ratio=totals.lost_ns / in_use_ns,
         starved_ratio=(rest.starved_ns + rest.suspected_ns) / in_use_ns,
         coverage_ratio=_coverage_ratio(totals),
+        input_probability=suspicion.input_probability if suspicion else None,
+        likely_causes=suspicion.likely_causes if suspicion else None,
     )
 
 
@@ -183,14 +182,15 @@ def proved_ns(totals: GpuTotals) -> int:
     return sum(ns for cause, ns in totals.idle_ns.items() if cause not in UNPROVED)
 
 
-def has_rhythm(totals: GpuTotals) -> bool:
-    """Whether no more of its pauses' time is known to come without a rhythm than is suspected."""
-    return totals.suspected_ns >= totals.irregular_ns
-
-
 def is_mostly_in_pauses(totals: GpuTotals) -> bool:
     """Whether most of what it lost lies in pauses, and not in a level below full use."""
     return 2 * totals.pauses.total_ns > totals.lost_ns
+
+
+def _is_likely(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it still is; what was counted elsewhere is believed."""
+    suspicion = totals.suspicion
+    return suspicion is None or suspicion.input_probability >= settings.suspected_from
 
 
 def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:

@@ -301,8 +301,9 @@ class DetectorSettings(Settings):
     )
     enough_pauses: int = count(
         8,
-        "Fewer pauses than that, of which nothing proves the cause, are never a high loss, and "
-        "no speed-up is promised for ending them.",
+        "Fewer pauses than that, of which nothing proves the cause, are never a high loss; they "
+        "are told to be less probably waits for input, and where no probability is known no "
+        "speed-up is promised for ending them.",
         origin="ours: the same as min_cycles, for as many tell a rhythm; a few checkpoints, or "
         "rounds of other machines, come in the same form",
     )
@@ -323,23 +324,40 @@ class DetectorSettings(Settings):
         origin=_ON_WORLDS,
     )
     min_cycles: int = count(
-        8, "Bursts with their pauses that tell whether there is a rhythm.", origin=_ON_WORLDS
+        8, "Bursts with their pauses that tell whether they come like a clock.", origin=_ON_WORLDS
     )
-    rhythm_cycles: int = count(
-        32,
-        "About so many of them are remembered.",
-        origin="ours: enough for a standard deviation within an eighth, and minutes of a loader",
+    remembered_cycles: int = count(
+        64,
+        "So many of a job's last ones are remembered: what its pauses look like is told of them.",
+        origin="ours: enough for a median deviation within a tenth, and minutes of a loader",
     )
-    cycle_pause_from_ns: int = time_ns(
-        NS_PER_S,
-        "Pauses that end a cycle; shorter ones are a part of its burst.",
-        origin="ours: the longest of NVML's windows, so that the rhythm of a training is the same "
-        "however finely it is seen",
+    suspected_from: float = share(
+        0.50,
+        "From this probability on that pauses wait for input, they are suspected to.",
+        origin="ours: likelier than not",
     )
-    irregular_from: float = times(
-        0.90,
-        "Standard deviation of their lengths, over the mean, above which there is none.",
-        origin=_ON_WORLDS + "; requests that come at random have 1",
+    promised_from: float = share(
+        0.70,
+        "From this probability on a speed-up is promised for ending them, at most, and no other "
+        "cause is named; as far below one half, late input is not named.",
+        origin="ours: of those accused there, nearly all are starved (docs/accuracy.md)",
+    )
+    requests_from: float = share(
+        0.20,
+        "Bursts whose median deviation is above this share of their median come when they like: "
+        "requests to a server, or the cells of a notebook.",
+        origin=_ON_WORLDS + "; so many steps of a training differ by less",
+    )
+    every_n_steps_from_ns: int = time_ns(
+        60 * NS_PER_S,
+        "Where bursts are alike, pauses between longer ones are likelier checkpoints or "
+        "evaluations than rounds of other machines.",
+        origin=_ON_WORLDS + "; nobody writes a checkpoint each few seconds",
+    )
+    copies_from: float = share(
+        0.04,
+        "... and so are pauses that are busy for more than that.",
+        origin="ours: on an H200, copies of a checkpoint to the host read as 4 to 6 %",
     )
     steady_below: float = times(
         0.10,
@@ -351,11 +369,6 @@ class DetectorSettings(Settings):
         "Only cycles at least so long are said to come like a clock.",
         origin="ours: what a training does every so many steps is seldom done more often, and a "
         "loader's waves are shorter",
-    )
-    irregular_busy_below: float = share(
-        0.50,
-        "Only a job that is busy for less of its time in use is held to have no rhythm.",
-        origin=_ON_WORLDS,
     )
     lost_share: float = share(
         0.05,

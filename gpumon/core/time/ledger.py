@@ -50,7 +50,7 @@ class GpuLedger:
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self._run_waits = self.job_named_process = False
-        self._job_from_ns = (0, 0, 0)  # in use, low and busy, as it began
+        self._job_from_ns = (0, 0)  # in use and low, as it began
         self._last_active_end_ns, self.last_end_ns = 0, -1
         self.resolution_ns = self.rejected = 0
 
@@ -156,6 +156,7 @@ class GpuLedger:
             starved_now=self._flag.raised,
             irregular_ns=pauses.irregular_ns,
             cycle_ns=pauses.cycle_ns,
+            suspicion=pauses.suspicion,
             pauses=pauses.counted.lengths.snapshot(),
             first_input_wait_ns=self._first_wait_ns,
             validation_input_wait_ns=self._validation_wait_ns,
@@ -198,11 +199,9 @@ class GpuLedger:
         if busy_ratio <= self._settings.burst_above:
             pauses.take_low(span)
         elif pauses.is_open:
-            before_ns, low_before_ns, busy_before_ns = self._job_from_ns
+            before_ns, low_before_ns = self._job_from_ns
             in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
-            low_share = (self._low_ns - low_before_ns) / in_use_ns
-            busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
-            pauses.end_pause(span, low_share, busy_share)
+            pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
         else:
             pauses.take_burst(span)
 
@@ -237,7 +236,7 @@ class GpuLedger:
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
         self._in_job = True
-        self._job_from_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
+        self._job_from_ns = (self._in_use_ns, self._low_ns)
         self._pauses.begin_job()
 
     def _confirm_unsure(self) -> None:

@@ -2,66 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
+from gpumon.core.clock import seconds
 from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
+from gpumon.core.time.cycles import Cycle
 from gpumon.core.time.histograms import GapHistogram
 from gpumon.core.time.intervals import Interval, IntervalList
-
-
-class Rhythm:
-    """How regular the last cycles of a GPU were: each a burst and the pause after it.
-
-    A training repeats itself: what it waits for comes at the pace of its
-    loader. Cells that a person runs, and requests that come when they like,
-    do not: their cycles spread as much as they last, or more. Where a loader
-    is erratic (a read of a minute now and then) cycles spread, too, but the
-    device is busy between: it must be mostly idle before it counts.
-
-    Older cycles weigh less and less, and those of another job still less: not
-    nothing, for a person who thinks for minutes seems to begin a new job with
-    each cell.
-    """
-
-    def __init__(self, settings: DetectorSettings) -> None:
-        self._settings = settings
-        self._count, self._most = 0, settings.rhythm_cycles
-        self._mean_ns = self._variance = 0.0
-
-    def begin_job(self) -> None:
-        """What was before counts for no more than it takes to tell a rhythm."""
-        self._count = min(self._count, self._settings.min_cycles)
-
-    def add(self, cycle_ns: int) -> None:
-        """A cycle has ended."""
-        self._count = count = self._count + 1
-        weight = 1 / (count if count < self._most else self._most)
-        off_ns = cycle_ns - self._mean_ns
-        self._mean_ns += weight * off_ns
-        self._variance = (1 - weight) * (self._variance + weight * off_ns * off_ns)
-
-    @property
-    def variation(self) -> float:
-        """Standard deviation of the cycles over their mean; 0 before the second."""
-        return math.sqrt(self._variance) / self._mean_ns if self._mean_ns else 0.0
-
-    @property
-    def steady_ns(self) -> int | None:
-        """How long a cycle is where long ones come like a clock; ``None``: they do not."""
-        settings = self._settings
-        if self._count < settings.min_cycles or self._mean_ns < settings.clockwork_from_ns:
-            return None
-        return round(self._mean_ns) if self.variation < settings.steady_below else None
-
-    def is_lacking(self, busy_share: float) -> bool:
-        """Whether enough cycles show that there is none; ``busy_share`` is of the time in use."""
-        settings = self._settings
-        return (
-            busy_share < settings.irregular_busy_below
-            and self._count >= settings.min_cycles
-            and self.variation > settings.irregular_from
-        )
+from gpumon.core.time.suspicion import JobSuspicion, Suspicion
+from gpumon.core.verdict import LikelyCause
 
 
 class IdleSpan(NamedTuple):
@@ -133,12 +82,14 @@ class PauseTracker:
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
 
+    What no tag explains of a job's pauses is held back until they look like waits for input, and
+    then suspected. What was suspected stays so, whatever the job looks like later.
+
     Attributes:
         gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
         counted: The same as verdicts count them.
         starved_intervals: The pauses that were starved or are suspected.
-        suspected_ns: Their untagged idle time, once they are a pattern.
-        irregular_ns: The same of those that come without a rhythm.
+        suspected_ns: Their untagged idle time.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether there were low samples since, which may be a pause.
     """
@@ -148,31 +99,56 @@ class PauseTracker:
         self.gaps = GapHistogram()
         self.counted = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
-        self.suspected_ns = self.irregular_ns = 0
+        self.suspected_ns = self._irregular_ns = 0
         self._held = IntervalList(MAX_INTERVALS)
-        self._rhythm = Rhythm(settings)
+        self._job = JobSuspicion(settings)
+        self._worst: tuple[float, Suspicion] | None = None
+        self._held_ns = 0
         self.begin_job()
 
     def begin_job(self) -> None:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
+        self._irregular_ns = self.irregular_ns
+        if self._job.is_whole:
+            self._worst = self._worst_job()
+            self._job.forget()
         self.counted.begin_job()
-        self._cycle_from_ns: int | None = None
-        self._rhythm.begin_job()
         self._held_ns = 0
         self._held.take()
         self.before: IdleSpan | None = None
-        self._idle_ns = self._untagged_ns = self._input_wait_ns = self._low_samples = 0
+        self._burst_ns = self._burst_idle_ns = 0
+        self._close()
+
+    def _close(self) -> None:
+        """No pause is open."""
         self._stretches: list[Interval] = []
         self.is_open = False
+        self._low_samples = self._low_ns = 0
+        self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
 
     @property
     def cycle_ns(self) -> int | None:
         """From one pause to the next, where the last ones came like a clock; else ``None``."""
-        return self._rhythm.steady_ns
+        return self._job.cycle_ns
+
+    @property
+    def suspicion(self) -> Suspicion | None:
+        """What pauses of a job look like: of the one that is likeliest to have lost most by it."""
+        worst = self._worst_job()
+        return None if worst is None else worst[1]
+
+    @property
+    def irregular_ns(self) -> int:
+        """Untagged idle time of pauses that look like requests, and so are not suspected."""
+        said = self._job.suspicion
+        is_of_requests = said is not None and said.likely_causes[0] is LikelyCause.REQUESTS
+        return self._irregular_ns + (self._held_ns if is_of_requests else 0)
 
     def take_burst(self, span: IdleSpan) -> None:
         """A sample above the burst threshold, while no pause is open."""
         self.before = span
+        self._burst_ns += span.end_ns - span.start_ns
+        self._burst_idle_ns += span.idle_ns
         self.counted.add_burst()
 
     def take_low(self, span: IdleSpan) -> None:
@@ -181,6 +157,7 @@ class PauseTracker:
             return  # no burst yet: this is not between two
         start_ns, end_ns, stretches = span.start_ns, span.end_ns, self._stretches
         self._low_samples += 1
+        self._low_ns += end_ns - start_ns
         self._idle_ns += span.idle_ns
         self._untagged_ns += span.untagged_ns
         self._input_wait_ns += span.input_wait_ns
@@ -196,14 +173,13 @@ class PauseTracker:
         """Phases have explained so much of the pause that is open, if one is."""
         self._untagged_ns = max(0, self._untagged_ns - explained_ns)
 
-    def end_pause(self, after: IdleSpan, low_share: float, busy_share: float) -> None:
+    def end_pause(self, after: IdleSpan, low_share: float) -> None:
         """A burst ends the pause that is open.
 
         Args:
             after: The burst sample: its idle part is the pause's too.
             low_share: Share of the job's in-use time, up to here, below the
                 low threshold.
-            busy_share: Share of it in which the GPU was busy.
         """
         before = self.before
         if before is None:
@@ -213,28 +189,39 @@ class PauseTracker:
         input_wait_ns = before.input_wait_ns + self._input_wait_ns + after.input_wait_ns
         stretches = self._with_edges(before, after)
         self.counted.end_pause(idle_ns, self._low_samples)
+        self._job.add(
+            Cycle(
+                pause_from_ns=stretches[0].start_ns,
+                burst_s=seconds(self._burst_ns - before.idle_ns),
+                burst_idle_s=seconds(self._burst_idle_ns - before.idle_ns),
+                pause_s=seconds(idle_ns),
+                pause_busy_s=seconds(self._low_ns - self._idle_ns),
+            ),
+            untagged_ns,
+            seconds(after.end_ns - after.start_ns),
+            is_pattern=self.counted.in_job >= self._settings.min_pauses,
+        )
+        self._burst_ns, self._burst_idle_ns = -after.idle_ns, 0
         # The idle part of the sample after it is spent.
         self.take_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
-        self._stretches, self.is_open = [], False
-        self._idle_ns = self._untagged_ns = self._input_wait_ns = self._low_samples = 0
+        self._close()
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
-        if idle_ns >= self._settings.cycle_pause_from_ns:
-            if self._cycle_from_ns is not None:
-                self._rhythm.add(after.start_ns - self._cycle_from_ns)
-            self._cycle_from_ns = after.start_ns
-        is_pattern = is_untagged = False
-        if self._rhythm.is_lacking(busy_share):
-            self._pass_over()
-        else:
-            is_untagged = untagged_ns * 2 > idle_ns
-            is_pattern = self._is_pattern(low_share)
-            if is_pattern:
-                self._suspect()
-        if input_wait_ns * 2 > idle_ns or (is_pattern and is_untagged):
+        is_untagged = untagged_ns * 2 > idle_ns
+        is_suspected = self._is_suspected(low_share)
+        if is_suspected:
+            self._suspect()
+        if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:
             self._held.extend(stretches)
+
+    def _worst_job(self) -> tuple[float, Suspicion] | None:
+        """Of the jobs so far the one that probably waited longest, and what is said of it."""
+        said, likely_ns, worst = self._job.suspicion, self._job.likely_ns, self._worst
+        if said is None or (worst is not None and worst[0] > likely_ns):
+            return worst
+        return likely_ns, said
 
     def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
         stretches = self._stretches
@@ -244,15 +231,14 @@ class PauseTracker:
             stretches[-1] = Interval(stretches[-1].start_ns, after.start_ns + after.idle_ns)
         return stretches
 
-    def _is_pattern(self, low_share: float) -> bool:
-        settings = self._settings
-        return self.counted.in_job >= settings.min_pauses and low_share > settings.min_low_share
-
-    def _pass_over(self) -> None:
-        """What was held back came without a rhythm: it will not be suspected later either."""
-        self.irregular_ns += self._held_ns
-        self._held_ns = 0
-        self._held.take()
+    def _is_suspected(self, low_share: float) -> bool:
+        settings, said = self._settings, self._job.suspicion
+        return (
+            said is not None
+            and said.input_probability >= settings.suspected_from
+            and self.counted.in_job >= settings.min_pauses
+            and low_share > settings.min_low_share
+        )
 
     def _suspect(self) -> None:
         self.suspected_ns += self._held_ns

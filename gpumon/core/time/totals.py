@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.time.intervals import Interval
+from gpumon.core.time.suspicion import Suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ _NO_GAPS = GapTotals()
 
 
 class GpuTotals(NamedTuple):
-    """Settled time of one GPU since observation began. All of it only grows, but ``pending_ns``.
+    """Settled time of one GPU since observation began; only what is pending or irregular can fall.
 
     ``busy_ns + sum(idle_ns.values()) + pending_ns == observed_ns``, always.
 
@@ -50,7 +51,8 @@ class GpuTotals(NamedTuple):
         in_use_ns: Time from the first to the last active sample of each job,
             and on while a tagged run goes on.
         in_use_busy_ns: Of it, busy time.
-        suspected_ns: Of the unknown idle time, what fell into pauses of a bursty pattern.
+        suspected_ns: Of the unknown idle time, what fell into pauses that, as each ended, were
+            likelier than not to wait for input.
         resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
         inferred_ns: Idle time given a cause by a phase in any other way.
         input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value: they
@@ -64,8 +66,8 @@ class GpuTotals(NamedTuple):
         episodes: How often the GPU began to be starved.
         starved_now: Whether it is starved now, or suspected to be, by its latest time in use: see
             ``is_starved_now``.
-        irregular_ns: Of the unknown idle time, what fell into pauses that come without a
-            rhythm: no training's, so that they are not suspected.
+        irregular_ns: Of the unknown idle time, what fell into pauses that look like those between
+            requests, and so are not suspected.
         cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
         pauses: Pauses that have ended, as verdicts and sentences count them: a blip splits none
             (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
@@ -73,6 +75,8 @@ class GpuTotals(NamedTuple):
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
         within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
+        suspicion: What the pauses of the job that probably lost most look like; ``None``: there
+            were too few, or these totals were counted elsewhere.
     """
 
     observed_ns: int = 0
@@ -99,6 +103,7 @@ class GpuTotals(NamedTuple):
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
     within_step_by_reason_ns: Mapping[str, int] = _NO_REASONS
+    suspicion: Suspicion | None = None
 
     @property
     def starved_ns(self) -> int:

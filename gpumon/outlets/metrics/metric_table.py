@@ -69,7 +69,7 @@ _GPU_TIME = (
     ("gpu_starved_seconds_total", _COUNTER, "uuid", counted("totals.starved_ns"),
      "Total time in seconds the GPU was idle while its training waited for input."),
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
-     "Total time in seconds the GPU paused in a bursty pattern that no tag explains."),
+     "Total time in seconds of pauses that no tag explains and that probably waited for input."),
     ("gpu_input_wait_seconds_total", _COUNTER, "uuid reason", MetricView.input_wait_by_reason,
      "Total time in seconds the GPU was idle waiting for input, by what held the input up; with "
      "the reason unknown, they add up to the cause input_wait."),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from gpumon.core.board.fill import is_under_filled
-from gpumon.core.clock import seconds
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, cost_ns
 from gpumon.core.judge.fill_texts import fill_claim, fill_reason
 from gpumon.core.judge.input_texts import held_up_sentence, loss_reason
 from gpumon.core.judge.log_findings import coarse_sentence
-from gpumon.core.judge.pause_texts import certain_loss, clockwork, irregular_reason, is_irregular
+from gpumon.core.judge.pause_texts import certain_loss, clockwork, likely_text
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
@@ -57,6 +58,7 @@ WHY_MUTE: Final = (
     "its GPU instance with no other."
 )
 _LEAST: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
+_DAY_NS: Final = 24 * 3600 * NS_PER_S
 LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 """Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
 
@@ -205,7 +207,7 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
 
 
 def _unproved_loss(gpu: GpuReport, report: Report) -> str:
-    if is_mostly_in_pauses(gpu.totals) and not is_irregular(gpu):
+    if is_mostly_in_pauses(gpu.totals):
         return _loss_in_pauses(gpu, report)
     return _idle_share(gpu)
 
@@ -222,8 +224,8 @@ def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
 
 
 def _unexplained(gpu: GpuReport) -> str:
-    if is_irregular(gpu):
-        return "not in the rhythm of a training"
+    if gpu.verdict.likely_causes and is_mostly_in_pauses(gpu.totals):
+        return "nothing proves why"
     is_tagged = greatest_proved(gpu) is not IdleCause.UNKNOWN
     return "tags explain too little of it" if is_tagged else "nothing tells why"
 
@@ -296,14 +298,36 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         cause = greatest_proved(gpu)
         proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
         return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
-    is_suspected = verdict.name is VerdictName.STARVATION_SUSPECTED
-    if is_irregular(gpu) and not is_suspected:
-        return irregular_reason(gpu)
-    if is_suspected or is_mostly_in_pauses(totals):
-        return f", {_in_pauses(gpu, report)}."
+    if verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals):
+        likely = likely_text(gpu, _moments(gpu, report))
+        return f", {_in_pauses(gpu, report)}. {likely} {_once_suspected(gpu)}".rstrip()
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."
     return ", in no pattern of bursts and pauses."
+
+
+def _once_suspected(gpu: GpuReport) -> str:
+    """That what was suspected of it no longer is: a sentence, where it is so."""
+    suspected_ns, in_use_ns = gpu.totals.suspected_ns, gpu.totals.in_use_ns
+    probability = gpu.verdict.input_probability
+    is_less = probability is not None and probability < DEFAULT_SETTINGS.suspected_from
+    if not is_less or suspected_ns < DEFAULT_SETTINGS.advice.min_share * in_use_ns:
+        return ""
+    suspected = in_time(suspected_ns, in_use_ns)
+    return f"Earlier they looked more like it: {suspected} of them stays suspected."
+
+
+def _moments(gpu: GpuReport, report: Report) -> str:
+    """When the last pauses began, by the wall clock or from the report's begin."""
+    suspicion = gpu.totals.suspicion
+    since_ns = [began_ns - report.origin_ns for began_ns in suspicion.began_ns] if suspicion else []
+    if report.started_at is None:
+        after = listed([in_time(after_ns) for after_ns in since_ns])
+        return f"{after} after the begin" if after else ""
+    began = datetime.fromisoformat(report.started_at)
+    day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
+    moments = [began + timedelta(seconds=seconds(after_ns)) for after_ns in since_ns]
+    return listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
 
 
 def _cost(gpu: GpuReport, cause: IdleCause) -> str:
@@ -321,14 +345,11 @@ def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
 
 
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
-    """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
+    """How much of the time lost lies in pauses."""
     totals = gpu.totals
     paused = in_time(totals.pauses.total_ns, totals.in_use_ns)
     pauses = counted(totals.pauses.count, "pause", "pauses")
-    said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
-    if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
-        return said
-    return f"{said}; {in_time(totals.irregular_ns, totals.in_use_ns)} of that without a rhythm"
+    return f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
 
 
 def _proved_meanwhile(gpu: GpuReport) -> str:

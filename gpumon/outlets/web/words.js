@@ -162,6 +162,11 @@ function waitInWords(gpus) {
   return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
 }
 
+function whyPartly(gpu) {
+  const likely = likelyInWords(gpu);
+  return likely ? `. ${likely}` : ", and utilisation alone cannot tell why.";
+}
+
 function hungryInWords(starved, suspected) {
   const sentences = [];
   if (starved.length > 0) {
@@ -171,8 +176,35 @@ function hungryInWords(starved, suspected) {
     const pause = suspected.length === 1 ? "pauses" : "pause";
     const cost = `${ofTimeInUse(suspected, "suspected_ns")}, suspected, not proved`;
     sentences.push(`${listed(suspected)} ${pause} as behind a late input pipeline: ${cost}.`);
+    sentences.push(likelyInWords(worstFirst(suspected)[0]));
   }
-  return sentences.join(" ");
+  return sentences.filter(Boolean).join(" ");
+}
+
+const LOOKS = {
+  every_n_steps: "checkpoints or evaluations every so many steps",
+  other_machines: "rounds of other machines",
+  requests: "requests to a server, or cells of a notebook",
+};
+
+// What pauses that no tag explains look like, as the report says it.
+function likelyInWords(gpu) {
+  const { input_probability: probability, likely_causes: causes } = gpu;
+  if (probability == null || !causes) return "";
+  const pauses = `the pauses of ${gpuName(gpu)}`;
+  const others = causes.map((cause) => LOOKS[cause]).filter(Boolean).join(", or ");
+  const percent = Math.floor(100 * probability + 1e-9); // never up to where another word begins
+  const told = percent ? `${percent}${NBSP}%` : `below 1${NBSP}%`;
+  if (probability >= 0.7) {
+    const how = probability >= 0.9 ? "very probably" : "probably";
+    return `By their shape, ${pauses} are ${how} waits for late batches (${told}).`;
+  }
+  if (probability >= 0.5) {
+    return `By their shape, ${pauses} are more likely than not waits for late batches (${told}); else ${others}.`;
+  }
+  if (probability >= 0.3) return `By their shape, ${pauses} may be waits for late batches (${told}), or ${others}.`;
+  const how = probability >= 0.1 ? "unlikely" : "very unlikely";
+  return `By their shape, ${pauses} look like ${others}; waits for late batches are ${how} (${told}).`;
 }
 
 // The worst first: the order in which a person should care.
@@ -277,7 +309,7 @@ function sentenceOfPresent(gpus) {
   if (partial.length > 0) {
     return {
       tone: "warn",
-      text: `${listed(partial)} ${are(partial)} only partly busy, and utilisation alone cannot tell why.`,
+      text: `${listed(partial)} ${are(partial)} only partly busy${whyPartly(worstFirst(partial)[0])}`,
     };
   }
   const healthy = having("healthy");

@@ -97,24 +97,16 @@ class TestPromisedSpeed:
         assert bound is not None
         assert 0.99 * won <= bound < 1.1 * won
 
-    def test_is_silent_where_they_are_seven(self) -> None:
+    def test_speaks_of_seven_that_are_alike(self) -> None:
         world = training(late_ms=late_every(100, 5_000, until=800))
 
         assert len(world.gpus[0].starved) == 7
-        assert self.promised(world) is None
+        assert self.promised(world) is not None
 
-    def test_is_silent_where_a_blip_would_make_them_eight(self) -> None:
-        late_ms = {**late_every(100, 14_000, until=800), 701: 14_000}
-        world = training(late_ms=late_ms, seconds=300)
+    def test_is_silent_where_they_look_like_rounds_of_other_machines(self) -> None:
+        late_ms = {at: 6_000 + 4_000 * (at // 100 % 4) for at in late_every(100, 5_000)}
 
-        assert len(world.gpus[0].starved) == 8
-        assert self.promised(world) is None
-
-    def test_is_silent_where_they_are_longer_than_half_a_minute(self) -> None:
-        world = training(late_ms=late_every(100, 35_000), seconds=600)
-
-        assert len(world.gpus[0].starved) > 8
-        assert self.promised(world) is None
+        assert self.promised(training(late_ms=late_ms, seconds=400)) is None
 
 
 class TestUnequalGpus:

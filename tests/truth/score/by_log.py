@@ -31,10 +31,10 @@ def found_in_logs(
         when: Whether to find out from which row on the detector speaks, too.
     """
     rows = [
-        _samples(at, log, gpu if memory else None)
+        samples_of(at, log, gpu if memory else None)
         for at, (gpu, log) in enumerate(zip(world.gpus, seen, strict=True))
     ]
-    report = _report(rows)
+    report = reported(rows)
     begin_ns = int(min(log.stamps_ns[0] for log in seen))
     # The report's clock runs from the first row, less its period; the world's from 0.
     origin_ns = report.origin_ns + report.period_ns - begin_ns
@@ -51,14 +51,14 @@ def _spoke_at_ms(rows: list[LogSample]) -> float | None:
     """Stamp of the first row after which something is suspected; settled time never moves."""
 
     def suspects(count: int) -> bool:
-        report = _report([[row._replace(gpu=0) for row in rows[:count]]])
+        report = reported([[row._replace(gpu=0) for row in rows[:count]]])
         return report.gpus[0].totals.suspected_ns > 0
 
     at = first_true(suspects, len(rows))
     return None if at is None else rows[at - 1].stamp_ns / NS_PER_MS
 
 
-def _report(samples: Sequence[list[LogSample]]) -> Report:
+def reported(samples: Sequence[list[LogSample]]) -> Report:
     analysis = LogAnalysis(_SETTINGS)
     for rows in samples:
         analysis.take(rows)
@@ -67,7 +67,7 @@ def _report(samples: Sequence[list[LogSample]]) -> Report:
     return analysis.report("world", facts)
 
 
-def _samples(at: int, log: SeenLog, holder: GpuTruth | None) -> list[LogSample]:
+def samples_of(at: int, log: SeenLog, holder: GpuTruth | None) -> list[LogSample]:
     ratios = (np.asarray(log.percents, dtype=np.float64) / 100).tolist()
     stamps_ns = log.stamps_ns.tolist()
     if holder is None:

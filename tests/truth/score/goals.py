@@ -16,7 +16,7 @@ _LEAST_RIGHT: Final = 0.99
 _MOST_LOST_ERROR: Final = 0.02
 _MOST_BURSTS: Final = 2
 _LOOKS: Final = (Row(LOG, 0.1), Row(LOG, 1.0), Row(DAEMON, None), Row(TAGGED, None))
-WITHOUT_TAGS: Final = ("inference_server", "notebook", "unused")
+WITHOUT_TAGS: Final = ("inference_server", "notebook", "unused", "requests_by_hand", "desktop")
 """Kinds in which nothing trains: nobody tags them."""
 
 

@@ -7,8 +7,9 @@ import pytest
 from gpumon.core.judge.advice import advise
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Advice, GpuReport
+from gpumon.core.time.suspicion import Suspicion
+from gpumon.core.verdict import LikelyCause
 from tests.builders_report import gpu, with_totals
-from tests.builders_time import s
 
 WAIT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
 
@@ -31,16 +32,17 @@ class TestASpeedUp:
 
         assert found.speedup_upper_bound == bound
 
-    @pytest.mark.parametrize(
-        "one",
-        [
-            gpu(20, {UNKNOWN: 40}),
-            with_totals(gpu(40, {UNKNOWN: 20}, suspected_s=5, pauses=99), irregular_ns=s(15)),
-        ],
-        ids=["a level", "pauses without a rhythm"],
-    )
-    def test_is_not_promised_for_what_is_no_pattern(self, one: GpuReport) -> None:
-        assert only(one).speedup_upper_bound is None
+    @pytest.mark.parametrize(("probability", "bound"), [(0.69, None), (0.7, 1.5), (0.99, 1.5)])
+    def test_is_promised_by_the_probability_where_one_is_known(
+        self, probability: float, bound: float | None
+    ) -> None:
+        few_and_long = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=3)
+        suspicion = Suspicion(probability, (LikelyCause.LATE_INPUT,))
+
+        assert only(with_totals(few_and_long, suspicion=suspicion)).speedup_upper_bound == bound
+
+    def test_is_not_promised_for_a_level(self) -> None:
+        assert only(gpu(20, {UNKNOWN: 40})).speedup_upper_bound is None
 
     def test_of_several_gpus_is_that_of_those_it_is_promised_for(self) -> None:
         few = gpu(10, {UNKNOWN: 90}, suspected_s=90, pauses=3)

@@ -25,8 +25,9 @@ from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
+from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
-from gpumon.core.verdict import VerdictName
+from gpumon.core.verdict import LikelyCause, VerdictName
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_host import NAP, gil_threads, look, task
 from tests.builders_time import s
@@ -60,7 +61,8 @@ PAUSED = GapTotals(count=9, total_ns=s(20), p50_ns=s(2))
 LOSES_UNPROVED = used(80, {IdleCause.UNKNOWN: 20}, high_ns=s(80))
 PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), pauses=PAUSED)
 STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
-TOTALS = (LOSES_UNPROVED, PAUSES, STARVES)
+SUSPECTED = PAUSES._replace(suspicion=Suspicion(0.8, (LikelyCause.LATE_INPUT,)))
+TOTALS = (LOSES_UNPROVED, SUSPECTED, STARVES)
 EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
 HELD_LOW = gpm_fill(0.9, held=0.6)._replace(sm_clock=Mean(s(120), s(60)))
 DRAWS_LITTLE = gpm_fill(0.9)._replace(drawn_ns=s(120), drawn_mw_ns=90_000 * s(120))
@@ -98,7 +100,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     ],
     "late_first_batch": [(reported(STARVES),)],
     "hidden_input_wait": [(STARVES,)],
-    "promised_speed": [(PAUSES,)],
+    "promised_speed": [(PAUSES,), (SUSPECTED,)],
     "unequal_gpus": [(EVEN,)],
     **{rule.id: [([one],) for one in LOOKS] for rule in REASON_RULES},
     "lower_clocks": [(gpm_fill(0.9), gpm_fill(0.9)), (HELD_LOW, NO_FILL)],

@@ -11,8 +11,9 @@ from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.time.ledger import GpuLedger
+from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+from gpumon.core.verdict import LikelyCause, Pattern, Severity, Verdict, VerdictName
 from tests.builders_time import every, rhythm, settled
 
 WAIT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
@@ -129,7 +130,7 @@ class TestALossInFewPauses:
     ) -> None:
         found = verdict([*rhythm(60, 30, pauses), *[1.0] * 30])
 
-        assert found.name is VerdictName.STARVATION_SUSPECTED
+        assert found.name in (VerdictName.PARTIAL, VerdictName.STARVATION_SUSPECTED)
         assert found.lost_ratio == pytest.approx(30 * pauses / (90 * pauses + 30))
         assert found.severity is severity
 
@@ -149,10 +150,27 @@ class TestALossInFewPauses:
 
         assert (found.name, found.severity) == (VerdictName.PARTIAL, Severity.HIGH)
 
-    def test_has_no_probability_before_there_is_a_model(self) -> None:
-        found = verdict(self.SIX)
+    def test_has_no_probability_where_there_are_fewer_than_three(self) -> None:
+        found = verdict([*[1.0] * 30, *[0.0] * 20, *[1.0] * 30, *[0.0] * 20, *[1.0] * 30])
 
         assert (found.input_probability, found.likely_causes) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("probability", "name"),
+        [(0.49, VerdictName.PARTIAL), (0.5, VerdictName.STARVATION_SUSPECTED)],
+    )
+    def test_is_suspected_where_late_input_is_likelier_than_not(
+        self, probability: float, name: VerdictName
+    ) -> None:
+        samples = every(1.0, [*[1.0] * 5, *[0.0] * 5] * 20)
+        totals = settled(samples)
+        totals = totals._replace(
+            suspected_ns=totals.gaps.total_ns,
+            suspicion=Suspicion(probability, (LikelyCause.LATE_INPUT,)),
+        )
+
+        assert judge(totals).name is name
+        assert judge(totals).input_probability == probability
 
 
 class TestNoFiguresAreMadeUp:
