@@ -80,7 +80,10 @@ def _slim(report: Report) -> Report:
     """The report without what only its newest reader needs."""
     gpus = tuple(
         replace(
-            gpu, totals=gpu.totals._replace(starved_intervals=gpu.totals.starved_intervals[-1:])
+            gpu,
+            totals=gpu.totals._replace(
+                starved_intervals=gpu.totals.starved_intervals[-1:], suspicion=None
+            ),
         )
         for gpu in report.gpus
     )
