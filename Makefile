@@ -76,6 +76,7 @@ lint: .venv/.dev
 
 truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
+	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score
 	$(BIN)/python -m tests.truth.phases_table
 	$(BIN)/python -m tests.truth.host

@@ -1,8 +1,8 @@
 """How the shape of a job's pauses is weighed: whether they are waits for late input.
 
 A logistic model. Each feature of ``PauseShape`` is taken as its distance from ``CENTRES``, in
-``SCALES``, at most ``FARTHEST``; its weights, alone and with another (or squared), add up to the
-logarithm of the odds. Origin: ``python -m tests.truth.input_model`` fits it on generated worlds
+``SCALES``, at most ``FARTHEST``; products of up to three of these, each with its weight, add up to
+the logarithm of the odds. Origin: ``python -m tests.truth.input_model`` fits it on generated worlds
 whose constants are drawn, and writes what stands between the marks; how right it is stands in
 docs/accuracy.md.
 """
