@@ -76,8 +76,8 @@ def lost_share() -> stat.Panel:
         _figures(1, "GPU time lost", "percentunit")
         .description(
             "Share of in-use GPU time in which no kernel ran, over the time shown. Starved: "
-            "idle while a tagged training waited for input. Suspected: pauses of a bursty "
-            "pattern that no tag explains. GPU time: the loss of all GPUs together, in seconds. "
+            "idle while a tagged training waited for input. Suspected: pauses that no tag "
+            "explains and that probably did. GPU time: the loss of all GPUs together, in seconds. "
             "'not in use': the GPUs answer and nothing trains on them. 'No data': nothing is "
             "scraped."
         )

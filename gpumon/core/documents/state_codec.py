@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gpumon.core.documents.board_codec import brief_fill
 from gpumon.core.documents.field_codec import TOLD, FieldCodec, shown
+from gpumon.core.judge.pause_texts import likely_text
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
@@ -76,7 +77,7 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     """What a GPU's board tells beside its time, for ``/api/v1/state``.
 
     Returns:
-        What its pauses look like (``Verdict``); how full it is; its
+        What its pauses look like (``Verdict``, and in words); how full it is; its
         ``GpuDetails`` and ``ActivitySample`` by their fields' names; how many
         errors there were by XID, as text; and who computes on it. Each but the
         errors is ``None`` where there is none; of a GPU that does not answer
@@ -87,6 +88,7 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     return {
         "input_probability": gpu.verdict.input_probability,
         "likely_causes": gpu.verdict.likely_causes,
+        "likely_text": likely_text(gpu.verdict),
         "fill": None if gpu.fill is None else brief_fill(gpu.fill),
         "details": None if details is None else _DETAILS.encode(details),
         "activity": None if activity is None else _ACTIVITY.encode(activity),

@@ -10,7 +10,7 @@ from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.verdict import LikelyCause, VerdictName
+from gpumon.core.verdict import LikelyCause, Verdict, VerdictName
 from gpumon.core.wording import counted, in_about, in_percent, in_time
 
 _MOSTLY_LOW: Final = DEFAULT_SETTINGS.advice.mostly_low_share
@@ -91,15 +91,10 @@ _REMEDIES: Final[Mapping[LikelyCause, str]] = {
     ),
 }
 
-_WORDS: Final[Mapping[tuple[LikelyCause, ...], str]] = {
-    (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES): (
-        "checkpoints or evaluations every so many steps, or rounds of other machines"
-    ),
-    (LikelyCause.OTHER_MACHINES, LikelyCause.EVERY_N_STEPS): (
-        "rounds of other machines, or what is done every so many steps (a checkpoint, an "
-        "evaluation)"
-    ),
-    (LikelyCause.REQUESTS,): "requests to a server, or cells of a notebook",
+_WORDS: Final[Mapping[LikelyCause, str]] = {
+    LikelyCause.EVERY_N_STEPS: "checkpoints or evaluations every so many steps",
+    LikelyCause.OTHER_MACHINES: "rounds of other machines",
+    LikelyCause.REQUESTS: "requests to a server, or cells of a notebook",
 }
 """How what is likely beside late input is said."""
 
@@ -107,20 +102,18 @@ _LIKELY, _PROBABLE = DEFAULT_SETTINGS.suspected_from, DEFAULT_SETTINGS.promised_
 _VERY_PROBABLE: Final = 0.9
 
 
-def likely_text(gpu: GpuReport, moments: str) -> str:
+def likely_text(verdict: Verdict, moments: str = "") -> str:
     """What its pauses probably are, with the probability, and the look that settles it.
 
     Args:
-        gpu: That loses time in pauses that nothing explains.
+        verdict: On a GPU that loses time in pauses that nothing explains.
         moments: When the last of them were; empty: nobody knows.
     """
-    causes, probability = gpu.verdict.likely_causes, gpu.verdict.input_probability
+    causes, probability = verdict.likely_causes, verdict.input_probability
     if causes is None or probability is None:
         return ""
-    others = tuple(
-        cause for cause in causes if cause not in (LikelyCause.LATE_INPUT, LikelyCause.OPEN)
-    )
-    else_, percent = _WORDS.get(others, ""), _whole_percent(probability)
+    others = [_WORDS[cause] for cause in causes if cause in _WORDS]
+    else_, percent = ", or ".join(others) or "something else", _whole_percent(probability)
     if probability >= _PROBABLE:
         how = "very probably" if probability >= _VERY_PROBABLE else "probably"
         said = f"By their shape, these pauses are {how} waits for late batches ({percent})."
@@ -136,7 +129,7 @@ def likely_text(gpu: GpuReport, moments: str) -> str:
     else:
         how = "unlikely" if probability >= 1 - _VERY_PROBABLE else "very unlikely"
         said = f"These pauses look like {else_}; waits for late batches are {how} ({percent})."
-    return f"{said} {_settled_by(probability, others, moments)}".rstrip()
+    return f"{said} {_settled_by(probability, causes, moments)}".rstrip()
 
 
 def _whole_percent(probability: float) -> str:
@@ -145,11 +138,11 @@ def _whole_percent(probability: float) -> str:
     return f"{percent} %" if percent else "below 1 %"
 
 
-def _settled_by(probability: float, others: tuple[LikelyCause, ...], moments: str) -> str:
+def _settled_by(probability: float, causes: Sequence[LikelyCause], moments: str) -> str:
     """The one look that settles it."""
     if not moments:
         return ""
-    if others == (LikelyCause.REQUESTS,):
+    if LikelyCause.REQUESTS in causes:
         return f"The last began at {moments}: if nobody asked for anything then, it is that."
     if probability >= _LIKELY:
         return (

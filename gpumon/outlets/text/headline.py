@@ -299,7 +299,7 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
         return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals):
-        likely = likely_text(gpu, _moments(gpu, report))
+        likely = likely_text(verdict, _moments(gpu, report))
         return f", {_in_pauses(gpu, report)}. {likely} {_once_suspected(gpu)}".rstrip()
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."

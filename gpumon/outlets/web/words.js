@@ -181,31 +181,8 @@ function hungryInWords(starved, suspected) {
   return sentences.filter(Boolean).join(" ");
 }
 
-const LOOKS = {
-  every_n_steps: "checkpoints or evaluations every so many steps",
-  other_machines: "rounds of other machines",
-  requests: "requests to a server, or cells of a notebook",
-};
-
-// What pauses that no tag explains look like, as the report says it.
-function likelyInWords(gpu) {
-  const { input_probability: probability, likely_causes: causes } = gpu;
-  if (probability == null || !causes) return "";
-  const pauses = `the pauses of ${gpuName(gpu)}`;
-  const others = causes.map((cause) => LOOKS[cause]).filter(Boolean).join(", or ");
-  const percent = Math.floor(100 * probability + 1e-9); // never up to where another word begins
-  const told = percent ? `${percent}${NBSP}%` : `below 1${NBSP}%`;
-  if (probability >= 0.7) {
-    const how = probability >= 0.9 ? "very probably" : "probably";
-    return `By their shape, ${pauses} are ${how} waits for late batches (${told}).`;
-  }
-  if (probability >= 0.5) {
-    return `By their shape, ${pauses} are more likely than not waits for late batches (${told}); else ${others}.`;
-  }
-  if (probability >= 0.3) return `By their shape, ${pauses} may be waits for late batches (${told}), or ${others}.`;
-  const how = probability >= 0.1 ? "unlikely" : "very unlikely";
-  return `By their shape, ${pauses} look like ${others}; waits for late batches are ${how} (${told}).`;
-}
+// What pauses that no tag explains look like, in the report's words.
+const likelyInWords = (gpu) => (gpu.likely_text ? `${gpuName(gpu)}: ${gpu.likely_text}` : "");
 
 // The worst first: the order in which a person should care.
 const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];

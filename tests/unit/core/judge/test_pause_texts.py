@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpumon.core.judge.pause_texts import likely_text
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import GpuReport
 from gpumon.core.time.suspicion import Suspicion
-from gpumon.core.verdict import LikelyCause
+from gpumon.core.verdict import LikelyCause, Verdict
 from tests.builders_report import gpu, with_totals
 
 LATE, OPEN = LikelyCause.LATE_INPUT, LikelyCause.OPEN
@@ -20,12 +17,12 @@ ROUNDS = SAVES[::-1]
 REQUESTS = (LikelyCause.REQUESTS,)
 
 
-def pausing(probability: float, causes: tuple[LikelyCause, ...]) -> GpuReport:
+def pausing(probability: float, causes: tuple[LikelyCause, ...]) -> Verdict:
     one = with_totals(
         gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=9),
         suspicion=Suspicion(probability, causes),
     )
-    return replace(one, verdict=judge(one.totals))
+    return judge(one.totals)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +69,4 @@ def test_one_look_settles_it(
 
 
 def test_nothing_is_said_where_the_pauses_are_too_few() -> None:
-    assert likely_text(gpu(40, {IdleCause.UNKNOWN: 20}, pauses=2), "09:31:05") == ""
+    assert likely_text(gpu(40, {IdleCause.UNKNOWN: 20}, pauses=2).verdict, "09:31:05") == ""
