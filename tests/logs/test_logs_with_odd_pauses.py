@@ -1,0 +1,77 @@
+"""Specification of what is said of logs whose pauses are none, one, alike to the digit, or many."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from gpumon.core.time.ledger import GpuLedger
+from gpumon.core.verdict import LikelyCause, VerdictName
+from tests.builders_logs import analysed, only_gpu, smi_log
+from tests.builders_time import every
+
+ALIKE = ([97] * 5 + [0] * 3) * 40 + [97]
+HEAD = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
+
+
+def with_memory(rows: list[object], memory: list[str]) -> str:
+    stamps = (f"2026/03/02 09:{at // 60:02}:{at % 60:02}.000" for at in range(len(rows)))
+    lines = zip(stamps, rows, memory, strict=True)
+    return HEAD + "".join(f"{at}, 0, {percent} %, {used}\n" for at, percent, used in lines)
+
+
+@pytest.mark.parametrize("rows", [[97] * 60, [97] * 30 + [0] * 10 + [97] * 30], ids=["none", "one"])
+def test_of_fewer_than_three_nothing_is_suspected_and_no_probability_told(rows: list[int]) -> None:
+    gpu = only_gpu(analysed(smi_log(rows)))
+
+    assert gpu.verdict.name is VerdictName.HEALTHY
+    assert (gpu.verdict.input_probability, gpu.verdict.likely_causes) == (None, None)
+
+
+def test_pauses_alike_to_the_digit_are_those_of_a_loader() -> None:
+    gpu = only_gpu(analysed(smi_log(ALIKE)))
+
+    assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
+    assert gpu.verdict.likely_causes == (LikelyCause.LATE_INPUT,)
+
+
+def test_memory_that_only_some_rows_tell_changes_nothing() -> None:
+    some = ["[N/A]" if at % 3 else "9000 MiB" for at in range(len(ALIKE))]
+
+    with_some, with_all = (
+        only_gpu(analysed(with_memory([*ALIKE], memory)))
+        for memory in (some, ["9000 MiB"] * len(ALIKE))
+    )
+
+    assert with_some.verdict == with_all.verdict
+    assert with_some.totals == with_all.totals
+
+
+def test_a_row_that_is_no_number_is_no_pause() -> None:
+    rows: list[object] = [*ALIKE]
+    rows[8 * 20] = "nan"
+
+    gpu = only_gpu(analysed(with_memory(rows, ["9000 MiB"] * len(rows))))
+
+    assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
+
+
+def test_however_many_there_are_no_more_is_remembered() -> None:
+    ledger = GpuLedger()
+
+    def settle(cycles: int) -> int:
+        start_s = ledger.last_end_ns / 1e9 if ledger.last_end_ns > 0 else 0.0
+        ledger.observe(every(1.0, [1.0, 1.0, 0.0] * cycles, start_s))
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        settle(3_000)  # intervals are merged from the thousandth on
+        before = settle(1_000)
+        after = settle(10_000)
+    finally:
+        tracemalloc.stop()
+
+    assert ledger.snapshot().pauses.count > 13_000
+    assert after < before + 20_000
