@@ -162,8 +162,8 @@ function waitInWords(gpus) {
   return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
 }
 
-function whyPartly(gpu) {
-  const likely = likelyInWords(gpu);
+function whyPartly(gpus) {
+  const likely = likelyInWords(gpus);
   return likely ? `. ${likely}` : ", and utilisation alone cannot tell why.";
 }
 
@@ -176,13 +176,17 @@ function hungryInWords(starved, suspected) {
     const pause = suspected.length === 1 ? "pauses" : "pause";
     const cost = `${ofTimeInUse(suspected, "suspected_ns")}, suspected, not proved`;
     sentences.push(`${listed(suspected)} ${pause} as behind a late input pipeline: ${cost}.`);
-    sentences.push(likelyInWords(worstFirst(suspected)[0]));
+    sentences.push(likelyInWords(suspected));
   }
   return sentences.filter(Boolean).join(" ");
 }
 
 // What pauses that no tag explains look like, in the report's words.
-const likelyInWords = (gpu) => (gpu.likely_text ? `${gpuName(gpu)}: ${gpu.likely_text}` : "");
+function likelyInWords(gpus) {
+  const worst = worstFirst(gpus)[0];
+  if (!worst.likely_text) return "";
+  return gpus.length > 1 ? `${gpuName(worst)}: ${worst.likely_text}` : worst.likely_text;
+}
 
 // The worst first: the order in which a person should care.
 const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
@@ -286,7 +290,7 @@ function sentenceOfPresent(gpus) {
   if (partial.length > 0) {
     return {
       tone: "warn",
-      text: `${listed(partial)} ${are(partial)} only partly busy${whyPartly(worstFirst(partial)[0])}`,
+      text: `${listed(partial)} ${are(partial)} only partly busy${whyPartly(partial)}`,
     };
   }
   const healthy = having("healthy");
