@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from gpumon.core.host.evidence import HostEvidence, HostReading
@@ -90,6 +91,7 @@ class Story:
         key: str = "train",
         amounts: Sequence[tuple[float, TrainingPhase, float]] = (),
         over_at: float | None = None,
+        steps: int = 0,
     ) -> MonitorState:
         """One second with a level for each GPU (``None``: no sample) and phases of one run.
 
@@ -99,6 +101,7 @@ class Story:
             key: Of the run.
             amounts: When a phase tells that it held so many seconds of another one.
             over_at: When it says that its training is over.
+            steps: How many steps it counts, evenly spread, the last at the second's end.
         """
         events = self._entered(phases)
         events += [
@@ -108,6 +111,9 @@ class Story:
         if over_at is not None:
             events += self._entered([(over_at, TrainingPhase.OTHER)])
             events.append(events[-1]._replace(kind=RingKind.EVENT, value=TRAINING_OVER))
+        if steps:
+            events += self._counted(key, steps)
+            events.sort(key=attrgetter("at_ns"))
         return self._second(levels, {key: events})
 
     def pass_seconds(self, count: int, *levels: float | None, **told: Any) -> MonitorState:
@@ -139,6 +145,16 @@ class Story:
         """One second in which the source brings nothing."""
         self.second += 1
         return self._advance(error=error)
+
+    def _counted(self, key: str, steps: int) -> list[RingEvent]:
+        before = self.rings[key].steps
+        self.alter_ring(key, steps=before + steps)
+        return [
+            RingEvent(
+                RingKind.STEP, self.now_ns + s(number / steps), TrainingPhase.OTHER, before + number
+            )
+            for number in range(1, steps + 1)
+        ]
 
     def _entered(self, phases: Phases) -> list[RingEvent]:
         return [

@@ -270,6 +270,7 @@ class GpuTracker:
             for run in here:
                 if run.counts_on(uuid):
                     run.used_uuids.add(uuid)
+                    run.timeline.note_activity(sample.start_ns, sample.end_ns)
         at_work = [run for run in here if uuid in run.used_uuids]
         if is_active and len(at_work) < len(here):
             # It was others who worked: of these nobody knows yet.

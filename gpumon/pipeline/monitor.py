@@ -76,7 +76,7 @@ class Monitor:
         if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
             gpus = tick.frames[-1].gpus if tick.frames else newest
-            self._runs.take(rings, gpus, moment.host)
+            self._runs.take(rings, gpus, moment.host, observed_from_ns=self._began_ns)
         if tick.frames:
             self._source_trouble = None
         for frame in tick.frames:

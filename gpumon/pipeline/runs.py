@@ -330,8 +330,22 @@ class RunRegistry:
         """All of them, oldest first."""
         return tuple(self._runs.values())
 
-    def take(self, rings: RingsReading, gpus: Sequence[GpuSample], host: HostReading) -> None:
-        """Take what the rings said, and the machine; runs no longer listed are forgotten."""
+    def take(
+        self,
+        rings: RingsReading,
+        gpus: Sequence[GpuSample],
+        host: HostReading,
+        *,
+        observed_from_ns: int = 0,
+    ) -> None:
+        """Take what the rings said, and the machine; runs no longer listed are forgotten.
+
+        Args:
+            rings: What every ring said in this tick.
+            gpus: The newest answer of each GPU.
+            host: What the machine showed of the runs.
+            observed_from_ns: When observation of the GPUs began.
+        """
         join = GpuJoin(gpus, simulated=self._simulated)
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
@@ -340,6 +354,8 @@ class RunRegistry:
             run = self._runs.get(reading.key)
             if run is None:
                 run = self._runs[reading.key] = TrackedRun(reading)
+                # Nobody saw what the GPU did before: a run that trained then has its first batch.
+                run.timeline.note_activity(0, observed_from_ns)
             elif reading is not run.reading:
                 run.take(reading)
             elif run.is_settled:

@@ -8,6 +8,7 @@ from itertools import compress, pairwise
 from operator import attrgetter, itemgetter, or_
 from typing import Final, NamedTuple
 
+from gpumon.core.join.first_batch import NEVER, FirstBatch
 from gpumon.core.join.idle_sharing import WindowParts
 from gpumon.core.phase import (
     PHASE_NUMBER,
@@ -78,7 +79,6 @@ START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 """What every run begins with."""
 _MAX_SPANS = 65_536
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
-_FOREVER: Final = 1 << 63
 
 
 class PhaseTimeline:
@@ -89,7 +89,7 @@ class PhaseTimeline:
     wait of the host.
 
     Attributes:
-        first_input_wait_ns: What the run waited for input until its first step was over;
+        first_input_wait_ns: What the run waited for its first batch (``FirstBatch``);
             ``None``: its beginning is not known.
     """
 
@@ -99,9 +99,12 @@ class PhaseTimeline:
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._known_until_ns = 0
         self._is_marked_over = self._has_marks = False
-        self._first_step_over_ns = _FOREVER
+        self._first_batch = FirstBatch()
+        self._first_batch_seen_ns = -1  # start of the newest phase that it has been given
+        self._first_wait_counted_ns = 0
         self.first_input_wait_ns: int | None = None
         self._steps_done = self._steps_begun = self._steps_counted = self._last_step_ns = 0
+        self._first_step_ns: int | None = None
         self._entered_step = False  # and counted none since
         self._idle_from_ns: int | None = None
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
@@ -116,7 +119,7 @@ class PhaseTimeline:
             self._take(self._in_order(records))
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
-        if self._first_step_over_ns == _FOREVER and self._starts_ns:
+        if self._first_batch.over_ns == NEVER and self._starts_ns:
             self._follow_first_batch(before_ns)
         if len(self._starts_ns) > _MAX_SPANS:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
@@ -139,7 +142,7 @@ class PhaseTimeline:
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
         """What the run did between two instants."""
-        parts, first_ns = self._parts(start_ns, end_ns), self._first_step_over_ns
+        parts, first_ns = self._parts(start_ns, end_ns), self._first_batch.over_ns
         if start_ns < first_ns and parts.input_wait_ns:
             before = parts if end_ns <= first_ns else self._parts(start_ns, first_ns)
             parts.first_input_wait_ns = before.input_wait_ns
@@ -181,19 +184,52 @@ class PhaseTimeline:
         is_silent = self._known_until_ns - since_ns > patience_ns
         return since_ns if self._is_marked_over or is_silent else None
 
+    def note_activity(self, start_ns: int, end_ns: int) -> None:
+        """A GPU of the run was active in this window: that ends the wait for the first batch."""
+        first = self._first_batch
+        ended_ns = first.first_ended_ns
+        if first.over_ns != NEVER or ended_ns is None or end_ns <= ended_ns:
+            return
+        first.note_activity()
+        # The ring may be known further than the samples: a later wait may have begun already.
+        begin = bisect_left(self._starts_ns, max(start_ns, ended_ns))
+        for at in range(begin, len(self._starts_ns)):
+            if LABELS[self._labels[at]].cause is IdleCause.INPUT_WAIT:
+                first.end(self._starts_ns[at])
+                break
+        if first.over_ns != NEVER:
+            self._count_first_wait()
+
     def _follow_first_batch(self, from_ns: int) -> None:
-        """See whether the first step is over, and add what was waited for its batch since."""
+        """Give the new phases and steps to ``FirstBatch``, and count what was waited since."""
+        first = self._first_batch
         if self.first_input_wait_ns is None:
             if self._labels[0] != START_UP_CODE:
-                self._first_step_over_ns = 0  # what came before is lost, or was no start
+                first.end(0)  # what came before is lost, or was no start
                 return
-            self.first_input_wait_ns = 0
-        for at, code in enumerate(self._labels[:-1]):
-            if LABELS[code].is_step or LABELS[code].is_validation:
-                self._first_step_over_ns = self._starts_ns[at + 1]
+            self.first_input_wait_ns, self._first_wait_counted_ns = 0, from_ns
+        for at in range(bisect_right(self._starts_ns, self._first_batch_seen_ns), len(self._labels)):
+            label, start_ns = LABELS[self._labels[at]], self._starts_ns[at]
+            if self._first_step_ns is not None and self._first_step_ns <= start_ns:
                 break
-        until_ns = min(self._known_until_ns, self._first_step_over_ns)
-        self.first_input_wait_ns += self._parts(from_ns, until_ns).input_wait_ns
+            first.enter(
+                start_ns,
+                is_input_wait=label.cause is IdleCause.INPUT_WAIT,
+                is_step=label.is_step or label.is_validation,
+            )
+            self._first_batch_seen_ns = start_ns
+            if first.over_ns != NEVER:
+                break
+        if self._first_step_ns is not None:
+            first.end(self._first_step_ns)
+        self._count_first_wait()
+
+    def _count_first_wait(self) -> None:
+        until_ns = min(self._known_until_ns, self._first_batch.counts_until_ns)
+        if self.first_input_wait_ns is not None and until_ns > self._first_wait_counted_ns:
+            waits_ns = self._parts(self._first_wait_counted_ns, until_ns).input_wait_ns
+            self.first_input_wait_ns += waits_ns
+            self._first_wait_counted_ns = until_ns
 
     def _in_order(self, records: RingRecords) -> RingRecords:
         """These records by their stamps, and no phase before one that is known."""
@@ -218,6 +254,8 @@ class PhaseTimeline:
             if start_ns is not None:
                 self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
         self._note_end(records)
+        if self._first_step_ns is None and (at := records.kinds.find(RingKind.STEP)) >= 0:
+            self._first_step_ns = records.stamps_ns[at]
         has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
             begun = iter(codes)

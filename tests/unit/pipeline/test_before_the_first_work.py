@@ -10,6 +10,7 @@ from tests.builders_story import STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
 START_UP, COMPILE = TrainingPhase.START_UP, TrainingPhase.COMPILE
+OTHER = TrainingPhase.OTHER
 
 
 @pytest.fixture
@@ -98,6 +99,33 @@ class TestTheWaitForTheVeryFirstBatch:
         assert gpu(state).totals.starved_ns == s(6)
         assert gpu(state).totals.first_input_wait_ns == 0
         assert state.runs[0].first_input_wait_ns is None
+
+
+class TestALoopWithoutTheStepPhase:
+    @pytest.mark.parametrize("counts_steps", [True, False])
+    def test_waits_for_its_first_batch_only_once(
+        self, starting: Story, counts_steps: bool
+    ) -> None:
+        for _ in range(20):
+            starting.pass_second(0.0, phases=[(0.0, WAIT)])
+            starting.pass_second(1.0, phases=[(0.0, OTHER)], steps=int(counts_steps))
+
+        totals = gpu(starting.state).totals
+        assert totals.idle_ns[IdleCause.INPUT_WAIT] == s(20)
+        assert (totals.first_input_wait_ns, totals.starved_ns) == (s(1), s(19))
+        assert gpu(starting.state).verdict.name is VerdictName.STARVED
+        assert starting.state.runs[0].first_input_wait_ns == s(1)
+
+    def test_has_had_its_first_batch_before_a_daemon_that_starts_later(self, story: Story) -> None:
+        story.ring()
+        story.second = 30
+        before = [(-30.0, START_UP), (-29.0, WAIT), (-28.0, OTHER)]
+        for _ in range(20):
+            story.pass_second(0.0, phases=[*before, (0.0, WAIT)])
+            before = []
+            story.pass_second(1.0, phases=[(0.0, OTHER)])
+
+        assert gpu(story.state).totals.starved_ns == s(20)
 
 
 class TestWhatElseComesBeforeTheFirstWork:
