@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
 from gpumon.core.board.fill import GpuFill
@@ -19,12 +19,14 @@ from gpumon.core.board.troubles import (
     throttled_now,
     vanished,
 )
-from gpumon.core.clock import nanoseconds
+from gpumon.core.clock import nanoseconds, seconds
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
+from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
+from gpumon.core.wording import time_of_day
 
 
 class GpuState(NamedTuple):
@@ -45,7 +47,10 @@ class GpuState(NamedTuple):
             count; of a lost GPU, too.
         errors: When they came, and its memory errors.
         claims_refused: How many runs named it while only processes of others were on it.
-        is_held: Whether idle time is pending until a run's claim to it is decided.
+        unsettled: As in ``GpuReport``.
+        is_undecided: Whether idle time is pending until a run's claim to it is decided.
+        held_since_ns: Since when nothing ran, where processes stay on it all the same; ``None``:
+            it is not held.
     """
 
     device: Device
@@ -62,8 +67,10 @@ class GpuState(NamedTuple):
     xid_errors: tuple[tuple[int, int], ...] = ()
     errors: ErrorTimes = NO_ERRORS
     claims_refused: int = 0
-    is_held: bool = False
+    is_undecided: bool = False
     in_job: InJob | None = None
+    unsettled: Unsettled = NOTHING_UNSETTLED
+    held_since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +195,13 @@ def origin_of(state: MonitorState) -> tuple[datetime, int]:
     observed_s = max(0.0, state.wall_time_s - state.started_wall_time_s)
     started = datetime.fromtimestamp(state.started_wall_time_s, tz=timezone.utc)
     return started, state.taken_at_ns - nanoseconds(observed_s)
+
+
+def clock_of(state: MonitorState, at_ns: int) -> str:
+    """An instant of the state's clock as people say it: ``14:03 UTC``."""
+    started, origin_ns = origin_of(state)
+    now = started + timedelta(seconds=seconds(state.taken_at_ns - origin_ns))
+    return time_of_day(started + timedelta(seconds=seconds(at_ns - origin_ns)), now)
 
 
 def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:

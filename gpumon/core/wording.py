@@ -6,6 +6,7 @@ What came from outside (names, labels, messages) goes through the one gate, ``la
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
@@ -176,6 +177,20 @@ def listed(words: Sequence[str], most: int = 4) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def time_of_day(moment: datetime, now: datetime) -> str:
+    """A moment as people say it: the time, its zone where that is known, the day if not today.
+
+    >>> began = datetime.fromisoformat("2026-11-27T23:59:10+00:00")
+    >>> time_of_day(began, began), time_of_day(began, datetime.fromisoformat("2026-11-28"))
+    ('23:59 UTC', '2026-11-27 23:59 UTC')
+    """
+    day = "" if moment.date() == now.date() else f"{moment:%Y-%m-%d} "
+    zone = ""
+    if moment.tzinfo is not None:
+        zone = f" {moment:%z}" if moment.utcoffset() else " UTC"
+    return f"{day}{moment:%H:%M}{zone}"
 
 
 def gpu_label(index: int, mig_index: int | None) -> str:

@@ -255,8 +255,10 @@ class GpuTracker:
             xid_errors=newest.xid_errors,
             errors=self.errors.errors,
             claims_refused=self.claims_refused,
-            is_held=bool(self._held),
+            is_undecided=bool(self._held),
             in_job=self.in_job.snapshot(),
+            unsettled=ledger.unsettled(),
+            held_since_ns=ledger.held_since_ns,
         )
 
     def _settle(

@@ -10,12 +10,10 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.judge.advice import advise
-from gpumon.core.judge.since import report_since
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report, RunReport, name_of_run
 from gpumon.core.ring.events import RingCounts
@@ -25,83 +23,14 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import listed
 from gpumon.errors import UsageError
 from gpumon.pipeline.lane_history import LaneHistory
+from gpumon.pipeline.report_history import (
+    ReportHistory,
+    RunKey,
+    Snapshot,
+    report_after,
+    snapshot_of,
+)
 from gpumon.pipeline.reports import NO_COUNTS, report_of
-
-_EVERY_NS = 10 * NS_PER_S
-_MOST = 256
-
-
-class ReportHistory:
-    """Keeps a report every ten seconds; older ones lie further and further apart.
-
-    When it is full, that one is let go of whose neighbours are closest for
-    their age: what is left lies as dense, measured by its age, everywhere. A
-    month fits as an hour does.
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[int, Report]] = []
-
-    def is_due(self, now_ns: int) -> bool:
-        """Whether the next report is to be kept."""
-        return not self._kept or now_ns - self._kept[-1][0] >= _EVERY_NS
-
-    def keep(self, report: Report, now_ns: int) -> None:
-        self._kept.append((now_ns, _slim(report)))
-        if len(self._kept) > _MOST:
-            stamps = [at_ns for at_ns, _ in self._kept]
-            least = min(
-                range(1, len(stamps) - 1),
-                key=lambda k: (stamps[k + 1] - stamps[k - 1]) / (now_ns - stamps[k]),
-            )
-            # A new list: another thread may be looking through the old one.
-            self._kept = self._kept[:least] + self._kept[least + 1 :]
-
-    def since(self, now: Report, now_ns: int, since_s: float) -> Report:
-        """The report of the last ``since_s`` seconds, as near as was kept.
-
-        Where the daemon is younger than that, it is the whole report, and
-        says so.
-        """
-        wanted_ns = now_ns - nanoseconds(since_s)
-        earlier = [kept for kept in self._kept if kept[0] <= wanted_ns]
-        if not earlier:
-            note = "The daemon has not run that long: this is all since it began."
-            return replace(now, notes=(*now.notes, note))
-        at_ns, before = earlier[-1]
-        note = (
-            f"Of the last {seconds(now_ns - at_ns):,.0f} s: the earlier report nearest to what "
-            "was asked for. One is kept every 10 s; old ones lie further apart."
-        )
-        return replace(_after(before, now, at_ns), notes=(*now.notes, note))
-
-
-def _slim(report: Report) -> Report:
-    """The report without what only its newest reader needs."""
-    gpus = tuple(
-        replace(
-            gpu,
-            totals=gpu.totals._replace(
-                starved_intervals=gpu.totals.starved_intervals[-1:], suspicion=None
-            ),
-        )
-        for gpu in report.gpus
-    )
-    return replace(report, gpus=gpus, advice=())
-
-
-def _after(before: Report, now: Report, at_ns: int) -> Report:
-    """What came after an earlier report, which was made at ``at_ns``."""
-    started_at = later(now.started_at, at_ns - now.origin_ns)
-    return replace(report_since(before, now), origin_ns=at_ns, started_at=started_at)
-
-
-def later(started_at: str | None, by_ns: int) -> str | None:
-    """An ISO 8601 time moved on; ``None`` stays ``None``."""
-    if started_at is None:
-        return None
-    return (datetime.fromisoformat(started_at) + timedelta(seconds=seconds(by_ns))).isoformat()
-
 
 _MOST_FINISHED: Final = 64
 _MOST_BESIDE: Final = 64
@@ -109,23 +38,19 @@ _MOST_BESIDE: Final = 64
 _PATIENCE_NS: Final = 10 * NS_PER_S
 """How long the samples of a GPU may take to pass the end of a run."""
 
-_Key = tuple[str, int]  # label and pid
-
 
 @dataclass(slots=True)
 class _Open:
     """A run whose time is not over.
 
     Attributes:
-        before: The report of the tick before its first; ``None``: the daemon came later.
-        began_ns: CLOCK_MONOTONIC of that tick.
+        before: Snapshot of the tick before its first; ``None``: the daemon came later.
         gone_ns: When its end was first noticed.
         counted: GPUs among whose runs it has been counted.
         beside: Runs that were on one of its GPUs at the same time.
     """
 
-    before: Report | None
-    began_ns: int
+    before: Snapshot | None
     gone_ns: int | None = None
     counted: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
@@ -137,9 +62,9 @@ class RunReports:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._previous: MonitorState | None = None
-        self._open: dict[_Key, _Open] = {}
-        self._finished: dict[_Key, Report] = {}  # the newest last
-        self._done: set[_Key] = set()  # finished, and still listed
+        self._open: dict[RunKey, _Open] = {}
+        self._finished: dict[RunKey, Report] = {}  # the newest last
+        self._done: set[RunKey] = set()  # finished, and still listed
         self._runs_on: Counter[str] = Counter()  # how many ever used a GPU, by its UUID
 
     def follow(self, state: MonitorState) -> None:
@@ -209,7 +134,7 @@ class RunReports:
                 # Another has taken its label.
                 self._open[key].gone_ns = self._previous.taken_at_ns
                 self._finish(key, report_of(self._previous))
-        self._begin(listed_now, state)
+        self._begin(listed_now)
         living_on = _living_on(state.runs)
         over = []
         for key, opened in self._open.items():
@@ -225,15 +150,14 @@ class RunReports:
             for key in over:
                 self._finish(key, now)
 
-    def _begin(self, listed_now: Iterable[_Key], state: MonitorState) -> None:
+    def _begin(self, listed_now: Iterable[RunKey]) -> None:
         new = [key for key in listed_now if key not in self._open and key not in self._done]
         if new:
             previous = self._previous
-            before = None if previous is None else _slim(report_of(previous))
-            began_ns = (previous or state).taken_at_ns
-            self._open.update((key, _Open(before, began_ns)) for key in new)
+            before = None if previous is None else snapshot_of(previous)
+            self._open.update((key, _Open(before)) for key in new)
 
-    def _finish(self, key: _Key, now: Report) -> None:
+    def _finish(self, key: RunKey, now: Report) -> None:
         opened, run = self._open.pop(key), _run_of(key, now)
         self._done.add(key)
         if run is not None:
@@ -260,16 +184,16 @@ def _is_over(opened: _Open, run: RunState, state: MonitorState) -> bool:
     if state.taken_at_ns - opened.gone_ns >= _PATIENCE_NS:
         return True
     used = [gpu for gpu in state.gpus if gpu.device.uuid in run.gpu_uuids]
-    if run.is_undecided or any(gpu.is_held for gpu in used):
+    if run.is_undecided or any(gpu.is_undecided for gpu in used):
         return False
     return all((gpu.last_sample_at_ns or 0) >= opened.gone_ns for gpu in used)
 
 
-def _run_of(key: _Key, report: Report) -> RunReport | None:
+def _run_of(key: RunKey, report: Report) -> RunReport | None:
     return next((run for run in report.runs if (run.run, run.pid) == key), None)
 
 
-def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:
+def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
     """The report with a word on other runs of its name."""
     if not namesakes:
         return report
@@ -302,7 +226,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     if opened.before is None:
         notes.append("It may be older than the daemon: what was before that is not observed.")
     else:
-        part = _after(opened.before, now, opened.began_ns)
+        part = report_after(opened.before, now)
     others = sorted(opened.beside - {run.run})
     if others:
         notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
@@ -340,8 +264,7 @@ class Reports:
         self._runs.follow(state)
         self._lanes.follow(state)
         self.state = state
-        if self._history.is_due(state.taken_at_ns):
-            self._history.keep(report_of(state), state.taken_at_ns)
+        self._history.keep(snapshot_of(state))
 
     def report(
         self,

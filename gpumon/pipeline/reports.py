@@ -20,8 +20,10 @@ from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.ring.facts import has_gross_waits
 from gpumon.core.state import (
+    GpuState,
     MonitorState,
     RunState,
+    clock_of,
     origin_of,
     refusal_note,
     told_troubles,
@@ -56,6 +58,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             listed=gpu.listed,
             in_job=gpu.in_job,
             told_troubles=told_troubles(gpu, state),
+            unsettled=gpu.unsettled,
         )
         for gpu in state.gpus
     ]
@@ -116,6 +119,8 @@ def _notes(state: MonitorState) -> Iterator[str]:
             yield f"GPU {gpu.device.label}: {gpu.error}"
         elif not gpu.listed:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
+        elif gpu.held_since_ns is not None:
+            yield _held_note(gpu, gpu.held_since_ns, state)
     if unknown_gpu(state) is not None:
         yield f"{state.collectors[0].message}"
     for collector in state.collectors:
@@ -125,6 +130,17 @@ def _notes(state: MonitorState) -> Iterator[str]:
         if note is not None:
             yield note
     yield from _refusals(state)
+
+
+def _held_note(gpu: GpuState, since_ns: int, state: MonitorState) -> str:
+    listed_now = (gpu.latest.processes if gpu.latest else None) or ()
+    pids = [f"{process.pid}" for process in listed_now]
+    named = listed(pids, most=_MOST_NAMED)
+    who = f"process {named} is" if len(pids) == 1 else f"processes {named} are"
+    return (
+        f"GPU {gpu.device.label} is held: nothing has run on it since {clock_of(state, since_ns)}, "
+        f"and {who if pids else 'a process is'} still there."
+    )
 
 
 def _refusals(state: MonitorState) -> Iterator[str]:

@@ -32,7 +32,7 @@ from tests.builders_time import s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.pipeline.test_log_track_log_pace import busy_rows
 from tests.unit.pipeline.test_past_reports import Watched
-from tests.unit.pipeline.test_past_reports_history import Daemon
+from tests.unit.pipeline.test_report_history import Kept
 
 
 def notes(report: Report) -> str:
@@ -48,7 +48,7 @@ def refusal(ask: Callable[[], object]) -> str:
 
 def of_runs() -> Chapters:
     """What is said of runs whose figures a daemon's counters add up."""
-    watched, early, daemon = Watched(), Watched(idle_s=0), Daemon()
+    watched, early, daemon = Watched(), Watched(idle_s=0), Kept()
     early.story.ring("yesterday", pid=7)
     early.story.end_ring("yesterday", after_s=-60)
     early.train("today", STEP, 3)
@@ -59,7 +59,7 @@ def of_runs() -> Chapters:
     watched.begin("slow", 46)
     watched.story.ring("nowhere", pid=47, gpus=("GPU-9",))
     watched.idle(2)
-    daemon.watch(1.0, 601)
+    daemon.pass_seconds(601, 1.0)
     return {
         "all runs of a daemon": watched.note(),
         "one of three of one name": notes(watched.of("train")),

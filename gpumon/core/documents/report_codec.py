@@ -78,7 +78,7 @@ _REPORT: Final = FieldCodec(
           "skipped_lines", "notes"),
 )  # fmt: skip
 _GPU: Final = FieldCodec(
-    GpuReport, TOLD, without=("totals", "verdict", "fill", "in_job", "told_troubles")
+    GpuReport, TOLD, without=("totals", "verdict", "fill", "in_job", "told_troubles", "unsettled")
 )
 _TOTALS: Final = FieldCodec(
     GpuTotals,

@@ -208,7 +208,8 @@ class PhaseTimeline:
                 first.end(0)  # what came before is lost, or was no start
                 return
             self.first_input_wait_ns, self._first_wait_counted_ns = 0, from_ns
-        for at in range(bisect_right(self._starts_ns, self._first_batch_seen_ns), len(self._labels)):
+        new = bisect_right(self._starts_ns, self._first_batch_seen_ns)
+        for at in range(new, len(self._labels)):
             label, start_ns = LABELS[self._labels[at]], self._starts_ns[at]
             if self._first_step_ns is not None and self._first_step_ns <= start_ns:
                 break

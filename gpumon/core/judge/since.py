@@ -11,8 +11,9 @@ from gpumon.core.board.in_job import in_job_since
 from gpumon.core.board.troubles import troubles_since
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import OUT_OF_USE, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import Report, RunReport
+from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GapTotals, GpuTotals
 
 _Key = TypeVar("_Key")
@@ -21,34 +22,52 @@ _COUNTERS = tuple(
 )
 
 
-def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
-    """The totals of the time between two of one GPU, as far as a daemon's counters can tell.
+def totals_since(
+    before: GpuTotals,
+    after: GpuTotals,
+    *,
+    unsettled_before: Unsettled = NOTHING_UNSETTLED,
+    unsettled_after: Unsettled = NOTHING_UNSETTLED,
+) -> GpuTotals:
+    """The totals of the time between two snapshots of one GPU.
 
-    Pending time that was decided meanwhile counts for the time in which it
-    was decided: the observed time is taken less by what was pending before,
-    so that the sums close here too. Quantiles of gaps, how long a cycle
-    is, and what pauses look like are those of ``after``, where any pause ended meanwhile.
+    What was pending at ``before`` had passed by then: whatever it has been settled as since is
+    left out, and so is the part of a pause that was open. Where that is not known, it counts for
+    the time between. The sums close here too. Quantiles of pauses, how long a cycle is, and what
+    pauses look like are those of ``after``, where any pause ended meanwhile.
     """
     counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
-    counters["observed_ns"] += before.pending_ns
-    idle_ns = _grown(before.idle_ns, after.idle_ns)
+    earlier = unsettled_after.of(unsettled_before.settled_ns, before.pending_ns)
+    still_pending_ns = min(before.pending_ns - sum(earlier.values()), after.pending_ns)
+    counters["observed_ns"] += before.pending_ns - sum(earlier.values()) - still_pending_ns
+    idle_ns = _less(_less(after.idle_ns, before.idle_ns), earlier)
+    if earlier:
+        _leave_out(earlier, unsettled_before, counters)
+    # What tags explained later is mostly the wait for a first batch.
+    earlier_wait_ns = earlier.get(IdleCause.INPUT_WAIT, 0)
+    counters["first_input_wait_ns"] -= min(earlier_wait_ns, counters["first_input_wait_ns"])
+    for name in ("first_input_wait_ns", "validation_input_wait_ns"):
+        counters[name] = min(counters[name], idle_ns.get(IdleCause.INPUT_WAIT, 0))
     # What was unknown before may be judged since; that was no part of the time between.
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
     rest_ns = unknown_ns - counters["suspected_ns"]
     counters["irregular_ns"] = max(0, min(counters["irregular_ns"], rest_ns))
-    gaps, pauses = _gaps_since(before.gaps, after.gaps), _gaps_since(before.pauses, after.pauses)
+    gaps = _gaps_since(before.gaps, after.gaps, unsettled_before.open_pause_ns)
+    pauses = _gaps_since(before.pauses, after.pauses, unsettled_before.open_pause_ns)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     return GpuTotals(
         **counters,
         idle_ns=idle_ns,
-        input_wait_by_reason_ns=_grown(
-            before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
+        input_wait_by_reason_ns=_reasons_since(
+            before.input_wait_by_reason_ns, after.input_wait_by_reason_ns, earlier_wait_ns
         ),
-        within_step_by_reason_ns=_grown(
-            before.within_step_by_reason_ns, after.within_step_by_reason_ns
+        within_step_by_reason_ns=_reasons_since(
+            before.within_step_by_reason_ns,
+            after.within_step_by_reason_ns,
+            earlier.get(IdleCause.WITHIN_STEP, 0),
         ),
-        pending_ns=after.pending_ns,
+        pending_ns=after.pending_ns - still_pending_ns,
         cycle_ns=after.cycle_ns if gaps.count else None,
         suspicion=after.suspicion if gaps.count else None,
         gaps=gaps,
@@ -60,21 +79,51 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
     )
 
 
-def _grown(before: Mapping[_Key, int], after: Mapping[_Key, int]) -> dict[_Key, int]:
-    grown = {key: amount - before.get(key, 0) for key, amount in after.items()}
-    return {key: amount for key, amount in grown.items() if amount}
+def _leave_out(
+    earlier: Mapping[IdleCause, int], before: Unsettled, counters: dict[str, int]
+) -> None:
+    """Take what passed before, and was settled since, off these counters of the time between."""
+    used_ns = sum(ns for cause, ns in earlier.items() if cause not in OUT_OF_USE)
+    if used_ns:
+        counters["in_use_ns"] -= used_ns + before.unsure_busy_ns
+        counters["in_use_busy_ns"] -= before.unsure_busy_ns
+        counters["low_ns"] = max(0, counters["low_ns"] - (before.unsure_low_ns or used_ns))
+    proved_ns = sum(ns for cause, ns in earlier.items() if cause not in UNPROVED)
+    of_resolved_ns = min(proved_ns, counters["resolved_ns"])
+    counters["resolved_ns"] -= of_resolved_ns
+    counters["inferred_ns"] = max(0, counters["inferred_ns"] - (proved_ns - of_resolved_ns))
 
 
-def _gaps_since(before: GapTotals, after: GapTotals) -> GapTotals:
+def _less(amounts: Mapping[_Key, int], less: Mapping[_Key, int]) -> dict[_Key, int]:
+    left = {key: amount - less.get(key, 0) for key, amount in amounts.items()}
+    return {key: amount for key, amount in left.items() if amount}
+
+
+def _reasons_since(
+    before: Mapping[str, int], after: Mapping[str, int], earlier_ns: int
+) -> dict[str, int]:
+    """By reason, without what passed earlier: that is taken off what has no known reason first."""
+    grown = _less(after, before)
+    unknown = InputWaitReason.UNKNOWN.value
+    for reason in sorted(grown, key=lambda name: (name != unknown, -grown[name])):
+        taken_ns = min(earlier_ns, grown[reason])
+        grown[reason] -= taken_ns
+        earlier_ns -= taken_ns
+    return {reason: amount for reason, amount in grown.items() if amount}
+
+
+def _gaps_since(before: GapTotals, after: GapTotals, open_ns: int) -> GapTotals:
+    """Pauses that ended meanwhile, without the idle time of the one that was open before."""
     if after.total_ns == before.total_ns:
         return GapTotals(bucket_counts=(0,) * len(after.bucket_counts))
     earlier = before.bucket_counts or (0,) * len(after.bucket_counts)
+    total_ns = max(0, after.total_ns - before.total_ns - open_ns)
     return GapTotals(
         count=max(1, after.count - before.count),  # of a pause that a blip did not end, the rest
-        total_ns=after.total_ns - before.total_ns,
-        longest_ns=after.longest_ns,
-        p50_ns=after.p50_ns,
-        p95_ns=after.p95_ns,
+        total_ns=total_ns,
+        longest_ns=min(after.longest_ns, total_ns),
+        p50_ns=None if after.p50_ns is None else min(after.p50_ns, total_ns),
+        p95_ns=None if after.p95_ns is None else min(after.p95_ns, total_ns),
         bucket_counts=tuple(
             late - early for early, late in zip(earlier, after.bucket_counts, strict=True)
         ),
@@ -90,7 +139,12 @@ def report_since(before: Report, after: Report) -> Report:
     gpus = []
     for gpu in after.gpus:
         was = earlier.get(gpu.uuid)
-        totals = totals_since(GpuTotals() if was is None else was.totals, gpu.totals)
+        totals = totals_since(
+            GpuTotals() if was is None else was.totals,
+            gpu.totals,
+            unsettled_before=NOTHING_UNSETTLED if was is None else was.unsettled,
+            unsettled_after=gpu.unsettled,
+        )
         fill = fill_since(None if was is None else was.fill, gpu.fill)
         told = troubles_since(() if was is None else was.told_troubles, gpu.told_troubles)
         in_job = in_job_since(None if was is None else was.in_job, gpu.in_job)

@@ -25,6 +25,7 @@ from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
         "active_above",
         "idle_job_ends_after_ns",
         "idle_job_ends_after_samples",
+        "held_after_ns",
         "log.released_share",
     ),
 )

@@ -17,6 +17,7 @@ from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
 from gpumon.core.ring.events import LoaderFacts
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
+from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import gpu_label
@@ -146,6 +147,8 @@ class GpuReport:
             say what is in use, and in a live report.
         in_job: What its board told while it worked for its present job, or its last one; ``None``
             before the first job of several GPUs.
+        unsettled: What of its time is not settled yet, and how what was so has been settled
+            since; nothing where the report was read from a document.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -165,6 +168,7 @@ class GpuReport:
     held_memory: HeldMemory | None = None
     in_job: InJob | None = None
     told_troubles: tuple[Trouble, ...] = ()
+    unsettled: Unsettled = NOTHING_UNSETTLED
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:

@@ -399,6 +399,13 @@ class DetectorSettings(Settings):
         "A job ends this long after its last active sample where no process list says better.",
         origin="ours: a pause of a minute may still be one, longer silence seldom is",
     )
+    held_after_ns: int = time_ns(
+        600 * NS_PER_S,
+        "Where processes stay on the GPU, and no tag says what they do, a job ends this long after "
+        "its last active sample: from then on the GPU is only held.",
+        origin="ours: a pause of ten minutes may be one of a job that goes on, an evaluation or a "
+        "slow checkpoint; a notebook that is left open lasts longer",
+    )
     idle_job_ends_after_samples: int = count(
         12,
         "... but never before this many samples.",

@@ -1,4 +1,4 @@
-"""When a job on a GPU is over, where no process list says: the one definition of it.
+"""When a job on a GPU is over, where no process list says so: the one definition of it.
 
 Either nothing has been active for longer than a pause may last, or the memory was given back.
 """
@@ -11,17 +11,19 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 
 
-def job_patience_ns(sample_ns: int, settings: DetectorSettings) -> int:
+def job_patience_ns(sample_ns: int, settings: DetectorSettings, *, is_listed: bool = False) -> int:
     """The longest time without an active sample that is still a pause: after it, the job is over.
 
-    A minute, but never before 12 samples: of fewer it may be chance that all fall into pauses.
+    A minute, or ten while the driver lists a process of the job; but never before 12 samples: of
+    fewer it may be chance that all fall into pauses.
 
     >>> job_patience_ns(1_000_000_000, DetectorSettings()) // 1_000_000_000
     60
     >>> job_patience_ns(10_000_000_000, DetectorSettings()) // 1_000_000_000
     120
     """
-    return max(settings.idle_job_ends_after_ns, settings.idle_job_ends_after_samples * sample_ns)
+    patience_ns = settings.held_after_ns if is_listed else settings.idle_job_ends_after_ns
+    return max(patience_ns, settings.idle_job_ends_after_samples * sample_ns)
 
 
 class MemoryRelease:

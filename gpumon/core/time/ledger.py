@@ -15,6 +15,7 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.time.pauses import IdleSpan, PauseTracker
+from gpumon.core.time.pending import PendingTime, Unsettled
 from gpumon.core.time.starved_flag import StarvedFlag
 from gpumon.core.time.totals import GpuTotals
 
@@ -32,14 +33,17 @@ class GpuLedger:
         resolution_ns: How long it was.
         rejected: Samples dropped so far.
         job_named_process: Whether the process list named somebody during the
-            job that is on: then it ends when the list is empty.
+            job that is on: then it ends when the list is empty, or after ``held_after_ns``.
+        held_since_ns: Since when nothing was active, where the last job ended so and its
+            processes are still listed; ``None`` otherwise.
     """
 
     def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
         self._settings = settings
         self._pauses = PauseTracker(self._settings)
         self._flag = StarvedFlag(self._settings)
-        self._observed_ns = self._busy_ns = self._pending_ns = 0
+        self._pending = PendingTime()
+        self._observed_ns = self._busy_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
@@ -52,6 +56,7 @@ class GpuLedger:
         self._in_job = self._run_waits = self.job_named_process = False
         self._job_from_ns = (0, 0)  # in use and low, as it began
         self._last_active_end_ns, self.last_end_ns = 0, -1
+        self.held_since_ns: int | None = None
         self.resolution_ns = self.rejected = 0
 
     def observe(self, samples: Iterable[BusySample]) -> None:
@@ -88,10 +93,12 @@ class GpuLedger:
                 sample on this GPU, which is observed next.
         """
         explained_ns = sum(shared.idle_ns.values())
-        if not 0 < explained_ns <= self._pending_ns:
+        if not 0 < explained_ns <= self._pending.amount_ns:
             return  # it was settled otherwise meanwhile
         self._explain(shared)
-        self._pending_ns -= explained_ns
+        for cause, amount_ns in shared.idle_ns.items():
+            if amount_ns:
+                self._pending.settle(cause, amount_ns)
         self._pauses.explain(explained_ns)
         if not self._in_job:
             self._count_in_use(0.0, explained_ns, 0)
@@ -99,13 +106,13 @@ class GpuLedger:
     @property
     def awaited_ns(self) -> int:
         """Idle time that is pending because a tagged run may yet use the GPU."""
-        return 0 if self._in_job else self._pending_ns
+        return 0 if self._in_job else self._pending.amount_ns
 
     def await_less(self, amount_ns: int) -> None:
         """So much of ``awaited_ns`` was before no run's work: nobody used the GPU."""
         amount_ns = min(amount_ns, self.awaited_ns)
         if amount_ns:
-            self._pending_ns -= amount_ns
+            self._pending.settle(IdleCause.NOT_IN_USE, amount_ns)
             self._idle_ns[IdleCause.NOT_IN_USE] += amount_ns
 
     def processes_seen(self, present: bool | None) -> None:
@@ -114,8 +121,10 @@ class GpuLedger:
             self.job_named_process = False  # there is no list any more to say when it ends
         elif present:
             self.job_named_process = self._in_job
-        elif self._in_job and self.job_named_process:
-            self.end_job()
+        else:
+            self.held_since_ns = None
+            if self._in_job and self.job_named_process:
+                self.end_job()
 
     def run_waits(self, waits: bool) -> None:
         """Say whether a tagged run is attached that may yet use the GPU.
@@ -140,7 +149,7 @@ class GpuLedger:
             observed_ns=self._observed_ns,
             busy_ns=self._busy_ns,
             idle_ns=dict(self._idle_ns),
-            pending_ns=self._pending_ns,
+            pending_ns=self._pending.amount_ns,
             in_use_ns=self._in_use_ns,
             in_use_busy_ns=self._in_use_busy_ns,
             suspected_ns=pauses.suspected_ns,
@@ -164,6 +173,14 @@ class GpuLedger:
             within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
         )
 
+    def unsettled(self) -> Unsettled:
+        """What is not settled yet, as of the newest sample."""
+        return self._pending.snapshot()._replace(
+            unsure_busy_ns=self._unsure_busy_ns,
+            unsure_low_ns=self._unsure_low_ns,
+            open_pause_ns=self._pauses.open_idle_ns,
+        )
+
     def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
@@ -173,14 +190,18 @@ class GpuLedger:
         self._observed_ns += length_ns
         self._busy_ns += busy_ns
         active = busy_ratio > self._settings.active_above
-        if self._in_job and not (self.job_named_process or self._run_waits):
+        if self._in_job and not self._run_waits:
             idle_ns = (start_ns if active else end_ns) - self._last_active_end_ns
-            if idle_ns and idle_ns > job_patience_ns(length_ns, self._settings):
+            if idle_ns and idle_ns > job_patience_ns(
+                length_ns, self._settings, is_listed=self.job_named_process
+            ):
+                held_since_ns = self._last_active_end_ns if self.job_named_process else None
                 self.end_job()
+                self.held_since_ns = held_since_ns
         if active:
             if not self._in_job:
                 self._begin_job()
-            elif self._unsure_ns or self._pending_ns:
+            elif self._unsure_ns or self._pending.amount_ns:
                 self._confirm_unsure()
             self._last_active_end_ns = end_ns
             if untagged_ns:
@@ -223,19 +244,19 @@ class GpuLedger:
                 return
             self._count_in_use(sample.busy_ratio, explained_ns, 0)
         if self._in_job:
-            self._pending_ns += untagged_ns
+            self._pending.amount_ns += untagged_ns
             self._unsure_ns += busy_ns + untagged_ns
             self._unsure_busy_ns += busy_ns
             if sample.busy_ratio < self._settings.low_below:
                 self._unsure_low_ns += busy_ns + untagged_ns
         elif self._run_waits:
-            self._pending_ns += untagged_ns
+            self._pending.amount_ns += untagged_ns
         else:
             self._idle_ns[IdleCause.NOT_IN_USE] += untagged_ns
 
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
-        self._in_job = True
+        self._in_job, self.held_since_ns = True, None
         self._job_from_ns = (self._in_use_ns, self._low_ns)
         self._pauses.begin_job()
 
@@ -255,9 +276,10 @@ class GpuLedger:
             self._high_ns += length_ns
 
     def _settle_pending(self, cause: IdleCause) -> None:
-        if self._pending_ns:
-            self._idle_ns[cause] += self._pending_ns
-            self._pending_ns = 0
+        amount_ns = self._pending.amount_ns
+        if amount_ns:
+            self._idle_ns[cause] += amount_ns
+            self._pending.settle(cause, amount_ns)
 
     def _explain(self, shared: SharedIdle) -> int:
         """Settle idle time as phases say; how much it is."""

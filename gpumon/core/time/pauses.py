@@ -127,6 +127,11 @@ class PauseTracker:
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
 
     @property
+    def open_idle_ns(self) -> int:
+        """Idle time so far of the pause that is open, if one is; 0 otherwise."""
+        return self._idle_ns + self.before.idle_ns if self.is_open and self.before else 0
+
+    @property
     def cycle_ns(self) -> int | None:
         """From one pause to the next, where the last ones came like a clock; else ``None``."""
         return self._job.cycle_ns

@@ -103,9 +103,7 @@ class TestTheWaitForTheVeryFirstBatch:
 
 class TestALoopWithoutTheStepPhase:
     @pytest.mark.parametrize("counts_steps", [True, False])
-    def test_waits_for_its_first_batch_only_once(
-        self, starting: Story, counts_steps: bool
-    ) -> None:
+    def test_waits_for_its_first_batch_only_once(self, starting: Story, counts_steps: bool) -> None:
         for _ in range(20):
             starting.pass_second(0.0, phases=[(0.0, WAIT)])
             starting.pass_second(1.0, phases=[(0.0, OTHER)], steps=int(counts_steps))

@@ -224,7 +224,7 @@ class TestAClaim:
         waiting = gpu(story.pass_second(0.0, 1.0, phases=[(0.0, STEP)], key="stranger"), 1)
         gone = gpu(story.pass_second(0.0), 1)
 
-        assert (waiting.is_held, gone.is_held) == (True, False)
+        assert (waiting.is_undecided, gone.is_undecided) == (True, False)
         assert gone.totals.busy_ns == s(1)
 
     def test_stands_for_the_life_of_the_run_once_it_was_seen(self, story: Story) -> None:

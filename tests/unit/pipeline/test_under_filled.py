@@ -11,7 +11,7 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.past_reports import ReportHistory
+from gpumon.pipeline.report_history import ReportHistory, snapshot_of
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_monitor import moment, monitor
@@ -92,8 +92,7 @@ class TestTheLastMinutes:
         history = ReportHistory()
         states = watched([*empty, *full])
         for state in states:
-            if history.is_due(state.taken_at_ns):
-                history.keep(report_of(state), state.taken_at_ns)
+            history.keep(snapshot_of(state))
         last = states[-1]
 
         recent = history.since(report_of(last), last.taken_at_ns, 150.0)

@@ -1,0 +1,83 @@
+"""Idle time whose cause is not decided yet, and what it is decided to be, oldest first."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gpumon.core.phase import IdleCause
+
+_MOST_SETTLEMENTS: Final = 128
+"""Kept of those that came last: pauses of ten minutes at one every five seconds."""
+
+
+class Unsettled(NamedTuple):
+    """What of one GPU's time is not settled yet, and how what was so has been settled since.
+
+    Every nanosecond that was ever pending has a number, counted from 0. So what was pending at
+    some time, and what it turned out to be, can be found later.
+
+    Attributes:
+        settled_ns: How much has been settled so far: the number of the next nanosecond to settle.
+        until_ns: By settlement: the number after its last nanosecond, rising.
+        causes: By settlement: what it was settled as.
+        unsure_busy_ns: Busy part of the inactive samples since the last active one: in use only
+            if another follows.
+        unsure_low_ns: Time of such samples that would count in ``GpuTotals.low_ns``.
+        open_pause_ns: Idle time of the pause that is open, if one is.
+    """
+
+    settled_ns: int = 0
+    until_ns: tuple[int, ...] = ()
+    causes: tuple[IdleCause, ...] = ()
+    unsure_busy_ns: int = 0
+    unsure_low_ns: int = 0
+    open_pause_ns: int = 0
+
+    def of(self, from_ns: int, amount_ns: int) -> dict[IdleCause, int]:
+        """What the nanoseconds with these numbers were settled as; the rest is still pending.
+
+        What was settled so long ago that it is forgotten counts as the oldest known cause.
+        """
+        by_cause: dict[IdleCause, int] = {}
+        end_ns = min(from_ns + amount_ns, self.settled_ns)
+        for (start_ns, until_ns), cause in zip(
+            pairwise((0, *self.until_ns)), self.causes, strict=True
+        ):
+            inside_ns = min(end_ns, until_ns) - max(from_ns, start_ns)
+            if inside_ns > 0:
+                by_cause[cause] = by_cause.get(cause, 0) + inside_ns
+        return by_cause
+
+
+NOTHING_UNSETTLED: Final = Unsettled()
+
+
+class PendingTime:
+    """Counts pending time, and remembers how it was settled.
+
+    Attributes:
+        amount_ns: How much is pending now.
+    """
+
+    def __init__(self) -> None:
+        self.amount_ns = 0
+        self._settled_ns = 0
+        self._until_ns: list[int] = []
+        self._causes: list[IdleCause] = []
+
+    def snapshot(self) -> Unsettled:
+        """How it was settled so far."""
+        return Unsettled(self._settled_ns, tuple(self._until_ns), tuple(self._causes))
+
+    def settle(self, cause: IdleCause, amount_ns: int) -> None:
+        """Settle so much of it, the oldest first; no more than is pending, and some."""
+        self.amount_ns -= amount_ns
+        self._settled_ns += amount_ns
+        if self._causes and self._causes[-1] is cause:
+            self._until_ns[-1] = self._settled_ns
+            return
+        self._until_ns.append(self._settled_ns)
+        self._causes.append(cause)
+        if len(self._causes) > _MOST_SETTLEMENTS:
+            del self._until_ns[0], self._causes[0]
