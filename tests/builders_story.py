@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from gpumon.core.host.evidence import HostEvidence, HostReading
+from gpumon.core.host.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
     TRAINING_OVER,
@@ -43,6 +43,7 @@ class Story:
         self.errors: dict[int, str] = {}
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
         self.looks: dict[str, HostEvidence] = {}  # by ring: what its machine shows each second
+        self.process_states: dict[str, ProcessState] = {}  # by ring: of its process
         self.monitor = monitor(simulated=simulated)
 
     @property
@@ -79,6 +80,14 @@ class Story:
     def alter_facts(self, key: str = "train", **changes: Any) -> None:
         """From now on that training says so of itself."""
         self.alter_ring(key, facts=replace(self.rings[key].facts, **changes))
+
+    def stop(self, key: str = "train") -> None:
+        """From now on its process is stopped."""
+        self.process_states[key] = ProcessState(is_stopped=True)
+
+    def resume(self, key: str = "train") -> None:
+        """From now on its process runs again."""
+        del self.process_states[key]
 
     def end_ring(self, key: str = "train", *, after_s: float = 0.0) -> None:
         """The training is gone, or will be."""
@@ -192,7 +201,8 @@ class Story:
             key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
             for key, look in self.looks.items()
         }
-        self._told = self.monitor.take(told._replace(host=HostReading(of_run=looks)))
+        host = HostReading(of_run=looks, processes=dict(self.process_states))
+        self._told = self.monitor.take(told._replace(host=host))
         return self._told
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:

@@ -40,7 +40,7 @@ class TestTheClosedSets:
                 "latency_bound", "unknown",
             }),
             (VerdictName, {
-                "not_in_use", "too_short_to_judge", "healthy", "starved", "stalled",
+                "hanging", "not_in_use", "too_short_to_judge", "healthy", "starved", "stalled",
                 "starvation_suspected", "partial",
             }),
             (Severity, {"none", "moderate", "high"}),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import process_ring
@@ -92,19 +93,50 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
 
 class TimedIterator(Proxy, Generic[T]):
-    """An iterator whose every ``next()`` is a phase."""
+    """An iterator whose every ``next()`` is a phase.
+
+    Of a loop over batches to train on, marks in the ring say where it begins, and where it has had
+    its last batch: a training that hangs is so told from one that is over.
+    """
+
+    _is_in_loop = False
 
     def __init__(self, iterator: Iterator[T], name: str) -> None:
         self._original = iterator
         self._phase = phase(name)
+        self._is_of_batches = name == TrainingPhase.INPUT_WAIT.value
 
     def __iter__(self) -> TimedIterator[T]:
+        self._begin_loop()
         return self
 
     def __next__(self) -> T:
         with self._phase:
-            item: T = next(self._original)
+            try:
+                item: T = next(self._original)
+            except StopIteration:
+                self._end_loop()
+                raise
             return item
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105 (nothing else may be there, as the interpreter goes down)
+            self._end_loop()  # nobody will ask it for another batch
+        except Exception:  # noqa: BLE001
+            pass
+
+    def _begin_loop(self) -> None:
+        writer = process_ring().writer_here
+        if self._is_of_batches and writer is not None and writer.span >> MODE_SHIFT == at.TRAINS:
+            self._is_in_loop = True
+            writer.event(LOOP_BEGAN)
+
+    def _end_loop(self) -> None:
+        if self._is_in_loop:
+            self._is_in_loop = False
+            writer = process_ring().writer_here
+            if writer is not None:
+                writer.event(LOOP_ENDED)
 
 
 class TimedIterable(Proxy, Generic[T]):
@@ -117,7 +149,9 @@ class TimedIterable(Proxy, Generic[T]):
     def __iter__(self) -> TimedIterator[T]:
         _tell_of_loader(self._original)  # it may have been made before the validation began
         with phase(self._name):  # a loader starts its workers here
-            return TimedIterator(iter(self._original), self._name)
+            iterator: TimedIterator[T] = TimedIterator(iter(self._original), self._name)
+            iterator._begin_loop()
+            return iterator
 
 
 class _Sized(Proxy):

@@ -23,6 +23,7 @@ from gpumon.core.clock import nanoseconds, seconds
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
+from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
@@ -48,6 +49,7 @@ class GpuState(NamedTuple):
         errors: When they came, and its memory errors.
         claims_refused: How many runs named it while only processes of others were on it.
         unsettled: As in ``GpuReport``.
+        now: What it does now; ``None`` before its first sample.
         is_undecided: Whether idle time is pending until a run's claim to it is decided.
         held_since_ns: Since when nothing ran, where processes stay on it all the same; ``None``:
             it is not held.
@@ -71,6 +73,7 @@ class GpuState(NamedTuple):
     in_job: InJob | None = None
     unsettled: Unsettled = NOTHING_UNSETTLED
     held_since_ns: int | None = None
+    now: NowVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class RunState(RunReport):
         epoch: Epoch under way, counted from 0; ``None`` before the first.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
+        now: What it does now; ``None`` before its first sample.
         is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
     """
 

@@ -11,6 +11,7 @@ from gpumon.core.phase import IdleCause
 class VerdictName(str, Enum):
     """What the time of one GPU looks like, in the order in which the rules are tried."""
 
+    HANGING = "hanging"
     NOT_IN_USE = "not_in_use"
     TOO_SHORT_TO_JUDGE = "too_short_to_judge"
     HEALTHY = "healthy"
@@ -21,8 +22,8 @@ class VerdictName(str, Enum):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the GPU worked for long enough to say anything of its time."""
-        return self not in (self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE)
+        """Whether it is about the time the GPU was in use, and there was enough of that."""
+        return self not in (self.HANGING, self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE)
 
     @property
     def is_of_a_loss(self) -> bool:

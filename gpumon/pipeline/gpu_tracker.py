@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from gpumon.core.board.fill import FillLedger
 from gpumon.core.board.in_job import InJobLedger
 from gpumon.core.board.troubles import ErrorWatch
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
+from gpumon.core.judge.judging_now import GpuMoment, JudgedNow
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
@@ -49,7 +51,27 @@ class LastingExcess:
         return max(0, amount_ns)
 
 
+def _hanging_among(runs: Sequence[TrackedRun], uuid: str) -> TrackedRun | None:
+    """A run that hangs on that GPU; ``None``: there is none, or another one works there."""
+    hanging = [run for run in runs if run.is_hanging and run.is_surely_on(uuid)]
+    if not hanging or any(run.is_working_on(uuid) for run in runs):
+        return None
+    return hanging[0]
+
+
+def _suspended_since_ns(runs: Sequence[TrackedRun], uuid: str) -> int | None:
+    """Since when all runs that use that GPU are suspended; ``None``: one can work, or none is."""
+    stops_ns = [
+        run.timeline.suspended_since_ns
+        for run in runs
+        if run.is_surely_on(uuid) and run.ended_ns is None
+    ]
+    known_ns = [since_ns for since_ns in stops_ns if since_ns is not None]
+    return max(known_ns) if known_ns and len(known_ns) == len(stops_ns) else None
+
+
 _RECENT_SAMPLES = 256
+_NOT_SHARED: Final = SharedIdle({})
 _INPUT = "input"
 
 
@@ -83,6 +105,9 @@ class GpuTracker:
         self._held = HeldSamples()
         self._open_from_ns: int | None = None  # where the first sample begins that is not decided
         self.claims_refused = 0
+        self._hanging: TrackedRun | None = None
+        self._suspended_since_ns: int | None = None
+        self._now = JudgedNow(settings)
         self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -184,6 +209,8 @@ class GpuTracker:
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
         newest = self.newest
+        self._hanging = _hanging_among(runs, newest.device.uuid)
+        self._suspended_since_ns = _suspended_since_ns(runs, newest.device.uuid)
         present = None if newest.processes is None else bool(newest.processes)
         self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
         for busy, was_present in self._held.until(self._open_from_ns):
@@ -237,9 +264,25 @@ class GpuTracker:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
         newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
         totals, last_ns = ledger.snapshot(), ledger.last_end_ns
+        if self._hanging is not None:
+            totals = totals._replace(hanging_now=True)
         if self._held:
             totals, last_ns = self._held.beside(totals), self._held.until_ns
         listed = self.unlisted_since_ns is None
+        unsettled = ledger.unsettled()
+        silence = None if self._hanging is None else self._hanging.silence
+        now = self._now.update(
+            GpuMoment(
+                at_ns=now_ns,
+                totals=totals,
+                unsettled=unsettled,
+                jobs=ledger.jobs,
+                in_job=ledger.in_job,
+                last_active_ns=ledger.last_active_end_ns,
+                suspended_since_ns=self._suspended_since_ns,
+                hanging_since_ns=None if silence is None else silence.since_ns,
+            )
+        )
         return GpuState(
             device=newest.device,
             totals=totals,
@@ -257,7 +300,8 @@ class GpuTracker:
             claims_refused=self.claims_refused,
             is_undecided=bool(self._held),
             in_job=self.in_job.snapshot(),
-            unsettled=ledger.unsettled(),
+            unsettled=unsettled,
+            now=now,
             held_since_ns=ledger.held_since_ns,
         )
 
@@ -274,17 +318,28 @@ class GpuTracker:
                     run.used_uuids.add(uuid)
                     run.timeline.note_activity(sample.start_ns, sample.end_ns)
         at_work = [run for run in here if uuid in run.used_uuids]
+        if len(at_work) > 1:  # a run that hangs takes no part of what others lose
+            at_work = [run for run in at_work if not run.is_hanging] or at_work
         if is_active and len(at_work) < len(here):
             # It was others who worked: of these nobody knows yet.
             theirs = {run.reading.owner_uid for run in at_work}
             self._stop_awaiting({run.reading.owner_uid for run in here} - theirs)
+        hung_ns = self._hung_ns(sample)
         if not at_work:
             if here and not is_active:
                 self._awaited.add(sample, here)
-            self.ledger.observe((sample,))
+            self.ledger.observe_shared(sample, _NOT_SHARED, hung_ns=hung_ns)
             return
         self.ledger.explain_pending(self._awaited.take(at_work))
-        self.ledger.observe_shared(sample, self._shared(sample, at_work, peers))
+        shared = self._shared(sample, at_work, peers)
+        self.ledger.observe_shared(sample, shared, hung_ns=hung_ns)
+
+    def _hung_ns(self, sample: BusySample) -> int:
+        """How much of a sample passed while a run hung that is alone on the GPU."""
+        silence = None if self._hanging is None else self._hanging.silence
+        if silence is None or silence.hanging_from_ns is None:
+            return 0
+        return max(0, sample.end_ns - max(sample.start_ns, silence.hanging_from_ns))
 
     def _shared(
         self, sample: BusySample, on_here: list[TrackedRun], peers: Sequence[GpuTracker]

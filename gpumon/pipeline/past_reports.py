@@ -210,7 +210,7 @@ def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
 
 def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
     """Of the run itself: the GPU's own flag looks back over those before it, too."""
-    settings, totals = DEFAULT_SETTINGS, totals.after_first_batch
+    settings, totals = DEFAULT_SETTINGS, totals.judged
     if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
         return False
     if totals.in_use_ns >= settings.flag_window_ns:

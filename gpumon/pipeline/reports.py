@@ -59,6 +59,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             in_job=gpu.in_job,
             told_troubles=told_troubles(gpu, state),
             unsettled=gpu.unsettled,
+            now=gpu.now,
         )
         for gpu in state.gpus
     ]

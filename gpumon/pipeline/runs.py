@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from gpumon.core.host.evidence import HostReading
+from gpumon.core.host.evidence import HostReading, ProcessState
 from gpumon.core.host.reasons import WITH_REASONS, RunReasons
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
@@ -15,6 +15,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RingsReading
 from gpumon.core.ring.present_phase import PresentPhase
+from gpumon.core.ring.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
@@ -22,7 +23,8 @@ from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
 from gpumon.pipeline.gpu_claims import Claim
 from gpumon.pipeline.gpu_join import GpuJoin
 
-_LEAST_STEP_NS = DEFAULT_SETTINGS.advice.min_step_ns
+_SETTINGS: Final = DEFAULT_SETTINGS
+_LEAST_STEP_NS: Final = _SETTINGS.advice.min_step_ns
 
 
 class StepBalance:
@@ -94,8 +96,16 @@ class StepPace:
         self._median_ns: int | None = None
         self._last: RingEvent | None = None  # the newest step, if its epoch goes on
 
-    def take(self, events: RingRecords) -> None:
-        """Take what is new in the ring, oldest first."""
+    def take(
+        self, events: RingRecords, suspended_ns: Callable[[int, int], int] = lambda *_: 0
+    ) -> None:
+        """Take what is new in the ring, oldest first.
+
+        Args:
+            events: The new records.
+            suspended_ns: For how long the process could not run between two instants: a step in
+                which it could not tells nothing of the pace.
+        """
         kinds = events.kinds
         first, last = kinds.find(_STEP), kinds.rfind(_STEP)
         if first < 0:
@@ -114,6 +124,7 @@ class StepPace:
                 continue
             looks.append((events[at], events[end]))
             at = kinds.find(_STEP, max(end, at + stride))
+        looks = [(one, next_) for one, next_ in looks if not suspended_ns(one.at_ns, next_.at_ns)]
         self._count_in(looks, newest.value - (since or events[first]).value)
         self._last = None if _EPOCH in kinds[last:] else newest
 
@@ -162,6 +173,8 @@ class TrackedRun:
         self.balance = StepBalance()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
         self._last_state: RunState | None = None  # once nothing of it will change
+        self._process: ProcessState | None = None
+        self._clock = StepClock()
         self.take(reading)
 
     @property
@@ -208,6 +221,41 @@ class TrackedRun:
         return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
     @property
+    def _is_over(self) -> bool:
+        """Whether its training is over; where it tells where its loop ends, only if it says so."""
+        if self.reading.ended_ns is not None or self.timeline.is_marked_over:
+            return True
+        return (
+            self._clock.may_be_over and self.over_ns(_SETTINGS.idle_job_ends_after_ns) is not None
+        )
+
+    @property
+    def silence(self) -> RunSilence | None:
+        """How long it has counted no step; ``None``: nothing is to be said, or it is suspended."""
+        silence = self._clock.silence
+        if silence is None or self.timeline.suspended_since_ns is not None:
+            return None
+        sleeps_in = None if self._process is None else self._process.sleeps_in
+        return silence._replace(sleeps_in=sleeps_in)
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether it has counted no step for so long that it probably hangs."""
+        silence = self.silence
+        return silence is not None and silence.is_hanging
+
+    def is_surely_on(self, uuid: str) -> bool:
+        """Whether it uses that GPU, or names it, or the driver lists it there."""
+        is_named = self.reading.facts.gpus is not None and uuid in self.wanted_uuids
+        return uuid in self.used_uuids or is_named or self.claims.get(uuid) is Claim.SEEN
+
+    def is_working_on(self, uuid: str) -> bool:
+        """Whether it trains on that GPU now."""
+        if uuid not in self.used_uuids or self._is_over or self.is_hanging:
+            return False
+        return self.reading.steps > 0 and self.timeline.suspended_since_ns is None
+
+    @property
     def is_settled(self) -> bool:
         """Whether it has ended and the samples of its GPUs have passed that: nothing changes."""
         ended_ns = self.ended_ns
@@ -217,11 +265,24 @@ class TrackedRun:
             and all(self.left_ns.get(uuid) == ended_ns for uuid in self.wanted_uuids)
         )
 
-    def take(self, reading: RingReading) -> None:
-        """Take what the ring said in this tick."""
-        self.reading, self._last_state = reading, None
+    def take(self, reading: RingReading, process: ProcessState | None = None) -> None:
+        """Take what the ring said in this tick, and what the kernel said of its process."""
+        ran_until_ns = self.reading.told_until_ns
+        self.reading, self._last_state, self._process = reading, None, process
+        if process is not None and process.is_stopped:
+            self.timeline.suspend(ran_until_ns)
+        else:
+            stamps_ns = reading.events.stamps_ns
+            self.timeline.resume(stamps_ns[0] if stamps_ns else reading.told_until_ns)
         self.timeline.extend(reading.events, reading.told_until_ns)
-        self._pace.take(reading.events)
+        self._pace.take(reading.events, self.timeline.suspended_ns)
+        self._clock.update(
+            reading,
+            median_ns=self._pace.median_ns,
+            first_wait_since_ns=self.timeline.first_wait_since_ns,
+            stopped_ns=self.timeline.suspended_ns(ran_until_ns, reading.told_until_ns),
+            is_over=self._is_over,
+        )
         self.balance.take(reading)
         self._present.take(reading.events)
 
@@ -277,6 +338,8 @@ class TrackedRun:
             world_size=facts.world_size,
             is_undecided=bool(self.undecided_on),
             reasons=self.reasons.told(),
+            suspended_since_ns=self.timeline.suspended_since_ns if reading.alive else None,
+            silence=self.silence,
         )
 
 
@@ -357,7 +420,7 @@ class RunRegistry:
                 # Nobody saw what the GPU did before: a run that trained then has its first batch.
                 run.timeline.note_activity(0, observed_from_ns)
             elif reading is not run.reading:
-                run.take(reading)
+                run.take(reading, host.processes.get(reading.key))
             elif run.is_settled:
                 continue
             if reading.key in host.of_run:

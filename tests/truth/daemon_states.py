@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
     RingEvent,
     RingKind,
@@ -112,15 +113,12 @@ class _Ring:
         self, place: int, pid: int, life_ms: tuple[int, int], marks: Sequence[PhaseMark]
     ) -> None:
         self._begin_ms, self._end_ms = life_ms
-        self._events = [
-            RingEvent(RingKind.ENTER, ZERO_NS + mark.at_ms * NS_PER_MS, mark.phase, mark.mode)
-            for mark in marks
-        ]
+        self._events = [*_with_steps(marks)]
         self._facts = RunFacts(
             run=f"world-{self._begin_ms}-r{place}", job=f"world-{self._begin_ms}", rank=place,
             pid=pid, boot_id="boot", started_ns=self._events[0].at_ns, gpus=(str(place),),
         )  # fmt: skip
-        self._next = 0
+        self._next = self._steps = 0
 
     def is_on(self, at_ms: int) -> bool:
         """Whether a daemon still has something to read of it."""
@@ -130,6 +128,8 @@ class _Ring:
         """What a daemon reads of it at that moment."""
         now_ns, first = ZERO_NS + at_ms * NS_PER_MS, self._next
         while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
+            event = self._events[self._next]
+            self._steps = event.value if event.kind is RingKind.STEP else self._steps
             self._next += 1
         alive = at_ms < self._end_ms
         return ring_reading(
@@ -138,4 +138,17 @@ class _Ring:
             read_at_ns=now_ns,
             ended_ns=None if alive else ZERO_NS + self._end_ms * NS_PER_MS,
             events=RingRecords.of(self._events[first : self._next]),
+            steps=self._steps,
         )
+
+
+def _with_steps(marks: Sequence[PhaseMark]) -> Iterator[RingEvent]:
+    """The records of these marks, and of a step that is counted where each training step ends."""
+    steps, was_step = 0, False
+    for mark in marks:
+        at_ns = ZERO_NS + mark.at_ms * NS_PER_MS
+        if was_step:
+            steps += 1
+            yield RingEvent(RingKind.STEP, at_ns, TrainingPhase.TRAIN_STEP, steps)
+        yield RingEvent(RingKind.ENTER, at_ns, mark.phase, mark.mode)
+        was_step = mark.phase is TrainingPhase.TRAIN_STEP and mark.mode is TrainingMode.TRAIN

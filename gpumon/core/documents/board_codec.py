@@ -5,8 +5,7 @@ How full it is while it is busy, and its troubles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gpumon.core.board.fill import (
@@ -30,9 +29,9 @@ from gpumon.core.documents.field_codec import (
     mapping,
     number,
     shown,
-    text,
     time_ns,
 )
+from gpumon.core.documents.moments import Moments
 
 _TROUBLE: Final = FieldCodec(
     Trouble,
@@ -162,37 +161,24 @@ def decode_in_job(document: object) -> InJob | None:
     return _IN_JOB.decode(told, fill=decode_fill(told.get("fill")))
 
 
-def encode_troubles(
-    troubles: Sequence[Trouble], origin: datetime | None, origin_ns: int
-) -> list[dict[str, Any]]:
-    """The troubles, the worst first.
-
-    They are dated where the wall clock's time at ``origin_ns``, of the clock of their times, is
-    known.
-    """
+def encode_troubles(troubles: Sequence[Trouble], moments: Moments) -> list[dict[str, Any]]:
+    """The troubles, the worst first."""
     documents = []
     for trouble in troubles:
-        told, last_at = _TROUBLE.encode(trouble), None
-        if origin is not None and trouble.last_ns is not None:
-            last_at = origin + timedelta(seconds=seconds(trouble.last_ns - origin_ns))
-        told["last_seen_at"] = None if last_at is None else last_at.isoformat()
+        told = _TROUBLE.encode(trouble)
+        told["last_seen_at"] = moments.encode(trouble.last_ns)
         documents.append(in_order(told, _TROUBLE_ORDER))
     return documents
 
 
-def decode_troubles(documents: object, origin: datetime | None) -> tuple[Trouble, ...]:
-    """The troubles, with times that count from ``origin``.
+def decode_troubles(documents: object, moments: Moments) -> tuple[Trouble, ...]:
+    """The troubles.
 
     Raises:
         KeyError: A field is missing.
         ValueError: A value is of another kind, or out of range.
     """
-    return tuple(_decode(mapping(one), origin) for one in items(documents))
-
-
-def _decode(document: Mapping[str, object], origin: datetime | None) -> Trouble:
-    last_at, last_ns = document["last_seen_at"], None
-    if origin is not None and last_at is not None:
-        passed = datetime.fromisoformat(text(last_at)) - origin
-        last_ns = passed // timedelta(microseconds=1) * 1_000
-    return _TROUBLE.decode(document, last_ns=last_ns)
+    return tuple(
+        _TROUBLE.decode(one, last_ns=moments.decode(one["last_seen_at"]))
+        for one in map(mapping, items(documents))
+    )

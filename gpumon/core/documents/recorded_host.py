@@ -14,11 +14,18 @@ from gpumon.core.documents.field_codec import (
     number,
     text,
 )
-from gpumon.core.host.evidence import MOST_TASKS, NOT_LOOKED, HostEvidence, HostReading
+from gpumon.core.host.evidence import (
+    MOST_TASKS,
+    NOT_LOOKED,
+    HostEvidence,
+    HostReading,
+    ProcessState,
+)
 
 _MOST_RUNS: Final = 1_024
 _LONGEST_LOOK_NS: Final = 60 * NS_PER_S
 _EVIDENCE: Final = FieldCodec(HostEvidence, KEPT)
+_PROCESS: Final = FieldCodec(ProcessState, KEPT)
 
 
 def encode_host(host: HostReading) -> dict[str, Any]:
@@ -29,6 +36,8 @@ def encode_host(host: HostReading) -> dict[str, Any]:
         "runs": {key: _EVIDENCE.encode(evidence) for key, evidence in host.of_run.items()},
         "took_s": host.took_seconds,
     }
+    if host.processes:
+        told["processes"] = {key: _PROCESS.encode(one) for key, one in host.processes.items()}
     return told if host.message is None else {**told, "message": bounded(host.message)}
 
 
@@ -50,8 +59,12 @@ def decode_host(document: object) -> HostReading:
             raise MalformedError("a look of no length, or of a long one")
         if max(len(one.threads), len(one.workers)) > MOST_TASKS:
             raise MalformedError("a look at too many tasks")
+    processes = mapping(told.get("processes", {}))
+    if len(processes) > _MOST_RUNS:
+        raise MalformedError("states of too many processes")
     return HostReading(
         of_run=of_run,
+        processes={key: _PROCESS.decode(state) for key, state in processes.items()},
         took_seconds=number(told.get("took_s", 0.0)),
         message=None if message is None else text(message),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -24,12 +23,14 @@ from gpumon.core.documents.field_codec import (
     FieldCodec,
     MalformedError,
     MissingFieldError,
+    flag,
     in_order,
     items,
     mapping,
     shown,
     time_ns,
 )
+from gpumon.core.documents.moments import Moments, began_at
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.judge.imbalance import (
     JobImbalance,
@@ -62,10 +63,12 @@ from gpumon.core.report.report import (
     Sampling,
     machine_time,
 )
+from gpumon.core.ring.silence import RunSilence
 from gpumon.core.time.intervals import Interval
+from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
-from gpumon.core.verdict import Verdict
+from gpumon.core.verdict import Verdict, VerdictName
 from gpumon.core.wording import label_text
 from gpumon.errors import UsageError
 
@@ -78,18 +81,36 @@ _REPORT: Final = FieldCodec(
           "skipped_lines", "notes"),
 )  # fmt: skip
 _GPU: Final = FieldCodec(
-    GpuReport, TOLD, without=("totals", "verdict", "fill", "in_job", "told_troubles", "unsettled")
+    GpuReport,
+    TOLD,
+    without=("totals", "verdict", "fill", "in_job", "told_troubles", "unsettled", "now"),
 )
+_NAMES_OF_TOTALS: Final = {
+    "idle_ns": "idle_by_cause",
+    "input_wait_by_reason_ns": "input_wait_by_reason",
+    "within_step_by_reason_ns": "within_step_by_reason",
+    "hanging_idle_ns": "hanging_by_cause",
+}
 _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
     without=("gaps", "pauses", "starved_intervals", "suspicion"),
-    names={"idle_ns": "idle_by_cause", "input_wait_by_reason_ns": "input_wait_by_reason",
-           "within_step_by_reason_ns": "within_step_by_reason"},
+    names=_NAMES_OF_TOTALS,
     later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
            "validation_input_wait_ns", "low_ns", "high_ns", "merged_intervals", "episodes",
-           "starved_now", "within_step_by_reason_ns"),
+           "starved_now", "within_step_by_reason_ns", "hanging_ns", "hanging_idle_ns",
+           "hanging_now"),
 )  # fmt: skip
+_OF_NOW: Final = FieldCodec(
+    GpuTotals,
+    TOLD,
+    only=("observed_ns", "busy_ns", "in_use_ns", "in_use_busy_ns", "pending_ns", "suspected_ns",
+          "first_input_wait_ns", "validation_input_wait_ns", "low_ns", "high_ns", "cycle_ns",
+          "irregular_ns", "idle_ns", "input_wait_by_reason_ns", "within_step_by_reason_ns",
+          "hanging_ns", "hanging_idle_ns"),
+    names=_NAMES_OF_TOTALS,
+)  # fmt: skip
+"""Of the totals of a GPU's last minutes in use."""
 _VERDICT: Final = FieldCodec(
     Verdict,
     TOLD,
@@ -100,7 +121,16 @@ _GAPS: Final = FieldCodec(
     GapTotals, TOLD, only=("count", "total_ns", "p50_ns", "p95_ns", "longest_ns"), later=()
 )
 _RUN: Final = FieldCodec(
-    RunReport, TOLD, names={"gpu_uuids": "gpus", "refused_uuids": "refused_gpus"}
+    RunReport,
+    TOLD,
+    without=("suspended_since_ns", "silence"),
+    names={"gpu_uuids": "gpus", "refused_uuids": "refused_gpus"},
+)
+_SILENCE: Final = FieldCodec(
+    RunSilence,
+    TOLD,
+    without=("since_ns", "hanging_from_ns"),
+    names={"is_first_batch": "first_batch"},
 )
 _WHY: Final = FieldCodec(WaitReason, TOLD)
 _ADVICE: Final = FieldCodec(Advice, OURS)
@@ -133,7 +163,8 @@ _GPU_ORDER: Final = (
     "starved_now", "episodes", "resolved_seconds", "inferred_seconds",
     "hidden_input_wait_seconds", "low_seconds", "high_seconds", "gaps", "pauses",
     "starved_intervals", "merged_intervals", "idle_by_cause", "input_wait_by_reason",
-    "within_step_by_reason", "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
+    "within_step_by_reason", "hanging_seconds", "hanging_by_cause", "hanging_now", "now",
+    "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
     "idle_beside_peer_seconds", "held_memory", "in_job", "troubles",
 )  # fmt: skip
 _ENDS_A_RUN: Final = ("alive", "ended_before", "owner_uid", "refused_gpus", "world_size")
@@ -145,12 +176,12 @@ def encode_report(report: Report) -> dict[str, Any]:
     Fields may be added to the schema, never removed. Times are seconds;
     intervals count from ``started_at``.
     """
-    job_balances = balances(report.runs)
+    job_balances, moments = balances(report.runs), _moments(report)
     return {
         "schema": REPORT_SCHEMA,
         **_REPORT.encode(report),
         "gpus": [_encode_gpu(gpu, report) for gpu in report.gpus],
-        "runs": [_encode_run(run, job_balances.get(run.job_key)) for run in report.runs],
+        "runs": [_encode_run(run, job_balances.get(run.job_key), moments) for run in report.runs],
         "advice": [_ADVICE.encode(advice) for advice in report.advice],
         "machine": _encode_machine(machine_time(report.gpus), report.together),
         "sampling": None if report.sampling is None else _SAMPLING.encode(report.sampling),
@@ -197,19 +228,20 @@ def _faults_told() -> Iterator[None]:
 
 def _decoded(document: Mapping[str, Any]) -> Report:
     sampling, gpus = document.get("sampling"), items(document["gpus"])
+    moments = Moments(began_at(document["started_at"]))
     return _REPORT.decode(
         {"simulated": False, **document},
         origin_ns=0,
-        gpus=tuple(_decode_gpu(mapping(gpu), _began(document["started_at"])) for gpu in gpus),
-        runs=tuple(_RUN.decode(run) for run in items(document["runs"])),
+        gpus=tuple(_decode_gpu(mapping(gpu), moments) for gpu in gpus),
+        runs=tuple(_decode_run(mapping(run), moments) for run in items(document["runs"])),
         advice=tuple(_decode_advice(advice) for advice in items(document["advice"])),
         together=_decode_together(document.get("machine"), gpus),
         sampling=None if sampling is None else _SAMPLING.decode(sampling),
     )
 
 
-def _began(started_at: str | None) -> datetime | None:
-    return None if started_at is None else datetime.fromisoformat(started_at)
+def _moments(report: Report) -> Moments:
+    return Moments(began_at(report.started_at), report.origin_ns)
 
 
 # -- one GPU -----------------------------------------------------------------------
@@ -239,9 +271,48 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
         "idle_by_cause": {cause.value: seconds(totals.idle_ns.get(cause, 0)) for cause in CAUSES},
         "fill": encode_fill(gpu.fill),
         "in_job": encode_in_job(gpu.in_job),
-        "troubles": encode_troubles(gpu.troubles, _began(report.started_at), origin_ns),
+        "now": None if gpu.now is None else _encode_now(gpu.now, _moments(report)),
+        "troubles": encode_troubles(gpu.troubles, _moments(report)),
     }
     return in_order(told, _GPU_ORDER)
+
+
+def _encode_now(now: NowVerdict, moments: Moments) -> dict[str, Any]:
+    """What a GPU does now, and where the time went that this rests on."""
+    return {
+        **_VERDICT.encode(now.verdict),
+        "verdict": now.name.value,
+        "since": moments.encode(now.since_ns),
+        "window_seconds": seconds(now.window_ns),
+        "job_ended": moments.encode(now.ended_ns),
+        "suspended": now.is_suspended,
+        "verdict_of_window": now.verdict.name.value,
+        **_OF_NOW.encode(now.totals),
+        "pauses": _encode_gaps(now.totals.pauses),
+    }
+
+
+def _decode_now(document: object, moments: Moments) -> NowVerdict | None:
+    if document is None:
+        return None
+    told = mapping(document)
+    totals = _OF_NOW.decode(told, pauses=_decode_gaps(told["pauses"]))
+    verdict = _VERDICT.decode({**told, "verdict": told["verdict_of_window"]})
+    since_ns = moments.decode(told["since"])
+    if since_ns is None:
+        return None
+    return NowVerdict(
+        VerdictName(told["verdict"]),
+        since_ns,
+        totals._replace(idle_ns=_without_none(totals.idle_ns), suspicion=_suspicion_of(verdict)),
+        verdict,
+        moments.decode(told.get("job_ended")),
+        is_suspended=flag(told.get("suspended", False)),
+    )
+
+
+def _without_none(idle_ns: Mapping[IdleCause, int]) -> dict[IdleCause, int]:
+    return {cause: ns for cause, ns in idle_ns.items() if ns}
 
 
 def _coverage(gpu: GpuReport) -> float:
@@ -260,7 +331,7 @@ def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
     }
 
 
-def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
+def _decode_gpu(gpu: Mapping[str, Any], moments: Moments) -> GpuReport:
     totals = _TOTALS.decode(
         gpu,
         gaps=_decode_gaps(gpu["gaps"]),
@@ -269,14 +340,16 @@ def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
             Interval(*map(time_ns, items(span))) for span in items(gpu["starved_intervals"])
         ),
     )
-    causes = {cause: idle_ns for cause, idle_ns in totals.idle_ns.items() if idle_ns}
     verdict = _decode_verdict(gpu, totals)
-    totals = totals._replace(idle_ns=causes, suspicion=_suspicion_of(verdict))
-    troubles = decode_troubles(gpu.get("troubles", []), began)
+    totals = totals._replace(
+        idle_ns=_without_none(totals.idle_ns), suspicion=_suspicion_of(verdict)
+    )
+    troubles = decode_troubles(gpu.get("troubles", []), moments)
     return _GPU.decode(
         gpu,
         totals=totals,
         verdict=verdict,
+        now=_decode_now(gpu.get("now"), moments),
         fill=decode_fill(gpu.get("fill")),
         in_job=decode_in_job(gpu.get("in_job")),
         # What lasts for a time follows from its fill.
@@ -286,7 +359,7 @@ def _decode_gpu(gpu: Mapping[str, Any], began: datetime | None) -> GpuReport:
 
 def _decode_verdict(gpu: Mapping[str, Any], totals: GpuTotals) -> Verdict:
     verdict, in_use_ns = _VERDICT.decode(gpu), totals.in_use_ns
-    if verdict.name.is_judged and totals.after_first_batch.in_use_ns <= 0:
+    if verdict.name.is_judged and totals.judged.in_use_ns <= 0:
         raise MalformedError("a verdict on no time in use")
     if not in_use_ns:
         return verdict._replace(lost_ratio=None, starved_ratio=None, coverage_ratio=None)
@@ -316,7 +389,7 @@ def _decode_gaps(gaps: object) -> GapTotals:
 # -- runs, advice, and all GPUs together -------------------------------------------
 
 
-def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
+def _encode_run(run: RunReport, balance: JobBalance | None, moments: Moments) -> dict[str, Any]:
     """A run; ``balance`` is that of its job, where its GPUs could be compared."""
     told = {**_RUN.encode(run), "reasons": encode_reasons(run)}
     end = {name: told.pop(name) for name in _ENDS_A_RUN}
@@ -324,7 +397,34 @@ def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
     levelled = {} if balance is None else balance.levelled_ratios or {}
     told["skew_ratio"] = None if balance is None else balance.skew_ratio
     told["levelled_ratios"] = {label_text(uuid): ratio for uuid, ratio in levelled.items()}
-    return {**told, **end}
+    return {**told, **end, **encode_standstill(run, moments)}
+
+
+def encode_standstill(run: RunReport, moments: Moments) -> dict[str, Any]:
+    """Since when a run cannot go on, or counts no step; ``None``: that is not so."""
+    silence = None
+    if run.silence is not None:
+        silence = {
+            "since": moments.encode(run.silence.since_ns),
+            "hanging": run.silence.is_hanging,
+            "hanging_since": moments.encode(run.silence.hanging_from_ns),
+            **_SILENCE.encode(run.silence),
+        }
+    return {"suspended_since": moments.encode(run.suspended_since_ns), "silence": silence}
+
+
+def _decode_run(run: Mapping[str, Any], moments: Moments) -> RunReport:
+    told, silence = run.get("silence"), None
+    if told is not None:
+        since_ns = moments.decode(mapping(told)["since"])
+        if since_ns is not None:
+            silence = _SILENCE.decode(
+                told,
+                since_ns=since_ns,
+                hanging_from_ns=moments.decode(mapping(told)["hanging_since"]),
+            )
+    suspended_since_ns = moments.decode(run.get("suspended_since"))
+    return _RUN.decode(run, suspended_since_ns=suspended_since_ns, silence=silence)
 
 
 def encode_reasons(run: RunReport) -> list[dict[str, Any]]:

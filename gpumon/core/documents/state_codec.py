@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gpumon.core.clock import seconds
 from gpumon.core.documents.board_codec import brief_fill
 from gpumon.core.documents.field_codec import TOLD, FieldCodec, shown
+from gpumon.core.documents.moments import Moments
 from gpumon.core.judge.pause_texts import likely_text
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
-from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
+from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState, origin_of
 from gpumon.core.wording import label_text
 
 MOST_PROCESSES: Final = 64
@@ -55,6 +57,7 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
         A document that ``encode_document`` writes. Values of a GPU that no
         longer answers are ``None``; its counters stay.
     """
+    moments = Moments(*origin_of(state))
     return {
         "schema": STATE_SCHEMA,
         "monotonic_ns": state.taken_at_ns,
@@ -66,7 +69,7 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
         "simulated": state.simulated,
         "replayed": state.replayed,
         "address": address,
-        "gpus": [_gpu_document(gpu) for gpu in state.gpus],
+        "gpus": [_gpu_document(gpu, moments) for gpu in state.gpus],
         "runs": [_RUN.encode(run) for run in state.runs],
         "collectors": [_COLLECTOR.encode(collector) for collector in state.collectors],
         "rings_left_out": [{"uid": uid, "rings": n} for uid, n in state.rings_left_out],
@@ -77,8 +80,8 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     """What a GPU's board tells beside its time, for ``/api/v1/state``.
 
     Returns:
-        What its pauses look like (``Verdict``, and in words); how full it is; its
-        ``GpuDetails`` and ``ActivitySample`` by their fields' names; how many
+        How long its run hung; what its pauses look like (``Verdict``, and in words);
+        how full it is; its ``GpuDetails`` and ``ActivitySample`` by their fields' names; how many
         errors there were by XID, as text; and who computes on it. Each but the
         errors is ``None`` where there is none; of a GPU that does not answer
         any more, its errors, its pauses and its fill stay.
@@ -86,6 +89,7 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     latest = gpu.latest if gpu.present else None
     details, activity = (None, None) if latest is None else (latest.details, latest.activity)
     return {
+        "hanging_seconds": seconds(gpu.totals.hanging_ns),
         "input_probability": gpu.verdict.input_probability,
         "likely_causes": gpu.verdict.likely_causes,
         "likely_text": likely_text(gpu.verdict),
@@ -97,8 +101,8 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     }
 
 
-def _gpu_document(gpu: GpuState) -> dict[str, Any]:
-    device, totals = gpu.device, gpu.totals
+def _gpu_document(gpu: GpuState, moments: Moments) -> dict[str, Any]:
+    device, totals, now = gpu.device, gpu.totals, gpu.now
     return {
         "index": device.index,
         "uuid": label_text(device.uuid),
@@ -119,6 +123,13 @@ def _gpu_document(gpu: GpuState) -> dict[str, Any]:
         "starved_now": totals.starved_now,
         "last_sample_ns": gpu.last_sample_at_ns,
         "verdict": gpu.verdict.name.value,
+        "now": None
+        if now is None
+        else {
+            "verdict": now.name.value,
+            "since": moments.encode(now.since_ns),
+            "window_seconds": seconds(now.window_ns),
+        },
         "error": _text_or_none(gpu.error),
         "label": device.label,
         "mig_enabled": device.mig_enabled,

@@ -79,16 +79,32 @@ class HostEvidence:
     throttled_ratio: float | None = None
 
 
+class ProcessState(NamedTuple):
+    """Whether the process of a run can run, where its ring had nothing new.
+
+    Attributes:
+        is_stopped: A signal stopped it (state T), or its cgroup is frozen.
+        sleeps_in: Function of the kernel in which its first thread sleeps; ``None``: it was not
+            asked, or it is awake.
+    """
+
+    is_stopped: bool
+    sleeps_in: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
     """What one tick's looks showed: of the trainings that waited then, by their rings' keys.
 
     Attributes:
+        processes: Of runs whose rings had nothing new: those that are stopped, and those silent
+            for long, by the same keys.
         took_seconds: How long looking took.
         message: Why the reasons of some training cannot be told; ``None``: they can.
     """
 
     of_run: Mapping[str, HostEvidence] = field(default_factory=lambda: MappingProxyType({}))
+    processes: Mapping[str, ProcessState] = field(default_factory=lambda: MappingProxyType({}))
     took_seconds: float = 0.0
     message: str | None = None
 

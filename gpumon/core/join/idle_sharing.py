@@ -121,6 +121,9 @@ class SharedIdle(NamedTuple):
         return SharedIdle(idle_ns, reasons_ns, *map(add, self.amounts_ns, other.amounts_ns))
 
 
+_NEVER_RESOLVED: Final = (None, IdleCause.UNKNOWN, IdleCause.NOT_IN_USE)
+
+
 def share_idle(
     idle_ns: int, parts: WindowParts, *, peer_excess_ns: int = 0, wholly_idle: bool = False
 ) -> SharedIdle:
@@ -156,7 +159,7 @@ def share_idle(
             shares[cause] = shares.get(cause, 0) + taken_ns
             left_ns -= taken_ns
     waited_ns, felt_ns = parts.input_wait_ns, shares.get(IdleCause.INPUT_WAIT, 0)
-    resolved = wholly_idle and parts.sole_cause not in (None, IdleCause.UNKNOWN)
+    resolved = wholly_idle and parts.sole_cause not in _NEVER_RESOLVED
     first_ns, validation_ns = parts.first_input_wait_ns, parts.validation_input_wait_ns
     return SharedIdle(
         shares,

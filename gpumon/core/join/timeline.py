@@ -68,7 +68,17 @@ def _label(code: int) -> SpanLabel:
     )
 
 
-LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
+SUSPENDED_CODE: Final = len(_MODES) << _MODE_SHIFT
+"""The process could not run: no record says so, the kernel does."""
+_SUSPENDED: Final = SpanLabel(
+    cause=IdleCause.NOT_IN_USE,
+    is_step=False,
+    is_validation=False,
+    is_validation_wait=False,
+    is_gross=False,
+    is_silent=False,
+)
+LABELS: Final = (*map(_label, range(SUSPENDED_CODE)), _SUSPENDED)
 """By code."""
 
 _MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
@@ -97,6 +107,7 @@ class PhaseTimeline:
         self._starts_ns: list[int] = []
         self._labels = bytearray()  # a byte a span: number of its phase, and of its mode above
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
+        self._before_stop, self._was_suspended = 0, False
         self._known_until_ns = 0
         self._is_marked_over = self._has_marks = False
         self._first_batch = FirstBatch()
@@ -123,6 +134,39 @@ class PhaseTimeline:
             self._follow_first_batch(before_ns)
         if len(self._starts_ns) > _MAX_SPANS:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
+
+    def suspend(self, from_ns: int) -> None:
+        """The process of the run has been stopped since then: what is told until it resumes."""
+        if self._starts_ns and self._labels[-1] != SUSPENDED_CODE:
+            self._before_stop, self._was_suspended = self._labels[-1], True
+            self._starts_ns.append(max(from_ns, self._starts_ns[-1]))
+            self._labels.append(SUSPENDED_CODE)
+
+    def resume(self, at_ns: int) -> None:
+        """The process runs again, and goes on with what it did; nothing, if it was not stopped."""
+        if self._labels and self._labels[-1] == SUSPENDED_CODE:
+            self._starts_ns.append(max(at_ns, self._starts_ns[-1]))
+            self._labels.append(self._before_stop)
+
+    @property
+    def suspended_since_ns(self) -> int | None:
+        """Since when the process cannot run; ``None``: it can."""
+        is_suspended = self._labels and self._labels[-1] == SUSPENDED_CODE
+        return self._starts_ns[-1] if is_suspended else None
+
+    def suspended_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long the process could not run between two instants, as far as is remembered."""
+        if not self._was_suspended:
+            return 0
+        return self._parts(start_ns, end_ns).waits.get(IdleCause.NOT_IN_USE, 0)
+
+    @property
+    def first_wait_since_ns(self) -> int | None:
+        """Since when the run waits for its first batch; ``None``: it does not wait, or had it."""
+        if self._first_batch.over_ns != NEVER or not self._labels:
+            return None
+        waits = LABELS[self._labels[-1]].cause is IdleCause.INPUT_WAIT
+        return self._starts_ns[-1] if waits else None
 
     def forget_before(self, time_ns: int) -> None:
         """Let go of what ended before ``time_ns``."""
@@ -167,6 +211,11 @@ class PhaseTimeline:
         for code, length_ns in lengths_ns.items():
             _add_length(parts, LABELS[code], length_ns)
         return parts
+
+    @property
+    def is_marked_over(self) -> bool:
+        """Whether the run has said that its training is over, and nothing since."""
+        return self._is_marked_over
 
     @property
     def open_since_ns(self) -> int:

@@ -187,7 +187,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | No
     pauses = worst.pauses
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
-    if in_pauses and cause is main_cause(worst.after_first_batch):
+    if in_pauses and cause is main_cause(worst.judged):
         median = f", median {in_about(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
             f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"

@@ -102,7 +102,7 @@ def _main_cause(gpu: GpuReport) -> str:
     totals = gpu.totals
     parts = {
         WORD_OF_CAUSE[cause]: ns
-        for cause, ns in totals.after_first_batch.idle_ns.items()
+        for cause, ns in totals.judged.idle_ns.items()
         if cause not in UNPROVED
     }
     parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
@@ -193,7 +193,7 @@ def _reason(gpu: GpuReport) -> tuple[str, str]:
     if not totals.observed_ns:
         return ("was not observed", "were not observed")
     if totals.in_use_ns:
-        worked = f"in use for {_short(totals.after_first_batch.in_use_ns)}"
+        worked = f"in use for {_short(totals.judged.in_use_ns)}"
         if totals.first_input_wait_ns:
             worked += " after its first batch"
         return (f"was {worked}, {_TOO_SHORT}", f"were {worked}, {_TOO_SHORT}")

@@ -15,6 +15,28 @@ from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 
 
 @rule(
+    "hanging",
+    RuleKind.VERDICT,
+    says="a run on the GPU hangs: it has counted no step for too long",
+    evidence="Time since its last step, without time in which its process was stopped; in its "
+    "first wait for input, since that began; in a validation, a prediction or a checkpoint, since "
+    "that began. Never at start-up, while compiling, once the training is over, or while another "
+    "run works on the GPU.",
+    thresholds=(),
+    measured_with=(
+        "hang.min_ns",
+        "hang.medians",
+        "hang.longest_times",
+        "hang.first_batch_ns",
+        "hang.long_phase_ns",
+    ),
+)
+def is_hanging(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether a run that uses it hangs now, and no other one works there."""
+    return totals.hanging_now
+
+
+@rule(
     "not_in_use",
     RuleKind.VERDICT,
     says="the GPU was not in use, or for a moment of a long time",
@@ -134,6 +156,7 @@ def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 
 VERDICT_RULES: Final = (
+    rule_of(is_hanging),
     rule_of(is_not_in_use),
     rule_of(is_too_short_to_judge),
     rule_of(is_healthy),
@@ -153,10 +176,12 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
     they say "more than"; ``gpumon doctor --rules`` has each rule in words.
     The wait for the very first batch is in the ratios, and in nothing else.
     """
-    rest, in_use_ns = totals.after_first_batch, totals.in_use_ns
+    rest, in_use_ns = totals.judged, totals.in_use_ns
     if not rest.in_use_ns:
-        nothing = VerdictName.NOT_IN_USE, Severity.NONE, Pattern.UNUSED
-        return Verdict(*nothing, None, None, None, None)
+        name, severity = VerdictName.NOT_IN_USE, Severity.NONE
+        if totals.hanging_now:
+            name, severity = VerdictName.HANGING, Severity.HIGH
+        return Verdict(name, severity, Pattern.UNUSED, None, None, None, None)
     name = next(name for name, holds in _IN_ORDER if holds(rest, settings))
     was_used, suspicion = name is not VerdictName.NOT_IN_USE, totals.suspicion
     return Verdict(
@@ -206,6 +231,8 @@ def _is_mostly_high(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 
 def _severity(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) -> Severity:
+    if name is VerdictName.HANGING:
+        return Severity.HIGH
     if not name.is_of_a_loss:
         return Severity.NONE
     is_much = totals.lost_ns >= settings.high_share * totals.in_use_ns

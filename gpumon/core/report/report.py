@@ -15,8 +15,10 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
 from gpumon.core.ring.events import LoaderFacts
+from gpumon.core.ring.silence import RunSilence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
+from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
@@ -149,6 +151,7 @@ class GpuReport:
             before the first job of several GPUs.
         unsettled: What of its time is not settled yet, and how what was so has been settled
             since; nothing where the report was read from a document.
+        now: What it does now; ``None`` in a log, and where a document does not say.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -169,6 +172,7 @@ class GpuReport:
     in_job: InJob | None = None
     told_troubles: tuple[Trouble, ...] = ()
     unsettled: Unsettled = NOTHING_UNSETTLED
+    now: NowVerdict | None = None
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:
@@ -246,6 +250,9 @@ class RunReport:
         reasons: Why its GPUs waited for input, and within its steps, as far as its machine
             showed it; what cost most comes first.
         world_size: Ranks of its job, on all machines.
+        suspended_since_ns: Since when its process is stopped, or frozen with its cgroup, on the
+            clock of the intervals; ``None``: it can run.
+        silence: How long it has counted no step; ``None``: nothing is to be said of that.
     """
 
     run: str
@@ -271,6 +278,8 @@ class RunReport:
     refused_uuids: tuple[str, ...] = ()
     reasons: tuple[WaitReason, ...] = ()
     world_size: int = 1
+    suspended_since_ns: int | None = None
+    silence: RunSilence | None = None
 
     @property
     def name(self) -> str:

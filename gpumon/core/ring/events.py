@@ -35,11 +35,17 @@ class RingKind(IntEnum):
     EPOCH = 6
     """Epoch ``value`` begins, counted from 0."""
     EVENT = 7
-    """Something worth a mark. ``value``: ``TRAINING_OVER``, or the number of a change of shares."""
+    """Something worth a mark. ``value``: ``TRAINING_OVER``, ``LOOP_BEGAN``, ``LOOP_ENDED``, or the
+    number of a change of shares."""
 
 
 TRAINING_OVER: Final = 1 << 32
 """``value`` of an EVENT: the training is over, and its process may live on with other things."""
+
+LOOP_BEGAN: Final = 1 << 33
+"""``value`` of an EVENT: a loop over batches begins, which will say where it ends."""
+LOOP_ENDED: Final = LOOP_BEGAN + 1
+"""``value`` of an EVENT: the newest of these loops has had its last batch."""
 
 _ONLY: Final = {kind: bytes(int(byte == kind) for byte in range(256)) for kind in RingKind}
 

@@ -190,6 +190,38 @@ class ImbalanceSettings(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HangSettings(Settings):
+    """Thresholds of how long a run may count no step before it is said to hang."""
+
+    min_ns: int = time_ns(
+        30 * NS_PER_S,
+        "No run hangs that has counted a step for less time than this.",
+        origin="ours: a loader that opens its next file, or a slow disk, takes some seconds",
+    )
+    medians: int = count(
+        20,
+        "... nor for fewer of its median steps.",
+        origin="ours: a step now and then takes some times as long as the others",
+    )
+    longest_times: float = times(
+        3.0,
+        "... nor for less than so many times the longest time between two steps so far; in a "
+        "validation, a prediction or a checkpoint, the longest of these so far.",
+        origin="ours: what was so once may take twice as long the next time",
+    )
+    first_batch_ns: int = time_ns(
+        300 * NS_PER_S,
+        "A run whose first batch has not come for so long is said to hang.",
+        origin="ours: shuffle buffers and cold caches take minutes",
+    )
+    long_phase_ns: int = time_ns(
+        1800 * NS_PER_S,
+        "A first validation, prediction or checkpoint may take so long.",
+        origin="ours: a whole evaluation takes some tens of minutes; nobody knows its length yet",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings(Settings):
     """Thresholds of sampling, of memory held, and of several GPUs together."""
 
@@ -427,9 +459,21 @@ class DetectorSettings(Settings):
         "Share below which 'starved now' falls again.",
         origin="ours: far enough below flag_on_share that it does not flicker",
     )
+    now_window_ns: int = time_ns(
+        600 * NS_PER_S,
+        "In-use time of a job over which the verdict on now looks back.",
+        origin="ours: long enough for a verdict on what comes every few minutes, short enough that "
+        "a fix shows within a coffee break",
+    )
+    now_every_ns: int = time_ns(
+        5 * NS_PER_S,
+        "The verdict on now is made anew so often.",
+        origin="ours: a hundredth of what it looks back over",
+    )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)
     imbalance: ImbalanceSettings = field(default_factory=ImbalanceSettings)
+    hang: HangSettings = field(default_factory=HangSettings)
     log: LogSettings = field(default_factory=LogSettings)
     trouble: TroubleSettings = field(default_factory=TroubleSettings)
     host: HostSettings = field(default_factory=HostSettings)

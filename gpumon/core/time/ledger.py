@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from gpumon.core.join.idle_sharing import SharedIdle
-from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
@@ -36,6 +36,8 @@ class GpuLedger:
             job that is on: then it ends when the list is empty, or after ``held_after_ns``.
         held_since_ns: Since when nothing was active, where the last job ended so and its
             processes are still listed; ``None`` otherwise.
+        jobs: How many jobs have begun.
+        last_active_end_ns: Where the newest active sample ended; 0 before the first.
     """
 
     def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
@@ -46,6 +48,8 @@ class GpuLedger:
         self._observed_ns = self._busy_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
+        self._hanging_ns = 0
+        self._hanging_idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._reasons_ns: dict[IdleCause, Counter[str]] = {
             cause: Counter() for cause in (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
@@ -55,7 +59,8 @@ class GpuLedger:
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self._run_waits = self.job_named_process = False
         self._job_from_ns = (0, 0)  # in use and low, as it began
-        self._last_active_end_ns, self.last_end_ns = 0, -1
+        self.jobs = 0
+        self.last_active_end_ns, self.last_end_ns = 0, -1
         self.held_since_ns: int | None = None
         self.resolution_ns = self.rejected = 0
 
@@ -71,18 +76,30 @@ class GpuLedger:
                 self._settle(sample, 0, 0)
         self._update_flag()
 
-    def observe_shared(self, sample: BusySample, shared: SharedIdle) -> None:
+    def observe_shared(self, sample: BusySample, shared: SharedIdle, *, hung_ns: int = 0) -> None:
         """Settle one sample whose idle time phases explain, wholly or in part.
 
         Args:
             sample: As in ``observe``.
             shared: Its idle time by cause; sums to at most its idle time.
+            hung_ns: How much of the sample passed while a run hung.
         """
         if self._is_taken(sample):
             return
+        if hung_ns:
+            self._hanging_ns += hung_ns
+            for cause, amount_ns in shared.idle_ns.items():
+                if cause not in UNPROVED:
+                    hung_idle_ns = amount_ns * hung_ns // (sample.end_ns - sample.start_ns)
+                    self._hanging_idle_ns[cause] += hung_idle_ns
         explained_ns = self._explain(shared)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        self._settle(sample, explained_ns, input_wait_ns - shared.first_input_wait_ns)
+        self._settle(
+            sample,
+            explained_ns,
+            input_wait_ns - shared.first_input_wait_ns,
+            unused_ns=shared.idle_ns.get(IdleCause.NOT_IN_USE, 0),
+        )
         self._update_flag()
 
     def explain_pending(self, shared: SharedIdle) -> None:
@@ -101,7 +118,8 @@ class GpuLedger:
                 self._pending.settle(cause, amount_ns)
         self._pauses.explain(explained_ns)
         if not self._in_job:
-            self._count_in_use(0.0, explained_ns, 0)
+            unused_ns = shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
+            self._count_in_use(0.0, explained_ns - unused_ns, 0)
 
     @property
     def awaited_ns(self) -> int:
@@ -142,6 +160,11 @@ class GpuLedger:
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self.job_named_process = False
 
+    @property
+    def in_job(self) -> bool:
+        """Whether a job goes on."""
+        return self._in_job
+
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
         pauses = self._pauses
@@ -171,6 +194,8 @@ class GpuLedger:
             validation_input_wait_ns=self._validation_wait_ns,
             input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
             within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
+            hanging_ns=self._hanging_ns,
+            hanging_idle_ns=dict(self._hanging_idle_ns),
         )
 
     def unsettled(self) -> Unsettled:
@@ -181,7 +206,17 @@ class GpuLedger:
             open_pause_ns=self._pauses.open_idle_ns,
         )
 
-    def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
+    def _settle(
+        self, sample: BusySample, explained_ns: int, input_wait_ns: int, *, unused_ns: int = 0
+    ) -> None:
+        """Settle one sample.
+
+        Args:
+            sample: The next one.
+            explained_ns: What of its idle time phases explain.
+            input_wait_ns: What of that is a wait for input, and not for a first batch.
+            unused_ns: What of it is no use: the process could not run.
+        """
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
         busy_ns = round(length_ns * busy_ratio)
@@ -191,11 +226,11 @@ class GpuLedger:
         self._busy_ns += busy_ns
         active = busy_ratio > self._settings.active_above
         if self._in_job and not self._run_waits:
-            idle_ns = (start_ns if active else end_ns) - self._last_active_end_ns
+            idle_ns = (start_ns if active else end_ns) - self.last_active_end_ns
             if idle_ns and idle_ns > job_patience_ns(
                 length_ns, self._settings, is_listed=self.job_named_process
             ):
-                held_since_ns = self._last_active_end_ns if self.job_named_process else None
+                held_since_ns = self.last_active_end_ns if self.job_named_process else None
                 self.end_job()
                 self.held_since_ns = held_since_ns
         if active:
@@ -203,14 +238,14 @@ class GpuLedger:
                 self._begin_job()
             elif self._unsure_ns or self._pending.amount_ns:
                 self._confirm_unsure()
-            self._last_active_end_ns = end_ns
+            self.last_active_end_ns = end_ns
             if untagged_ns:
                 self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
-            self._count_in_use(busy_ratio, length_ns, busy_ns)
+            self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
         else:
-            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
-        if self._in_job:
-            idle_ns = length_ns - busy_ns
+            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
+        idle_ns = length_ns - busy_ns - unused_ns
+        if self._in_job and (idle_ns or not unused_ns):  # else it is a hole in a pause
             self._follow_pause(
                 IdleSpan(start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns), busy_ratio
             )
@@ -257,6 +292,7 @@ class GpuLedger:
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
         self._in_job, self.held_since_ns = True, None
+        self.jobs += 1
         self._job_from_ns = (self._in_use_ns, self._low_ns)
         self._pauses.begin_job()
 
@@ -289,7 +325,8 @@ class GpuLedger:
             self._idle_ns[cause] += amount_ns
         self._take_reasons(shared)
         self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - shared.resolved_ns - unknown_ns
+        unproved_ns = unknown_ns + shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
+        self._inferred_ns += explained_ns - shared.resolved_ns - unproved_ns
         self._hidden_ns += shared.hidden_input_wait_ns
         self._first_wait_ns += shared.first_input_wait_ns
         self._validation_wait_ns += shared.validation_input_wait_ns
@@ -309,6 +346,7 @@ class GpuLedger:
                 reasons_ns[InputWaitReason.UNKNOWN.value] += unknown_ns
 
     def _update_flag(self) -> None:
-        first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody
-        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - first_ns
-        self._flag.update(self._in_use_ns - first_ns, waited_ns + self._pauses.suspected_ns)
+        # Waits for a first batch are paid once, and those of a hang are told as that.
+        left_out_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns
+        self._flag.update(self._in_use_ns - left_out_ns, waited_ns + self._pauses.suspected_ns)

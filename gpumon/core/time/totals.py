@@ -75,6 +75,9 @@ class GpuTotals(NamedTuple):
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
         within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
+        hanging_ns: Time that passed while a run that uses the GPU hung, and no other one worked.
+        hanging_idle_ns: Of the settled idle time, what passed then, by cause.
+        hanging_now: Whether that is so now.
         suspicion: What the pauses of the job that probably lost most look like; ``None``: there
             were too few, or these totals were counted elsewhere.
     """
@@ -104,24 +107,40 @@ class GpuTotals(NamedTuple):
     validation_input_wait_ns: int = 0
     within_step_by_reason_ns: Mapping[str, int] = _NO_REASONS
     suspicion: Suspicion | None = None
+    hanging_ns: int = 0
+    hanging_idle_ns: Mapping[IdleCause, int] = _NO_CAUSES
+    hanging_now: bool = False
 
     @property
     def starved_ns(self) -> int:
-        """Idle time that a tag proves to be a wait for input, but for the very first batch."""
-        return self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
+        """Idle time that a tag proves to be a wait for input.
+
+        Without the wait for the very first batch, and without what passed while the run hung.
+        """
+        waited_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
+        return waited_ns - self.hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
 
     @property
-    def after_first_batch(self) -> GpuTotals:
-        """The same without the waits for the very first batch: what a verdict rests on."""
-        first_ns = self.first_input_wait_ns
-        if not first_ns:
+    def judged(self) -> GpuTotals:
+        """The same without waits for the very first batch, and without what passed in hangs.
+
+        That is what a verdict rests on.
+        """
+        left_out = dict(self.hanging_idle_ns)
+        if self.first_input_wait_ns:
+            hung_ns = left_out.get(IdleCause.INPUT_WAIT, 0)
+            left_out[IdleCause.INPUT_WAIT] = hung_ns + self.first_input_wait_ns
+        if not left_out:
             return self
+        left_out_ns = sum(left_out.values())
+        idle_ns = {cause: ns - left_out.get(cause, 0) for cause, ns in self.idle_ns.items()}
         return self._replace(
-            observed_ns=self.observed_ns - first_ns,
-            in_use_ns=self.in_use_ns - first_ns,
-            low_ns=max(0, self.low_ns - first_ns),
-            idle_ns={**self.idle_ns, IdleCause.INPUT_WAIT: self.starved_ns},
+            observed_ns=self.observed_ns - left_out_ns,
+            in_use_ns=self.in_use_ns - left_out_ns,
+            low_ns=max(0, self.low_ns - left_out_ns),
+            idle_ns=idle_ns,
             first_input_wait_ns=0,
+            hanging_idle_ns=_NO_CAUSES,
         )
 
     @property

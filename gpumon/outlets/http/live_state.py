@@ -12,7 +12,8 @@ from gpumon.core.board.troubles import all_troubles
 from gpumon.core.clock import Clock, seconds
 from gpumon.core.documents.board_codec import encode_troubles
 from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.report_codec import encode_reasons
+from gpumon.core.documents.moments import Moments
+from gpumon.core.documents.report_codec import encode_reasons, encode_standstill
 from gpumon.core.documents.state_codec import board_document, state_document
 from gpumon.core.sample import Device
 from gpumon.core.state import MonitorState, gpu_troubles, origin_of, unknown_gpu
@@ -76,14 +77,15 @@ class LiveState:
 
     def _document(self, state: MonitorState) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
-        origin = origin_of(state)
+        moments = Moments(*origin_of(state))
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told |= board_document(gpu)
-            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
+            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), moments)
         for told, run in zip(document["runs"], state.runs, strict=True):
             told["owner_uid"] = run.owner_uid
             told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
             told["reasons"] = encode_reasons(run)
+            told |= encode_standstill(run, moments)
         lost = unknown_gpu(state)
         document["unknown_gpus"] = [] if lost is None else [_unknown_document(*lost)]
         return document
@@ -121,5 +123,5 @@ def _unknown_document(device: Device, error: str) -> dict[str, Any]:
     return {
         "label": device.label,
         "error": label_text(error, 512),
-        "troubles": encode_troubles(all_troubles((), None, error, device.index), None, 0),
+        "troubles": encode_troubles(all_troubles((), None, error, device.index), Moments(None)),
     }

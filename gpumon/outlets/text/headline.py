@@ -38,6 +38,7 @@ from gpumon.outlets.text.trouble_lines import (
 )
 
 _ORDER = (
+    VerdictName.HANGING,
     VerdictName.STARVED,
     VerdictName.STALLED,
     VerdictName.STARVATION_SUSPECTED,
@@ -184,7 +185,7 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     match gpu.verdict.name:
         case VerdictName.STARVED:
             # Without what is only suspected to be starved, as the verdict takes it.
-            totals = gpu.totals.after_first_batch
+            totals = gpu.totals.judged
             share = in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
             return f"{name} waits for input {share} of its time in use."
         case VerdictName.STALLED:
@@ -214,7 +215,7 @@ def _unproved_loss(gpu: GpuReport, report: Report) -> str:
 
 def _idle_share(gpu: GpuReport) -> str:
     """How much it lost, as the verdict takes it: without the wait for the very first batch."""
-    totals = gpu.totals.after_first_batch
+    totals = gpu.totals.judged
     share = in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
     return f"is idle {share} of its time in use"
 
@@ -252,7 +253,7 @@ def _mute(gpus: Sequence[GpuReport]) -> str:
 
 def greatest_proved(gpu: GpuReport) -> IdleCause:
     """The known cause with the most idle time while in use, but for the very first batch."""
-    idle_ns = gpu.totals.after_first_batch.idle_ns
+    idle_ns = gpu.totals.judged.idle_ns
     known = (cause for cause in idle_ns if cause not in UNPROVED)
     return max(filter(idle_ns.get, known), key=idle_ns.__getitem__, default=IdleCause.UNKNOWN)
 

@@ -37,6 +37,7 @@ export const REASONS = new Map(Object.entries({
 }));
 
 const VERDICTS = {
+  hanging: "hanging",
   not_in_use: "not in use",
   too_short_to_judge: "too short to judge",
   healthy: "healthy",
@@ -189,7 +190,7 @@ function likelyInWords(gpus) {
 }
 
 // The worst first: the order in which a person should care.
-const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
+const ORDER = ["hanging", "starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
 
 export function worstFirst(gpus) {
   return [...gpus].sort(

@@ -16,6 +16,7 @@ from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
+from gpumon.sources.host.process_states import ProcessStates
 from gpumon.sources.host.run_look import RunLook
 
 _MOST_RUNS: Final = 32
@@ -118,6 +119,7 @@ class HostReader:
         self._proc = proc
         self._files = KeptFiles()
         self._machine = MachineTotals(proc)
+        self._processes = ProcessStates(self._files, proc)
         self._runs: dict[str, _Run] = {}
         self._hears_networks = False  # whether somebody waits for one
 
@@ -141,14 +143,16 @@ class HostReader:
             for gpu in frame.gpus
             for sample in gpu.busy
         )
+        processes = self._processes.look(living.values(), now_ns)
         looked_at = [
             run
-            for reading in living.values()
+            for key, reading in living.items()
             if (run := self._follow(reading)).is_worth_a_look(reading, idles=idles)
+            and not (key in processes and processes[key].is_stopped)
         ]
         if not looked_at:
             self._machine.forget()
-            return NOT_LOOKED
+            return HostReading(processes=processes) if processes else NOT_LOOKED
         machine = self._machine.advance(now_ns, with_networks=self._hears_networks)
         of_run: dict[str, HostEvidence] = {}
         for run in looked_at[:_MOST_RUNS]:
@@ -161,7 +165,10 @@ class HostReader:
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
         messages = [run.message for run in looked_at if run.message is not None]
         return HostReading(
-            of_run=of_run, took_seconds=took_seconds, message=next(iter(messages), None)
+            of_run=of_run,
+            processes=processes,
+            took_seconds=took_seconds,
+            message=next(iter(messages), None),
         )
 
     def close(self) -> None:

@@ -20,6 +20,20 @@ CHECKPOINTS = training(hold_every=300, hold_ms=3_000.0)
 """Every half minute a checkpoint of three seconds: 8 % lost, nothing starved."""
 
 
+class TestHanging:
+    def test_speaks_of_a_training_whose_next_batch_has_not_come_for_a_minute(self) -> None:
+        world = training(steps=300, seconds=62, late_ms={200: 42_000})
+
+        assert verdict_with_tags(world, for_ms=61_000) is VerdictName.HANGING
+
+    def test_is_silent_before_half_a_minute_and_once_the_batch_has_come(self) -> None:
+        world = training(steps=300, seconds=62, late_ms={200: 42_000})
+
+        assert verdict_with_tags(world, for_ms=45_000) is not VerdictName.HANGING
+        late = training(steps=400, seconds=80, late_ms={200: 35_000})
+        assert verdict_with_tags(late) is not VerdictName.HANGING
+
+
 class TestNotInUse:
     def test_speaks_of_a_training_that_worked_for_eight_seconds_of_two_minutes(self) -> None:
         world = training(steps=80, seconds=120)

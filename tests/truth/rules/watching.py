@@ -21,15 +21,17 @@ def in_log(world: World, period_s: float = 1.0) -> Report:
     return analysed(as_csv(world, period_s, Draws.of("logger", 0).rng))
 
 
-def watched(world: World, *, tagged: bool) -> Report:
-    """What the daemon says of it in the end."""
-    return report_of(watched_state(world, tagged=tagged))
+def watched(world: World, *, tagged: bool, for_ms: int | None = None) -> Report:
+    """What the daemon says of it in the end, or after so many milliseconds."""
+    return report_of(watched_state(world, tagged=tagged, for_ms=for_ms))
 
 
-def watched_state(world: World, *, tagged: bool) -> MonitorState:
+def watched_state(world: World, *, tagged: bool, for_ms: int | None = None) -> MonitorState:
     """The daemon's last state, after a tick a second over samples of 0.2 s."""
     windows = [DriverWindows(gpu, world.duration_ms, _WINDOW_MS, 0.0) for gpu in world.gpus]
-    *_, (_, state) = daemon_states(world, windows, tagged=tagged)
+    for at_ms, state in daemon_states(world, windows, tagged=tagged):  # noqa: B007
+        if for_ms is not None and at_ms >= for_ms:
+            break
     return state
 
 
@@ -37,5 +39,5 @@ def verdict_in_log(world: World, period_s: float = 1.0) -> VerdictName:
     return only_gpu(in_log(world, period_s)).verdict.name
 
 
-def verdict_with_tags(world: World) -> VerdictName:
-    return only_gpu(watched(world, tagged=True)).verdict.name
+def verdict_with_tags(world: World, for_ms: int | None = None) -> VerdictName:
+    return only_gpu(watched(world, tagged=True, for_ms=for_ms)).verdict.name

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED, RingKind
 from tests.processes import code_of_fork
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events
 from trainer_hooks import phase, step, timed
@@ -297,6 +297,64 @@ class TestTimed:
         with pytest.raises(OSError, match="disk"):
             list(timed(source()))
         assert present(writer) == "other"
+
+
+def marks(writer: RingWriter) -> list[str]:
+    """What the ring says of loops, and the waits for input between."""
+    names = {LOOP_BEGAN: "began", LOOP_ENDED: "ended"}
+    return [
+        names.get(event.value, "?") if event.kind is RingKind.EVENT else event.phase.value
+        for event in events(writer)
+        if event.kind is RingKind.EVENT
+        or (event.kind is RingKind.ENTER and event.phase is TrainingPhase.INPUT_WAIT)
+    ]
+
+
+class TestALoopOverBatches:
+    def test_says_where_it_begins_and_where_it_has_had_its_last(self, writer: RingWriter) -> None:
+        list(timed(iter([1])))
+
+        assert marks(writer) == ["began", "input_wait", "input_wait", "ended"]
+
+    def test_begins_anew_each_time(self, writer: RingWriter) -> None:
+        batches = timed([1])
+        list(batches)
+        list(batches)
+
+        assert marks(writer).count("began") == marks(writer).count("ended") == 2
+
+    def test_ends_where_it_is_left_by_a_break(self, writer: RingWriter) -> None:
+        for _ in timed([1, 2, 3]):
+            break
+
+        assert marks(writer)[-1] == "ended"
+
+    def test_goes_on_while_somebody_holds_it(self, writer: RingWriter) -> None:
+        batches = iter(timed([1, 2, 3]))
+        next(batches)
+
+        assert marks(writer)[-1] == "input_wait"
+
+    def test_ends_with_an_exception(self, writer: RingWriter) -> None:
+        def source() -> Iterator[int]:
+            yield from (1 // one for one in (1, 0))
+
+        with pytest.raises(ZeroDivisionError):
+            list(timed(source()))
+
+        assert marks(writer)[-1] == "ended"
+
+    @pytest.mark.parametrize("name", ["validation", "predict"])
+    def test_is_none_where_nothing_is_trained(self, writer: RingWriter, name: str) -> None:
+        with phase(name):
+            list(timed([1]))
+
+        assert "began" not in marks(writer)
+
+    def test_is_none_of_anything_else_that_is_timed(self, writer: RingWriter) -> None:
+        list(timed([1], phase="host_to_device"))
+
+        assert marks(writer) == []
 
 
 class TestWithoutARing:

@@ -21,7 +21,7 @@ FIELDS_OF = {
         "suspected_ns", "pending_ns", "idle_ns", "in_use_ns", "energy_joules",
         "input_wait_by_reason_ns", "within_step_by_reason_ns",
         "utilization_ratio", "memory_used_bytes", "memory_capacity_bytes", "power_watts",
-        "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "error",
+        "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "now", "error",
         "label", "mig_enabled", "parent_uuid", "listed",
     },
     "runs": {

@@ -1,0 +1,130 @@
+"""Whether the process of a silent run can run at all: it may be stopped, or its cgroup frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.host.evidence import ProcessState
+from gpumon.core.ring.events import RingReading
+from gpumon.sources.host.kept_files import KeptFiles
+
+_MOST_RUNS: Final = 64
+"""Runs asked in one tick: those that were stopped before, then the others in turns."""
+_WCHAN_AFTER_NS: Final = 10 * NS_PER_S
+"""Where a run has written nothing for so long, it is asked what it sleeps in, too."""
+_FIND_EVERY_NS: Final = 60 * NS_PER_S
+"""A process may be moved to another cgroup: it is found again so often."""
+_STOPPED: Final = "T"
+"""By a signal; under a debugger it is ``t``, and that one decides when it runs."""
+
+
+_RUNS: Final = ProcessState(is_stopped=False)
+
+
+class _Run:
+    """One run that has written nothing new of late."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.quiet_from_ns = now_ns
+        self.is_stopped = False
+        self.freezers: tuple[tuple[str, str], ...] = ()  # files, and what each says when frozen
+        self.found_ns: int | None = None
+
+
+class ProcessStates:
+    """Asks the kernel about the processes of quiet runs. Nothing raises here."""
+
+    def __init__(
+        self, files: KeptFiles, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup"
+    ) -> None:
+        self._files, self._proc, self._cgroups = files, proc, cgroups
+        self._runs: dict[str, _Run] = {}
+        self._next = 0
+
+    def look(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
+        """What is to be known of the processes of quiet runs, by their rings' keys.
+
+        A run that is not named can run, as far as can be seen.
+
+        Args:
+            readings: What the rings said just now.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        quiet = [one for one in readings if one.alive and one.is_pid_seen and not one.events]
+        keys = {one.key for one in quiet}
+        for key in self._runs.keys() - keys:
+            self._let_go(self._runs.pop(key))
+        states = {}
+        for reading in self._in_turn(quiet):
+            run = self._runs.get(reading.key)
+            if run is None:
+                run = self._runs[reading.key] = _Run(now_ns)
+            with suppress(OSError, ValueError):
+                state = self._state(reading.host_pid, run, now_ns)
+                run.is_stopped = state.is_stopped
+                if state != _RUNS:
+                    states[reading.key] = state
+        return states
+
+    def _in_turn(self, quiet: Sequence[RingReading]) -> Sequence[RingReading]:
+        if len(quiet) <= _MOST_RUNS:
+            return quiet
+        self._next = (self._next + _MOST_RUNS) % len(quiet)
+        turned = [*quiet[self._next :], *quiet[: self._next]]
+        turned.sort(key=lambda one: one.key not in self._runs or not self._runs[one.key].is_stopped)
+        return turned[:_MOST_RUNS]
+
+    def _state(self, pid: int, run: _Run, now_ns: int) -> ProcessState:
+        """What is known of a process.
+
+        Raises:
+            OSError: It is gone, or hidden.
+            ValueError: The kernel says something else than it should.
+        """
+        stat = self._files.read(f"{self._proc}/{pid}/stat").decode("ascii", "replace")
+        letter = stat.rpartition(") ")[2][:1]
+        if not letter:
+            raise ValueError("no state")
+        is_stopped = letter == _STOPPED or self._is_frozen(pid, run, now_ns)
+        sleeps_in = None
+        if now_ns - run.quiet_from_ns >= _WCHAN_AFTER_NS and not is_stopped:
+            with suppress(OSError):
+                text = self._files.read_once(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
+                sleeps_in = text if text.isidentifier() else None
+        return ProcessState(is_stopped, sleeps_in)
+
+    def _is_frozen(self, pid: int, run: _Run, now_ns: int) -> bool:
+        if run.found_ns is None or now_ns - run.found_ns >= _FIND_EVERY_NS:
+            self._let_go(run)
+            run.freezers, run.found_ns = self._freezers(pid), now_ns
+        for path, frozen in run.freezers:
+            with suppress(OSError):
+                lines = self._files.read(path).decode("ascii", "replace").splitlines()
+                if frozen in lines:
+                    return True
+        return False
+
+    def _freezers(self, pid: int) -> tuple[tuple[str, str], ...]:
+        """Files that say whether its cgroup is frozen, of version 1 and of version 2."""
+        found: list[tuple[str, str]] = []
+        with suppress(OSError):
+            lines = self._files.read_once(f"{self._proc}/{pid}/cgroup").decode("utf-8", "replace")
+            for line in lines.splitlines():
+                _, controllers, path = (*line.split(":", 2), "", "")[:3]
+                inside = PurePosixPath("/" + path.lstrip("/"))
+                if ".." in inside.parts:
+                    continue  # of another namespace: what is there cannot be seen from here
+                if not controllers:
+                    roots = (self._cgroups, f"{self._cgroups}/unified")
+                    found += [(f"{root}{inside}/cgroup.events", "frozen 1") for root in roots]
+                elif "freezer" in controllers.split(","):
+                    found.append((f"{self._cgroups}/freezer{inside}/freezer.state", "FROZEN"))
+        return tuple([one for one in found if Path(one[0]).is_file()])
+
+    def _let_go(self, run: _Run) -> None:
+        for path, _ in run.freezers:
+            self._files.let_go(path)

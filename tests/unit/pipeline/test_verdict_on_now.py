@@ -1,0 +1,163 @@
+"""Specification of now: the verdict on the last ten minutes in use of a job, and since when."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.sample import ProcessSample
+from gpumon.core.time.now_verdict import NowVerdict
+from gpumon.core.verdict import VerdictName
+from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_time import s
+
+STARVED, HEALTHY = VerdictName.STARVED, VerdictName.HEALTHY
+
+
+def now(story: Story) -> NowVerdict:
+    found = gpu(story.state).now
+    assert found is not None
+    return found
+
+
+def starves(story: Story, seconds: int) -> None:
+    """Half of its time it waits for input."""
+    for _ in range(seconds // 2):
+        story.pass_second(0.0, phases=[(0.0, WAIT)])
+        story.pass_second(1.0, phases=[(0.0, STEP)], steps=10)
+
+
+def works(story: Story, seconds: int) -> None:
+    story.pass_seconds(seconds, 1.0, phases=[(0.0, STEP)], steps=10)
+
+
+@pytest.fixture
+def training(story: Story) -> Story:
+    """A run on GPU 0, whose first batch has come."""
+    story.ring()
+    works(story, 1)
+    return story
+
+
+class TestTheVerdictOnNow:
+    def test_is_that_of_the_job_while_it_is_short(self, training: Story) -> None:
+        starves(training, 100)
+
+        assert now(training).name is gpu(training.state).verdict.name is STARVED
+        assert s(95) <= now(training).window_ns <= s(101)
+
+    def test_forgets_what_was_more_than_ten_minutes_ago(self, training: Story) -> None:
+        starves(training, 600)
+        works(training, 700)
+
+        assert gpu(training.state).verdict.name is STARVED
+        assert now(training).name is HEALTHY
+        assert s(590) <= now(training).window_ns <= s(610)
+
+    def test_finds_what_a_long_healthy_day_hides(self, training: Story) -> None:
+        works(training, 4_000)
+        starves(training, 100)
+
+        assert gpu(training.state).verdict.name is HEALTHY
+        assert now(training).name is STARVED
+
+    def test_begins_at_five_percent_and_ends_below_three(self, training: Story) -> None:
+        starves(training, 600)
+        works(training, 550)
+        share = now(training).totals.starved_ns / now(training).window_ns
+        assert 0.03 < share < 0.05
+        assert now(training).name is STARVED
+        works(training, 40)
+        assert now(training).name is HEALTHY
+
+    def test_is_of_one_job_alone(self, story: Story) -> None:
+        story.processes[0] = (ProcessSample(7, None),)
+        story.pass_seconds(100, 1.0)
+        for _ in range(50):
+            story.pass_second(0.0)
+            story.pass_second(1.0)
+        story.processes[0] = ()
+        story.pass_seconds(5, 0.0)
+        story.processes[0] = (ProcessSample(8, None),)
+        story.pass_seconds(30, 1.0)
+
+        assert now(story).name is HEALTHY
+        assert now(story).window_ns <= s(31)
+
+
+class TestSince:
+    def test_is_the_jobs_beginning_for_its_first_word(self, training: Story) -> None:
+        starves(training, 100)
+
+        assert abs(now(training).since_ns - s(1000)) <= s(1)
+
+    def test_is_when_the_word_changed(self, training: Story) -> None:
+        works(training, 1_000)
+        changed_ns = training.now_ns
+        starves(training, 100)
+
+        assert s(30) <= now(training).since_ns - changed_ns <= s(70)
+
+    def test_stays_while_the_word_does(self, training: Story) -> None:
+        starves(training, 100)
+        since_ns = now(training).since_ns
+        starves(training, 1_000)
+
+        assert now(training).since_ns == since_ns
+
+
+class TestAfterAJob:
+    def test_the_gpu_is_not_in_use_since_it_was_active_last(self, training: Story) -> None:
+        starves(training, 100)
+        ended_ns = training.now_ns
+        training.end_ring()
+        training.pass_seconds(30, 0.0)
+
+        found = now(training)
+        assert (found.name, found.since_ns, found.ended_ns) == (
+            VerdictName.NOT_IN_USE,
+            ended_ns,
+            ended_ns,
+        )
+
+    def test_what_the_whole_of_it_lost_stays_known(self, training: Story) -> None:
+        starves(training, 700)
+        works(training, 700)
+        training.end_ring()
+        training.pass_seconds(10, 0.0)
+
+        assert now(training).verdict.name is STARVED
+        assert s(1390) <= now(training).window_ns <= s(1402)
+
+    def test_a_gpu_that_nobody_used_has_no_last_job(self, story: Story) -> None:
+        story.pass_seconds(30, 0.0)
+
+        assert (now(story).name, now(story).ended_ns) == (VerdictName.NOT_IN_USE, None)
+
+
+class TestAStandstill:
+    def test_of_a_run_that_hangs_is_what_goes_on_now(self, training: Story) -> None:
+        works(training, 60)
+        last_ns = training.now_ns
+        training.pass_seconds(60, 0.0, phases=[(0.0, WAIT)])
+        assert (now(training).name, now(training).since_ns) == (VerdictName.HANGING, last_ns)
+        works(training, 10)
+        assert now(training).name is STARVED
+
+    def test_of_a_stopped_process_is_no_use(self, training: Story) -> None:
+        starves(training, 60)
+        stopped_ns = training.now_ns
+        training.stop()
+        training.pass_seconds(60, 0.0)
+
+        found = now(training)
+        assert (found.name, found.since_ns) == (VerdictName.NOT_IN_USE, stopped_ns)
+        assert found.is_suspended
+        assert found.verdict.name is STARVED
+
+    def test_of_one_of_two_runs_leaves_the_gpu_in_use(self, training: Story) -> None:
+        training.ring("other", pid=43)
+        training.pass_seconds(30, 1.0, phases=[(0.0, STEP)], key="other", steps=10)
+        training.stop()
+        training.pass_seconds(30, 1.0, phases=[(0.0, STEP)], key="other", steps=10)
+
+        assert now(training).name is HEALTHY

@@ -1,0 +1,236 @@
+"""Specification of processes that cannot run: stopped by a signal, or frozen with their cgroup."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.host.evidence import ProcessState
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.sources.host.kept_files import KeptFiles
+from gpumon.sources.host.process_states import ProcessStates
+from tests.builders_proc import PID, MadeUpProc, reading_of
+from tests.builders_time import s
+from tests.patience import until
+from tests.processes import ending
+
+STOPPED = ProcessState(is_stopped=True)
+WROTE = RingRecords.of([RingEvent(RingKind.STEP, 1, TrainingPhase.OTHER, 1)])
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> MadeUpProc:
+    made = MadeUpProc(tmp_path / "proc")
+    made.task(PID)
+    return made
+
+
+@pytest.fixture
+def states(proc: MadeUpProc, tmp_path: Path) -> ProcessStates:
+    return ProcessStates(KeptFiles(), str(proc.folder), str(tmp_path / "cgroup"))
+
+
+def state_of(states: ProcessStates, reading: RingReading, at_s: float = 1) -> ProcessState | None:
+    return states.look([reading], s(at_s)).get(reading.key)
+
+
+def in_cgroup(proc: MadeUpProc, tmp_path: Path, lines: str, file: str, text: str) -> Path:
+    (proc.folder / str(PID) / "cgroup").write_text(lines)
+    path = tmp_path / "cgroup" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+class TestAProcess:
+    @pytest.mark.parametrize(("letter", "is_stopped"), [("T", True), ("t", False), ("S", False)])
+    def test_is_stopped_by_a_signal_and_not_by_a_debugger(
+        self, proc: MadeUpProc, states: ProcessStates, letter: str, is_stopped: bool
+    ) -> None:
+        proc.task(PID, state=letter)
+
+        assert state_of(states, reading_of()) == (STOPPED if is_stopped else None)
+
+    @pytest.mark.parametrize(
+        ("lines", "file", "frozen", "thawed"),
+        [
+            ("0::/job\n", "job/cgroup.events", "populated 1\nfrozen 1\n", "frozen 0\n"),
+            ("0::/job\n", "unified/job/cgroup.events", "frozen 1\n", "populated 1\nfrozen 0\n"),
+            ("6:freezer:/job\n", "freezer/job/freezer.state", "FROZEN\n", "THAWED\n"),
+            ("6:freezer:/job\n", "freezer/job/freezer.state", "FROZEN\n", "FREEZING\n"),
+        ],
+    )
+    def test_is_stopped_while_its_cgroup_is_frozen(
+        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path,
+        lines: str, file: str, frozen: str, thawed: str,
+    ) -> None:  # fmt: skip
+        path = in_cgroup(proc, tmp_path, lines, file, frozen)
+        assert state_of(states, reading_of(), 1) == STOPPED
+        path.write_text(thawed)
+        assert state_of(states, reading_of(), 2) is None
+
+    def test_is_not_looked_for_in_another_namespace(
+        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path
+    ) -> None:
+        in_cgroup(proc, tmp_path, "0::/../../job\n", "job/cgroup.events", "frozen 1\n")
+
+        assert state_of(states, reading_of()) is None
+
+    def test_that_moves_to_another_cgroup_is_found_there_within_a_minute(
+        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path
+    ) -> None:
+        in_cgroup(proc, tmp_path, "0::/a\n", "a/cgroup.events", "frozen 0\n")
+        assert state_of(states, reading_of(), 1) is None
+        in_cgroup(proc, tmp_path, "0::/b\n", "b/cgroup.events", "frozen 1\n")
+        assert state_of(states, reading_of(), 61) == STOPPED
+
+    def test_of_a_worker_that_is_stopped_runs(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        proc.task(PID + 1, state="T")
+        proc.starts(PID, PID + 1)
+
+        assert state_of(states, reading_of()) is None
+
+    @pytest.mark.parametrize(
+        "reading",
+        [
+            reading_of(events=WROTE),
+            reading_of(alive=False),
+            reading_of(is_pid_seen=False),
+        ],
+        ids=["writes", "is gone", "is in another namespace"],
+    )
+    def test_is_not_asked_where_it(
+        self, proc: MadeUpProc, states: ProcessStates, reading: RingReading
+    ) -> None:
+        proc.task(PID, state="T")
+
+        assert state_of(states, reading) is None
+
+    def test_that_is_gone_or_garbled_is_passed_over(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        (proc.folder / str(PID) / "stat").write_text("garbage")
+        assert state_of(states, reading_of()) is None
+        proc.ends(PID)
+        assert state_of(ProcessStates(KeptFiles(), str(proc.folder)), reading_of()) is None
+
+
+class TestWhatItSleepsIn:
+    def test_is_asked_once_it_has_been_silent_for_ten_seconds(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        proc.task(PID, wchan="nfs_wait_bit_killable")
+
+        assert state_of(states, reading_of(), 1) is None
+        assert state_of(states, reading_of(), 10) is None
+        assert state_of(states, reading_of(), 11) == ProcessState(False, "nfs_wait_bit_killable")
+
+    def test_is_not_known_of_one_that_is_awake(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        proc.task(PID, wchan="0")
+        state_of(states, reading_of(), 1)
+
+        assert state_of(states, reading_of(), 11) is None
+
+
+class TestManyRuns:
+    def test_are_asked_in_turns_and_those_that_were_stopped_each_time(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        pids = range(PID, PID + 200)
+        for pid in pids:
+            proc.task(pid, state="T" if pid == PID + 150 else "S")
+        readings = [replace(reading_of(pid), key=str(pid)) for pid in pids]
+        found = [str(PID + 150) in states.look(readings, s(at_s)) for at_s in range(12)]
+
+        first = found.index(True)
+        assert first <= 4
+        assert all(found[first:])
+
+
+def frozen_v1(folder: Path) -> None:
+    (folder / "freezer.state").write_text("FROZEN")
+
+
+def frozen_v2(folder: Path) -> None:
+    (folder / "cgroup.freeze").write_text("1")
+
+
+def thawed_v1(folder: Path) -> None:
+    (folder / "freezer.state").write_text("THAWED")
+
+
+def thawed_v2(folder: Path) -> None:
+    (folder / "cgroup.freeze").write_text("0")
+
+
+@contextmanager
+def cgroup_of(root: str, pid: int) -> Iterator[Path]:
+    """A cgroup with that process in it; the test ends here where none may be made."""
+    folder = Path(root, f"gpumon-test-{os.getpid()}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup may be made here: {error}")
+    try:
+        (folder / "cgroup.procs").write_text(str(pid))
+        yield folder
+    finally:
+        with suppress(OSError):
+            (folder.parent / "cgroup.procs").write_text(str(pid))
+        with suppress(OSError):
+            folder.rmdir()
+
+
+class TestARealProcess:
+    def test_is_found_stopped_and_running_again(self) -> None:
+        states = ProcessStates(KeptFiles())
+        with ending(subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)) as process:
+            reading = reading_of(process.pid)
+            assert state_of(states, reading) is None
+            process.send_signal(signal.SIGSTOP)
+            assert until(lambda: state_of(states, reading) == STOPPED)
+            process.send_signal(signal.SIGCONT)
+            assert until(lambda: state_of(states, reading) is None)
+
+    @pytest.mark.parametrize(
+        ("root", "freeze", "thaw"),
+        [
+            ("/sys/fs/cgroup/freezer", frozen_v1, thawed_v1),
+            ("/sys/fs/cgroup/unified", frozen_v2, thawed_v2),
+            ("/sys/fs/cgroup", frozen_v2, thawed_v2),
+        ],
+        ids=["version 1", "version 2 beside it", "version 2"],
+    )
+    def test_is_found_frozen_with_its_cgroup(
+        self, root: str, freeze: Callable[[Path], None], thaw: Callable[[Path], None]
+    ) -> None:
+        version_1 = freeze is frozen_v1
+        if not Path(root).is_dir() or Path(root, "cgroup.procs").exists() is False:
+            pytest.skip(f"no cgroups are mounted at {root}")
+        with (
+            ending(subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)) as process,
+            cgroup_of(root, process.pid) as folder,
+        ):
+            if not (folder / ("freezer.state" if version_1 else "cgroup.freeze")).exists():
+                pytest.skip(f"{root} freezes nothing")
+            states, reading = ProcessStates(KeptFiles()), reading_of(process.pid)
+            assert state_of(states, reading) is None
+            freeze(folder)
+            try:
+                assert until(lambda: state_of(states, reading) == STOPPED)
+            finally:
+                thaw(folder)
+            assert until(lambda: state_of(states, reading) is None)
