@@ -26,6 +26,9 @@ class AwaitedWork:
         self._of_owner: dict[int, _Account] = {}
         self._all: _Account | None = None  # of several owners; None: of one, or no longer known
 
+    def __bool__(self) -> bool:
+        return bool(self._of_owner)
+
     def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
         """Take one more inactive sample, oldest first, and who may use the GPU."""
         of_owner = self._of_owner

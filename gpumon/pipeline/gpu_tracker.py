@@ -9,7 +9,14 @@ from typing import Final
 from gpumon.core.board.fill import FillLedger
 from gpumon.core.board.in_job import InJobLedger
 from gpumon.core.board.troubles import ErrorWatch
-from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
+from gpumon.core.join.idle_bounds import Bounds, Narrowed
+from gpumon.core.join.idle_sharing import (
+    SharedIdle,
+    WindowParts,
+    hide_input_wait,
+    reshared,
+    share_idle,
+)
 from gpumon.core.judge.judging_now import GpuMoment, JudgedNow
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
@@ -170,6 +177,8 @@ class GpuTracker:
         if newest.error is not None and undecided:
             return  # it tells nothing now, and its list neither
         self._open_from_ns = None
+        if not undecided:
+            return
         if newest.processes is None and all(run.counts_on(uuid) for run in undecided):
             return
         read_at_ns = newest.processes_at_ns
@@ -212,6 +221,9 @@ class GpuTracker:
         self._hanging = _hanging_among(runs, newest.device.uuid)
         self._suspended_since_ns = _suspended_since_ns(runs, newest.device.uuid)
         present = None if newest.processes is None else bool(newest.processes)
+        if self._open_from_ns is None and not self._held:
+            self._settle_tick(newest.busy, present, runs, peers)
+            return
         self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
         for busy, was_present in self._held.until(self._open_from_ns):
             self._settle_tick(busy, was_present, runs, peers)
@@ -271,17 +283,15 @@ class GpuTracker:
         listed = self.unlisted_since_ns is None
         unsettled = ledger.unsettled()
         silence = None if self._hanging is None else self._hanging.silence
-        now = self._now.update(
-            GpuMoment(
-                at_ns=now_ns,
-                totals=totals,
-                unsettled=unsettled,
-                jobs=ledger.jobs,
-                in_job=ledger.in_job,
-                last_active_ns=ledger.last_active_end_ns,
-                suspended_since_ns=self._suspended_since_ns,
-                hanging_since_ns=None if silence is None else silence.since_ns,
-            )
+        moment = GpuMoment(
+            now_ns,
+            totals,
+            unsettled,
+            last_active_ns=ledger.last_active_end_ns,
+            jobs=ledger.jobs,
+            in_job=ledger.in_job,
+            suspended_since_ns=self._suspended_since_ns,
+            hanging_since_ns=None if silence is None else silence.since_ns,
         )
         return GpuState(
             device=newest.device,
@@ -301,7 +311,7 @@ class GpuTracker:
             is_undecided=bool(self._held),
             in_job=self.in_job.snapshot(),
             unsettled=unsettled,
-            now=now,
+            now=self._now.update(moment),
             held_since_ns=ledger.held_since_ns,
         )
 
@@ -330,9 +340,12 @@ class GpuTracker:
                 self._awaited.add(sample, here)
             self.ledger.observe_shared(sample, _NOT_SHARED, hung_ns=hung_ns)
             return
-        self.ledger.explain_pending(self._awaited.take(at_work))
-        shared = self._shared(sample, at_work, peers)
-        self.ledger.observe_shared(sample, shared, hung_ns=hung_ns)
+        if self._awaited:
+            self.ledger.explain_pending(self._awaited.take(at_work))
+        shared, bounds, narrowed = self._shared(sample, at_work, peers)
+        self.ledger.observe_shared(sample, shared, bounds=bounds, hung_ns=hung_ns)
+        if narrowed is not None:
+            self.ledger.narrow(narrowed)
 
     def _hung_ns(self, sample: BusySample) -> int:
         """How much of a sample passed while a run hung that is alone on the GPU."""
@@ -343,12 +356,13 @@ class GpuTracker:
 
     def _shared(
         self, sample: BusySample, on_here: list[TrackedRun], peers: Sequence[GpuTracker]
-    ) -> SharedIdle:
+    ) -> tuple[SharedIdle, Bounds | None, Narrowed | None]:
+        """How the idle time of a sample is shared, and how certain that is."""
         start_ns, end_ns, busy_ratio = sample
         length_ns, window = end_ns - start_ns, parts_of(on_here, start_ns, end_ns)
         idle_ns = length_ns - round(length_ns * busy_ratio)
         leads_ns = self._leads_ns(sample, peers)
-        if len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
+        if leads_ns and len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
             self._hide_input_wait(window, sample, leads_ns, on_here[0])
         lead_ns = max(leads_ns.values(), default=0)
         shared = share_idle(
@@ -357,6 +371,12 @@ class GpuTracker:
             peer_excess_ns=self._unplaced_ns + lead_ns,
             wholly_idle=busy_ratio <= self._settings.active_above,
         )
+        bounds = narrowed = None
+        if len(on_here) == 1 and len(on_here[0].used_uuids) == 1:
+            (run,) = on_here
+            bounds, narrowed = run.bounds.observe(sample, window, shared, run.timeline)
+            if bounds is not None and bounds.best_ns is not shared.idle_ns:
+                shared = reshared(shared, window, bounds.best_ns)
         # What found no idle time in this window may have been in the next: see LastingExcess.
         unplaced_ns = self._unplaced_ns + lead_ns - shared.idle_ns.get(IdleCause.IMBALANCE, 0)
         self._unplaced_ns = min(unplaced_ns, length_ns)
@@ -365,10 +385,12 @@ class GpuTracker:
         busy_ns = max(0, window.step_ns - idle_in_steps_ns)
         for run in on_here:
             run.balance.add(self.newest.device.uuid, start_ns, window.step_ns, busy_ns)
-        return with_reasons(shared, on_here, start_ns, end_ns)
+        return with_reasons(shared, on_here, start_ns, end_ns), bounds, narrowed
 
     def _leads_ns(self, sample: BusySample, peers: Sequence[GpuTracker]) -> dict[str, int]:
         """How much longer each peer was busy in this window, by UUID; 0 where it was not."""
+        if not peers:
+            return {}
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
         own_ns, leads_ns = round(length_ns * busy_ratio), {}

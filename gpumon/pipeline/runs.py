@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.host.evidence import HostReading, ProcessState
 from gpumon.core.host.reasons import WITH_REASONS, RunReasons
+from gpumon.core.join.idle_bounds import IdleBounds
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RingsReading
+from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading
 from gpumon.core.ring.present_phase import PresentPhase
 from gpumon.core.ring.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample, GpuSample
@@ -81,6 +81,17 @@ _ENOUGH_LOOKS: Final = 400
 _STEADY_COUNT: Final = 50  # beyond so many steps, the median is taken anew when 2 % have come
 
 
+class _Step(NamedTuple):
+    """A step that was counted: when, and how many there were with it."""
+
+    at_ns: int
+    number: int
+
+
+def _step(events: RingRecords, at: int) -> _Step:
+    return _Step(events.stamps_ns[at], events.values[at])
+
+
 class StepPace:
     """How long a run's steps take: the median of some in each reading, evenly spread over it.
 
@@ -94,7 +105,7 @@ class StepPace:
         self._looked = 0
         self._due_at = 1
         self._median_ns: int | None = None
-        self._last: RingEvent | None = None  # the newest step, if its epoch goes on
+        self._last: _Step | None = None  # the newest step, if its epoch goes on
 
     def take(
         self, events: RingRecords, suspended_ns: Callable[[int, int], int] = lambda *_: 0
@@ -111,10 +122,10 @@ class StepPace:
         if first < 0:
             self._last = None if _EPOCH in kinds else self._last
             return
-        since, newest = self._last, events[last]
+        since, newest = self._last, _step(events, last)
         looks = []
         if since is not None and _EPOCH not in kinds[:first]:
-            looks.append((since, events[first]))
+            looks.append((since, _step(events, first)))
         stride = len(kinds) // (_LOOKS if self._looked > _ENOUGH_LOOKS else _LOOKS_AT_FIRST)
         at = first
         while 0 <= at < last:
@@ -122,10 +133,10 @@ class StepPace:
             if _EPOCH in kinds[at:end]:
                 at = end  # else a stride as long as some epochs might find nothing but their ends
                 continue
-            looks.append((events[at], events[end]))
+            looks.append((_step(events, at), _step(events, end)))
             at = kinds.find(_STEP, max(end, at + stride))
         looks = [(one, next_) for one, next_ in looks if not suspended_ns(one.at_ns, next_.at_ns)]
-        self._count_in(looks, newest.value - (since or events[first]).value)
+        self._count_in(looks, newest.number - (since or _step(events, first)).number)
         self._last = None if _EPOCH in kinds[last:] else newest
 
     @property
@@ -138,13 +149,13 @@ class StepPace:
             self._due_at = count + 1 + count // _STEADY_COUNT
         return self._median_ns
 
-    def _count_in(self, looks: Sequence[tuple[RingEvent, RingEvent]], steps: int) -> None:
+    def _count_in(self, looks: Sequence[tuple[_Step, _Step]], steps: int) -> None:
         """Take each look for its part of the steps of a reading."""
         part = max(1, steps // max(1, len(looks)))
         self._looked += len(looks)
         for before, after in looks:
-            done, spent_ns = after.value - before.value, after.at_ns - before.at_ns
-            if before.value >= WARM_UP_STEPS and 0 < done <= spent_ns:
+            done, spent_ns = after.number - before.number, after.at_ns - before.at_ns
+            if before.number >= WARM_UP_STEPS and 0 < done <= spent_ns:
                 self._lengths.add((spent_ns // done,), each=part)
 
 
@@ -171,6 +182,7 @@ class TrackedRun:
         self._pace = StepPace()
         self.reasons = RunReasons()
         self.balance = StepBalance()
+        self.bounds = IdleBounds()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
         self._last_state: RunState | None = None  # once nothing of it will change
         self._process: ProcessState | None = None
@@ -356,20 +368,22 @@ def with_reasons(
 
     Of several runs each answers for its part of the waiting.
     """
-    reasons_ns: Counter[tuple[IdleCause, InputWaitReason]] = Counter()
+    reasons_ns: dict[tuple[IdleCause, InputWaitReason], int] = {}
     for cause in WITH_REASONS:
         lost_ns = shared.idle_ns.get(cause, 0)
         if not lost_ns:
             continue
         weights = [1] if len(runs) == 1 else _weights(runs, cause, start_ns, end_ns)
+        whole = sum(weights) or 1
         passed = given_ns = 0
         for run, weight in zip(runs, weights, strict=True):
             passed += weight
-            until_ns = lost_ns * passed // (sum(weights) or 1)
+            until_ns = lost_ns * passed // whole
             if until_ns > given_ns:
                 split = run.reasons.split(cause, start_ns, end_ns, until_ns - given_ns)
                 for reason, amount_ns in split.items():
-                    reasons_ns[cause, reason] += amount_ns
+                    if reason is not InputWaitReason.UNKNOWN:
+                        reasons_ns[cause, reason] = reasons_ns.get((cause, reason), 0) + amount_ns
             given_ns = until_ns
     return shared._replace(reasons_ns=reasons_ns) if reasons_ns else shared
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.core.host.evidence import HostEvidence
@@ -84,6 +85,9 @@ class _Look(NamedTuple):
         return InputWaitReason.GIL_BOUND if is_gil else InputWaitReason.UNKNOWN
 
 
+_LOOK_END: Final = attrgetter("end_ns")
+
+
 @dataclass(slots=True)
 class _Sum:
     """What was settled for one reason of one cause."""
@@ -149,7 +153,8 @@ class RunReasons:
 
     def forget_before(self, time_ns: int) -> None:
         """Let go of looks at what ended before ``time_ns``."""
-        del self._looks[: bisect_right(self._looks, time_ns, key=lambda look: look.end_ns)]
+        if self._looks:
+            del self._looks[: bisect_right(self._looks, time_ns, key=_LOOK_END)]
 
     def split(
         self, cause: IdleCause, start_ns: int, end_ns: int, lost_ns: int
@@ -164,8 +169,9 @@ class RunReasons:
         """
         by_reason: dict[InputWaitReason, int] = {}
         left_ns = lost_ns
-        first = bisect_right(self._looks, start_ns, key=lambda look: look.end_ns)
-        for look in self._looks[first:]:
+        looks = self._looks
+        first = bisect_right(looks, start_ns, key=_LOOK_END) if looks else 0
+        for look in looks[first:]:
             inside_ns = min(look.end_ns, end_ns) - max(look.start_ns, start_ns)
             if inside_ns <= 0:
                 break
@@ -177,7 +183,10 @@ class RunReasons:
         if left_ns:
             unknown = InputWaitReason.UNKNOWN
             by_reason[unknown] = by_reason.get(unknown, 0) + left_ns
-            self._sums.setdefault((cause, unknown), _Sum()).waited_ns += left_ns
+            unlooked = self._sums.get((cause, unknown))
+            if unlooked is None:
+                unlooked = self._sums[cause, unknown] = _Sum()
+            unlooked.waited_ns += left_ns
         return by_reason
 
     def told(self) -> tuple[WaitReason, ...]:

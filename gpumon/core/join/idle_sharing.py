@@ -11,7 +11,8 @@ on the device is known, from there to the next dispatch. So idle time goes to
 3. waits for input beside the step, as far as idle time is left: such a wait is
    gross, the device may have computed all the while;
 4. imbalance, at most as long as a peer of the same job was busier;
-5. and the rest was lost within the step.
+5. and the rest was lost within the step. Where the run counts steps and tags none, its
+   untagged code is the step, and what is lost there stays unexplained.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class WindowParts:
         validation_input_wait_ns: Of them, what passed in validation or prediction.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
         silent_ns: Time in phases that say nothing of what the process does.
+        own_step_ns: Untagged time of a run that counts steps and tags none: its step.
         outside_ns: Time of the window in no phase at all.
     """
 
@@ -51,12 +53,13 @@ class WindowParts:
     validation_input_wait_ns: int = 0
     hidden_input_wait_ns: int = 0
     silent_ns: int = 0
+    own_step_ns: int = 0
     outside_ns: int = 0
 
     @property
     def uncovered_ns(self) -> int:
         """Time of the window of which no phase says anything."""
-        return self.silent_ns + self.outside_ns
+        return self.silent_ns + self.own_step_ns + self.outside_ns
 
     @property
     def input_wait_ns(self) -> int:
@@ -99,6 +102,7 @@ class SharedIdle(NamedTuple):
         hidden_input_wait_ns: Waits for input that the device did not feel.
         first_input_wait_ns: Of ``input_wait``, the wait for the run's very first batch.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+        unfelt_ns: How much longer the waits were than the device was idle.
     """
 
     idle_ns: dict[IdleCause, int]
@@ -107,6 +111,7 @@ class SharedIdle(NamedTuple):
     hidden_input_wait_ns: int = 0
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
+    unfelt_ns: int = 0
 
     @property
     def amounts_ns(self) -> tuple[int, ...]:
@@ -144,7 +149,7 @@ def share_idle(
     >>> {cause.value: ns for cause, ns in share_idle(500, parts).idle_ns.items()}
     {'input_wait': 300, 'within_step': 200}
     """
-    waiting_ns = sum(parts.waits.values()) + parts.uncovered_ns
+    waiting_ns = sum(parts.waits.values()) + parts.silent_ns + parts.outside_ns
     to_waits_ns = min(idle_ns, waiting_ns)
     shares = _in_proportion(to_waits_ns, parts.waits, waiting_ns)
     left_ns = idle_ns - to_waits_ns
@@ -152,21 +157,51 @@ def share_idle(
         (IdleCause.VALIDATION, parts.validation_ns),
         (IdleCause.INPUT_WAIT, parts.gross_input_wait_ns),
         (IdleCause.IMBALANCE, peer_excess_ns),
-        (IdleCause.WITHIN_STEP, left_ns),
+        (IdleCause.WITHIN_STEP, parts.step_ns if parts.own_step_ns else left_ns),
     ):
         taken_ns = min(left_ns, most_ns)
         if taken_ns > 0:
             shares[cause] = shares.get(cause, 0) + taken_ns
             left_ns -= taken_ns
-    waited_ns, felt_ns = parts.input_wait_ns, shares.get(IdleCause.INPUT_WAIT, 0)
     resolved = wholly_idle and parts.sole_cause not in _NEVER_RESOLVED
-    first_ns, validation_ns = parts.first_input_wait_ns, parts.validation_input_wait_ns
+    hidden_ns, first_ns, validation_ns = _of_input(parts, shares)
     return SharedIdle(
         shares,
         resolved_ns=sum(shares.values()) if resolved else 0,
-        hidden_input_wait_ns=parts.hidden_input_wait_ns + waited_ns - felt_ns,
-        first_input_wait_ns=felt_ns * first_ns // waited_ns if felt_ns else 0,
-        validation_input_wait_ns=felt_ns * validation_ns // waited_ns if felt_ns else 0,
+        hidden_input_wait_ns=hidden_ns,
+        first_input_wait_ns=first_ns,
+        validation_input_wait_ns=validation_ns,
+        unfelt_ns=waiting_ns - to_waits_ns,
+    )
+
+
+def reshared(
+    shared: SharedIdle, parts: WindowParts, idle_ns: Mapping[IdleCause, int]
+) -> SharedIdle:
+    """The same window, its idle time shared in another way: what no phase explains is left out."""
+    unknown = IdleCause.UNKNOWN
+    kept_ns: dict[IdleCause, int] = {
+        cause: ns for cause, ns in idle_ns.items() if ns and cause is not unknown
+    }
+    if kept_ns == shared.idle_ns:
+        return shared
+    hidden_ns, first_ns, validation_ns = _of_input(parts, kept_ns)
+    return shared._replace(
+        idle_ns=kept_ns,
+        resolved_ns=0,
+        hidden_input_wait_ns=hidden_ns,
+        first_input_wait_ns=first_ns,
+        validation_input_wait_ns=validation_ns,
+    )
+
+
+def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int, int, int]:
+    """Waits for input that were not felt; of those that were, for the first batch, to validate."""
+    waited_ns, felt_ns = parts.input_wait_ns, idle_ns.get(IdleCause.INPUT_WAIT, 0)
+    return (
+        parts.hidden_input_wait_ns + waited_ns - felt_ns,
+        felt_ns * parts.first_input_wait_ns // waited_ns if felt_ns else 0,
+        felt_ns * parts.validation_input_wait_ns // waited_ns if felt_ns else 0,
     )
 
 

@@ -85,6 +85,9 @@ _MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for b
 """By the lowest byte of an ENTER's value; one that is no mode is training."""
 TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 """A training step in a training."""
+_STEP_CODES: Final = tuple(
+    PHASE_NUMBER[phase] for phase in (TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC)
+)
 START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 """What every run begins with."""
 _MAX_SPANS = 65_536
@@ -118,6 +121,10 @@ class PhaseTimeline:
         self._first_step_ns: int | None = None
         self._entered_step = False  # and counted none since
         self._idle_from_ns: int | None = None
+        self._steps_ns: list[int] = []  # when they were counted, oldest first
+        self.keeps_steps = True
+        self._has_step_phase = False
+        self._distrusts_marks = False
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
 
     def extend(self, records: RingRecords, known_until_ns: int) -> None:
@@ -177,6 +184,50 @@ class PhaseTimeline:
         del self._starts_ns[:keep_from], self._labels[:keep_from]
         old = bisect_left(self._drained, time_ns, key=itemgetter(1))
         del self._drained[:old]
+        if self._steps_ns:
+            del self._steps_ns[: bisect_left(self._steps_ns, time_ns)]
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether the ends of steps on the device are known."""
+        return self._has_marks
+
+    def distrust_marks(self) -> None:
+        """What is known of the ends of steps contradicts the driver: believe none of it."""
+        self._has_marks, self._distrusts_marks = False, True
+
+    @property
+    def has_own_steps(self) -> bool:
+        """Whether the run counts steps and tags none: then its untagged code is its step."""
+        return self._steps_counted > 0 and not self._has_step_phase
+
+    def spans(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], bytes, bool] | None:
+        """The phases of a window that is known from its beginning to its end.
+
+        Returns:
+            Where they begin and end, one more than there are; their codes; and whether the first
+            begins with the window. ``None``: not all of it is known.
+        """
+        starts_ns = self._starts_ns
+        if not starts_ns or starts_ns[0] > start_ns or self._known_until_ns < end_ns:
+            return None
+        first = bisect_right(starts_ns, start_ns) - 1
+        after = bisect_left(starts_ns, end_ns, lo=first)
+        bounds_ns = (start_ns, *starts_ns[first + 1 : after], end_ns)
+        return bounds_ns, bytes(self._labels[first:after]), starts_ns[first] == start_ns
+
+    def steps_between(self, start_ns: int, end_ns: int) -> tuple[int, ...]:
+        """When steps were counted in a window, where these instants are kept."""
+        first = bisect_left(self._steps_ns, start_ns)
+        return tuple(self._steps_ns[first : bisect_left(self._steps_ns, end_ns, lo=first)])
+
+    def has_amounts(self, start_ns: int, end_ns: int) -> bool:
+        """Whether any phase of a window holds an amount of another one."""
+        if not self._amounts:
+            return False
+        first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
+        after = bisect_left(self._starts_ns, end_ns, lo=first)
+        return any(at_ns in self._amounts for at_ns in self._starts_ns[first:after])
 
     def covered_ns(self, start_ns: int, end_ns: int) -> int:
         """How much of the window lies in any phase at all."""
@@ -210,6 +261,8 @@ class PhaseTimeline:
                 lengths_ns[self._labels[position]] += inside[1] - inside[0]
         for code, length_ns in lengths_ns.items():
             _add_length(parts, LABELS[code], length_ns)
+        if parts.silent_ns and self.has_own_steps:
+            parts.own_step_ns, parts.silent_ns = parts.silent_ns, 0
         return parts
 
     @property
@@ -306,6 +359,10 @@ class PhaseTimeline:
         self._note_end(records)
         if self._first_step_ns is None and (at := records.kinds.find(RingKind.STEP)) >= 0:
             self._first_step_ns = records.stamps_ns[at]
+        if self.keeps_steps and RingKind.STEP in records.kinds:
+            self._steps_ns += compress(records.stamps_ns, records.selected(RingKind.STEP))
+        if not self._has_step_phase:
+            self._has_step_phase = any(code in codes for code in _STEP_CODES)
         has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
             begun = iter(codes)
@@ -374,7 +431,7 @@ class PhaseTimeline:
             self._idle_from_ns = None
 
     def _device_done(self, event: RingEvent) -> None:
-        self._has_marks = True
+        self._has_marks = not self._distrusts_marks
         self._steps_done = max(self._steps_done, event.value)
         if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
             self._idle_from_ns = event.at_ns

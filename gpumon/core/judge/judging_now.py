@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.core.judge.since import totals_since
 from gpumon.core.judge.verdict_rules import judge
@@ -36,9 +36,9 @@ class GpuMoment(NamedTuple):
 
     Attributes:
         at_ns: CLOCK_MONOTONIC of the tick.
+        last_active_ns: When it was active last.
         jobs: How many jobs have begun on it.
         in_job: Whether the newest of them goes on.
-        last_active_ns: When it was active last.
         suspended_since_ns: Since when all its runs are suspended; ``None``: they are not.
         hanging_since_ns: Since when its run hangs; ``None``: none does.
     """
@@ -46,11 +46,14 @@ class GpuMoment(NamedTuple):
     at_ns: int
     totals: GpuTotals
     unsettled: Unsettled
+    last_active_ns: int
     jobs: int
     in_job: bool
-    last_active_ns: int
     suspended_since_ns: int | None = None
     hanging_since_ns: int | None = None
+
+
+_JOBS: Final = GpuMoment._fields.index("jobs")
 
 
 class JudgedNow:
@@ -71,7 +74,7 @@ class JudgedNow:
         self._word: VerdictName | None = None
         self._since_ns = 0
         self._verdict: NowVerdict | None = None
-        self._was: tuple[object, ...] = ()
+        self._was: tuple[object, ...] = ()  # what, when it changes, calls for a new verdict
 
     def update(self, now: GpuMoment) -> NowVerdict:
         """The verdict as of this tick."""
@@ -81,11 +84,9 @@ class JudgedNow:
             self._job_from = self._newest
             self._marks = deque([self._newest])
         self._newest = newest
-        kept = (now.jobs, now.in_job, now.suspended_since_ns is None, now.hanging_since_ns is None)
-        is_same = kept == self._was and self._verdict is not None
-        if self._verdict is not None and is_same and now.at_ns < self._due_ns:
-            return self._verdict
-        if self._verdict is not None and is_same and not now.in_job:
+        is_due = now.in_job and now.at_ns >= self._due_ns
+        kept = now[_JOBS:]
+        if self._verdict is not None and not is_due and kept == self._was:
             return self._verdict
         self._was = kept
         self._due_ns = now.at_ns + self._settings.now_every_ns
@@ -94,9 +95,10 @@ class JudgedNow:
 
     def _judged(self, now: GpuMoment, newest: _Mark) -> NowVerdict:
         if not now.in_job:
-            totals = self._job_from.until(newest)
             ended_ns = now.last_active_ns if now.jobs else None
-            return self._named(now, totals, VerdictName.NOT_IN_USE, ended_ns, ended_ns=ended_ns)
+            since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
+            totals = self._job_from.until(newest)
+            return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
         marks, in_use_ns = self._marks, newest.totals.in_use_ns
         if in_use_ns - marks[-1].totals.in_use_ns >= self._spacing_ns:
             marks.append(newest)
@@ -106,34 +108,36 @@ class JudgedNow:
             marks.popleft()
         totals = marks[0].until(newest)
         if now.suspended_since_ns is not None:
-            found = self._named(now, totals, VerdictName.NOT_IN_USE, now.suspended_since_ns)
-            return found._replace(is_suspended=True)
+            since_ns = now.suspended_since_ns
+            return self._found(totals, VerdictName.NOT_IN_USE, since_ns, is_suspended=True)
         if now.hanging_since_ns is not None:
-            return self._named(now, totals, VerdictName.HANGING, now.hanging_since_ns)
-        return self._named(now, totals, self._word_of(totals._replace(hanging_now=False)), None)
+            return self._found(totals, VerdictName.HANGING, now.hanging_since_ns)
+        return self._found_by_totals(now, totals)
 
-    def _word_of(self, totals: GpuTotals) -> VerdictName:
-        name, before = judge(totals, self._settings).name, self._word
-        if before is not None and before.is_of_a_loss and name is VerdictName.HEALTHY:
-            return judge(totals, self._until_off).name
-        return name
+    def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
+        """The verdict where nothing but the totals decides, and since when it has been so."""
+        totals = totals._replace(hanging_now=False)
+        verdict, before = judge(totals, self._settings), self._word
+        name = verdict.name
+        if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
+            name = judge(totals, self._until_off).name
+        since_ns = self._since_ns
+        if name is not before:
+            is_first = name.is_judged and (before is None or not before.is_judged)
+            since_ns = now.at_ns - totals.observed_ns if is_first else now.at_ns
+        self._word, self._since_ns = name, since_ns
+        return NowVerdict(name, since_ns, totals, verdict)
 
-    def _named(
+    def _found(
         self,
-        now: GpuMoment,
         totals: GpuTotals,
         name: VerdictName,
-        since_ns: int | None,
+        since_ns: int,
         *,
         ended_ns: int | None = None,
+        is_suspended: bool = False,
     ) -> NowVerdict:
-        """The word, and since when it is so: since ``since_ns``, or since it last changed."""
-        if since_ns is None:
-            since_ns = self._since_ns
-            if name is not self._word:
-                is_first = self._word is None or not self._word.is_judged
-                began_ns = now.at_ns - totals.observed_ns if is_first else now.at_ns
-                since_ns = began_ns if name.is_judged else now.at_ns
+        """A verdict that something else than the totals decides."""
         self._word, self._since_ns = name, since_ns
         verdict = judge(totals._replace(hanging_now=False), self._settings)
-        return NowVerdict(name, since_ns, totals, verdict, ended_ns)
+        return NowVerdict(name, since_ns, totals, verdict, ended_ns, is_suspended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar, get_type_hints
@@ -20,6 +21,7 @@ _Key = TypeVar("_Key")
 _COUNTERS = tuple(
     name for name, kind in get_type_hints(GpuTotals).items() if kind is int and name != "pending_ns"
 )
+_counters_of = operator.attrgetter(*_COUNTERS)
 
 
 def totals_since(
@@ -36,7 +38,8 @@ def totals_since(
     the time between. The sums close here too. Quantiles of pauses, how long a cycle is, and what
     pauses look like are those of ``after``, where any pause ended meanwhile.
     """
-    counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
+    grown = map(operator.sub, _counters_of(after), _counters_of(before))
+    counters = dict(zip(_COUNTERS, grown, strict=True))
     earlier = unsettled_after.of(unsettled_before.settled_ns, before.pending_ns)
     still_pending_ns = min(before.pending_ns - sum(earlier.values()), after.pending_ns)
     counters["observed_ns"] += before.pending_ns - sum(earlier.values()) - still_pending_ns

@@ -182,7 +182,7 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
         if totals.hanging_now:
             name, severity = VerdictName.HANGING, Severity.HIGH
         return Verdict(name, severity, Pattern.UNUSED, None, None, None, None)
-    name = next(name for name, holds in _IN_ORDER if holds(rest, settings))
+    name = _first_that_holds(rest, settings)
     was_used, suspicion = name is not VerdictName.NOT_IN_USE, totals.suspicion
     return Verdict(
         name=name,
@@ -195,6 +195,13 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
         input_probability=suspicion.input_probability if suspicion else None,
         likely_causes=suspicion.likely_causes if suspicion else None,
     )
+
+
+def _first_that_holds(totals: GpuTotals, settings: DetectorSettings) -> VerdictName:
+    for name, holds in _IN_ORDER:
+        if holds(totals, settings):
+            return name
+    return VerdictName.PARTIAL
 
 
 def main_cause(totals: GpuTotals) -> IdleCause | None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.phase import PHASE_NUMBER, STEP_PHASES, TrainingMode, TrainingPhase
+from gpumon.core.phase import PHASE_NUMBER, PHASES, STEP_PHASES, TrainingMode, TrainingPhase
 from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED, RingKind, RingReading, RingRecords
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, HangSettings
 
@@ -22,6 +22,7 @@ _LONG_BY_MODE: Final = {
 }
 _STEP_NUMBERS: Final = frozenset(PHASE_NUMBER[phase] for phase in STEP_PHASES)
 _MODES: Final = tuple(TrainingMode)
+_ENTER: Final = int(RingKind.ENTER)
 _STEP: Final = int(RingKind.STEP)
 
 
@@ -122,10 +123,11 @@ class StepClock:
         """Take new records; whether a step was counted."""
         if not events:
             return False
-        entered = events.newest(RingKind.ENTER)
-        if entered is not None:
-            self._phase = entered.phase
-            self._mode = TrainingMode(entered.value) if entered.value in _MODES else _MODES[0]
+        entered = events.kinds.rfind(_ENTER)
+        if entered >= 0:
+            mode = events.values[entered]
+            self._phase = PHASES[events.phases[entered]]
+            self._mode = _MODES[mode if mode < len(_MODES) else 0]
         marks = [
             events.values[at] for at in events.positions(RingKind.EVENT)
             if events.values[at] in (LOOP_BEGAN, LOOP_ENDED)

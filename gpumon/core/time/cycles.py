@@ -115,9 +115,10 @@ class Cycles:
     @property
     def steady_ns(self) -> int | None:
         """How long a cycle is where long ones come like a clock; ``None``: they do not."""
-        settings, lengths_s = self._settings, [cycle.length_s for cycle in self._whole()]
+        settings = self._settings
         if self.count < settings.min_cycles:
             return None
+        lengths_s = [cycle.length_s for cycle in self._whole()]
         mean_s = fmean(lengths_s)
         if mean_s * NS_PER_S < settings.clockwork_from_ns:
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from gpumon.core.join.idle_bounds import Bounds, Narrowed
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
@@ -48,6 +49,8 @@ class GpuLedger:
         self._observed_ns = self._busy_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
+        self._less_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._more_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._hanging_ns = 0
         self._hanging_idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
@@ -76,30 +79,63 @@ class GpuLedger:
                 self._settle(sample, 0, 0)
         self._update_flag()
 
-    def observe_shared(self, sample: BusySample, shared: SharedIdle, *, hung_ns: int = 0) -> None:
+    def observe_shared(
+        self,
+        sample: BusySample,
+        shared: SharedIdle,
+        *,
+        bounds: Bounds | None = None,
+        hung_ns: int = 0,
+    ) -> None:
         """Settle one sample whose idle time phases explain, wholly or in part.
 
         Args:
             sample: As in ``observe``.
             shared: Its idle time by cause; sums to at most its idle time.
+            bounds: How much of it is certain; ``None``: all of it.
             hung_ns: How much of the sample passed while a run hung.
         """
         if self._is_taken(sample):
             return
+        starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
         if hung_ns:
             self._hanging_ns += hung_ns
             for cause, amount_ns in shared.idle_ns.items():
                 if cause not in UNPROVED:
                     hung_idle_ns = amount_ns * hung_ns // (sample.end_ns - sample.start_ns)
                     self._hanging_idle_ns[cause] += hung_idle_ns
+                    starved_ns -= hung_idle_ns if cause is IdleCause.INPUT_WAIT else 0
+        if bounds is not None:
+            starved_ns -= self._widen(bounds, starved_ns)
         explained_ns = self._explain(shared)
-        input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
         self._settle(
             sample,
             explained_ns,
-            input_wait_ns - shared.first_input_wait_ns,
+            starved_ns,
             unused_ns=shared.idle_ns.get(IdleCause.NOT_IN_USE, 0),
         )
+        self._update_flag()
+
+    def _widen(self, bounds: Bounds, starved_ns: int) -> int:
+        """Count what of a window is not certain; how much that is of what is starved in it."""
+        unsure_ns = 0
+        for cause, less_ns in bounds.less_ns.items():
+            if cause is IdleCause.INPUT_WAIT:
+                less_ns = less_ns * max(0, starved_ns) // bounds.best_ns[cause]
+                unsure_ns = less_ns
+            self._less_ns[cause] += less_ns
+        for cause, more_ns in bounds.more_ns.items():
+            self._more_ns[cause] += more_ns
+        return unsure_ns
+
+    def narrow(self, narrowed: Narrowed) -> None:
+        """Take what became known of windows that were observed: certain time only grows."""
+        for left_ns, known_ns in (
+            (self._less_ns, narrowed.low_ns),
+            (self._more_ns, narrowed.high_ns),
+        ):
+            for cause, amount_ns in known_ns.items():
+                left_ns[cause] = max(0, left_ns[cause] - amount_ns)
         self._update_flag()
 
     def explain_pending(self, shared: SharedIdle) -> None:
@@ -194,16 +230,16 @@ class GpuLedger:
             validation_input_wait_ns=self._validation_wait_ns,
             input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
             within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
+            may_be_less_ns=dict(self._less_ns),
+            may_be_more_ns=dict(self._more_ns),
             hanging_ns=self._hanging_ns,
             hanging_idle_ns=dict(self._hanging_idle_ns),
         )
 
     def unsettled(self) -> Unsettled:
         """What is not settled yet, as of the newest sample."""
-        return self._pending.snapshot()._replace(
-            unsure_busy_ns=self._unsure_busy_ns,
-            unsure_low_ns=self._unsure_low_ns,
-            open_pause_ns=self._pauses.open_idle_ns,
+        return self._pending.snapshot(
+            self._unsure_busy_ns, self._unsure_low_ns, self._pauses.open_idle_ns
         )
 
     def _settle(
@@ -214,7 +250,7 @@ class GpuLedger:
         Args:
             sample: The next one.
             explained_ns: What of its idle time phases explain.
-            input_wait_ns: What of that is a wait for input, and not for a first batch.
+            input_wait_ns: What of that is certainly a wait for input, and not for a first batch.
             unused_ns: What of it is no use: the process could not run.
         """
         start_ns, end_ns, busy_ratio = sample
@@ -339,7 +375,7 @@ class GpuLedger:
             if not unknown_ns:
                 continue
             for (of_cause, reason), amount_ns in shared.reasons_ns.items():
-                if of_cause is cause and reason is not InputWaitReason.UNKNOWN:
+                if of_cause is cause:
                     reasons_ns[reason.value] += amount_ns
                     unknown_ns -= amount_ns
             if unknown_ns:
@@ -349,4 +385,5 @@ class GpuLedger:
         # Waits for a first batch are paid once, and those of a hang are told as that.
         left_out_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
         waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns
+        waited_ns -= self._less_ns.get(IdleCause.INPUT_WAIT, 0)
         self._flag.update(self._in_use_ns - left_out_ns, waited_ns + self._pauses.suspected_ns)

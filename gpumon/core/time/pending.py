@@ -65,15 +65,21 @@ class PendingTime:
         self._settled_ns = 0
         self._until_ns: list[int] = []
         self._causes: list[IdleCause] = []
+        self._settlements: tuple[tuple[int, ...], tuple[IdleCause, ...]] | None = ((), ())
 
-    def snapshot(self) -> Unsettled:
-        """How it was settled so far."""
-        return Unsettled(self._settled_ns, tuple(self._until_ns), tuple(self._causes))
+    def snapshot(self, unsure_busy_ns: int, unsure_low_ns: int, open_pause_ns: int) -> Unsettled:
+        """How it was settled so far, beside what else is not settled (``Unsettled``)."""
+        if self._settlements is None:
+            self._settlements = tuple(self._until_ns), tuple(self._causes)
+        return Unsettled(
+            self._settled_ns, *self._settlements, unsure_busy_ns, unsure_low_ns, open_pause_ns
+        )
 
     def settle(self, cause: IdleCause, amount_ns: int) -> None:
         """Settle so much of it, the oldest first; no more than is pending, and some."""
         self.amount_ns -= amount_ns
         self._settled_ns += amount_ns
+        self._settlements = None
         if self._causes and self._causes[-1] is cause:
             self._until_ns[-1] = self._settled_ns
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import nanoseconds
@@ -20,6 +21,17 @@ from gpumon.core.verdict import LikelyCause
 
 _LEAST: Final = 1e-6
 """Nothing is told to be more certain, nor its contrary."""
+_NO_FACTOR: Final = len(PauseShape._fields)
+
+
+def _factors(names: Sequence[str]) -> tuple[int, int, int]:
+    """Where the three factors of a product stand: the number of a feature, or of a one."""
+    first, second, third, *_ = (*map(PauseShape._fields.index, names), *[_NO_FACTOR] * 3)
+    return first, second, third
+
+
+_PRODUCTS: Final = [(weight, _factors(names)) for names, weight in WEIGHTS.items()]
+_PLACES: Final = [(CENTRES[name], SCALES[name]) for name in PauseShape._fields]
 
 
 class Suspicion(NamedTuple):
@@ -90,10 +102,13 @@ class JobSuspicion:
         cycles, remembered = self._cycles, self._settings.remembered_cycles
         cycles.add(cycle)
         self._unweighed_ns += untagged_ns
+        is_explained = not (self._weighed_ns or self._unweighed_ns)
         # A look at all that is remembered costs more than all else here: now and then will do.
         if cycles.count <= remembered or cycles.count % (remembered // 2) == 0:
             self.cycle_ns = cycles.steady_ns
-            shape = cycles.shape(sample_s) if is_pattern or self.is_whole else None
+            if is_explained or not (is_pattern or self.is_whole):
+                return
+            shape = cycles.shape(sample_s)
             if shape is not None:
                 self._look(shape)
 
@@ -103,8 +118,6 @@ class JobSuspicion:
         self._looked_likely_ns += probability * self._unweighed_ns
         self._weighed_ns += self._unweighed_ns
         self._unweighed_ns = 0
-        if not self._weighed_ns:
-            return  # tags explain them all
         looked_likely = self._looked_likely_ns / self._weighed_ns
         both = _log_odds(probability) + _log_odds(looked_likely)
         short_of = max(0, settings.enough_pauses - cycles.count)
@@ -118,11 +131,9 @@ def input_probability(shape: PauseShape) -> float:
 
     A feature that is no number counts as its centre: as one that says nothing.
     """
-    offs = {
-        name: _off(value, CENTRES[name], SCALES[name]) for name, value in shape._asdict().items()
-    }
-    log_odds = sum(math.prod(map(offs.__getitem__, names), start=w) for names, w in WEIGHTS.items())
-    return _from_odds(log_odds)
+    offs = [_off(value, *place) for value, place in zip(shape, _PLACES, strict=True)]
+    offs.append(1.0)
+    return _from_odds(sum([w * offs[a] * offs[b] * offs[c] for w, (a, b, c) in _PRODUCTS]))
 
 
 def _from_odds(log_odds: float) -> float:

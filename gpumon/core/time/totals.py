@@ -75,6 +75,9 @@ class GpuTotals(NamedTuple):
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
         within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
+        may_be_less_ns: Of ``idle_ns``, by cause, what may have been lost to another cause: where
+            the device works while the host waits, idle time has no certain cause.
+        may_be_more_ns: Beyond ``idle_ns``, by cause, what may have been lost to it as well.
         hanging_ns: Time that passed while a run that uses the GPU hung, and no other one worked.
         hanging_idle_ns: Of the settled idle time, what passed then, by cause.
         hanging_now: Whether that is so now.
@@ -107,6 +110,8 @@ class GpuTotals(NamedTuple):
     validation_input_wait_ns: int = 0
     within_step_by_reason_ns: Mapping[str, int] = _NO_REASONS
     suspicion: Suspicion | None = None
+    may_be_less_ns: Mapping[IdleCause, int] = _NO_CAUSES
+    may_be_more_ns: Mapping[IdleCause, int] = _NO_CAUSES
     hanging_ns: int = 0
     hanging_idle_ns: Mapping[IdleCause, int] = _NO_CAUSES
     hanging_now: bool = False
@@ -115,10 +120,18 @@ class GpuTotals(NamedTuple):
     def starved_ns(self) -> int:
         """Idle time that a tag proves to be a wait for input.
 
-        Without the wait for the very first batch, and without what passed while the run hung.
+        Without the wait for the very first batch, without what passed while the run hung, and
+        without what may be of another cause.
         """
         waited_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
-        return waited_ns - self.hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        unsure_ns = self.may_be_less_ns.get(IdleCause.INPUT_WAIT, 0)
+        return waited_ns - self.hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0) - unsure_ns
+
+    def bounds_ns(self, cause: IdleCause) -> tuple[int, int]:
+        """How much of the idle time is of a cause for certain, and how much at most."""
+        idle_ns = self.idle_ns.get(cause, 0)
+        low_ns = idle_ns - self.may_be_less_ns.get(cause, 0)
+        return low_ns, idle_ns + self.may_be_more_ns.get(cause, 0)
 
     @property
     def judged(self) -> GpuTotals:
@@ -126,12 +139,11 @@ class GpuTotals(NamedTuple):
 
         That is what a verdict rests on.
         """
-        left_out = dict(self.hanging_idle_ns)
-        if self.first_input_wait_ns:
-            hung_ns = left_out.get(IdleCause.INPUT_WAIT, 0)
-            left_out[IdleCause.INPUT_WAIT] = hung_ns + self.first_input_wait_ns
-        if not left_out:
+        if not self.first_input_wait_ns and not self.hanging_idle_ns:
             return self
+        left_out = dict(self.hanging_idle_ns)
+        hung_ns = left_out.get(IdleCause.INPUT_WAIT, 0)
+        left_out[IdleCause.INPUT_WAIT] = hung_ns + self.first_input_wait_ns
         left_out_ns = sum(left_out.values())
         idle_ns = {cause: ns - left_out.get(cause, 0) for cause, ns in self.idle_ns.items()}
         return self._replace(

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
-from gpumon.core.time.histograms import WARM_UP_STEPS
+from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
 from gpumon.pipeline.runs import StepPace, TrackedRun
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_monitor import run_that_says
@@ -103,23 +103,24 @@ class TestTheTimeOfAStep:
 
 class TestTheLooks:
     def test_are_few_however_many_records_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        looked_at: list[int] = []
-        event_at = RingRecords.__getitem__
+        lengths = LengthHistogram.add
+        looks: list[int] = []
 
-        def noted(records: RingRecords, at: int) -> RingEvent:
-            looked_at.append(at)
-            return event_at(records, at)
+        def noted(histogram: LengthHistogram, lengths_ns: Sequence[int], each: int = 1) -> None:
+            looks.append(each)
+            lengths(histogram, lengths_ns, each)
 
         many = RingRecords.of(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
         pace = StepPace()
         pace.take(RingRecords.of(ends(*[1.0] * 10)))
         for at in (10, 910, 1810):
             pace.take(RingRecords.of(ends(*[1.0] * 900, first=at + 1, start_ms=at)))
-        monkeypatch.setattr(RingRecords, "__getitem__", noted)
+        monkeypatch.setattr(LengthHistogram, "add", noted)
 
         pace.take(many)
 
-        assert 0 < len(looked_at) < 20
+        assert 0 < len(looks) < 20
+        assert sum(looks) >= 19_000
         assert pace.median_ns == about(MS)
 
     def test_find_steps_though_they_are_as_far_apart_as_some_epochs_are_long(self) -> None:
