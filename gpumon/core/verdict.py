@@ -67,7 +67,8 @@ class Verdict(NamedTuple):
     """One GPU's verdict with what it rests on.
 
     Attributes:
-        main_cause: The cause with the most lost time; ``None`` where none is lost.
+        main_cause: The cause with the most lost time; ``None`` where none is lost, and where
+            tags leave open which it is.
         lost_ratio: Idle share of in-use time, 0 to 1; ``None`` without in-use time.
         starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
         coverage_ratio: Share of in-use time that is busy or has a cause

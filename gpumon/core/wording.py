@@ -55,6 +55,18 @@ def part_of(part_ns: int, whole_ns: int) -> str:
     return f"{part} of {in_time(whole_ns)}"
 
 
+def time_range(low_ns: int, high_ns: int, like_ns: int) -> str:
+    """Between two lengths of time, in the unit of what they are parts of.
+
+    >>> time_range(1_400_000_000, 5_000_000_000, 60_000_000_000)
+    '1.4 to 5 s'
+    >>> time_range(0, 90_000_000_000, 600_000_000_000)
+    '0 to 1.5 min'
+    """
+    low, _ = in_time(low_ns, like_ns).split(" ")
+    return f"{low} to {in_time(high_ns, like_ns)}"
+
+
 def in_unit_of(whole_ns: int, amount_ns: int) -> str:
     """An amount of time for a column, whose cells have one unit and as many decimals.
 
@@ -153,6 +165,15 @@ def in_percent(ratio: float | None, *limits: float) -> str:
     return f"{percent:.{digits}f} %"
 
 
+def percent_range(low: float, high: float, *limits: float) -> str:
+    """Between two shares, 0 to 1; limits as of ``in_percent``.
+
+    >>> percent_range(0.231, 0.408)
+    '23 to 41 %'
+    """
+    return f"{in_percent(low, *limits).removesuffix(' %')} to {in_percent(high, *limits)}"
+
+
 def _side(percent: float, limit: float) -> int:
     return (percent > limit) - (percent < limit)
 
@@ -177,6 +198,11 @@ def listed(words: Sequence[str], most: int = 4) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def capital(text: str) -> str:
+    """The text, its first letter in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def time_of_day(moment: datetime, now: datetime) -> str:

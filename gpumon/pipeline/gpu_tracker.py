@@ -343,7 +343,10 @@ class GpuTracker:
         if self._awaited:
             self.ledger.explain_pending(self._awaited.take(at_work))
         shared, bounds, narrowed = self._shared(sample, at_work, peers)
-        self.ledger.observe_shared(sample, shared, bounds=bounds, hung_ns=hung_ns)
+        may_wait = not all(run.timeline.tags_waits for run in at_work)
+        self.ledger.observe_shared(
+            sample, shared, bounds=bounds, hung_ns=hung_ns, may_wait=may_wait
+        )
         if narrowed is not None:
             self.ledger.narrow(narrowed)
 

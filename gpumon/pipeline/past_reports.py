@@ -242,6 +242,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
         gpus=gpus,
         runs=(run,),
+        is_part=True,
         advice=advise(gpus, (run,)),
         notes=(*part.notes, *notes),
     )

@@ -77,7 +77,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
         skipped_lines=0,
         gpus=tuple(gpus),
         runs=runs,
-        advice=advise(gpus, runs),
+        advice=advise([gpu.at_present for gpu in gpus], runs),
         notes=(
             *_notes(state),
             *_joining_notes(state),

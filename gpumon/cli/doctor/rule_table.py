@@ -10,7 +10,8 @@ from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
-from gpumon.outlets.text.style import WIDTH, TextStyle, capital
+from gpumon.core.wording import capital
+from gpumon.outlets.text.style import WIDTH, TextStyle
 
 _HEADS: Final = {
     RuleKind.VERDICT: "Verdicts: of each GPU the first that holds, in this order",

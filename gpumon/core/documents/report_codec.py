@@ -27,6 +27,7 @@ from gpumon.core.documents.field_codec import (
     in_order,
     items,
     mapping,
+    row,
     shown,
     time_ns,
 )
@@ -78,7 +79,8 @@ _REPORT: Final = FieldCodec(
     Report,
     TOLD._replace(text=shown(2_000)),
     only=("source", "simulated", "replayed", "started_at", "observed_ns", "period_ns",
-          "skipped_lines", "notes"),
+          "skipped_lines", "notes", "is_part"),
+    names={"is_part": "part"},
 )  # fmt: skip
 _GPU: Final = FieldCodec(
     GpuReport,
@@ -94,10 +96,12 @@ _NAMES_OF_TOTALS: Final = {
 _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
-    without=("gaps", "pauses", "starved_intervals", "suspicion"),
+    without=("gaps", "pauses", "starved_intervals", "suspicion", "may_be_less_ns",
+             "may_be_more_ns"),
     names=_NAMES_OF_TOTALS,
     later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
-           "validation_input_wait_ns", "low_ns", "high_ns", "merged_intervals", "episodes",
+           "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns", "high_ns",
+           "merged_intervals", "episodes",
            "starved_now", "within_step_by_reason_ns", "hanging_ns", "hanging_idle_ns",
            "hanging_now"),
 )  # fmt: skip
@@ -105,7 +109,8 @@ _OF_NOW: Final = FieldCodec(
     GpuTotals,
     TOLD,
     only=("observed_ns", "busy_ns", "in_use_ns", "in_use_busy_ns", "pending_ns", "suspected_ns",
-          "first_input_wait_ns", "validation_input_wait_ns", "low_ns", "high_ns", "cycle_ns",
+          "first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns",
+          "high_ns", "cycle_ns",
           "irregular_ns", "idle_ns", "input_wait_by_reason_ns", "within_step_by_reason_ns",
           "hanging_ns", "hanging_idle_ns"),
     names=_NAMES_OF_TOTALS,
@@ -158,11 +163,13 @@ _GPU_ORDER: Final = (
     "index", "label", "uuid", "name", "error", "observed_seconds", "busy_seconds", "idle_seconds",
     "pending_seconds", "in_use_seconds", "in_use_busy_seconds", "busy_ratio", "coverage_ratio",
     "pattern", "verdict", "severity", "main_cause", "lost_ratio", "starved_seconds",
-    "first_input_wait_seconds", "validation_input_wait_seconds", "suspected_seconds",
+    "first_input_wait_seconds", "validation_input_wait_seconds", "epoch_input_wait_seconds",
+    "suspected_seconds",
     "irregular_seconds", "cycle_seconds", "starved_ratio", "input_probability", "likely_causes",
     "starved_now", "episodes", "resolved_seconds", "inferred_seconds",
     "hidden_input_wait_seconds", "low_seconds", "high_seconds", "gaps", "pauses",
-    "starved_intervals", "merged_intervals", "idle_by_cause", "input_wait_by_reason",
+    "starved_intervals", "merged_intervals", "idle_by_cause", "idle_bounds_by_cause",
+    "input_wait_by_reason",
     "within_step_by_reason", "hanging_seconds", "hanging_by_cause", "hanging_now", "now",
     "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
     "idle_beside_peer_seconds", "held_memory", "in_job", "troubles",
@@ -269,6 +276,7 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
             for span in totals.starved_intervals
         ],
         "idle_by_cause": {cause.value: seconds(totals.idle_ns.get(cause, 0)) for cause in CAUSES},
+        "idle_bounds_by_cause": _encode_bounds(totals),
         "fill": encode_fill(gpu.fill),
         "in_job": encode_in_job(gpu.in_job),
         "now": None if gpu.now is None else _encode_now(gpu.now, _moments(report)),
@@ -286,8 +294,10 @@ def _encode_now(now: NowVerdict, moments: Moments) -> dict[str, Any]:
         "window_seconds": seconds(now.window_ns),
         "job_ended": moments.encode(now.ended_ns),
         "suspended": now.is_suspended,
+        "verdict_before": None if now.before is None else now.before.value,
         "verdict_of_window": now.verdict.name.value,
         **_OF_NOW.encode(now.totals),
+        "idle_bounds_by_cause": _encode_bounds(now.totals),
         "pauses": _encode_gaps(now.totals.pauses),
     }
 
@@ -298,21 +308,44 @@ def _decode_now(document: object, moments: Moments) -> NowVerdict | None:
     told = mapping(document)
     totals = _OF_NOW.decode(told, pauses=_decode_gaps(told["pauses"]))
     verdict = _VERDICT.decode({**told, "verdict": told["verdict_of_window"]})
-    since_ns = moments.decode(told["since"])
+    since_ns, before = moments.decode(told["since"]), told.get("verdict_before")
     if since_ns is None:
         return None
     return NowVerdict(
         VerdictName(told["verdict"]),
         since_ns,
-        totals._replace(idle_ns=_without_none(totals.idle_ns), suspicion=_suspicion_of(verdict)),
+        _with_causes(totals, told)._replace(suspicion=_suspicion_of(verdict)),
         verdict,
         moments.decode(told.get("job_ended")),
         is_suspended=flag(told.get("suspended", False)),
+        before=None if before is None else VerdictName(before),
     )
 
 
-def _without_none(idle_ns: Mapping[IdleCause, int]) -> dict[IdleCause, int]:
-    return {cause: ns for cause, ns in idle_ns.items() if ns}
+def _encode_bounds(totals: GpuTotals) -> dict[str, list[float]]:
+    """How much idle time is of each cause for certain, and how much at most."""
+    return {cause.value: [*map(seconds, totals.bounds_ns(cause))] for cause in CAUSES}
+
+
+def _with_causes(totals: GpuTotals, told: Mapping[str, Any]) -> GpuTotals:
+    """These totals without causes that lost nothing, and with the bounds of the others.
+
+    An older version told no bounds: then each cause has what it has.
+    """
+    idle_ns = {cause: ns for cause, ns in totals.idle_ns.items() if ns}
+    less_ns, more_ns = {}, {}
+    for name, bounds in mapping(told.get("idle_bounds_by_cause", {})).items():
+        cause = IdleCause(name)
+        low_ns, high_ns = map(time_ns, row(bounds, 2))
+        best_ns = idle_ns.get(cause, 0)
+        if not low_ns <= best_ns <= high_ns:
+            raise MalformedError(f"bounds of {name} that do not hold what it lost")
+        less_ns[cause], more_ns[cause] = best_ns - low_ns, high_ns - best_ns
+    return totals._replace(
+        idle_ns=idle_ns,
+        may_be_less_ns={cause: ns for cause, ns in less_ns.items() if ns},
+        may_be_more_ns={cause: ns for cause, ns in more_ns.items() if ns},
+    )
 
 
 def _coverage(gpu: GpuReport) -> float:
@@ -341,9 +374,7 @@ def _decode_gpu(gpu: Mapping[str, Any], moments: Moments) -> GpuReport:
         ),
     )
     verdict = _decode_verdict(gpu, totals)
-    totals = totals._replace(
-        idle_ns=_without_none(totals.idle_ns), suspicion=_suspicion_of(verdict)
-    )
+    totals = _with_causes(totals, gpu)._replace(suspicion=_suspicion_of(verdict))
     troubles = decode_troubles(gpu.get("troubles", []), moments)
     return _GPU.decode(
         gpu,

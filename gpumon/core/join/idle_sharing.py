@@ -39,6 +39,8 @@ class WindowParts:
             waited for input and perhaps computed as well.
         first_input_wait_ns: Of the waits for input, what passed before the run's first step.
         validation_input_wait_ns: Of them, what passed in validation or prediction.
+        epoch_input_wait_ns: Of them, what passed at the start of an epoch, before its first step;
+            the run's first one has ``first_input_wait_ns``.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
         silent_ns: Time in phases that say nothing of what the process does.
         own_step_ns: Untagged time of a run that counts steps and tags none: its step.
@@ -51,6 +53,7 @@ class WindowParts:
     gross_input_wait_ns: int = 0
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
+    epoch_input_wait_ns: int = 0
     hidden_input_wait_ns: int = 0
     silent_ns: int = 0
     own_step_ns: int = 0
@@ -102,6 +105,7 @@ class SharedIdle(NamedTuple):
         hidden_input_wait_ns: Waits for input that the device did not feel.
         first_input_wait_ns: Of ``input_wait``, the wait for the run's very first batch.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+        epoch_input_wait_ns: Of ``input_wait``, what passed at the start of an epoch.
         unfelt_ns: How much longer the waits were than the device was idle.
     """
 
@@ -111,6 +115,7 @@ class SharedIdle(NamedTuple):
     hidden_input_wait_ns: int = 0
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
+    epoch_input_wait_ns: int = 0
     unfelt_ns: int = 0
 
     @property
@@ -164,14 +169,9 @@ def share_idle(
             shares[cause] = shares.get(cause, 0) + taken_ns
             left_ns -= taken_ns
     resolved = wholly_idle and parts.sole_cause not in _NEVER_RESOLVED
-    hidden_ns, first_ns, validation_ns = _of_input(parts, shares)
+    resolved_ns = sum(shares.values()) if resolved else 0
     return SharedIdle(
-        shares,
-        resolved_ns=sum(shares.values()) if resolved else 0,
-        hidden_input_wait_ns=hidden_ns,
-        first_input_wait_ns=first_ns,
-        validation_input_wait_ns=validation_ns,
-        unfelt_ns=waiting_ns - to_waits_ns,
+        shares, _NO_REASONS, resolved_ns, *_of_input(parts, shares), waiting_ns - to_waits_ns
     )
 
 
@@ -185,23 +185,20 @@ def reshared(
     }
     if kept_ns == shared.idle_ns:
         return shared
-    hidden_ns, first_ns, validation_ns = _of_input(parts, kept_ns)
-    return shared._replace(
-        idle_ns=kept_ns,
-        resolved_ns=0,
-        hidden_input_wait_ns=hidden_ns,
-        first_input_wait_ns=first_ns,
-        validation_input_wait_ns=validation_ns,
-    )
+    return SharedIdle(kept_ns, shared.reasons_ns, 0, *_of_input(parts, kept_ns), shared.unfelt_ns)
 
 
-def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int, int, int]:
-    """Waits for input that were not felt; of those that were, for the first batch, to validate."""
+def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int, int, int, int]:
+    """Waits for input that were not felt; of those that were, the parts of ``SharedIdle``."""
     waited_ns, felt_ns = parts.input_wait_ns, idle_ns.get(IdleCause.INPUT_WAIT, 0)
+    hidden_ns = parts.hidden_input_wait_ns + waited_ns - felt_ns
+    if not felt_ns:
+        return hidden_ns, 0, 0, 0
     return (
-        parts.hidden_input_wait_ns + waited_ns - felt_ns,
-        felt_ns * parts.first_input_wait_ns // waited_ns if felt_ns else 0,
-        felt_ns * parts.validation_input_wait_ns // waited_ns if felt_ns else 0,
+        hidden_ns,
+        felt_ns * parts.first_input_wait_ns // waited_ns,
+        felt_ns * parts.validation_input_wait_ns // waited_ns,
+        felt_ns * parts.epoch_input_wait_ns // waited_ns,
     )
 
 
@@ -223,6 +220,7 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
         felt_ns = parts.input_wait_ns
         parts.first_input_wait_ns = parts.first_input_wait_ns * felt_ns // waited_ns
         parts.validation_input_wait_ns = parts.validation_input_wait_ns * felt_ns // waited_ns
+        parts.epoch_input_wait_ns = parts.epoch_input_wait_ns * felt_ns // waited_ns
 
 
 def _in_proportion(

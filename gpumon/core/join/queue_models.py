@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gpumon.core.join.timeline import LABELS, SpanLabel
+from gpumon.core.join.span_labels import LABELS, SpanLabel
 from gpumon.core.phase import PHASE_NUMBER, IdleCause, TrainingPhase
 
 _SYNC: Final = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]

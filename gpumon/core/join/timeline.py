@@ -5,91 +5,27 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from itertools import compress, pairwise
-from operator import attrgetter, itemgetter, or_
-from typing import Final, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Final
 
+from gpumon.core.join.epoch_starts import EpochStarts
 from gpumon.core.join.first_batch import NEVER, FirstBatch
 from gpumon.core.join.idle_sharing import WindowParts
-from gpumon.core.phase import (
-    PHASE_NUMBER,
-    PHASES,
-    STEP_PHASES,
-    IdleCause,
-    TrainingMode,
-    TrainingPhase,
-    cause_of,
+from gpumon.core.join.span_labels import (
+    INPUT_WAIT_CODE,
+    LABELS,
+    START_UP_CODE,
+    SUSPENDED_CODE,
+    TRAIN_STEP_CODE,
+    add_length,
+    codes_of,
 )
+from gpumon.core.phase import PHASE_NUMBER, PHASES, IdleCause, TrainingPhase, cause_of
 from gpumon.core.ring.events import TRAINING_OVER, RingEvent, RingKind, RingRecords
 
-_MODE_SHIFT: Final = 4
-_SILENT: Final = frozenset({IdleCause.START_UP, IdleCause.UNKNOWN})
-_MODES: Final = tuple(TrainingMode)
-
-
-class SpanLabel(NamedTuple):
-    """How the idle time of such a stretch is shared.
-
-    Attributes:
-        cause: What it is given to.
-        is_step: Whether the device has been given a training step.
-        is_validation: Whether it is validation or prediction, and no wait for input.
-        is_validation_wait: Whether it is a wait for input in validation or prediction.
-        is_gross: Whether it is a wait for input while the device may compute the same execution.
-        is_silent: Whether it says nothing of what the process does: idle time in it is like
-            time in no phase at all.
-    """
-
-    cause: IdleCause
-    is_step: bool
-    is_validation: bool
-    is_validation_wait: bool
-    is_gross: bool
-    is_silent: bool
-
-    @property
-    def is_exposed_by_marks(self) -> bool:
-        """Whether the ends of steps on the device tell how much of it the device felt."""
-        return not (self.is_step or self.is_validation or self.is_gross)
-
-
-def _label(code: int) -> SpanLabel:
-    number = code & (1 << _MODE_SHIFT) - 1
-    phase = PHASES[number] if number < len(PHASES) else TrainingPhase.OTHER
-    mode = _MODES[code >> _MODE_SHIFT]
-    cause = cause_of(phase, mode)
-    is_wait = cause is IdleCause.INPUT_WAIT
-    return SpanLabel(
-        cause=cause,
-        is_step=phase in STEP_PHASES and mode is TrainingMode.TRAIN,
-        is_validation=cause is IdleCause.VALIDATION,
-        is_validation_wait=is_wait and mode in (TrainingMode.VALIDATION, TrainingMode.PREDICT),
-        is_gross=is_wait and mode is TrainingMode.BESIDE_STEP,
-        is_silent=cause in _SILENT,
-    )
-
-
-SUSPENDED_CODE: Final = len(_MODES) << _MODE_SHIFT
-"""The process could not run: no record says so, the kernel does."""
-_SUSPENDED: Final = SpanLabel(
-    cause=IdleCause.NOT_IN_USE,
-    is_step=False,
-    is_validation=False,
-    is_validation_wait=False,
-    is_gross=False,
-    is_silent=False,
-)
-LABELS: Final = (*map(_label, range(SUSPENDED_CODE)), _SUSPENDED)
-"""By code."""
-
-_MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
-"""By the lowest byte of an ENTER's value; one that is no mode is training."""
-TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
-"""A training step in a training."""
 _STEP_CODES: Final = tuple(
     PHASE_NUMBER[phase] for phase in (TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC)
 )
-START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
-"""What every run begins with."""
 _MAX_SPANS = 65_536
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 
@@ -104,6 +40,8 @@ class PhaseTimeline:
     Attributes:
         first_input_wait_ns: What the run waited for its first batch (``FirstBatch``);
             ``None``: its beginning is not known.
+        keeps_steps: Whether to remember when steps were counted.
+        tags_waits: Whether the run has told of a wait for input: then it waits at no other time.
     """
 
     def __init__(self) -> None:
@@ -125,6 +63,8 @@ class PhaseTimeline:
         self.keeps_steps = True
         self._has_step_phase = False
         self._distrusts_marks = False
+        self.tags_waits = False
+        self._epochs = EpochStarts()
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
 
     def extend(self, records: RingRecords, known_until_ns: int) -> None:
@@ -260,7 +200,7 @@ class PhaseTimeline:
             else:
                 lengths_ns[self._labels[position]] += inside[1] - inside[0]
         for code, length_ns in lengths_ns.items():
-            _add_length(parts, LABELS[code], length_ns)
+            add_length(parts, LABELS[code], length_ns)
         if parts.silent_ns and self.has_own_steps:
             parts.own_step_ns, parts.silent_ns = parts.silent_ns, 0
         return parts
@@ -346,8 +286,9 @@ class PhaseTimeline:
         )
 
     def _take(self, records: RingRecords) -> None:
-        entered, modes = records.selected(RingKind.ENTER), records.modes.translate(_MODE_BITS)
-        codes = bytes(map(or_, compress(records.phases, entered), compress(modes, entered)))
+        entered, codes = records.selected(RingKind.ENTER), codes_of(records)
+        self.tags_waits = self.tags_waits or INPUT_WAIT_CODE in codes
+        codes = self._epochs.told_apart(records, codes, self._labels)
         under_way_ns = self._starts_ns[-1] if self._starts_ns else None
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
@@ -457,10 +398,10 @@ class PhaseTimeline:
             else:
                 parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
         if not (self._has_marks and label.is_exposed_by_marks):
-            _add_length(parts, label, length_ns)
+            add_length(parts, label, length_ns)
             return
         exposed_ns = min(self._exposed_ns(*inside), length_ns)
-        _add_length(parts, label, exposed_ns)
+        add_length(parts, label, exposed_ns)
         if label.cause is IdleCause.INPUT_WAIT:
             parts.hidden_input_wait_ns += length_ns - exposed_ns
         parts.step_ns += length_ns - exposed_ns  # the device still had work
@@ -476,17 +417,3 @@ class PhaseTimeline:
                 break
             exposed_ns += min(end_ns, drained_end_ns) - max(start_ns, drained_start_ns)
         return exposed_ns
-
-
-def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
-    if label.is_silent:
-        parts.silent_ns += length_ns
-    elif label.is_step:
-        parts.step_ns += length_ns
-    elif label.is_validation:
-        parts.validation_ns += length_ns
-    elif label.is_gross:
-        parts.gross_input_wait_ns += length_ns
-    else:
-        parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
-        parts.validation_input_wait_ns += length_ns if label.is_validation_wait else 0

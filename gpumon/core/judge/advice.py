@@ -13,6 +13,7 @@ from gpumon.core.judge.advice_texts import (
     between_epochs_text,
     callbacks_text,
     host_to_device_text,
+    open_split_text,
     start_up_text,
     text_for_unused,
     unknown_text,
@@ -31,18 +32,40 @@ from gpumon.core.judge.input_texts import (
     input_wait_text,
     loss_reason,
 )
+from gpumon.core.judge.loss_range import cost_ns, cost_of_use, is_wide, possible_causes
 from gpumon.core.judge.pause_texts import promises_speed
+from gpumon.core.judge.silence_texts import hanging_text, run_named, silence_clause
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
-from gpumon.core.phase import IdleCause, InputWaitReason
-from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
-from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
+from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
+from gpumon.core.report.report import (
+    FIRST_INPUT_WAIT,
+    HANGING,
+    OPEN_SPLIT,
+    Advice,
+    GpuReport,
+    RunReport,
+    hanging_on,
+    judged,
+)
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_time, listed, part_of
+from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import (
+    capital,
+    counted,
+    gpus_named,
+    in_about,
+    in_percent,
+    in_time,
+    listed,
+    part_of,
+)
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
+_MOST_HANGING: Final = 3
 _SAME_LOCK: Final = "The change above that ends the wait for Python's lock ends this one, too."
 
 _TextOf = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
@@ -63,7 +86,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         for cause in (*_TEXTS_BY_REASON, *_TEXTS)
     }
     by_loss = sorted(
-        ((cause, hit) for cause, hit in by_cause.items() if hit),
+        ((cause, alike) for cause, hit in by_cause.items() for alike in _alike(cause, hit)),
         key=lambda item: -_lost_ns(*item),
     )
     found = _told_once([_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss])
@@ -71,10 +94,28 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     # Who waits is not emptier for want of a larger batch.
     at_work = [gpu for gpu in gpus if unseen is None or gpu.label not in unseen.gpus]
     beside = (
-        _late_first_batch(gpus), unseen, under_filled_advice(at_work, runs),
-        _unused_gpus(gpus, runs),
+        _hanging_runs(gpus, runs), _open_split(gpus, runs), _late_first_batch(gpus), unseen,
+        under_filled_advice(at_work, runs), _unused_gpus(gpus, runs),
     )  # fmt: skip
     return (*found, *(advice for advice in beside if advice is not None))
+
+
+def _alike(cause: IdleCause, hit: Sequence[GpuReport]) -> list[list[GpuReport]]:
+    """These GPUs in groups, so that none loses less than half of what another of its group does.
+
+    So no group's bound is of a GPU that loses far more than the others. What has no bound, and
+    GPUs that wait for each other, stay together.
+    """
+    if cause in (IdleCause.UNKNOWN, IdleCause.IMBALANCE):
+        return [[*hit]] if hit else []
+    shares = {gpu.label: cost_ns(gpu.totals, cause) / _working_ns(gpu, cause) for gpu in hit}
+    groups: list[list[GpuReport]] = []
+    for gpu in sorted(hit, key=lambda gpu: -shares[gpu.label]):
+        if groups and 2 * shares[gpu.label] >= shares[groups[-1][0].label]:
+            groups[-1].append(gpu)
+        else:
+            groups.append([gpu])
+    return [[gpu for gpu in hit if gpu in group] for group in groups]
 
 
 def _advice_on(
@@ -118,7 +159,7 @@ def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
 
 def _cost_of_the_lock_ns(gpu: GpuReport, cause: IdleCause) -> int:
     """All that a cause cost, where the lock explains most of it; else what it explains."""
-    totals, cost = gpu.totals, cost_ns(gpu, cause)
+    totals, cost = gpu.totals, cost_ns(gpu.totals, cause)
     is_input = cause is IdleCause.INPUT_WAIT
     by_reason = totals.input_wait_by_reason_ns if is_input else totals.within_step_by_reason_ns
     explained_ns = by_reason.get(InputWaitReason.GIL_BOUND.value, 0)
@@ -126,20 +167,26 @@ def _cost_of_the_lock_ns(gpu: GpuReport, cause: IdleCause) -> int:
 
 
 def _told_once(found: Sequence[Advice]) -> list[Advice]:
-    """The same, but that Python's lock is not told to be mended twice."""
+    """The same, but that no change is described twice."""
     told: list[Advice] = []
     for advice in found:
         is_again = advice.reason == InputWaitReason.GIL_BOUND and any(
             (one.reason, one.gpus) == (advice.reason, advice.gpus) for one in told
         )
-        told.append(replace(advice, text=_SAME_LOCK) if is_again else advice)
+        alike = next((one for one in told if one.text == advice.text), None)
+        text = advice.text
+        if is_again:
+            text = _SAME_LOCK
+        elif alike is not None:
+            text = f"Change the same as for {gpus_named(alike.gpus)}."
+        told.append(replace(advice, text=text))
     return told
 
 
 def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:
     """GPUs may belong to different jobs: a bound for each of them is the greatest of all."""
     bounds = [
-        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
+        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu.totals, cause))
         for gpu in gpus
         if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
     ]
@@ -147,13 +194,7 @@ def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | Non
 
 
 def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
-    return sum(cost_ns(gpu, cause) for gpu in gpus)
-
-
-def cost_ns(gpu: GpuReport, cause: IdleCause) -> int:
-    """What a cause cost a GPU, without the wait for a very first batch: that is told apart."""
-    is_input = cause is IdleCause.INPUT_WAIT
-    return gpu.totals.starved_ns if is_input else gpu.totals.idle_ns.get(cause, 0)
+    return sum(cost_ns(gpu.totals, cause) for gpu in gpus)
 
 
 @rule(
@@ -167,7 +208,7 @@ def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings
     """Whether a cause cost a GPU enough for an advice of its own."""
     if not gpu.verdict.name.is_of_a_loss:
         return False
-    lost_ns = cost_ns(gpu, cause)
+    lost_ns = cost_ns(gpu.totals, cause)
     starts_up = cause is IdleCause.START_UP
     least = settings.min_start_up_share if starts_up else settings.min_share
     return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
@@ -180,7 +221,7 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
 
 
 def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | None) -> str:
-    worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu, cause))
+    worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu.totals, cause))
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
     label, worst = worst_first[0].label, worst_first[0].totals
@@ -214,7 +255,7 @@ def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
 
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
-    lost_ns, whole_ns = cost_ns(gpu, cause), _working_ns(gpu, cause)
+    lost_ns, whole_ns = cost_ns(gpu.totals, cause), _working_ns(gpu, cause)
     whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
     return (
         f"GPU {gpu.label} for {part_of(lost_ns, whole_ns)} {whole} "
@@ -233,6 +274,64 @@ def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> b
     """Whether a training waited for its very first batch for long beside its work."""
     totals = gpu.totals
     return totals.first_input_wait_ns > settings.min_start_up_share * totals.in_use_ns
+
+
+@rule(
+    "open_split",
+    RuleKind.ADVICE,
+    says="tags leave open which cause the loss is of, and how they could tell is an advice",
+    evidence="The idle time of a GPU that neither is healthy nor unused which more than one "
+    "cause can have, where the GPU works while the host waits.",
+    thresholds=("lost_share",),
+)
+def has_open_split(gpu: GpuReport, settings: DetectorSettings = DEFAULT_SETTINGS) -> bool:
+    """Whether so much of a GPU's loss may be of another cause that a verdict could rest on it."""
+    if not gpu.verdict.name.is_of_a_loss:
+        return False
+    return _open_ns(gpu.totals) >= settings.lost_share * gpu.totals.in_use_ns
+
+
+def _open_ns(totals: GpuTotals) -> int:
+    """Idle time that may be of another cause than that it is given to."""
+    return sum(ns for cause, ns in totals.may_be_less_ns.items() if cause not in UNPROVED)
+
+
+def _open_split(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
+    hit = [gpu for gpu in gpus if has_open_split(gpu)]
+    if not hit:
+        return None
+    hit.sort(key=lambda gpu: -_open_ns(gpu.totals))
+    worst = hit[0].totals
+    causes = [
+        f"{cost_of_use(worst, cause)} {WORD_OF_CAUSE[cause]}"
+        for cause in possible_causes(worst)
+        if is_wide(worst, cause)
+    ]
+    return Advice(
+        cause=OPEN_SPLIT,
+        lost_seconds=seconds(sum(_open_ns(gpu.totals) for gpu in hit)),
+        speedup_upper_bound=None,
+        evidence=f"GPU {hit[0].label} works while its training does other things, so that the "
+        f"cause of some idle time is open: {listed(causes)}.",
+        text=open_split_text(hit, runs),
+        gpus=tuple(gpu.label for gpu in hit),
+    )
+
+
+def _hanging_runs(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
+    hit = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HANGING]
+    hanging = hanging_on(hit, runs)
+    if not hanging:
+        return None
+    said = [f"{run_named(run)} {silence_clause(run, silence)}" for run, silence in hanging]
+    return Advice(
+        cause=HANGING,
+        lost_seconds=seconds(sum(sum(gpu.totals.hanging_idle_ns.values()) for gpu in hit)),
+        speedup_upper_bound=None,
+        evidence=f"{capital(listed(said, most=_MOST_HANGING))}.",
+        text=hanging_text([run for run, _ in hanging]),
+        gpus=tuple(gpu.label for gpu in hit),
+    )
 
 
 def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
@@ -257,11 +356,7 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
 
 
 def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
-    unused = [
-        gpu
-        for gpu in judged(gpus)
-        if not gpu.verdict.name.is_judged and gpu.error is None and gpu.listed
-    ]
+    unused = [gpu for gpu in judged(gpus) if _is_unused(gpu) and gpu.error is None and gpu.listed]
     if not unused:
         return None
     names = gpus_named(gpu.label for gpu in unused)
@@ -279,6 +374,12 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
         text=text_for_unused(unused, runs),
         gpus=tuple(gpu.label for gpu in unused),
     )
+
+
+def _is_unused(gpu: GpuReport) -> bool:
+    is_hanging = gpu.verdict.name is VerdictName.HANGING
+    is_suspended = gpu.now is not None and gpu.now.is_suspended
+    return not (gpu.verdict.name.is_judged or is_hanging or is_suspended)
 
 
 WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {

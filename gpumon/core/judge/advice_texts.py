@@ -9,10 +9,11 @@ from typing import Final
 from gpumon.core.judge.input_texts import LossReason, step_reason_text
 from gpumon.core.judge.loader_texts import copy_wordings, epoch_wordings, loader_sentences
 from gpumon.core.judge.pause_texts import untagged_text
+from gpumon.core.judge.silence_texts import run_named
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import gpus_named, in_time, listed
+from gpumon.core.wording import capital, gpus_named, in_time, listed
 
 _TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
@@ -25,11 +26,11 @@ _TAG_OF_PHASE: Final = {
     TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
     TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
 }
-FIRST_BATCH_TEXT: Final = (
-    "The first batch came late, once a run: make the shuffle buffer smaller, since it is filled "
-    "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
-    "the data set once, not at each start."
+FIRST_BATCH_REMEDY: Final = (
+    "make the shuffle buffer smaller, since it is filled first; read the first files from a local "
+    "copy (cold shards, a cold cache); and list or index the data set once, not at each start."
 )
+FIRST_BATCH_TEXT: Final = f"The first batch came late, once a run: {FIRST_BATCH_REMEDY}"
 
 
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -126,9 +127,16 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
     idle = [gpu for gpu in unused if not gpu.totals.in_use_ns and not gpu.is_hardly_observed]
     other = [gpu for gpu in unused if gpu not in idle]
     sentences = [_text_for_too_short(other, runs)] if other else []
-    if idle:
+    coming = [run for run in runs if run.alive and not run.gpu_uuids]
+    if idle and coming:
+        names = listed([run_named(run) for run in coming], most=2)
+        has = "has" if len(coming) == 1 else "have"
+        sentences.append(f"{capital(names)} {has} used no GPU yet: that may come.")
+    if len(idle) > len(coming):
         names, them = _names_and_pronoun(idle)
-        sentences.append(f"Give {names} work, or give {them} back.")
+        which = f"Of {names}, give" if coming else f"Give {names}"
+        what = "what nobody needs" if coming else f"work, or give {them}"
+        sentences.append(f"{which} {what} back.")
     return " ".join(sentences)
 
 
@@ -178,6 +186,16 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         f"Most of it was compiling ({in_time(min(compiled_ns, waited_ns))}): turn on the "
         "framework's compilation cache, so that the next run need not."
     )
+
+
+def open_split_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How the tags of a run can tell what the idle time of an asynchronous step is of."""
+    concerned = _concerned(gpus, runs)
+    waits = 'Put `with phase("device_sync")` around what waits for the GPU (`loss.item()`'
+    if any(run.framework != "loop" for run in concerned):
+        waits = 'In your own code, put `with phase("device_sync")` around what waits for the GPU ('
+        waits += "`float(loss)`"
+    return f"{waits}, a synchronize): from then on it is known when the GPU has done its work."
 
 
 def host_to_device_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.core.host.reasons import WaitFigures, WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.judge.loader_texts import (
+    epoch_wordings,
     in_processes,
     loader_named,
     loader_sentences,
@@ -92,6 +93,9 @@ def input_wait_text(
     validation = f"{late}{f', of {named}' if named else ''}: {_VALIDATION}"
     if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
         return validation
+    at_epochs_ns = sum(gpu.totals.epoch_input_wait_ns for gpu in gpus)
+    if at_epochs_ns >= _LIMITS.min_reason_share * waited_ns > 0:
+        return _epoch_text(concerned, at_epochs_ns)
     sentences = [] if loss is None else [_text_of(loss)]
     if loss is None or loss.why is None:
         sentences += loader_sentences(concerned, setting_wordings)
@@ -99,6 +103,18 @@ def input_wait_text(
     if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
         sentences.append(validation)
     return " ".join(sentences)
+
+
+def _epoch_text(runs: Sequence[RunReport], waited_ns: int) -> str:
+    """What to change where batches are late only at the start of an epoch."""
+    late = f"The first batch of each epoch comes late ({in_time(waited_ns)} in all)"
+    own = loader_sentences(runs, epoch_wordings)
+    keep = own or [
+        "Keep the loader and its workers alive from one epoch to the next (persistent_workers=True "
+        "in a DataLoader; one iterator that repeats, elsewhere), so that they fetch the next "
+        "epoch's first batches while the last ones are trained on."
+    ]
+    return f"{late}. {' '.join(keep)}"
 
 
 def step_reason_text(loss: LossReason) -> str:

@@ -67,11 +67,13 @@ class JudgedNow:
         self._settings = settings
         self._until_off = replace(settings, lost_share=settings.flag_off_share)
         self._spacing_ns = settings.now_window_ns // _MARKS
-        self._marks: deque[_Mark] = deque([_Mark(GpuTotals(), NOTHING_UNSETTLED)])
-        self._job_from = self._newest = self._marks[0]
+        self._newest = self._job_from = _Mark(GpuTotals(), NOTHING_UNSETTLED)
+        self._marks: deque[_Mark] = deque([self._job_from])
+        self._free_from: _Mark | None = self._job_from  # when the last job had ended
         self._jobs = 0
         self._due_ns = 0
         self._word: VerdictName | None = None
+        self._before: VerdictName | None = None  # within the job
         self._since_ns = 0
         self._verdict: NowVerdict | None = None
         self._was: tuple[object, ...] = ()  # what, when it changes, calls for a new verdict
@@ -80,9 +82,11 @@ class JudgedNow:
         """The verdict as of this tick."""
         newest = _Mark(now.totals, now.unsettled)
         if now.jobs != self._jobs:
-            self._jobs, self._word = now.jobs, None
-            self._job_from = self._newest
-            self._marks = deque([self._newest])
+            # Its start-up was before it: after the job before, where that had ended by then.
+            self._job_from = self._newest if self._free_from is None else self._free_from
+            self._free_from = None
+            self._jobs, self._word, self._before = now.jobs, None, None
+            self._marks = deque([self._job_from])
         self._newest = newest
         is_due = now.in_job and now.at_ns >= self._due_ns
         kept = now[_JOBS:]
@@ -95,6 +99,7 @@ class JudgedNow:
 
     def _judged(self, now: GpuMoment, newest: _Mark) -> NowVerdict:
         if not now.in_job:
+            self._free_from = self._free_from or newest
             ended_ns = now.last_active_ns if now.jobs else None
             since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
             totals = self._job_from.until(newest)
@@ -121,12 +126,11 @@ class JudgedNow:
         name = verdict.name
         if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
             name = judge(totals, self._until_off).name
-        since_ns = self._since_ns
         if name is not before:
             is_first = name.is_judged and (before is None or not before.is_judged)
-            since_ns = now.at_ns - totals.observed_ns if is_first else now.at_ns
-        self._word, self._since_ns = name, since_ns
-        return NowVerdict(name, since_ns, totals, verdict)
+            self._since_ns = now.at_ns - totals.observed_ns if is_first else now.at_ns
+            self._word, self._before = name, before
+        return NowVerdict(name, self._since_ns, totals, verdict, before=self._before)
 
     def _found(
         self,
@@ -138,6 +142,10 @@ class JudgedNow:
         is_suspended: bool = False,
     ) -> NowVerdict:
         """A verdict that something else than the totals decides."""
-        self._word, self._since_ns = name, since_ns
+        if name is not self._word:
+            self._word, self._before = name, self._word
+        self._since_ns = since_ns
         verdict = judge(totals._replace(hanging_now=False), self._settings)
-        return NowVerdict(name, since_ns, totals, verdict, ended_ns, is_suspended)
+        return NowVerdict(
+            name, since_ns, totals, verdict, ended_ns, is_suspended, before=self._before
+        )

@@ -156,7 +156,7 @@ def _settled_by(probability: float, causes: Sequence[LikelyCause], moments: str)
 
 
 def certain_loss(gpu: GpuReport, least_visible_ns: int, *limits: float) -> str:
-    """How much of its time in use it lost in pauses, of what length, and how often: a clause.
+    """How much of its time in use it lost in pauses, of what length, and how often.
 
     Args:
         gpu: Of which nothing proves why it paused.
@@ -165,7 +165,7 @@ def certain_loss(gpu: GpuReport, least_visible_ns: int, *limits: float) -> str:
     """
     totals, pauses = gpu.totals, gpu.totals.pauses
     share = in_percent(pauses.total_ns / totals.in_use_ns, *limits)
-    said = f"loses {share} of its time in {counted(pauses.count, 'pause', 'pauses')}"
+    said = f"{share} of its time in {counted(pauses.count, 'pause', 'pauses')}"
     if pauses.p50_ns and pauses.p50_ns >= least_visible_ns:
         said += f" of {in_about(pauses.p50_ns)}"
     if pauses.count < 2:

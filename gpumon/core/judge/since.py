@@ -49,7 +49,7 @@ def totals_since(
     # What tags explained later is mostly the wait for a first batch.
     earlier_wait_ns = earlier.get(IdleCause.INPUT_WAIT, 0)
     counters["first_input_wait_ns"] -= min(earlier_wait_ns, counters["first_input_wait_ns"])
-    for name in ("first_input_wait_ns", "validation_input_wait_ns"):
+    for name in ("first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns"):
         counters[name] = min(counters[name], idle_ns.get(IdleCause.INPUT_WAIT, 0))
     # What was unknown before may be judged since; that was no part of the time between.
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
@@ -59,9 +59,16 @@ def totals_since(
     gaps = _gaps_since(before.gaps, after.gaps, unsettled_before.open_pause_ns)
     pauses = _gaps_since(before.pauses, after.pauses, unsettled_before.open_pause_ns)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
+    less_ns = _less(after.may_be_less_ns, before.may_be_less_ns)
+    more_ns = _less(after.may_be_more_ns, before.may_be_more_ns)
     return GpuTotals(
         **counters,
         idle_ns=idle_ns,
+        # What is known better since of the time before makes that of the time between no surer.
+        may_be_less_ns={
+            cause: min(ns, idle_ns.get(cause, 0)) for cause, ns in less_ns.items() if ns > 0
+        },
+        may_be_more_ns={cause: ns for cause, ns in more_ns.items() if ns > 0},
         input_wait_by_reason_ns=_reasons_since(
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns, earlier_wait_ns
         ),
@@ -162,6 +169,7 @@ def report_since(before: Report, after: Report) -> Report:
     return replace(
         after,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
+        is_part=True,
         gpus=tuple(gpus),
         runs=runs,
         advice=advise(gpus, runs),

@@ -95,8 +95,8 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "starved",
     RuleKind.VERDICT,
     says="the GPU waits for input",
-    evidence="Idle time that a training's own tags prove to be waits for input, however much "
-    "of its time nothing explains.",
+    evidence="Idle time that a training's own tags prove to be waits for input: for certain, where "
+    "the GPU works while the host waits; however much of its time nothing explains.",
     thresholds=("lost_share",),
 )
 def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -112,7 +112,7 @@ def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
     RuleKind.VERDICT,
     says="the GPU waits mainly for something else, which is named",
     evidence="Idle time that tags prove to be of any cause, where waits for input alone are "
-    "not worth a verdict.",
+    "for certain not worth a verdict.",
     thresholds=("lost_share",),
 )
 def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -205,14 +205,21 @@ def _first_that_holds(totals: GpuTotals, settings: DetectorSettings) -> VerdictN
 
 
 def main_cause(totals: GpuTotals) -> IdleCause | None:
-    """What most of the idle time in use went to; ``None`` where there is none."""
+    """What most of the idle time in use went to; ``None``: there is none, or that is open."""
     lost_ns = {cause: ns for cause, ns in totals.idle_ns.items() if ns and cause not in OUT_OF_USE}
-    return max(lost_ns, key=lost_ns.__getitem__, default=None)
+    greatest = max(lost_ns, key=lost_ns.__getitem__, default=None)
+    if greatest is None or not totals.may_be_more_ns:
+        return greatest
+    low_ns, _ = totals.bounds_ns(greatest)
+    others = {*lost_ns, *totals.may_be_more_ns} - {greatest, *OUT_OF_USE}
+    is_certain = all(totals.bounds_ns(other)[1] <= low_ns for other in others)
+    return greatest if is_certain else None
 
 
 def proved_ns(totals: GpuTotals) -> int:
-    """Idle time in use that a tag explains."""
-    return sum(ns for cause, ns in totals.idle_ns.items() if cause not in UNPROVED)
+    """Idle time in use that tags explain for certain, whichever of them."""
+    best_ns = sum(ns for cause, ns in totals.idle_ns.items() if cause not in UNPROVED)
+    return max(0, best_ns - totals.may_be_more_ns.get(IdleCause.UNKNOWN, 0))
 
 
 def is_mostly_in_pauses(totals: GpuTotals) -> bool:

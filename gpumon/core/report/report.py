@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.board.fill import GpuFill
@@ -21,7 +21,7 @@ from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.verdict import Verdict
+from gpumon.core.verdict import Severity, Verdict, VerdictName
 from gpumon.core.wording import gpu_label
 
 UNDER_FILLED: Final = "under_filled"
@@ -33,10 +33,16 @@ FIRST_INPUT_WAIT: Final = "first_input_wait"
 UNSEEN_IMBALANCE: Final = "unseen_imbalance"
 """The cause in an ``Advice`` on GPUs that read as busy and probably wait for a peer."""
 
+HANGING: Final = "hanging"
+"""The cause in an ``Advice`` on runs that have counted no step for too long."""
+
+OPEN_SPLIT: Final = "open_split"
+"""The cause in an ``Advice`` on a loss of which tags leave open how much each cause has."""
+
 JobKey: TypeAlias = tuple[str, int | None]
 """A job's id, and whose it is; ``None``: not told."""
 
-BESIDE_CAUSES: Final = (UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT)
+BESIDE_CAUSES: Final = (UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT)
 """The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
 
 
@@ -190,6 +196,25 @@ class GpuReport:
         return self.totals.observed_ns < DEFAULT_SETTINGS.min_in_use_ns
 
     @property
+    def at_present(self) -> GpuReport:
+        """The same, judged by its last minutes in use instead of all its time.
+
+        Of a job that has ended, or cannot go on, it is what that job did.
+        """
+        now = self.now
+        if now is None:
+            return self
+        verdict = now.verdict
+        if now.ended_ns is None and not now.is_suspended:
+            severity = verdict.severity
+            if now.name is VerdictName.HANGING:
+                severity = Severity.HIGH
+            elif now.name.is_of_a_loss and severity is Severity.NONE:
+                severity = Severity.MODERATE
+            verdict = verdict._replace(name=now.name, severity=severity)
+        return replace(self, totals=now.totals, verdict=verdict)
+
+    @property
     def label(self) -> str:
         """How people number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
         return gpu_label(self.index, self.mig_index)
@@ -303,6 +328,21 @@ def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunRep
     return [run for run in runs if not uuids.isdisjoint(run.gpu_uuids)]
 
 
+def hanging_on(
+    gpus: Sequence[GpuReport], runs: Iterable[RunReport]
+) -> list[tuple[RunReport, RunSilence]]:
+    """The runs that hang on any of these GPUs; one that has used none yet may be on any."""
+    uuids = {gpu.uuid for gpu in gpus}
+    return [
+        (run, run.silence)
+        for run in runs
+        if uuids
+        and run.silence is not None
+        and run.silence.is_hanging
+        and (not run.gpu_uuids or not uuids.isdisjoint(run.gpu_uuids))
+    ]
+
+
 def name_of_run(label: str, pid: int) -> str:
     """What a run with this label calls itself.
 
@@ -329,6 +369,7 @@ class Report:
         notes: Sentences a reader must know (assumptions, merged intervals).
         together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
         sampling: What the period of a log lets anybody see; ``None`` in a live report.
+        is_part: Whether it is of a part of the time only: of one run, or of the last hour.
     """
 
     source: str
@@ -345,6 +386,15 @@ class Report:
     replayed: bool = False
     together: Together | None = None
     sampling: Sampling | None = None
+    is_part: bool = False
+
+    @property
+    def at_present(self) -> Report:
+        """The same, each GPU judged by what it does now; a part of the time is judged as it is."""
+        gpus = tuple(
+            replace(gpu, now=None) if self.is_part else gpu.at_present for gpu in self.gpus
+        )
+        return replace(self, gpus=gpus)
 
     @property
     def in_use_ns(self) -> int:

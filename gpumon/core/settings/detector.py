@@ -412,6 +412,12 @@ class DetectorSettings(Settings):
         "Share of in-use time from which on the loss is 'high'.",
         origin="XProf calls a program highly input-bound from 20 % of the step on",
     )
+    wide_range: float = share(
+        0.03,
+        "Where what a cause cost is known no better than to this share of the time in use, both "
+        "of its bounds are said.",
+        origin="ours: a figure that is off by less still tells what to change",
+    )
     min_in_use_ns: int = time_ns(
         10 * NS_PER_S, "Less in-use time than this is too short for a verdict.", origin=_ON_WORLDS
     )

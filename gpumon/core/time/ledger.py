@@ -48,7 +48,7 @@ class GpuLedger:
         self._pending = PendingTime()
         self._observed_ns = self._busy_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
-        self._first_wait_ns = self._validation_wait_ns = 0
+        self._first_wait_ns = self._validation_wait_ns = self._epoch_wait_ns = 0
         self._less_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._more_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._hanging_ns = 0
@@ -86,6 +86,7 @@ class GpuLedger:
         *,
         bounds: Bounds | None = None,
         hung_ns: int = 0,
+        may_wait: bool = True,
     ) -> None:
         """Settle one sample whose idle time phases explain, wholly or in part.
 
@@ -94,6 +95,8 @@ class GpuLedger:
             shared: Its idle time by cause; sums to at most its idle time.
             bounds: How much of it is certain; ``None``: all of it.
             hung_ns: How much of the sample passed while a run hung.
+            may_wait: Whether what no phase explains can be a wait for input: not where a run
+                tells of these.
         """
         if self._is_taken(sample):
             return
@@ -113,6 +116,7 @@ class GpuLedger:
             explained_ns,
             starved_ns,
             unused_ns=shared.idle_ns.get(IdleCause.NOT_IN_USE, 0),
+            may_wait=may_wait,
         )
         self._update_flag()
 
@@ -228,6 +232,7 @@ class GpuLedger:
             pauses=pauses.counted.lengths.snapshot(),
             first_input_wait_ns=self._first_wait_ns,
             validation_input_wait_ns=self._validation_wait_ns,
+            epoch_input_wait_ns=self._epoch_wait_ns,
             input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
             within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
             may_be_less_ns=dict(self._less_ns),
@@ -243,7 +248,13 @@ class GpuLedger:
         )
 
     def _settle(
-        self, sample: BusySample, explained_ns: int, input_wait_ns: int, *, unused_ns: int = 0
+        self,
+        sample: BusySample,
+        explained_ns: int,
+        input_wait_ns: int,
+        *,
+        unused_ns: int = 0,
+        may_wait: bool = True,
     ) -> None:
         """Settle one sample.
 
@@ -252,6 +263,7 @@ class GpuLedger:
             explained_ns: What of its idle time phases explain.
             input_wait_ns: What of that is certainly a wait for input, and not for a first batch.
             unused_ns: What of it is no use: the process could not run.
+            may_wait: Whether what no phase explains can be a wait for input.
         """
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
@@ -282,8 +294,9 @@ class GpuLedger:
             self._take_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
         idle_ns = length_ns - busy_ns - unused_ns
         if self._in_job and (idle_ns or not unused_ns):  # else it is a hole in a pause
+            open_ns = untagged_ns if may_wait else 0
             self._follow_pause(
-                IdleSpan(start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns), busy_ratio
+                IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
             )
 
     def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
@@ -366,6 +379,7 @@ class GpuLedger:
         self._hidden_ns += shared.hidden_input_wait_ns
         self._first_wait_ns += shared.first_input_wait_ns
         self._validation_wait_ns += shared.validation_input_wait_ns
+        self._epoch_wait_ns += shared.epoch_input_wait_ns
         return explained_ns
 
     def _take_reasons(self, shared: SharedIdle) -> None:

@@ -20,6 +20,7 @@ class NowVerdict(NamedTuple):
         verdict: On these totals.
         ended_ns: When the last job ended; ``None``: it goes on, or there was none.
         is_suspended: Whether the processes of its runs are stopped.
+        before: The name before ``since_ns``, in the same job; ``None``: there was none.
     """
 
     name: VerdictName
@@ -28,6 +29,13 @@ class NowVerdict(NamedTuple):
     verdict: Verdict
     ended_ns: int | None = None
     is_suspended: bool = False
+    before: VerdictName | None = None
+
+    @property
+    def has_recovered(self) -> bool:
+        """Whether it has stopped losing time, within its job."""
+        is_well = self.name is VerdictName.HEALTHY
+        return is_well and self.before is not None and self.before.is_of_a_loss
 
     @property
     def window_ns(self) -> int:

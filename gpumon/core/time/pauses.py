@@ -18,7 +18,7 @@ class IdleSpan(NamedTuple):
 
     Attributes:
         idle_ns: Its idle part.
-        untagged_ns: What of that no phase explains.
+        untagged_ns: What of that no phase explains, and can be a wait for input.
         input_wait_ns: What of it a tag proves to be a wait for input.
     """
 

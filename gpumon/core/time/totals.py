@@ -74,6 +74,7 @@ class GpuTotals(NamedTuple):
         first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+        epoch_input_wait_ns: Of ``input_wait``, what passed at the start of epochs, but the first.
         within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
         may_be_less_ns: Of ``idle_ns``, by cause, what may have been lost to another cause: where
             the device works while the host waits, idle time has no certain cause.
@@ -115,6 +116,7 @@ class GpuTotals(NamedTuple):
     hanging_ns: int = 0
     hanging_idle_ns: Mapping[IdleCause, int] = _NO_CAUSES
     hanging_now: bool = False
+    epoch_input_wait_ns: int = 0
 
     @property
     def starved_ns(self) -> int:

@@ -30,7 +30,7 @@ from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
 from gpumon.core.time.intervals import Interval
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, in_percent, label_text
+from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of
 from gpumon.outlets.plot.lane_columns import (
     columns_of,
@@ -50,7 +50,6 @@ from gpumon.outlets.plot.lane_drawing import (
 from gpumon.outlets.plot.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
-from gpumon.outlets.text.style import capital
 
 MOST_LANES: Final = 16
 MOST_RUNS: Final = 4

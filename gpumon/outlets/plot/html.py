@@ -17,6 +17,7 @@ from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.wording import (
+    capital,
     in_about,
     in_percent,
     in_time,
@@ -37,7 +38,6 @@ from gpumon.outlets.text.report_lines import (
     other_advice,
     run_sentences,
 )
-from gpumon.outlets.text.style import capital
 from gpumon.outlets.text.trouble_lines import trouble_paragraphs
 
 

@@ -13,6 +13,7 @@ from gpumon.core.judge.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (
+    capital,
     in_percent,
     in_time,
     in_unit_of,
@@ -22,7 +23,7 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import in_all, in_milliseconds, main_advice
-from gpumon.outlets.text.style import TextStyle, capital, wrapped
+from gpumon.outlets.text.style import TextStyle, wrapped
 
 _MOST_RUNS: Final = 8
 """With more trainings than that, the table shows the first of them."""

@@ -8,10 +8,18 @@ from typing import Final
 
 from gpumon.core.board.fill import is_under_filled
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.judge.advice import WORD_OF_CAUSE, cost_ns
+from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.judge.fill_texts import fill_claim, fill_reason
 from gpumon.core.judge.input_texts import held_up_sentence, loss_reason
 from gpumon.core.judge.log_findings import coarse_sentence
+from gpumon.core.judge.loss_range import (
+    cost_in_percent,
+    cost_in_time,
+    cost_ns,
+    is_split_open,
+    is_wide,
+    possible_causes,
+)
 from gpumon.core.judge.pause_texts import certain_loss, clockwork, likely_text
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import UNPROVED, IdleCause
@@ -20,6 +28,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
+    capital,
     counted,
     gpus_named,
     in_about,
@@ -29,7 +38,14 @@ from gpumon.core.wording import (
     listed,
     part_of,
 )
-from gpumon.outlets.text.style import capital
+from gpumon.outlets.text.now_lines import (
+    clock,
+    is_over,
+    stands_still,
+    standstill_claim,
+    standstill_reason,
+    title_of_now,
+)
 from gpumon.outlets.text.trouble_lines import (
     has_trouble,
     trouble_evidence,
@@ -59,32 +75,37 @@ WHY_MUTE: Final = (
     "its GPU instance with no other."
 )
 _LEAST: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
+_MOST_CAUSES: Final = 3
 _DAY_NS: Final = 24 * 3600 * NS_PER_S
 LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 """Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
 
 
 def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
-    """The GPU that the headline speaks of: the one that lost most in the gravest way.
+    """The GPU that the headline speaks of.
 
-    Where none lost enough for a word, one that is under-filled. A GPU that is
-    cut by MIG, and an instance that does not tell how busy it is, are no part
-    of it; ``None`` where there is no other.
+    One whose run hangs or is suspended, or the one that loses most in the gravest way; then one
+    whose last job did. Where none lost enough for a word, one that is under-filled. A GPU that is
+    cut by MIG, and an instance that does not tell how busy it is, are no part of it; ``None``
+    where there is no other.
     """
     known = judged(gpus)
     readable = [gpu for gpu in known if not gpu.is_lost] or known
     return min(readable, key=_how_well, default=None)
 
 
-def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
-    lost_ns, place = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
+def _how_well(gpu: GpuReport) -> tuple[int, bool, int, int]:
+    lost_ns, place, now = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name), gpu.now
+    if gpu.verdict.name is VerdictName.HANGING or (now is not None and now.is_suspended):
+        return 0, True, place, -lost_ns
     if is_well(gpu):
-        return True, not is_under_filled(gpu.fill), place, -lost_ns
-    return False, True, -lost_ns, place
+        return 3, not is_under_filled(gpu.fill), place, -lost_ns
+    return 2 if is_over(gpu) else 1, True, -lost_ns, place
 
 
 def verdict_line(report: Report) -> str:
-    """What the report amounts to: first what is broken, then where the time went."""
+    """What the report amounts to: first what is broken, then where the time goes at present."""
+    report = report.at_present
     grave, lesser = (
         trouble_sentences(report, severity) for severity in (Severity.HIGH, Severity.MODERATE)
     )
@@ -108,18 +129,25 @@ def _time_line(report: Report) -> str:
         if report.gpus:
             return f"unknown: {_mute(report.gpus)}."
         return f"no GPU: {_runs_of(report)} on none." if report.runs else "no GPU was observed."
-    return f"{_title(gpu)}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
+    title = title_of_now(gpu, report, _word(gpu))
+    return f"{title}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
 
 
 def _time_claim(gpu: GpuReport, report: Report) -> str:
+    if stands_still(gpu, report):
+        return capital(standstill_claim(gpu, report))
     known = judged(report.gpus)
     heard = [other for other in known if gpu.is_lost or not other.is_lost]
-    alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
-    return f"{_claim(gpu, alike, report)}{_others(gpu, heard)}"
+    present = [other for other in heard if is_over(other) is is_over(gpu)]
+    past = [other for other in heard if is_over(other) and not is_over(gpu)]
+    alike = [other for other in present if other.verdict.name is gpu.verdict.name]
+    said = f"{_claim(gpu, alike, report)}{_others(gpu, present)}"
+    return f"{said}{_also(past, 'is not in use now', 'are not in use now')}"
 
 
 def why_line(report: Report) -> str:
     """What the verdict rests on, with figures."""
+    whole, report = report, report.at_present
     gpu = main_gpu(report.gpus)
     if gpu is None:
         if any(gpu.is_mute for gpu in report.gpus):
@@ -129,7 +157,8 @@ def why_line(report: Report) -> str:
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
-    broken, why = trouble_evidence(report), _why(gpu, report)
+    broken = trouble_evidence(report)
+    why = f"{_why(gpu, report)} {_since_the_start(gpu, whole)}".rstrip()
     said = f"{broken} {capital(why)}" if broken else why
     return f"{said} {coarse_sentence(report)}".rstrip()
 
@@ -137,14 +166,45 @@ def why_line(report: Report) -> str:
 def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
+    if stands_still(gpu, report):
+        before = f"{who}not in use before that."
+        if totals.in_use_ns and gpu.verdict.name is not VerdictName.HANGING:
+            idle = f"idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"
+            before = f"before that, {who}{idle}."
+        return f"{standstill_reason(gpu, report) or capital(before)}"
     if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return (
             f"{who}in use for {part_of(totals.in_use_ns, totals.observed_ns)} "
             f"observed{_proved_meanwhile(gpu)}."
         )
-    lost = f"{who}idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"
+    lost = f"{who}idle for {_of_its_use(gpu, totals.lost_ns)} in use"
     said = f"{lost}{_for_the_first_batch(totals)}{_reason(gpu, report)}"
     return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
+
+
+def _since_the_start(gpu: GpuReport, report: Report) -> str:
+    """What the GPU lost in all, where what is said of it is of a part of that; a sentence."""
+    whole = next(one for one in report.gpus if one.label == gpu.label).totals
+    if report.is_part or gpu.now is None:
+        return ""
+    more_ns = whole.in_use_ns - gpu.totals.in_use_ns
+    if more_ns < DEFAULT_SETTINGS.min_in_use_ns or 20 * more_ns < whole.in_use_ns:
+        return ""
+    began = clock(report, report.origin_ns)
+    starved = _part(whole.starved_ns, "of that waiting for input", whole)
+    return (
+        f"In all, since {began or 'the start'}, it was idle for "
+        f"{part_of(whole.lost_ns, whole.in_use_ns)} in use{starved}."
+    )
+
+
+def _of_its_use(gpu: GpuReport, lost_ns: int) -> str:
+    """A part of its time in use: of the last minutes, where only these are judged."""
+    in_use_ns = gpu.totals.in_use_ns
+    if gpu.now is None or is_over(gpu) or in_use_ns < 0.9 * DEFAULT_SETTINGS.now_window_ns:
+        return part_of(lost_ns, in_use_ns)
+    part, _ = in_time(lost_ns, in_use_ns).split(" ")
+    return f"{part} of its last {in_time(in_use_ns)}"
 
 
 def _runs_of(report: Report) -> str:
@@ -164,13 +224,10 @@ def verdict_word(gpu: GpuReport) -> str:
     return WORD_OF_VERDICT[gpu.verdict.name]
 
 
-def _title(gpu: GpuReport) -> str:
+def _word(gpu: GpuReport) -> str:
     word = verdict_word(gpu)
-    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
-        return f"{word}, but under-filled"
-    if gpu.verdict.severity is Severity.NONE or is_well(gpu):
-        return word
-    return f"{word} ({gpu.verdict.severity.value} loss)"
+    is_empty = gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill)
+    return f"{word}, but under-filled" if is_empty else word
 
 
 def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
@@ -185,9 +242,15 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     match gpu.verdict.name:
         case VerdictName.STARVED:
             # Without what is only suspected to be starved, as the verdict takes it.
-            totals = gpu.totals.judged
-            share = in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
-            return f"{name} waits for input {share} of its time in use."
+            share = cost_in_percent(gpu.totals.judged, IdleCause.INPUT_WAIT, *LOSS_LIMITS)
+            waits = _verb(gpu, "waits", "waited")
+            return f"{name} {waits} for input {share} of its time in use."
+        case VerdictName.STALLED if is_split_open(gpu.totals.judged):
+            causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.judged)]
+            return (
+                f"{name} {_idle_share(gpu)}, {' or '.join(causes[:_MOST_CAUSES])}: its tags leave "
+                "open how much of each."
+            )
         case VerdictName.STALLED:
             cause = greatest_proved(gpu)
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
@@ -217,11 +280,17 @@ def _idle_share(gpu: GpuReport) -> str:
     """How much it lost, as the verdict takes it: without the wait for the very first batch."""
     totals = gpu.totals.judged
     share = in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
-    return f"is idle {share} of its time in use"
+    return f"{_verb(gpu, 'is', 'was')} idle {share} of its time in use"
+
+
+def _verb(gpu: GpuReport, present: str, past: str) -> str:
+    """A verb about the job that goes on, or that has ended."""
+    return past if is_over(gpu) else present
 
 
 def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
-    return certain_loss(gpu, _least_visible_ns(report), *LOSS_LIMITS)
+    loses = _verb(gpu, "loses", "lost")
+    return f"{loses} {certain_loss(gpu, _least_visible_ns(report), *LOSS_LIMITS)}"
 
 
 def _unexplained(gpu: GpuReport) -> str:
@@ -239,8 +308,10 @@ def _work_well(gpus: Sequence[GpuReport]) -> str:
         whose = "its" if len(gpus) == 1 else "their"
         little = f"lost little of {whose} time in use"
         return f"{_all_of(gpus, little, little)}."
-    claims = listed([f"GPU {gpu.label} is {fill_claim(gpu)}" for gpu in empty], most=3)
-    sentences = [claims, _all_of(full, "works well", "work well") if full else ""]
+    claims = [f"GPU {gpu.label} {_verb(gpu, 'is', 'was')} {fill_claim(gpu)}" for gpu in empty]
+    works, work = (_verb(gpus[0], word, "worked") for word in ("works", "work"))
+    working = _all_of(full, f"{works} well", f"{work} well") if full else ""
+    sentences = [listed(claims, most=3), working]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
@@ -289,12 +360,18 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f"{what} in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
-        waited = in_time(totals.starved_ns, totals.in_use_ns)
+        waited = cost_in_time(totals, IdleCause.INPUT_WAIT)
+        wide = is_wide(totals, IdleCause.INPUT_WAIT)
+        proof = f"prove {_cost(gpu, IdleCause.INPUT_WAIT)} of that" if wide else "prove it"
         return (
-            f", {waited} of it waiting for input{validation}: the training's own tags prove it."
+            f", {waited} of it waiting for input{validation}: the training's own tags {proof}."
             f"{_what_holds_up(gpu, IdleCause.INPUT_WAIT, report)}"
             f"{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
+    if verdict.name is VerdictName.STALLED and is_split_open(totals):
+        known = possible_causes(totals)[:_MOST_CAUSES]
+        each = [f"{cost_in_time(totals, cause)} of it {WORD_OF_CAUSE[cause]}" for cause in known]
+        return f", {listed(each)}."
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
         proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
@@ -332,7 +409,7 @@ def _moments(gpu: GpuReport, report: Report) -> str:
 
 
 def _cost(gpu: GpuReport, cause: IdleCause) -> str:
-    return in_time(cost_ns(gpu, cause), gpu.totals.in_use_ns)
+    return in_time(cost_ns(gpu.totals, cause), gpu.totals.in_use_ns)
 
 
 def _for_the_first_batch(totals: GpuTotals) -> str:
@@ -374,7 +451,7 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
         said = f" The greatest part, {_cost(gpu, cause)}, was {where}."
     unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
-    if is_covered and unknown_ns <= cost_ns(gpu, cause):
+    if is_covered and unknown_ns <= cost_ns(gpu.totals, cause):
         return said
     more = in_time(unknown_ns, gpu.totals.in_use_ns)
     return (

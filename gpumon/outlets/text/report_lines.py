@@ -13,9 +13,13 @@ from gpumon.core.judge.advice_texts import slowest_callbacks
 from gpumon.core.judge.imbalance_texts import shares_text
 from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.judge.log_findings import log_findings
+from gpumon.core.judge.loss_range import is_split_open
+from gpumon.core.judge.silence_texts import silence_clause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
+    HANGING,
+    OPEN_SPLIT,
     Advice,
     GpuReport,
     LogFinding,
@@ -28,21 +32,23 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GapTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
+    capital,
     counted,
     gpus_named,
     in_about,
     in_gpu_time,
     in_percent,
     in_time,
-    is_next_to_nothing,
     label_text,
     listed,
     plainly,
 )
 from gpumon.outlets.text.headline import greatest_proved, main_gpu
-from gpumon.outlets.text.style import capital, wrapped
+from gpumon.outlets.text.now_lines import clock, what_to_do_now
+from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
 
+_LIMITS: Final = DEFAULT_SETTINGS.advice
 _TOLD_IN_WHY: Final = "sampling_too_coarse"
 """The rule whose finding is a part of the line Why."""
 
@@ -107,8 +113,12 @@ def next_line(report: Report) -> str:
 
 
 def _about_time(report: Report) -> str:
+    report = report.at_present
     advice = main_advice(report)
     gpu = main_gpu(report.gpus)
+    now = "" if gpu is None else what_to_do_now(gpu, report)
+    if now:
+        return now
     if gpu is None and report.runs:
         return (
             "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
@@ -145,12 +155,18 @@ def _of_the_log(report: Report) -> str:
 
 def main_advice(report: Report) -> Advice | None:
     """The advice on the main cause; else the first there is."""
-    gpu = main_gpu(report.gpus)
+    gpu = main_gpu(report.at_present.gpus)
     if gpu is None:
         return None
     if gpu.verdict.name is VerdictName.HEALTHY:
         # Nothing was lost: it stays healthy, and there may be something to gain all the same.
         return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
+    by_verdict = {VerdictName.HANGING: HANGING}
+    if is_split_open(gpu.totals) and gpu.verdict.name is VerdictName.STALLED:
+        by_verdict[VerdictName.STALLED] = OPEN_SPLIT
+    named = by_verdict.get(gpu.verdict.name)
+    if named is not None:
+        return next((one for one in report.advice if one.cause == named), None)
     cause = gpu.verdict.main_cause
     if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
         cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today
@@ -245,14 +261,14 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
 def run_sentences(report: Report) -> list[list[str]]:
     """Of each run, what it did and why it waited; of each job, how level its GPUs are."""
     label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
-    said = [[*_run_sentences(run, label_of)] for run in report.runs]
+    said = [[*_run_sentences(run, label_of, report)] for run in report.runs]
     for job, balance in balances(report.runs).items():
         names = [label_text(run.run) for run in report.runs if run.job_key == job]
         said.append([f"{_balance(balance, label_of)} ({listed(names)})."])
     return said
 
 
-def _run_sentences(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
+def _run_sentences(run: RunReport, label_of: Mapping[str, str], report: Report) -> Iterator[str]:
     pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
@@ -268,14 +284,27 @@ def _run_sentences(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]
         text += f" Of each batch, {shares_text(run.shares, label_of)}"
         changes = counted(run.ratio_changes, "change", "changes")
         text += f", after {changes}." if run.ratio_changes else "."
+    text += _standstill(run, report)
     slowest = slowest_callbacks(run)
     yield f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text
     for why in run.reasons:
         seen = reason_sentence(why)
-        if seen and not is_next_to_nothing(why.waited_ns, run.wall_ns):
+        if seen and why.waited_ns >= _LIMITS.min_share * run.wall_ns:
             told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
             sure = f"{in_percent(why.confidence)} of the looks at it say so"
             yield f"{capital(told)}. {capital(sure)}."
+
+
+def _standstill(run: RunReport, report: Report) -> str:
+    """That it is suspended, hangs, or waits for its first batch; a sentence, or nothing."""
+    if run.suspended_since_ns is not None:
+        since = clock(report, run.suspended_since_ns)
+        return f" It is suspended{f' since {since}' if since else ''}."
+    silence = run.silence
+    if silence is None or not (silence.is_hanging or silence.is_first_batch):
+        return ""
+    hangs = "It hangs: it" if silence.is_hanging else "It"
+    return f" {hangs} {silence_clause(run, silence)}."
 
 
 def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:

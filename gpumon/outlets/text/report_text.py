@@ -12,17 +12,20 @@ from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
 from gpumon.core.judge.input_texts import WORD_OF_REASON
+from gpumon.core.judge.loss_range import is_wide
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
+    capital,
     in_percent,
     in_time,
     in_unit_of,
     is_next_to_nothing,
     label_text,
+    time_range,
 )
 from gpumon.outlets.text.headline import (
     LOSS_LIMITS,
@@ -42,7 +45,7 @@ from gpumon.outlets.text.report_lines import (
     other_advice,
     run_sentences,
 )
-from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, capital, wrapped
+from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, wrapped
 from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words
 
 _BAR: Final = 21
@@ -63,8 +66,8 @@ def render_report(report: Report, style: TextStyle) -> str:
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
-        main = main_gpu(report.gpus)
-        shown = (main,) if main is not None else ()
+        main = main_gpu(report.at_present.gpus)
+        shown = tuple(gpu for gpu in report.gpus if main is not None and gpu.label == main.label)
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     advice = bullets("After that:", other_advice(report))
     found = bullets("Besides:", findings_beside(report, told=next_line(report)))
@@ -73,7 +76,7 @@ def render_report(report: Report, style: TextStyle) -> str:
 
 
 def _headline(report: Report, style: TextStyle) -> str:
-    gpu = main_gpu(report.gpus)
+    gpu = main_gpu(report.at_present.gpus)
     broken = worst([trouble for one in report.gpus for trouble in one.troubles])
     lost = gpu.verdict.severity if gpu is not None else Severity.NONE
     severity = max(broken, lost, key=attrgetter("gravity"))
@@ -158,6 +161,9 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         if is_next_to_nothing(idle_ns, totals.observed_ns):
             continue
         row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
+        if is_wide(totals, cause):
+            low_ns, high_ns = totals.bounds_ns(cause)
+            row = f"{row.rstrip()}  {time_range(low_ns, high_ns, totals.observed_ns)}"
         if cause is gpu.verdict.main_cause and gpu.verdict.name.is_of_a_loss:
             row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
         lines.append(row)
@@ -168,6 +174,8 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
+    if not is_next_to_nothing(totals.hanging_ns, totals.observed_ns):
+        lines.append(_detail("of it while a run hung", totals.hanging_ns, totals))
     lines += _fill(gpu)
     if hides_much(totals):
         lines.append(_hidden(gpu))
@@ -218,6 +226,7 @@ def _parts(cause: IdleCause, totals: GpuTotals) -> list[tuple[str, int]]:
         parts = [
             ("for the first batch", totals.first_input_wait_ns),
             ("in validation", totals.validation_input_wait_ns),
+            ("at the start of epochs", totals.epoch_input_wait_ns),
         ]
     elif cause is IdleCause.WITHIN_STEP:  # only its Python is looked at: the rest goes unsaid
         by_reason = dict(totals.within_step_by_reason_ns)

@@ -74,11 +74,6 @@ def style_for(stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
     )
 
 
-def capital(text: str) -> str:
-    """The text, its first letter in upper case."""
-    return text[:1].upper() + text[1:]
-
-
 def wrapped(text: str, *, first: str = "") -> list[str]:
     """A paragraph in lines of at most 80 columns, no number parted from its unit.
 

@@ -1,0 +1,125 @@
+"""What a headline says of the present: since when, what was before, and what stands still."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from gpumon.core.clock import seconds
+from gpumon.core.documents.moments import began_at
+from gpumon.core.judge.advice_texts import FIRST_BATCH_REMEDY
+from gpumon.core.judge.silence_texts import (
+    run_named,
+    silence_clause,
+    sleeping_sentence,
+    suspended_text,
+)
+from gpumon.core.report.report import GpuReport, Report, RunReport, hanging_on, runs_on
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.core.wording import capital, counted, listed, time_of_day
+
+_MOST_NAMED: Final = 3
+
+
+def clock(report: Report, at_ns: int) -> str:
+    """An instant as people say it: ``14:03 UTC``; empty where there is no wall clock."""
+    began = began_at(report.started_at)
+    if began is None:
+        return ""
+    passed = timedelta(seconds=seconds(at_ns - report.origin_ns))
+    return time_of_day(began + passed, began + timedelta(seconds=seconds(report.observed_ns)))
+
+
+def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
+    """The verdict as a title, with since when it has been so where that is known.
+
+    Args:
+        gpu: As it is at present.
+        report: For its clock.
+        word: The verdict as people say it.
+    """
+    now, severity = gpu.now, gpu.verdict.severity
+    loss = "" if severity is Severity.NONE else f" ({severity.value} loss)"
+    if now is None:
+        return f"{word}{loss}"
+    moment = clock(report, now.since_ns)
+    since = f" since {moment}" if moment else ""
+    if now.is_suspended:
+        return f"suspended{since}"
+    if now.ended_ns is not None and gpu.verdict.name is not VerdictName.NOT_IN_USE:
+        return f"{word}{loss} in the job that ended{f' at {moment}' if moment else ''}"
+    if now.has_recovered:
+        return f"recovered{f' at {moment}' if moment else ''}"
+    if now.name is VerdictName.HANGING:
+        return f"hanging{since}"
+    if waits_for_first_batch(gpu, report):
+        return "waiting for the first batch"
+    return f"{word}{since}{loss}" if now.name.is_judged else word
+
+
+def is_over(gpu: GpuReport) -> bool:
+    """Whether its last job has ended: what is said of it is of then."""
+    return gpu.now is not None and gpu.now.ended_ns is not None
+
+
+def stands_still(gpu: GpuReport, report: Report) -> bool:
+    """Whether the headline is not on where time went, but on a run that does not go on."""
+    is_suspended = gpu.now is not None and gpu.now.is_suspended
+    is_hanging = gpu.verdict.name is VerdictName.HANGING
+    return is_suspended or is_hanging or bool(waits_for_first_batch(gpu, report))
+
+
+def standstill_claim(gpu: GpuReport, report: Report) -> str:
+    """Which run does not go on, and what it is doing."""
+    if gpu.now is not None and gpu.now.is_suspended:
+        stopped = _suspended_on(gpu, report)
+        names = listed([run_named(run) for run in stopped], most=_MOST_NAMED)
+        are = "is" if len(stopped) == 1 else "are"
+        return f"{names or f'the process on GPU {gpu.label}'} {are if names else 'is'} stopped."
+    if gpu.verdict.name is VerdictName.HANGING:
+        silent = hanging_on([gpu], report.runs)
+    else:
+        silent = [(run, run.silence) for run in waits_for_first_batch(gpu, report) if run.silence]
+    said = [f"{run_named(run)} {silence_clause(run, silence)}" for run, silence in silent]
+    return f"{listed(said, most=_MOST_NAMED) or f'the run on GPU {gpu.label} does not go on'}."
+
+
+def standstill_reason(gpu: GpuReport, report: Report) -> str:
+    """What more is known of a run that hangs; empty where nothing is."""
+    if gpu.verdict.name is not VerdictName.HANGING:
+        return ""
+    silent = hanging_on([gpu], report.runs)
+    said = [
+        f"{capital(run_named(run))} had counted {counted(run.steps, 'step', 'steps')} by then."
+        for run, _ in silent[:1]
+        if run.steps
+    ]
+    asleep = (sleeping_sentence(silence) for _, silence in silent)
+    return " ".join([*said, next(filter(None, asleep), "")]).rstrip()
+
+
+def what_to_do_now(gpu: GpuReport, report: Report) -> str:
+    """How a run that is suspended, or waits for its first batch, gets on; else empty."""
+    if gpu.now is not None and gpu.now.is_suspended:
+        return suspended_text(_suspended_on(gpu, report))
+    if gpu.verdict.name is not VerdictName.HANGING and waits_for_first_batch(gpu, report):
+        return f"wait for it. If it is always late: {FIRST_BATCH_REMEDY}"
+    return ""
+
+
+def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
+    """The runs whose first batch this GPU waits for, as far as is known; it was not used yet."""
+    if gpu.verdict.name.is_judged or gpu.now is None or gpu.now.ended_ns is not None:
+        return []
+    return [
+        run
+        for run in report.runs
+        if run.silence is not None
+        and run.silence.is_first_batch
+        and (not run.gpu_uuids or gpu.uuid in run.gpu_uuids)
+    ]
+
+
+def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:
+    stopped = [run for run in report.runs if run.suspended_since_ns is not None]
+    return runs_on([gpu], stopped) or [run for run in stopped if not run.gpu_uuids]
