@@ -21,6 +21,8 @@ from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
 from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
+from gpumon.outlets.text.said import said_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_state import StoppedClock
 from tests.needs import missing
 from tests.patience import PATIENCE_S
@@ -90,21 +92,17 @@ def serving(
 ) -> Iterator[HttpServer]:
     """A server that was told these states, closed at the end whatever happens.
 
-    Without ``said``, what it says of each of them is what the report says of all.
+    Without ``said``, it says of each of them what the report on it says.
     """
     clock = clock or StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0.1.0")
-
-    def as_reported(_: MonitorState) -> Mapping[str, Any]:
-        told = report(ReportScope()) if report is not None else None
-        return {"notes": [], "advice": [], **(told or {})}
 
     server = HttpServer(
         *([listen] if isinstance(listen, str) else listen),
         exporter=exporter,
         clock=clock,
         report=report or no_report,
-        said=said or as_reported,
+        said=said or (lambda state: said_of(report_of(state))),
         limits=limits,
         token=token,
     )

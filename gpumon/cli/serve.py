@@ -24,7 +24,7 @@ from gpumon.cli.open_source import (
     watch_replay,
 )
 from gpumon.core.clock import nanoseconds
-from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes, encode_said
+from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes
 from gpumon.core.ring.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
@@ -33,6 +33,7 @@ from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
+from gpumon.outlets.text.said import said_of
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
@@ -134,7 +135,7 @@ class Daemon:
             clock=clock,
             token=token,
             report=self._report_document,
-            said=lambda state: encode_said(self._reports.report_on(state)),
+            said=lambda state: said_of(self._reports.report_on(state)),
         )
         try:
             self._folder = HeldFolder()

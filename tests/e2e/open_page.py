@@ -6,11 +6,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpumon.core.state import MonitorState
-from gpumon.outlets.http.routes import ReportReader
+from gpumon.core.report.report import Advice, Report
+from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
+from gpumon.outlets.text.said import said_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_state import RunningClock, S, monitor_state
 from tests.patience import PATIENCE_S
 from tests.serving import serving
@@ -19,13 +22,13 @@ from tests.story_of_states import starved_and_healthy
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-ADVICE = {
-    "cause": "input_wait",
-    "lost_seconds": 30.0,
-    "speedup_upper_bound": 1.5,
-    "evidence": "GPU 0 was idle for 30.0 s while the training waited for input.",
-    "text": "Prefetch batches while the GPU works.",
-}
+ADVICE = Advice(
+    cause="input_wait",
+    lost_seconds=30.0,
+    speedup_upper_bound=1.5,
+    evidence="GPU 0 was idle for 30.0 s while the training waited for input.",
+    text="Prefetch batches while the GPU works.",
+)
 
 
 class Visit:
@@ -85,12 +88,15 @@ Show = Callable[..., Visit]
 
 def showing(
     *states: MonitorState,
-    report: Mapping[str, Any] | ReportReader = {"advice": []},  # noqa: B006  (nobody changes it)
+    change: Callable[[Report], Report] = lambda report: report,
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
-    """A server whose ages are true."""
-    reader = report if callable(report) else lambda _: report
-    return serving(*states, report=reader, listen=listen, clock=RunningClock())
+    """A server whose ages are true; ``change`` is done to each report before it is told."""
+
+    def said(state: MonitorState) -> Mapping[str, Any]:
+        return said_of(change(report_of(state)))
+
+    return serving(*states, said=said, listen=listen, clock=RunningClock())
 
 
 def recent(state: MonitorState) -> MonitorState:
@@ -98,13 +104,24 @@ def recent(state: MonitorState) -> MonitorState:
     shift_ns = time.monotonic_ns() - state.taken_at_ns
     return state._replace(
         taken_at_ns=state.taken_at_ns + shift_ns,
-        gpus=tuple(
-            gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + shift_ns)
-            if gpu.last_sample_at_ns is not None
-            else gpu
-            for gpu in state.gpus
+        gpus=tuple(_later(gpu, shift_ns) for gpu in state.gpus),
+        runs=tuple(
+            replace(run, suspended_since_ns=run.suspended_since_ns + shift_ns)
+            if run.suspended_since_ns is not None
+            else run
+            for run in state.runs
         ),
     )
+
+
+def _later(gpu: GpuState, by_ns: int) -> GpuState:
+    if gpu.last_sample_at_ns is not None:
+        gpu = gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + by_ns)
+    if gpu.now is not None:
+        ended_ns = None if gpu.now.ended_ns is None else gpu.now.ended_ns + by_ns
+        now = gpu.now._replace(since_ns=gpu.now.since_ns + by_ns, ended_ns=ended_ns)
+        gpu = gpu._replace(now=now)
+    return gpu
 
 
 def now(**changes: Any) -> MonitorState:

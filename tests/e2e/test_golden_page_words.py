@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpumon.core.board.troubles import ErrorTimes
-from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.report.report import Advice, Report
+from gpumon.core.ring.silence import RunSilence
 from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import LikelyCause, VerdictName
-from gpumon.pipeline.reports import report_of
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_host import seen
 from tests.builders_state import (
@@ -33,11 +35,15 @@ from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next", "#gain")
+READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next")
 NO_TIME = GpuTotals()
 PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2)
 LATE = (LikelyCause.LATE_INPUT,)
 CHECKPOINTS = (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)
+ORIGIN_NS = monitor_state().taken_at_ns - 100 * S
+SILENCE = RunSilence(
+    ORIGIN_NS, TrainingPhase.INPUT_WAIT, 95 * S, hanging_from_ns=1, sleeps_in="futex_wait_queue"
+)
 LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 ROLES = (VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY)
 SHARES = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
@@ -46,13 +52,13 @@ HELD_STEP = seen(
     InputWaitReason.GIL_BOUND, tasks=3, wanted=1.2, given=1.0, cause=IdleCause.WITHIN_STEP
 )
 OTHER_ADVICE = (
-    {**ADVICE, "cause": "imbalance", "lost_seconds": 45.0, "speedup_upper_bound": 1.42,
-     "evidence": "It waited for a slower GPU.", "text": "Split them 5:9.",
-     "gpus": ["1", "2", "0:1"]},
-    {**ADVICE, "cause": "unknown", "lost_seconds": 9.5, "speedup_upper_bound": None,
-     "evidence": "Nothing tells why.", "text": "Tag the training.", "gpus": ["2"]},
-    {**ADVICE, "cause": "under_filled", "lost_seconds": 0.0, "speedup_upper_bound": 1.0,
-     "evidence": "It is busy and empty.", "text": "Larger batches.", "gpus": ["3"]},
+    replace(ADVICE, cause="imbalance", lost_seconds=45.0, speedup_upper_bound=1.42,
+            evidence="It waited for a slower GPU.", text="Split them 5:9.",
+            gpus=("1", "2", "0:1")),
+    replace(ADVICE, cause="unknown", lost_seconds=9.5, speedup_upper_bound=None,
+            evidence="Nothing tells why.", text="Tag the training.", gpus=("2",)),
+    replace(ADVICE, cause="under_filled", lost_seconds=0.0, speedup_upper_bound=1.0,
+            evidence="It is busy and empty.", text="Larger batches.", gpus=("3",)),
 )  # fmt: skip
 
 
@@ -111,6 +117,25 @@ def part(number: int, like: GpuState) -> GpuState:
     return like._replace(device=me)
 
 
+def at_present(
+    name: VerdictName,
+    *,
+    before: VerdictName | None = None,
+    is_over: bool = False,
+    is_suspended: bool = False,
+) -> GpuState:
+    """A GPU of which the last minute was otherwise than the ten before."""
+    has_starved = before is not None or is_over
+    one = used(300, input_wait=300) if has_starved else used(600, input_wait=2)
+    is_well = name is VerdictName.HEALTHY
+    lately = used(60, input_wait=1).totals if is_well else used(45, input_wait=15).totals
+    since_ns = ORIGIN_NS + 60 * S
+    now = NowVerdict(
+        name, since_ns, lately, judge(lately), since_ns if is_over else None, is_suspended, before
+    )
+    return one._replace(now=now)
+
+
 def without_gaps(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip())
 
@@ -118,12 +143,12 @@ def without_gaps(text: str) -> str:
 @golden_story
 def test_words_of_the_page(visit: Any) -> Chapters:
     states: list[MonitorState] = []
-    advice: list[dict[str, Any]] | None = None
+    advice: tuple[Advice, ...] | None = None
 
-    def reported(_: object) -> dict[str, Any]:
-        """The report of the newest state; a note tells the page which one that is."""
-        told = {**encode_report(report_of(states[-1])), "notes": [f"State {len(states)}."]}
-        return told if advice is None else {**told, "advice": advice}
+    def noted(report: Report) -> Report:
+        """A note tells the page which state it is on."""
+        told = replace(report, notes=(f"State {len(states)}.",))
+        return told if advice is None else replace(told, advice=advice)
 
     def shown(*gpus: GpuState, **changes: Any) -> None:
         quiet = {"simulated": False, "runs": (), "collectors": ()}
@@ -151,7 +176,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         looks += ", no lane" * (not card.locator("canvas").is_visible())
         return f"{name}: {line} [{looks}]".replace("\u00a0", " ")
 
-    def advised(told: list[dict[str, Any]], *gpus: GpuState) -> str:
+    def advised(told: tuple[Advice, ...], *gpus: GpuState) -> str:
         """... where it is given that advice, which is told wholly."""
         nonlocal advice
         advice = told
@@ -168,7 +193,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
     instance = part(1, healthy_gpu())
     ended = run("old", alive=False, phase=None)
     first = late_at_first()
-    with showing(report=reported) as server:
+    with showing(change=noted) as server:
         page = visit(server.address)
         return {
             "no GPU": said(),
@@ -230,16 +255,28 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "one that is cut, and has none": said(cut()),
             "one whose training is over": said(starved_gpu(), runs=(ended,)),
             "one whose training is not the first": said(starved_gpu(), runs=(ended, run())),
+            "one that starves now, and has not before": said(at_present(VerdictName.STARVED)),
+            "one that has recovered": said(
+                at_present(VerdictName.HEALTHY, before=VerdictName.STARVED)
+            ),
+            "one whose job has ended": said(at_present(VerdictName.NOT_IN_USE, is_over=True)),
+            "one whose run hangs": said(
+                at_present(VerdictName.HANGING), runs=(run(silence=SILENCE, gpu_uuids=("GPU-0",)),)
+            ),
+            "one whose run is suspended": said(
+                at_present(VerdictName.NOT_IN_USE, is_suspended=True),
+                runs=(run(suspended_since_ns=ORIGIN_NS + 60 * S, gpu_uuids=("GPU-0",)),),
+            ),
             "advice on its own cause, which is not the first": advised(
-                [{**ADVICE, "cause": "start_up", "text": "Hurry."}, ADVICE], starved_gpu()
+                (replace(ADVICE, cause="start_up", text="Hurry."), ADVICE), starved_gpu()
             ),
             "advice on what two that are held up lost most to": advised(
-                [{**ADVICE, "cause": "within_step", "text": "Compile."}, OTHER_ADVICE[0]],
+                (replace(ADVICE, cause="within_step", text="Compile."), OTHER_ADVICE[0]),
                 stalled(starved_gpu(), imbalance=9),
                 stalled(healthy_gpu(), within_step=4, input_wait=2),
             ),
             "advice on much else": advised(
-                [{**ADVICE, "gpus": ["0"]}, *OTHER_ADVICE], starved_gpu()
+                (replace(ADVICE, gpus=("0",)), *OTHER_ADVICE), starved_gpu()
             ),
             "tables of two, and no run": tables(starved_gpu(), healthy_gpu()),
             "tables of one that was late, and two runs": tables(

@@ -28,7 +28,7 @@ class TestAsTimeGoesOn:
     def test_every_tick_renews_the_figures(self, show: Show) -> None:
         *told, last = story(61)
         page = show(*told)
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
         before = page.text("table.causes >> nth=1")
         page.server.publish(last)
         page.until("table.runs", r"1220")
@@ -42,7 +42,7 @@ class TestAsTimeGoesOn:
         for state in story(20):
             page.server.publish(state)
 
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
 
     def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, show: Show) -> None:
         stale = [state._replace(taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
@@ -56,14 +56,14 @@ class TestAsTimeGoesOn:
             address = server.address
             page = visit(address)
             page.is_in_trouble = True
-            page.until("#sentence", "starved")
+            page.until("#sentence", "^Starved")
         page.until("#banner", "Connection to the daemon lost .* What you see is old")
         first = age(page)
         page.page.wait_for_timeout(700)
         assert age(page) > first
 
         with showing(now(gpus=(healthy_gpu(),)), listen=address) as again:
-            page.until("#sentence", r"GPU 1 is kept busy")
+            page.until("#sentence", r"GPU 1 works well")
 
             assert page.is_hidden("#banner")
             assert again.address == address
@@ -87,7 +87,7 @@ class TestManyPages:
             feeder = threading.Thread(target=keep_publishing, args=(server, stop))
             feeder.start()
             try:
-                page.until("#sentence", "starved")
+                page.until("#sentence", "^Starved")
             finally:
                 stop.set()
                 feeder.join(5)

@@ -64,7 +64,7 @@ def holes(page: Visit) -> list[str]:
 class TestTheLanes:
     def test_are_one_for_each_gpu_in_the_colours_of_its_time(self, show: Show) -> None:
         page = show(*story(60))
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
 
         assert page.count("canvas.lane") == 3
         starved, _, healthy = (colours(page, number) for number in range(3))
@@ -75,13 +75,13 @@ class TestTheLanes:
 
     def test_leave_time_that_was_not_observed_empty(self, show: Show) -> None:
         page = show(*story(6))
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
 
         assert colours(page, 2)[GREEN] < 0.15
 
     def test_tell_in_words_what_they_show(self, show: Show) -> None:
         page = show(*story(60))
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
         page.page.locator("canvas.lane").nth(2).hover()
 
         label = page.page.locator("canvas.lane").first.get_attribute("aria-label")
@@ -93,18 +93,18 @@ class TestTheLanes:
     ) -> None:
         *_, last = states = story(60)
         page = show(*states)
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
         wait = "waiting for input"
         assert wait in page.texts("#legend li")
         page.server.publish(last._replace(taken_at_ns=last.taken_at_ns + S, gpus=last.gpus[1:2]))
-        page.until("#sentence", "kept busy")
+        page.until("#sentence", "works well")
 
         assert wait not in page.texts("#legend li")
 
     def test_have_no_hole_where_a_tick_came_before_its_last_sample(self, show: Show) -> None:
         early = [(10, 1.0), (11, 0.75), (12, 1.25), (14, 1.0)]
         page = show(*story(6))
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
 
         points = [{"end_ns": end, "observed_ns": observed} for end, observed in early]
         spans = page.page.evaluate(PLACED, points)
@@ -134,7 +134,7 @@ class TestTheWindow:
             state._replace(period_ns=2 * state.period_ns) for state in starved_and_healthy(700)
         ]
         page = show(*states)
-        page.until("#sentence", "starved")
+        page.until("#sentence", "^Starved")
 
         assert page.page.evaluate(KEPT) == [1_200 * S, 88 * S - S // 10, 88 * S - S // 10]
         assert page.text(".from >> nth=0") == "20 min ago"

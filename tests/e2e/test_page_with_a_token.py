@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.outlets.http.callers import WebToken
 from tests.builders_state import RunningClock
-from tests.e2e.open_page import ADVICE, Visit, recent, story
+from tests.e2e.open_page import Visit, recent, story
 from tests.patience import PATIENCE_S
 from tests.serving import own_address, serving
 
@@ -29,7 +29,6 @@ class TestBeyondLoopback:
                 *states,
                 listen="0.0.0.0:0",
                 token=token,
-                report=lambda _: {"advice": [ADVICE]},
                 clock=RunningClock(),
             ) as server,
             browser.new_context(
@@ -41,7 +40,7 @@ class TestBeyondLoopback:
             with page.expect_response(lambda answer: "/api/v1/stream" in answer.url) as stream:
                 answer = page.goto(f"{visit.origin}/")
             server.publish(recent(states[-1]))
-            page.wait_for_selector("text=Prefetch batches", timeout=1_000 * PATIENCE_S)
+            page.wait_for_selector("text=waits for input", timeout=1_000 * PATIENCE_S)
 
         assert answer is not None
         assert (answer.status, stream.value.status) == (200, 200)

@@ -80,16 +80,17 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
     """What a GPU's board tells beside its time, for ``/api/v1/state``.
 
     Returns:
-        How long its run hung; what its pauses look like (``Verdict``, and in words);
-        how full it is; its ``GpuDetails`` and ``ActivitySample`` by their fields' names; how many
-        errors there were by XID, as text; and who computes on it. Each but the
-        errors is ``None`` where there is none; of a GPU that does not answer
-        any more, its errors, its pauses and its fill stay.
+        How long its run hung; what it waited for a first batch; what its pauses look like
+        (``Verdict``, and in words); how full it is; its ``GpuDetails`` and ``ActivitySample`` by
+        their fields' names; how many errors there were by XID, as text; and who computes on it.
+        Each but the errors is ``None`` where there is none; of a GPU that does not answer any
+        more, its errors, its pauses and its fill stay.
     """
     latest = gpu.latest if gpu.present else None
     details, activity = (None, None) if latest is None else (latest.details, latest.activity)
     return {
         "hanging_seconds": seconds(gpu.totals.hanging_ns),
+        "first_input_wait_ns": gpu.totals.first_input_wait_ns,
         "input_probability": gpu.verdict.input_probability,
         "likely_causes": gpu.verdict.likely_causes,
         "likely_text": likely_text(gpu.verdict),

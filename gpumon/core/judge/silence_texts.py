@@ -74,6 +74,6 @@ def suspended_text(runs: Sequence[RunReport]) -> str:
     """How to let these runs go on."""
     pids = listed([f"{run.pid}" for run in runs], most=_MOST_NAMED)
     return (
-        f"resume pid {pids} the way it was stopped: `fg`, `kill -CONT`, `docker unpause` or "
-        "`scontrol resume`."
+        f"resume {f'pid {pids}' if pids else 'it'} the way it was stopped: `fg`, `kill -CONT`, "
+        "`docker unpause` or `scontrol resume`."
     )

@@ -25,7 +25,7 @@ KEPT_PERIODS: Final = 600
 _MOST_POINTS: Final = KEPT_PERIODS + 12
 """Ticks come a little early and late: a stretch of time has room for a few more of them."""
 
-_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _FIRST_BATCH, _CAUSES = range(7)
+_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _NOT_STARVED, _CAUSES = range(7)
 _COLUMN: Final = {cause: number for number, cause in enumerate(CAUSES, start=_CAUSES)}
 _INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
 _UNKNOWN: Final = _COLUMN[IdleCause.UNKNOWN]
@@ -111,7 +111,7 @@ class _Point:
             "observed_ns": cells[_OBSERVED],
             "busy_ns": cells[_BUSY],
             "pending_ns": cells[_PENDING],
-            "starved_ns": cells[_INPUT_WAIT] - cells[_FIRST_BATCH],
+            "starved_ns": cells[_INPUT_WAIT] - cells[_NOT_STARVED],
             "suspected_ns": cells[_SUSPECTED],
             "idle_ns": {cause.value: cells[at] for cause, at in _COLUMN.items() if cells[at]},
             "utilization_ratio": self.utilization_ratio,
@@ -153,7 +153,7 @@ class _Lane:
         grown[_END] = now[_END] if grown[_OBSERVED] else taken_at_ns
         pending_before_ns, self._before = self._before[_PENDING], now
         suspected_ns, grown[_SUSPECTED] = grown[_SUSPECTED], 0
-        first_batch_ns, grown[_FIRST_BATCH] = grown[_FIRST_BATCH], 0
+        not_starved_ns, grown[_NOT_STARVED] = grown[_NOT_STARVED], 0
         released_ns, grown[_PENDING] = max(0, -grown[_PENDING]), max(0, grown[_PENDING])
         latest = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
         newest = _Point(sequence, latest, grown)
@@ -166,7 +166,7 @@ class _Lane:
                 self.touched.append(earlier)
         self.points.append(newest)
         self._mark(_SUSPECTED, suspected_ns, _UNKNOWN, waiting)
-        self._mark(_FIRST_BATCH, first_batch_ns, _INPUT_WAIT, waiting)
+        self._mark(_NOT_STARVED, not_starved_ns, _INPUT_WAIT, waiting)
 
     def _waiting(self, pending_ns: int) -> list[_Point]:
         """Points that hold the pending time, oldest first."""
@@ -196,6 +196,8 @@ def _counters(taken_at_ns: int, gpu: GpuState) -> array[int]:
     totals, last_ns = gpu.totals, gpu.last_sample_at_ns
     # What was observed ends with the newest sample, and that is a little older than the tick.
     end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
+    # The wait for a first batch, what passed while a run hung, and what may be of another cause.
+    not_starved_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0) - totals.starved_ns
     fixed = [end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
-             totals.suspected_ns, totals.first_input_wait_ns]  # fmt: skip
+             totals.suspected_ns, not_starved_ns]  # fmt: skip
     return array("q", [*fixed, *(totals.idle_ns.get(cause, 0) for cause in CAUSES)])

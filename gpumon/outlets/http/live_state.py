@@ -21,7 +21,7 @@ from gpumon.core.wording import label_text
 from gpumon.outlets.http.history import History
 
 SaidReader = Callable[[MonitorState], Mapping[str, Any]]
-"""Gives the ``notes`` and the ``advice`` of the report on a state."""
+"""Gives the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""
 
 
 class LiveState:

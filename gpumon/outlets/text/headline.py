@@ -190,11 +190,16 @@ def _since_the_start(gpu: GpuReport, report: Report) -> str:
     more_ns = whole.in_use_ns - gpu.totals.in_use_ns
     if more_ns < DEFAULT_SETTINGS.min_in_use_ns or 20 * more_ns < whole.in_use_ns:
         return ""
-    began = clock(report, report.origin_ns)
-    starved = _part(whole.starved_ns, "of that waiting for input", whole)
+    began = clock(report, report.origin_ns) or "the start"
+    before = gpu.now.before if gpu.now.has_recovered else None
+    was = "" if before is None else f"Before that, it was {WORD_OF_VERDICT[before]}. "
+    starved_ratio = whole.starved_ns / whole.in_use_ns
+    starved = ""
+    if starved_ratio >= DEFAULT_SETTINGS.advice.min_share:
+        starved = f", and waited for input {in_percent(starved_ratio, *LOSS_LIMITS)}"
+    lost = in_percent(whole.lost_ns / whole.in_use_ns, *LOSS_LIMITS)
     return (
-        f"In all, since {began or 'the start'}, it was idle for "
-        f"{part_of(whole.lost_ns, whole.in_use_ns)} in use{starved}."
+        f"{was}Since {began}, it was idle {lost} of its {in_time(whole.in_use_ns)} in use{starved}."
     )
 
 

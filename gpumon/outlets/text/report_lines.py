@@ -174,13 +174,19 @@ def main_advice(report: Report) -> Advice | None:
     return next(iter(fitting or report.advice), None)
 
 
+def told_advice(report: Report) -> Advice | None:
+    """The advice that the line Next gives; ``None``: it is on a trouble, or says what to do now."""
+    gpu = main_gpu(report.at_present.gpus)
+    if first_remedy(report, Severity.HIGH):
+        return None
+    return None if gpu is not None and what_to_do_now(gpu, report) else main_advice(report)
+
+
 def other_advice(report: Report) -> list[str]:
     """The other advice, a paragraph each."""
-    first = main_advice(report)
+    first, told = main_advice(report), told_advice(report)
     if first is None:
         return []
-    # Where the headline is on a GPU in trouble, none was given yet.
-    told = None if first_remedy(report, Severity.HIGH) else first
     # The main one comes first, as in the headline.
     more = [advice for advice in (first, *report.advice) if advice is not told]
     return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]

@@ -5,7 +5,7 @@ import { duration, share } from "/figures.js";
 import { Lane, partsOf, sumOf, windowNs } from "/lanes.js";
 import { Order, WELL } from "/order.js";
 import { hasTrouble, isBroken } from "/troubles.js";
-import { gpuFigures, gpuLine, gpuName, gpuTitle, hasTime, isUnderFilled, migSentence } from "/words.js";
+import { gpuFigures, gpuLine, gpuName, gpuTitle, hasTime, isUnderFilled, migSentence, verdictNow } from "/words.js";
 
 const MOST_UNFOLDED = 4;
 const MINUTE_NS = 60e9;
@@ -94,7 +94,7 @@ function fold(card, isFolded) {
 
 function drawHead(card, gpu, gpus) {
   const { whole } = card;
-  whole.dataset.verdict = gpu.present && !isBroken(gpu) ? gpu.verdict : "absent";
+  whole.dataset.verdict = gpu.present && !isBroken(gpu) ? verdictNow(gpu) : "absent";
   setText(card.name, gpuTitle(gpu));
   setText(card.line, migSentence(gpu, gpus) ?? gpuLine(gpu));
   whole.classList.toggle("bare", !hasTime(gpu));

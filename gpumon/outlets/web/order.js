@@ -1,7 +1,7 @@
 // In which order GPUs are shown: the worst first, and none that dances. No page, no clock.
 
 import { hasTrouble, isBroken } from "/troubles.js";
-import { isUnderFilled, isTakenAway, lostNs } from "/words.js";
+import { isUnderFilled, isTakenAway, lostNs, verdictNow } from "/words.js";
 
 const BROKEN = 0; // or gone
 const LOSING = 1;
@@ -17,7 +17,7 @@ function rankOf(gpu) {
   if (isBroken(gpu)) return BROKEN;
   if (isTakenAway(gpu)) return QUIET;
   if (!gpu.present) return BROKEN;
-  const rank = RANK_OF_VERDICT.get(gpu.verdict) ?? LOSING;
+  const rank = RANK_OF_VERDICT.get(verdictNow(gpu)) ?? LOSING;
   if (hasTrouble(gpu)) return Math.min(rank, NOTED);
   return rank === WELL && isUnderFilled(gpu) ? NOTED : rank;
 }

@@ -1,11 +1,10 @@
 // Keeps the page in step with the daemon: history once, then one event a tick.
 
-import { roughly, share } from "/figures.js";
+import { roughly } from "/figures.js";
 import { Cards, setText } from "/gpus.js";
 import { Palette } from "/lanes.js";
 import { drawAdvice, drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { isBroken, troubleWord } from "/troubles.js";
-import { boundInWords, gpuName, hasTime, lostNs, verdictSentence, whomInWords, whyAndNext } from "/words.js";
+import { driverTrouble, hasTime } from "/words.js";
 
 const AGE_EVERY_MS = 200;
 const RECONNECT_MS = 3_000;
@@ -13,7 +12,7 @@ const RECONNECT_MS = 3_000;
 const element = (id) => document.getElementById(id);
 
 const page = {
-  tick: null, // the newest: its state, and the advice and notes on that same state
+  tick: null, // the newest: its state, and the words on that same state
   history: { points: new Map(), sequence: 0, keptNs: Infinity, goneUntilNs: null }, // points by uuid
   palette: new Palette(document.documentElement),
   tickSeenAt: null, // performance.now() at which the newest tick was new
@@ -115,24 +114,15 @@ function draw() {
   drawAge();
 }
 
-// All of it of one tick: a figure in one sentence is the same figure in the next.
-function drawVerdict({ state, advice: allAdvice }) {
-  const { tone, text } = verdictSentence(state.gpus, state.runs, state.unknown_gpus);
-  const { why, next, advice } = whyAndNext(state.gpus, allAdvice, state.collectors, state.unknown_gpus);
-  element("verdict").dataset.tone = tone;
-  setText(element("sentence"), text);
-  setText(element("why"), why);
-  setText(element("next"), next);
-  const bound = advice ? boundInWords(advice) : "";
-  element("gain").hidden = bound === "";
-  const whose = advice && whomInWords(advice);
-  setText(element("gain"), `Upper bound${whose ? ` for ${whose}` : ""}: ${bound} without this loss.`);
-  drawAdvice(element("more"), element("advice"), allAdvice.filter((one) => one !== advice));
-  const inUse = state.gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
-  const lost = state.gpus.reduce((sum, gpu) => sum + lostNs(gpu), 0);
-  const broken = [...state.gpus, ...(state.unknown_gpus ?? [])].find(isBroken);
-  if (broken) document.title = `${gpuName(broken)}: ${troubleWord(broken)} · gpumon`;
-  else document.title = inUse > 0 ? `${share(lost, inUse)} lost · gpumon` : "gpumon";
+// The daemon's own words, all of one tick: a figure in one sentence is the same in the next.
+function drawVerdict({ state, headline, advice }) {
+  const trouble = driverTrouble(state.gpus, state.collectors);
+  element("verdict").dataset.tone = trouble ? "bad" : headline.tone;
+  setText(element("sentence"), headline.verdict);
+  setText(element("why"), trouble?.why ?? headline.why);
+  setText(element("next"), trouble?.next ?? headline.next);
+  drawAdvice(element("more"), element("advice"), advice.filter((_, place) => place !== headline.advice));
+  document.title = headline.title ? `${headline.title} · gpumon` : "gpumon";
 }
 
 function drawAge() {

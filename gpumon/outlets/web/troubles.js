@@ -4,9 +4,6 @@ export const troubles = (gpu) => (gpu.troubles ?? []).filter((one) => one.severi
 export const hasTrouble = (gpu) => troubles(gpu).length > 0;
 export const isBroken = (gpu) => troubles(gpu).some((one) => one.severity === "high");
 
-// Without its details.
-export const claim = (one) => (one.kind === "lost" ? one.text.split(": ")[0] : one.text);
-
 // In a word or two; null: there is none.
 export function troubleWord(gpu) {
   const [worst] = troubles(gpu);

@@ -1,0 +1,72 @@
+"""The words of a report on a live state, for the page: the same lines as in the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.core.board.fill import is_under_filled
+from gpumon.core.board.troubles import worst
+from gpumon.core.documents.report_codec import encode_said
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.core.wording import capital, in_percent
+from gpumon.outlets.text.headline import main_gpu, verdict_line, verdict_word, why_line
+from gpumon.outlets.text.now_lines import is_over, stands_still
+from gpumon.outlets.text.report_lines import next_line, told_advice
+from gpumon.outlets.text.trouble_lines import trouble_words
+
+_TONES = {Severity.NONE: "quiet", Severity.MODERATE: "warn", Severity.HIGH: "bad"}
+
+
+def said_of(report: Report) -> dict[str, Any]:
+    """What a page says of a report.
+
+    Returns:
+        ``notes`` and ``advice`` as in the whole document, and ``headline``: the lines ``verdict``,
+        ``why`` and ``next``, a short ``title``, the ``tone`` (``bad``, ``warn``, ``good``,
+        ``quiet``) and which ``advice`` the line on what is next gives; ``None``: none.
+    """
+    advice = told_advice(report)
+    return {
+        "headline": {
+            "tone": _tone(report),
+            "title": _title(report),
+            "verdict": capital(verdict_line(report)),
+            "why": capital(why_line(report)),
+            "next": capital(next_line(report)),
+            "advice": None if advice is None else report.advice.index(advice),
+        },
+        **encode_said(report),
+    }
+
+
+def _tone(report: Report) -> str:
+    gpu = main_gpu(report.at_present.gpus)
+    broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    if broken is Severity.HIGH or gpu is None:
+        return _TONES[broken]
+    if gpu.now is not None and gpu.now.is_suspended:
+        return "warn"
+    is_well = gpu.verdict.name is VerdictName.HEALTHY
+    is_noted = broken is not Severity.NONE or (is_well and is_under_filled(gpu.fill))
+    if gpu.verdict.severity is Severity.NONE:
+        return "warn" if is_noted else "good" if is_well and not is_over(gpu) else "quiet"
+    return _TONES[gpu.verdict.severity]
+
+
+def _title(report: Report) -> str:
+    """A few words for the browser's tab."""
+    gpus = report.at_present.gpus
+    broken = [gpu for gpu in gpus if any(one.severity is Severity.HIGH for one in gpu.troubles)]
+    if broken:
+        return f"GPU {broken[0].label}: {trouble_words(broken[0])}"
+    gpu = main_gpu(gpus)
+    if gpu is not None and stands_still(gpu, report.at_present):
+        is_suspended = gpu.now is not None and gpu.now.is_suspended
+        return f"GPU {gpu.label}: {'suspended' if is_suspended else verdict_word(gpu)}"
+    at_work = [gpu for gpu in gpus if gpu.totals.in_use_ns and not is_over(gpu)]
+    return f"{in_percent(_lost_ratio(at_work))} lost" if at_work else ""
+
+
+def _lost_ratio(gpus: list[GpuReport]) -> float:
+    return sum(gpu.totals.lost_ns for gpu in gpus) / sum(gpu.totals.in_use_ns for gpu in gpus)
