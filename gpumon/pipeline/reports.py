@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,7 @@ from gpumon.core.join.visible_devices import (
 )
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.imbalance_texts import imbalance_notes
+from gpumon.core.judge.silence_texts import run_named, silence_clause
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring.events import RingCounts
@@ -30,7 +32,7 @@ from gpumon.core.state import (
     unknown_gpu,
 )
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.wording import gpus_named, listed
+from gpumon.core.wording import capital, gpus_named, listed
 
 _MOST_NAMED: Final = 4
 _MOST_DOUBTS: Final = 8
@@ -131,6 +133,21 @@ def _notes(state: MonitorState) -> Iterator[str]:
         if note is not None:
             yield note
     yield from _refusals(state)
+    yield from islice(_standstills(state), _MOST_DOUBTS)
+
+
+def _standstills(state: MonitorState) -> Iterator[str]:
+    """Runs that are suspended, or hang beside one that works."""
+    hanging = {gpu.device.uuid for gpu in state.gpus if gpu.totals.hanging_now}
+    for run in state.runs:
+        name, silence = capital(run_named(run)), run.silence
+        if run.suspended_since_ns is not None:
+            since = clock_of(state, run.suspended_since_ns)
+            yield f"{name} has been suspended since {since}: its time does not count as in use."
+        elif silence is not None and silence.is_hanging:
+            is_in_verdict = hanging and (not run.gpu_uuids or hanging.intersection(run.gpu_uuids))
+            if not is_in_verdict:
+                yield f"{name} hangs: it {silence_clause(run, silence)}."
 
 
 def _held_note(gpu: GpuState, since_ns: int, state: MonitorState) -> str:

@@ -221,8 +221,8 @@ class IdleBounds:
         self, parts: WindowParts, shared: SharedIdle, length_ns: int, timeline: PhaseTimeline
     ) -> None:
         """Note whether the device worked while the host waited; if it often does, begin anew."""
-        if sum(parts.waits.values()) <= _GRAIN * length_ns:
-            return
+        if IdleCause.NOT_IN_USE in parts.waits or sum(parts.waits.values()) <= _GRAIN * length_ns:
+            return  # a process that is stopped leaves its queue to the device
         is_overlap = shared.unfelt_ns > _GRAIN * length_ns
         self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED
         if self._is_overlapped and (self.is_exact or timeline.has_marks):

@@ -67,7 +67,7 @@ _GPU_TIME = (
     ("gpu_idle_pending_seconds", _GAUGE, "uuid", counted("totals.pending_ns"),
      "Idle time in seconds whose cause is not decided yet; observed minus busy minus idle."),
     ("gpu_starved_seconds_total", _COUNTER, "uuid", counted("totals.starved_ns"),
-     "Total time in seconds the GPU was idle while its training waited for input."),
+     "Total time in seconds the GPU certainly was idle because its training waited for input."),
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
      "Total time in seconds of pauses that no tag explains and that probably waited for input."),
     ("gpu_input_wait_seconds_total", _COUNTER, "uuid reason", MetricView.input_wait_by_reason,
@@ -165,6 +165,9 @@ _TRAINING = (
      "Total time in seconds the training process spent in each phase."),
     ("training_phase", _GAUGE, "run phase", MetricView.phase_now,
      "Whether the training process is in the phase now."),
+    ("training_hanging", _GAUGE, "run", MetricView.hanging_now,
+     "Whether the training has counted no step, or waited for its first batch, for so long that "
+     "it probably hangs."),
     ("training_steps_total", _COUNTER, "run", run("steps"), "Number of training steps done."),
     ("training_first_input_wait_seconds_total", _COUNTER, "run", run("first_input_wait_ns"),
      "Time in seconds the training waited for its very first batch; no series where its "

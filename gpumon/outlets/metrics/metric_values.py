@@ -184,6 +184,10 @@ class MetricView:
             for phase in PHASES:
                 yield (one.run, phase.value), one.phase is phase
 
+    def hanging_now(self) -> Iterator[Row]:
+        for one in self.runs_now():
+            yield (one.run,), one.silence is not None and one.silence.is_hanging
+
     def shares(self) -> Iterator[Row]:
         for one in self.runs_now():
             for uuid, share in one.shares.items():

@@ -305,7 +305,7 @@ def _standstill(run: RunReport, report: Report) -> str:
     """That it is suspended, hangs, or waits for its first batch; a sentence, or nothing."""
     if run.suspended_since_ns is not None:
         since = clock(report, run.suspended_since_ns)
-        return f" It is suspended{f' since {since}' if since else ''}."
+        return f" It has been suspended{f' since {since}' if since else ''}."
     silence = run.silence
     if silence is None or not (silence.is_hanging or silence.is_first_batch):
         return ""
