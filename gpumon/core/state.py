@@ -25,6 +25,7 @@ from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
 from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
+from gpumon.core.time.rank_wait import RankWait
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import time_of_day
@@ -74,6 +75,7 @@ class GpuState(NamedTuple):
     unsettled: Unsettled = NOTHING_UNSETTLED
     held_since_ns: int | None = None
     now: NowVerdict | None = None
+    waits_for: RankWait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,6 @@ class RunState(RunReport):
         epoch: Epoch under way, counted from 0; ``None`` before the first.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
-        now: What it does now; ``None`` before its first sample.
         is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
     """
 

@@ -24,6 +24,7 @@ from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
+from gpumon.core.time.rank_wait import RankWait
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
 from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
@@ -78,6 +79,8 @@ def _suspended_since_ns(runs: Sequence[TrackedRun], uuid: str) -> int | None:
 
 
 _RECENT_SAMPLES = 256
+_KEPT_OF_WORK: Final = 0.9
+"""What is left of the weight of busy time with each further tick."""
 _NOT_SHARED: Final = SharedIdle({})
 _INPUT = "input"
 
@@ -93,6 +96,11 @@ class GpuTracker:
         errors: Its errors.
         unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
         claims_refused: How many runs named it while only processes of others were on it.
+        waits_for: The rank that it waited for last; ``None``: it never did.
+        late_peer: The run of its job that is late now; ``None``: none is.
+        worked_ns: Busy time of late, while it works for a job of several GPUs: what is older
+            counts for less.
+        spun_ns: For how long it read as busy though its run's work on the device was done.
     """
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -115,6 +123,10 @@ class GpuTracker:
         self._hanging: TrackedRun | None = None
         self._suspended_since_ns: int | None = None
         self._now = JudgedNow(settings)
+        self.waits_for: RankWait | None = None
+        self.late_peer: TrackedRun | None = None
+        self.spun_ns = 0
+        self.worked_ns = 0.0
         self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -127,6 +139,8 @@ class GpuTracker:
         if self._has_peers:
             self._recent.extend(sample.busy)
             self.in_job.observe(sample)
+            busy_ns = sum((end_ns - start_ns) * ratio for start_ns, end_ns, ratio in sample.busy)
+            self.worked_ns = _KEPT_OF_WORK * self.worked_ns + busy_ns
 
     def note_listed(self, is_listed: bool, at_ns: int) -> None:
         """Note whether the source still lists it: a GPU that was taken out runs no job."""
@@ -139,6 +153,12 @@ class GpuTracker:
             for busy, _ in self._held.until(None):  # there is no run any more that it could be of
                 self.ledger.observe(busy)
             self.ledger.end_job()
+
+    def wait_for_rank(self, wait: RankWait, low_ns: int, high_ns: int) -> None:
+        """Count that it waited for that rank, for so long at least and at most, reading as busy."""
+        if high_ns > 0:
+            self.waits_for = wait
+            self.ledger.wait_for_rank(low_ns, high_ns)
 
     def is_active_in(self, run: TrackedRun) -> bool:
         """Whether what the GPU said last has it at work while the run goes on."""
@@ -313,6 +333,7 @@ class GpuTracker:
             unsettled=unsettled,
             now=self._now.update(moment),
             held_since_ns=ledger.held_since_ns,
+            waits_for=self.waits_for,
         )
 
     def _settle(
@@ -367,7 +388,11 @@ class GpuTracker:
         leads_ns = self._leads_ns(sample, peers)
         if leads_ns and len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
             self._hide_input_wait(window, sample, leads_ns, on_here[0])
-        lead_ns = max(leads_ns.values(), default=0)
+        lead_ns = max(leads_ns.values(), default=0) + self._late_ns(sample, window, idle_ns)
+        if peers and len(on_here) == 1:
+            # What the device has done, and is busy all the same: it waits for another in a kernel.
+            done_ns = on_here[0].timeline.drained_ns(start_ns, end_ns)
+            self.spun_ns += max(0, done_ns - idle_ns)
         shared = share_idle(
             idle_ns,
             window,
@@ -377,7 +402,9 @@ class GpuTracker:
         bounds = narrowed = None
         if len(on_here) == 1 and len(on_here[0].used_uuids) == 1:
             (run,) = on_here
-            bounds, narrowed = run.bounds.observe(sample, window, shared, run.timeline)
+            bounds, narrowed = run.bounds.observe(
+                sample, window, shared, run.timeline, has_peers=bool(peers)
+            )
             if bounds is not None and bounds.best_ns is not shared.idle_ns:
                 shared = reshared(shared, window, bounds.best_ns)
         # What found no idle time in this window may have been in the next: see LastingExcess.
@@ -403,6 +430,14 @@ class GpuTracker:
                 uuid, most_ns = peer.newest.device.uuid, max(length_ns, peer.ledger.resolution_ns)
                 leads_ns[uuid] = self._excess.of(uuid, peer_ns - own_ns, most_ns)
         return leads_ns
+
+    def _late_ns(self, sample: BusySample, window: WindowParts, idle_ns: int) -> int:
+        """How much longer than this run the late rank of its job was in a wait of its own."""
+        own_ns = sum(window.waits.values())
+        if self.late_peer is None or idle_ns <= own_ns:
+            return 0
+        parts = self.late_peer.timeline.parts(sample.start_ns, sample.end_ns)
+        return max(0, sum(parts.waits.values()) + parts.validation_ns - own_ns)
 
     def _hide_input_wait(
         self, window: WindowParts, sample: BusySample, leads_ns: dict[str, int], run: TrackedRun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nlargest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
@@ -11,10 +12,12 @@ from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
+from gpumon.pipeline.late_ranks import LateRanks
 from gpumon.pipeline.runs import RunRegistry
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MOST_BEHIND_NS = 120 * NS_PER_S
+_MOST_PEERS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class Monitor:
         self._settings = settings
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
+        self._late_ranks = LateRanks(settings)
         self._lists_tell = False  # whether the driver ever named a process
         self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
@@ -83,6 +87,7 @@ class Monitor:
             self._samples_total += 1
             self._hear(frame)
             self._settle(frame)
+        self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
         self._forget()
         self._host_message = moment.host.message or self._host_message
         gpu_states, source_collector = self._gpus_now(tick)
@@ -144,14 +149,28 @@ class Monitor:
         for sample in frame.gpus:
             uuid = sample.device.uuid
             self._gpus[uuid].decide(self._runs.on(uuid), lists_tell=self._lists_tell)
-        gpus_of_job = self._gpus_of_jobs()
+        busiest_of_job = self._busiest_of_jobs()
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
-            at_work = [gpus_of_job[run.job_key] for run in runs if run.counts_on(uuid)]
-            peers = set().union(*at_work) - {uuid}
-            trackers = [self._gpus[other] for other in sorted(peers) if other in self._gpus]
-            self._gpus[uuid].settle(runs, trackers)
+            jobs = {run.job_key for run in runs if run.counts_on(uuid)}
+            peers = {other: gpu for job in jobs for other, gpu in busiest_of_job[job].items()}
+            peers.pop(uuid, None)
+            self._gpus[uuid].settle(runs, [*peers.values()])
+
+    def _busiest_of_jobs(self) -> dict[JobKey, dict[str, GpuTracker]]:
+        """Of the GPUs at work for each job, those whose work of late is the most, by UUID.
+
+        How much longer the busiest of its peers works than a GPU is what counts: with these few,
+        a job of many GPUs costs no more for each of them.
+        """
+        busiest: dict[JobKey, dict[str, GpuTracker]] = {}
+        for job, uuids in self._gpus_of_jobs().items():
+            known = [uuid for uuid in sorted(uuids) if uuid in self._gpus]
+            if len(known) > _MOST_PEERS:
+                known = nlargest(_MOST_PEERS, known, key=lambda uuid: self._gpus[uuid].worked_ns)
+            busiest[job] = {uuid: self._gpus[uuid] for uuid in known}
+        return busiest
 
     def _gpus_of_jobs(self) -> dict[JobKey, set[str]]:
         """GPUs at work for each job: those that were before, and those that begin just now."""

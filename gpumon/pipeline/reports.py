@@ -62,6 +62,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             told_troubles=told_troubles(gpu, state),
             unsettled=gpu.unsettled,
             now=gpu.now,
+            waits_for=gpu.waits_for,
         )
         for gpu in state.gpus
     ]

@@ -277,8 +277,17 @@ class TrackedRun:
             and all(self.left_ns.get(uuid) == ended_ns for uuid in self.wanted_uuids)
         )
 
-    def take(self, reading: RingReading, process: ProcessState | None = None) -> None:
-        """Take what the ring said in this tick, and what the kernel said of its process."""
+    def take(
+        self,
+        reading: RingReading,
+        process: ProcessState | None = None,
+        *,
+        is_job_stopped: bool = False,
+    ) -> None:
+        """Take what the ring said in this tick, and what the kernel said of its process.
+
+        While any rank of its job is stopped, no other one can count a step either.
+        """
         ran_until_ns = self.reading.told_until_ns
         self.reading, self._last_state, self._process = reading, None, process
         if process is not None and process.is_stopped:
@@ -288,11 +297,15 @@ class TrackedRun:
             self.timeline.resume(stamps_ns[0] if stamps_ns else reading.told_until_ns)
         self.timeline.extend(reading.events, reading.told_until_ns)
         self._pace.take(reading.events, self.timeline.suspended_ns)
+        until_ns = reading.told_until_ns
+        stopped_ns = max(0, until_ns - ran_until_ns)
+        if not is_job_stopped:
+            stopped_ns = self.timeline.suspended_ns(ran_until_ns, until_ns)
         self._clock.update(
             reading,
             median_ns=self._pace.median_ns,
             first_wait_since_ns=self.timeline.first_wait_since_ns,
-            stopped_ns=self.timeline.suspended_ns(ran_until_ns, reading.told_until_ns),
+            stopped_ns=stopped_ns,
             is_over=self._is_over,
         )
         self.balance.take(reading)
@@ -427,6 +440,11 @@ class RunRegistry:
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
             del self._runs[key]
+        stopped = {
+            (reading.facts.job, reading.owner_uid)
+            for reading in (rings.rings if host.processes else ())
+            if (process := host.processes.get(reading.key)) is not None and process.is_stopped
+        }
         for reading in rings.rings:
             run = self._runs.get(reading.key)
             if run is None:
@@ -434,7 +452,11 @@ class RunRegistry:
                 # Nobody saw what the GPU did before: a run that trained then has its first batch.
                 run.timeline.note_activity(0, observed_from_ns)
             elif reading is not run.reading:
-                run.take(reading, host.processes.get(reading.key))
+                run.take(
+                    reading,
+                    host.processes.get(reading.key),
+                    is_job_stopped=run.job_key in stopped,
+                )
             elif run.is_settled:
                 continue
             if reading.key in host.of_run:

@@ -67,6 +67,7 @@ from gpumon.core.report.report import (
 from gpumon.core.ring.silence import RunSilence
 from gpumon.core.time.intervals import Interval
 from gpumon.core.time.now_verdict import NowVerdict
+from gpumon.core.time.rank_wait import RankWait
 from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Verdict, VerdictName
@@ -85,7 +86,16 @@ _REPORT: Final = FieldCodec(
 _GPU: Final = FieldCodec(
     GpuReport,
     TOLD,
-    without=("totals", "verdict", "fill", "in_job", "told_troubles", "unsettled", "now"),
+    without=(
+        "totals",
+        "verdict",
+        "fill",
+        "in_job",
+        "told_troubles",
+        "unsettled",
+        "now",
+        "waits_for",
+    ),
 )
 _NAMES_OF_TOTALS: Final = {
     "idle_ns": "idle_by_cause",
@@ -97,7 +107,7 @@ _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
     without=("gaps", "pauses", "starved_intervals", "suspicion", "may_be_less_ns",
-             "may_be_more_ns"),
+             "may_be_more_ns", "rank_wait_low_ns", "rank_wait_high_ns"),
     names=_NAMES_OF_TOTALS,
     later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
            "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns", "high_ns",
@@ -112,7 +122,7 @@ _OF_NOW: Final = FieldCodec(
           "first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns",
           "high_ns", "cycle_ns",
           "irregular_ns", "idle_ns", "input_wait_by_reason_ns", "within_step_by_reason_ns",
-          "hanging_ns", "hanging_idle_ns"),
+          "hanging_ns", "hanging_idle_ns", "rank_wait_low_ns", "rank_wait_high_ns"),
     names=_NAMES_OF_TOTALS,
 )  # fmt: skip
 """Of the totals of a GPU's last minutes in use."""
@@ -138,6 +148,7 @@ _SILENCE: Final = FieldCodec(
     names={"is_first_batch": "first_batch"},
 )
 _WHY: Final = FieldCodec(WaitReason, TOLD)
+_WAIT: Final = FieldCodec(RankWait, TOLD)
 _ADVICE: Final = FieldCodec(Advice, OURS)
 _FINDING: Final = FieldCodec(LogFinding, OURS, without=("remedy",))
 _SAMPLING: Final = FieldCodec(Sampling, TOLD)
@@ -170,7 +181,8 @@ _GPU_ORDER: Final = (
     "hidden_input_wait_seconds", "low_seconds", "high_seconds", "gaps", "pauses",
     "starved_intervals", "merged_intervals", "idle_by_cause", "idle_bounds_by_cause",
     "input_wait_by_reason",
-    "within_step_by_reason", "hanging_seconds", "hanging_by_cause", "hanging_now", "now",
+    "within_step_by_reason", "waits_for", "hanging_seconds", "hanging_by_cause", "hanging_now",
+    "now",
     "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
     "idle_beside_peer_seconds", "held_memory", "in_job", "troubles",
 )  # fmt: skip
@@ -277,6 +289,7 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
         ],
         "idle_by_cause": {cause.value: seconds(totals.idle_ns.get(cause, 0)) for cause in CAUSES},
         "idle_bounds_by_cause": _encode_bounds(totals),
+        "waits_for": _encode_wait(gpu),
         "fill": encode_fill(gpu.fill),
         "in_job": encode_in_job(gpu.in_job),
         "now": None if gpu.now is None else _encode_now(gpu.now, _moments(report)),
@@ -320,6 +333,28 @@ def _decode_now(document: object, moments: Moments) -> NowVerdict | None:
         is_suspended=flag(told.get("suspended", False)),
         before=None if before is None else VerdictName(before),
     )
+
+
+def _encode_wait(gpu: GpuReport) -> dict[str, Any] | None:
+    """The rank that it waited for last, and for how long it waited for ranks while it was busy."""
+    totals = gpu.totals
+    if gpu.waits_for is None:
+        return None
+    return {
+        **_WAIT.encode(gpu.waits_for),
+        "low_seconds": seconds(totals.rank_wait_low_ns),
+        "high_seconds": seconds(totals.rank_wait_high_ns),
+    }
+
+
+def _decode_wait(document: object) -> tuple[RankWait | None, int, int]:
+    if document is None:
+        return None, 0, 0
+    told = mapping(document)
+    low_ns, high_ns = time_ns(told["low_seconds"]), time_ns(told["high_seconds"])
+    if not 0 <= low_ns <= high_ns:
+        raise MalformedError("a wait of less than nothing")
+    return _WAIT.decode(told), low_ns, high_ns
 
 
 def _encode_bounds(totals: GpuTotals) -> dict[str, list[float]]:
@@ -373,6 +408,8 @@ def _decode_gpu(gpu: Mapping[str, Any], moments: Moments) -> GpuReport:
             Interval(*map(time_ns, items(span))) for span in items(gpu["starved_intervals"])
         ),
     )
+    waits_for, low_ns, high_ns = _decode_wait(gpu.get("waits_for"))
+    totals = totals._replace(rank_wait_low_ns=low_ns, rank_wait_high_ns=high_ns)
     verdict = _decode_verdict(gpu, totals)
     totals = _with_causes(totals, gpu)._replace(suspicion=_suspicion_of(verdict))
     troubles = decode_troubles(gpu.get("troubles", []), moments)
@@ -381,6 +418,7 @@ def _decode_gpu(gpu: Mapping[str, Any], moments: Moments) -> GpuReport:
         totals=totals,
         verdict=verdict,
         now=_decode_now(gpu.get("now"), moments),
+        waits_for=waits_for,
         fill=decode_fill(gpu.get("fill")),
         in_job=decode_in_job(gpu.get("in_job")),
         # What lasts for a time follows from its fill.

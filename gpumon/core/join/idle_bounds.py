@@ -40,6 +40,10 @@ _MOST_ERROR: Final = 0.06
 """Where even the best model has a greater error, none is believed."""
 _ALIKE: Final = 0.02
 """Shares that differ by no more than that part of the windows are the same."""
+_TELLING: Final = 0.1
+"""Of a window, so much must be waits, and as much must not, for it to tell."""
+_TRACKED: Final = 16
+"""After so many windows in a row that were idle for as long as the host waited, all will be."""
 _REMEMBERED: Final = (1 << 64) - 1
 _MOST_OVERLAPS: Final = 6
 """Of the last 64 windows that the host waited in, so many may be busier than it leaves room."""
@@ -152,7 +156,7 @@ class IdleBounds:
         self._idle_parts: dict[IdleCause, float] = {}  # of each cause's time, 0 to 1
         self._errors: dict[str, tuple[float, float]] = {}  # of blocks before: squares and count
         self._begins_idle = self._was_idle = True
-        self._skipped = self._skips = 0
+        self._skipped = self._skips = self._tracked = 0
 
     def observe(
         self,
@@ -160,6 +164,8 @@ class IdleBounds:
         parts: WindowParts,
         shared: SharedIdle,
         timeline: PhaseTimeline,
+        *,
+        has_peers: bool = False,
     ) -> tuple[Bounds | None, Narrowed | None]:
         """Take the next window.
 
@@ -168,6 +174,8 @@ class IdleBounds:
             parts: What the run did in it.
             shared: How ``share_idle`` shares its idle time.
             timeline: Of the run.
+            has_peers: Whether the run is a rank of a job: then a device that is done may be busy
+                waiting for others.
 
         Returns:
             Its bounds, ``None`` where its shares are exact; and what became known by it of windows
@@ -175,6 +183,8 @@ class IdleBounds:
         """
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
+        if has_peers and timeline.has_marks:
+            return None, None
         is_looking = not self._skipped or timeline.has_marks
         if is_looking and (shared.unfelt_ns or self._overlaps):
             self._note_overlap(parts, shared, length_ns, timeline)
@@ -203,9 +213,20 @@ class IdleBounds:
         usual_ns = _with_untagged(idle_ns, shared.idle_ns)
         self._kept.append(_Kept(window, usual_ns, bounds))
         self._ranges += has_range
-        if self._is_full or (has_range and self._is_look):
+        self._note_tracking(idle_ns, length_ns, parts)
+        if self._is_full or (has_range and (self._is_look or self._tracked == _TRACKED)):
             return bounds, self._decide(timeline)
         return bounds, None
+
+    def _note_tracking(self, idle_ns: int, length_ns: int, parts: WindowParts) -> None:
+        """Count windows in a row that were idle for as long as the host waited.
+
+        Where the host waits while the device works, hardly any is.
+        """
+        waited_ns = sum(parts.waits.values())
+        if _TELLING * length_ns < waited_ns < (1 - _TELLING) * length_ns:
+            is_alike = abs(idle_ns - waited_ns) <= _ALIKE * length_ns
+            self._tracked = self._tracked + 1 if is_alike else 0
 
     @property
     def _is_full(self) -> bool:
@@ -246,7 +267,7 @@ class IdleBounds:
         """What was known of the loop so far is settled, or no longer true."""
         self._begin_block()
         self._past, self._errors, self._idle_parts = [], {}, {}
-        self._skipped = self._skips = 0
+        self._skipped = self._skips = self._tracked = 0
 
     def _decide(self, timeline: PhaseTimeline) -> Narrowed | None:
         """Compare models with the windows of this block, and see what is known by that."""
@@ -259,7 +280,8 @@ class IdleBounds:
         block = _Block(self._kept, trace, fits)
         errors = self._errors_with(fits)
         believed = _believed(errors)
-        if believed and not self._overlaps and block.is_usual(believed):
+        is_usual = self._tracked >= _TRACKED or (believed and block.is_usual(believed))
+        if is_usual and not self._overlaps:
             self.is_exact, timeline.keeps_steps = True, False
             narrowed = _together([one.as_usual() for one in (*self._past, block)])
             self._begin_anew()
@@ -345,39 +367,36 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
     less_ns: _Amounts = {}
     more_ns: _Amounts = {}
     busy_ns = length_ns - idle_ns
+    beside_ns = best_ns.get(IdleCause.IMBALANCE, 0)
     for cause, part_ns in _lengths(parts):
-        share_ns = best_ns.get(cause, 0)
-        if cause is IdleCause.WITHIN_STEP:  # a slower peer takes its part of it, whatever it is
-            share_ns += best_ns.get(IdleCause.IMBALANCE, 0)
-        low_ns = part_ns - busy_ns
-        if share_ns > low_ns:
-            own_ns = best_ns.get(cause, 0)
-            unsure_ns = share_ns - low_ns if low_ns > 0 else share_ns
-            if own_ns:
-                less_ns[cause] = unsure_ns if unsure_ns < own_ns else own_ns
-        high_ns = part_ns if part_ns < idle_ns else idle_ns
-        if high_ns > share_ns:
-            more_ns[cause] = high_ns - share_ns
-    if IdleCause.IMBALANCE in best_ns:
-        step_low_ns = max(0, parts.step_ns - busy_ns)
-        unsure_ns = best_ns[IdleCause.IMBALANCE] - step_low_ns
+        own_ns = share_ns = best_ns.get(cause, 0)
+        if beside_ns and cause is IdleCause.WITHIN_STEP:
+            share_ns += beside_ns  # a slower peer takes its part of the step, whatever it is
+        unsure_ns = share_ns - max(0, part_ns - busy_ns)
+        if unsure_ns > 0 and own_ns:
+            less_ns[cause] = min(own_ns, unsure_ns)
+        room_ns = min(part_ns, idle_ns) - share_ns
+        if room_ns > 0:
+            more_ns[cause] = room_ns
+    if beside_ns:
+        unsure_ns = beside_ns - max(0, parts.step_ns - busy_ns)
         if unsure_ns > 0:
             less_ns[IdleCause.IMBALANCE] = unsure_ns
     return Bounds(best_ns, less_ns, more_ns)
 
 
-def _lengths(parts: WindowParts) -> list[tuple[IdleCause, int]]:
+def _lengths(parts: WindowParts) -> Iterable[tuple[IdleCause, int]]:
     """How much of a window was each cause's time."""
-    lengths_ns = [*parts.waits.items()]
+    waits_ns = parts.waits
     if parts.gross_input_wait_ns:
-        waited_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
-        others = [one for one in lengths_ns if one[0] is not IdleCause.INPUT_WAIT]
-        lengths_ns = [*others, (IdleCause.INPUT_WAIT, waited_ns)]
+        input_ns = waits_ns.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
+        waits_ns = {**waits_ns, IdleCause.INPUT_WAIT: input_ns}
+    uncovered_ns = parts.silent_ns + parts.own_step_ns + parts.outside_ns
+    lengths_ns = [*waits_ns.items()]
     if parts.step_ns:
         lengths_ns.append((IdleCause.WITHIN_STEP, parts.step_ns))
     if parts.validation_ns:
         lengths_ns.append((IdleCause.VALIDATION, parts.validation_ns))
-    uncovered_ns = parts.uncovered_ns
     if uncovered_ns:
         lengths_ns.append((IdleCause.UNKNOWN, uncovered_ns))
     return lengths_ns

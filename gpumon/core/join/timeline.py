@@ -406,6 +406,10 @@ class PhaseTimeline:
             parts.hidden_input_wait_ns += length_ns - exposed_ns
         parts.step_ns += length_ns - exposed_ns  # the device still had work
 
+    def drained_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long the device had done all that it was given; 0 where marks do not tell."""
+        return self._exposed_ns(start_ns, end_ns) if self._has_marks else 0
+
     def _exposed_ns(self, start_ns: int, end_ns: int) -> int:
         exposed_ns = 0
         if self._idle_from_ns is not None:

@@ -34,6 +34,7 @@ from gpumon.core.judge.input_texts import (
 )
 from gpumon.core.judge.loss_range import cost_ns, cost_of_use, is_wide, possible_causes
 from gpumon.core.judge.pause_texts import promises_speed
+from gpumon.core.judge.rank_texts import late_rank_advice, late_rank_text
 from gpumon.core.judge.silence_texts import hanging_text, run_named, silence_clause
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
@@ -90,11 +91,13 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         key=lambda item: -_lost_ns(*item),
     )
     found = _told_once([_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss])
-    unseen = unseen_imbalance_advice(gpus, runs)
+    late = late_rank_advice(gpus, runs)
+    unseen = None if late is not None else unseen_imbalance_advice(gpus, runs)
     # Who waits is not emptier for want of a larger batch.
-    at_work = [gpu for gpu in gpus if unseen is None or gpu.label not in unseen.gpus]
+    waiting = {label for one in (unseen, late) if one is not None for label in one.gpus}
+    at_work = [gpu for gpu in gpus if gpu.label not in waiting]
     beside = (
-        _hanging_runs(gpus, runs), _open_split(gpus, runs), _late_first_batch(gpus), unseen,
+        _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus), unseen,
         under_filled_advice(at_work, runs), _unused_gpus(gpus, runs),
     )  # fmt: skip
     return (*found, *(advice for advice in beside if advice is not None))
@@ -130,8 +133,9 @@ def _advice_on(
         loss = loss._replace(gain=max(loss.gain, _gain_by_the_lock(hit)))
     if cause is IdleCause.IMBALANCE:
         # Whom they wait for has not lost anything, and must be named.
-        text = imbalance_text(hit, gpus, runs) or text
-        levelled = imbalance_bound(hit, gpus, runs)
+        late = late_rank_text(hit, gpus, runs)
+        text = late or imbalance_text(hit, gpus, runs) or text
+        levelled = None if late else imbalance_bound(hit, gpus, runs)
         bound = bound if levelled is None else levelled
     elif cause in _TEXTS_BY_REASON:
         text = _TEXTS_BY_REASON[cause](hit, runs, loss)

@@ -40,6 +40,8 @@ def totals_since(
     """
     grown = map(operator.sub, _counters_of(after), _counters_of(before))
     counters = dict(zip(_COUNTERS, grown, strict=True))
+    counters["rank_wait_high_ns"] = max(0, counters["rank_wait_high_ns"])  # it may be known better
+    counters["rank_wait_low_ns"] = min(counters["rank_wait_low_ns"], counters["rank_wait_high_ns"])
     earlier = unsettled_after.of(unsettled_before.settled_ns, before.pending_ns)
     still_pending_ns = min(before.pending_ns - sum(earlier.values()), after.pending_ns)
     counters["observed_ns"] += before.pending_ns - sum(earlier.values()) - still_pending_ns

@@ -74,13 +74,16 @@ def is_too_short_to_judge(totals: GpuTotals, settings: DetectorSettings) -> bool
     "healthy",
     RuleKind.VERDICT,
     says="hardly any time in use is lost, or once and in no pattern",
-    evidence="Idle time in use; and where that is more: no tag proves it, there are too few "
-    "pauses for a pattern, and most samples are fully busy.",
+    evidence="Idle time in use, and time that may have been a wait for a late rank of the job; and "
+    "where idle time is more: no tag proves it, there are too few pauses for a pattern, and most "
+    "samples are fully busy.",
     thresholds=("lost_share", "min_pauses", "mostly_high_share"),
     measured_with=("burst_above", "high_above", "blip_pause_samples", "blip_burst_samples"),
 )
 def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether it lost too little for a verdict, or once, unproved and in no pattern."""
+    if totals.rank_wait_high_ns and may_wait_for_rank(totals, settings):
+        return False
     if totals.lost_ns / totals.in_use_ns < settings.lost_share:
         return True
     # One checkpoint, a break between two jobs.
@@ -112,12 +115,14 @@ def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
     RuleKind.VERDICT,
     says="the GPU waits mainly for something else, which is named",
     evidence="Idle time that tags prove to be of any cause, where waits for input alone are "
-    "for certain not worth a verdict.",
+    "for certain not worth a verdict; or time that certainly was a wait for a late rank, and read "
+    "as busy.",
     thresholds=("lost_share",),
 )
 def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether tags prove a loss worth a verdict, of any cause: mostly others than input."""
-    return proved_ns(totals) >= settings.lost_share * totals.in_use_ns
+    least_ns = settings.lost_share * totals.in_use_ns
+    return proved_ns(totals) >= least_ns or totals.rank_wait_low_ns >= least_ns
 
 
 @rule(
@@ -146,8 +151,8 @@ def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bo
     "partial",
     RuleKind.VERDICT,
     says="the GPU is busy in part, and utilisation alone cannot tell why",
-    evidence="Time in use is lost, and no rule before this one holds: a flat level, or pauses "
-    "too few for a pattern.",
+    evidence="Time in use is lost, and no rule before this one holds: a flat level, pauses too few "
+    "for a pattern, or a rank that is late and may hold it up.",
     thresholds=(),
 )
 def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -206,20 +211,31 @@ def _first_that_holds(totals: GpuTotals, settings: DetectorSettings) -> VerdictN
 
 def main_cause(totals: GpuTotals) -> IdleCause | None:
     """What most of the idle time in use went to; ``None``: there is none, or that is open."""
-    lost_ns = {cause: ns for cause, ns in totals.idle_ns.items() if ns and cause not in OUT_OF_USE}
-    greatest = max(lost_ns, key=lost_ns.__getitem__, default=None)
+    greatest, most_ns, idle_ns = None, 0, totals.idle_ns
+    for cause, cause_ns in idle_ns.items():
+        if cause_ns > most_ns and cause not in OUT_OF_USE:
+            greatest, most_ns = cause, cause_ns
     if greatest is None or not totals.may_be_more_ns:
         return greatest
-    low_ns, _ = totals.bounds_ns(greatest)
-    others = {*lost_ns, *totals.may_be_more_ns} - {greatest, *OUT_OF_USE}
-    is_certain = all(totals.bounds_ns(other)[1] <= low_ns for other in others)
-    return greatest if is_certain else None
+    low_ns, more_ns = totals.bounds_ns(greatest)[0], totals.may_be_more_ns
+    for other in {**idle_ns, **more_ns}:
+        high_ns = idle_ns.get(other, 0) + more_ns.get(other, 0)
+        if high_ns > low_ns and other is not greatest and other not in OUT_OF_USE:
+            return None
+    return greatest
 
 
 def proved_ns(totals: GpuTotals) -> int:
     """Idle time in use that tags explain for certain, whichever of them."""
-    best_ns = sum(ns for cause, ns in totals.idle_ns.items() if cause not in UNPROVED)
-    return max(0, best_ns - totals.may_be_more_ns.get(IdleCause.UNKNOWN, 0))
+    idle_ns = totals.idle_ns
+    unproved_ns = sum([idle_ns.get(cause, 0) for cause in UNPROVED])
+    more_ns = totals.may_be_more_ns.get(IdleCause.UNKNOWN, 0)
+    return max(0, totals.idle_total_ns - unproved_ns - more_ns)
+
+
+def may_wait_for_rank(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> bool:
+    """Whether it may have waited for a late rank for a share worth a verdict."""
+    return totals.rank_wait_high_ns >= settings.lost_share * totals.in_use_ns
 
 
 def is_mostly_in_pauses(totals: GpuTotals) -> bool:
@@ -249,7 +265,8 @@ def _severity(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) 
         return Severity.HIGH
     if not name.is_of_a_loss:
         return Severity.NONE
-    is_much = totals.lost_ns >= settings.high_share * totals.in_use_ns
+    lost_ns = totals.lost_ns + totals.rank_wait_low_ns
+    is_much = lost_ns >= settings.high_share * totals.in_use_ns
     # A loss that nothing proves, in so few pauses, cannot be called high.
     in_pauses = name is VerdictName.STARVATION_SUSPECTED or (
         name is VerdictName.PARTIAL and is_mostly_in_pauses(totals)

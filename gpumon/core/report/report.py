@@ -20,6 +20,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
+from gpumon.core.time.rank_wait import RankWait
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, Verdict, VerdictName
 from gpumon.core.wording import gpu_label
@@ -33,6 +34,9 @@ FIRST_INPUT_WAIT: Final = "first_input_wait"
 UNSEEN_IMBALANCE: Final = "unseen_imbalance"
 """The cause in an ``Advice`` on GPUs that read as busy and probably wait for a peer."""
 
+LATE_RANK: Final = "late_rank"
+"""The cause in an ``Advice`` on a rank that others of its job wait for while they read as busy."""
+
 HANGING: Final = "hanging"
 """The cause in an ``Advice`` on runs that have counted no step for too long."""
 
@@ -42,7 +46,9 @@ OPEN_SPLIT: Final = "open_split"
 JobKey: TypeAlias = tuple[str, int | None]
 """A job's id, and whose it is; ``None``: not told."""
 
-BESIDE_CAUSES: Final = (UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT)
+BESIDE_CAUSES: Final = (
+    UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT, LATE_RANK,
+)  # fmt: skip
 """The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
 
 
@@ -158,6 +164,7 @@ class GpuReport:
         unsettled: What of its time is not settled yet, and how what was so has been settled
             since; nothing where the report was read from a document.
         now: What it does now; ``None`` in a log, and where a document does not say.
+        waits_for: The rank of its job that it waited for last; ``None``: it never did.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -179,6 +186,7 @@ class GpuReport:
     told_troubles: tuple[Trouble, ...] = ()
     unsettled: Unsettled = NOTHING_UNSETTLED
     now: NowVerdict | None = None
+    waits_for: RankWait | None = None
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:

@@ -472,9 +472,9 @@ class DetectorSettings(Settings):
         "a fix shows within a coffee break",
     )
     now_every_ns: int = time_ns(
-        5 * NS_PER_S,
+        10 * NS_PER_S,
         "The verdict on now is made anew so often.",
-        origin="ours: a hundredth of what it looks back over",
+        origin="ours: a sixtieth of what it looks back over",
     )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)

@@ -52,6 +52,7 @@ class GpuLedger:
         self._less_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._more_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._hanging_ns = 0
+        self._rank_wait_low_ns = self._rank_wait_high_ns = 0
         self._hanging_idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._reasons_ns: dict[IdleCause, Counter[str]] = {
@@ -141,6 +142,11 @@ class GpuLedger:
             for cause, amount_ns in known_ns.items():
                 left_ns[cause] = max(0, left_ns[cause] - amount_ns)
         self._update_flag()
+
+    def wait_for_rank(self, low_ns: int, high_ns: int) -> None:
+        """Of the time that was busy, so much at least and at most was a wait for another rank."""
+        self._rank_wait_low_ns += low_ns
+        self._rank_wait_high_ns += high_ns
 
     def explain_pending(self, shared: SharedIdle) -> None:
         """Settle what is pending as phases say, because the work that it led to has come.
@@ -233,6 +239,8 @@ class GpuLedger:
             first_input_wait_ns=self._first_wait_ns,
             validation_input_wait_ns=self._validation_wait_ns,
             epoch_input_wait_ns=self._epoch_wait_ns,
+            rank_wait_low_ns=self._rank_wait_low_ns,
+            rank_wait_high_ns=self._rank_wait_high_ns,
             input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
             within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
             may_be_less_ns=dict(self._less_ns),

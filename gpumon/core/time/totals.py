@@ -82,6 +82,9 @@ class GpuTotals(NamedTuple):
         hanging_ns: Time that passed while a run that uses the GPU hung, and no other one worked.
         hanging_idle_ns: Of the settled idle time, what passed then, by cause.
         hanging_now: Whether that is so now.
+        rank_wait_low_ns: Beside all idle time, for how long it certainly waited for another rank of
+            its job while it read as busy.
+        rank_wait_high_ns: For how long it can have, at most.
         suspicion: What the pauses of the job that probably lost most look like; ``None``: there
             were too few, or these totals were counted elsewhere.
     """
@@ -117,6 +120,8 @@ class GpuTotals(NamedTuple):
     hanging_idle_ns: Mapping[IdleCause, int] = _NO_CAUSES
     hanging_now: bool = False
     epoch_input_wait_ns: int = 0
+    rank_wait_low_ns: int = 0
+    rank_wait_high_ns: int = 0
 
     @property
     def starved_ns(self) -> int:

@@ -21,6 +21,7 @@ from gpumon.core.judge.loss_range import (
     possible_causes,
 )
 from gpumon.core.judge.pause_texts import certain_loss, clockwork, likely_text
+from gpumon.core.judge.rank_texts import rank_named, wait_in_percent, wait_in_time, waits_much
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
@@ -94,13 +95,14 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     return min(readable, key=_how_well, default=None)
 
 
-def _how_well(gpu: GpuReport) -> tuple[int, bool, int, int]:
+def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int]:
     lost_ns, place, now = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name), gpu.now
     if gpu.verdict.name is VerdictName.HANGING or (now is not None and now.is_suspended):
-        return 0, True, place, -lost_ns
+        return 0, True, False, place, -lost_ns
     if is_well(gpu):
-        return 3, not is_under_filled(gpu.fill), place, -lost_ns
-    return 2 if is_over(gpu) else 1, True, -lost_ns, place
+        return 3, not is_under_filled(gpu.fill), False, place, -lost_ns
+    # Before those that wait for a rank of their job stands that rank.
+    return 2 if is_over(gpu) else 1, True, gpu.waits_for is not None, -lost_ns, place
 
 
 def verdict_line(report: Report) -> str:
@@ -250,20 +252,12 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
             share = cost_in_percent(gpu.totals.judged, IdleCause.INPUT_WAIT, *LOSS_LIMITS)
             waits = _verb(gpu, "waits", "waited")
             return f"{name} {waits} for input {share} of its time in use."
-        case VerdictName.STALLED if is_split_open(gpu.totals.judged):
-            causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.judged)]
-            return (
-                f"{name} {_idle_share(gpu)}, {' or '.join(causes[:_MOST_CAUSES])}: its tags leave "
-                "open how much of each."
-            )
         case VerdictName.STALLED:
-            cause = greatest_proved(gpu)
-            most = "mainly" if cause is gpu.verdict.main_cause else "in part"
-            return f"{name} {_idle_share(gpu)}, {most} {WORD_OF_CAUSE[cause]}."
+            return f"{name} {_stalled_claim(gpu)}."
         case VerdictName.STARVATION_SUSPECTED:
             return f"{name} {_loss_in_pauses(gpu, report)}."
         case VerdictName.PARTIAL:
-            return f"{name} {_unproved_loss(gpu, report)}, and {_unexplained(gpu)}."
+            return f"{name} {_partial_claim(gpu, report)}."
         case VerdictName.HEALTHY:
             return _work_well(alike)
         case _:
@@ -273,6 +267,45 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
             if all(other.is_hardly_observed for other in alike):
                 return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _stalled_claim(gpu: GpuReport) -> str:
+    if waits_for_rank(gpu):
+        return _rank_claim(gpu, _verb(gpu, "waits", "waited"))
+    if is_split_open(gpu.totals.judged):
+        causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.judged)]
+        either = " or ".join(causes[:_MOST_CAUSES])
+        return f"{_idle_share(gpu)}, {either}: its tags leave open how much of each"
+    cause = greatest_proved(gpu)
+    most = "mainly" if cause is gpu.verdict.main_cause else "in part"
+    return f"{_idle_share(gpu)}, {most} {_doing(gpu, cause)}"
+
+
+def _partial_claim(gpu: GpuReport, report: Report) -> str:
+    if waits_for_rank(gpu):
+        return _rank_claim(gpu, _verb(gpu, "may wait", "may have waited"))
+    return f"{_unproved_loss(gpu, report)}, and {_unexplained(gpu)}"
+
+
+def _doing(gpu: GpuReport, cause: IdleCause) -> str:
+    """What it did in such idle time; where it waited for a rank that is known, for which."""
+    if cause is IdleCause.IMBALANCE and gpu.waits_for is not None:
+        return f"waiting for {rank_named(gpu.waits_for)}"
+    return WORD_OF_CAUSE[cause]
+
+
+def waits_for_rank(gpu: GpuReport) -> bool:
+    """Whether the verdict rests on a wait for a late rank more than on idle time."""
+    totals = gpu.totals.judged
+    if gpu.verdict.name not in (VerdictName.STALLED, VerdictName.PARTIAL):
+        return False
+    return waits_much(gpu) and totals.rank_wait_high_ns > totals.lost_ns
+
+
+def _rank_claim(gpu: GpuReport, waits: str) -> str:
+    assert gpu.waits_for is not None
+    share = wait_in_percent(gpu.totals.judged, *LOSS_LIMITS)
+    return f"{waits} for {rank_named(gpu.waits_for)}, {share} of its time in use"
 
 
 def _unproved_loss(gpu: GpuReport, report: Report) -> str:
@@ -373,13 +406,21 @@ def _reason(gpu: GpuReport, report: Report) -> str:
             f"{_what_holds_up(gpu, IdleCause.INPUT_WAIT, report)}"
             f"{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
+    if waits_for_rank(gpu):
+        waited = wait_in_time(totals)
+        is_proved = verdict.name is VerdictName.STALLED
+        sure = "its tags and how its steps vary prove it" if is_proved else "nothing proves it"
+        return (
+            f"; {waited} more in which it read as busy {'was' if is_proved else 'may have been'} "
+            f"a wait for that rank: {sure}."
+        )
     if verdict.name is VerdictName.STALLED and is_split_open(totals):
         known = possible_causes(totals)[:_MOST_CAUSES]
         each = [f"{cost_in_time(totals, cause)} of it {WORD_OF_CAUSE[cause]}" for cause in known]
         return f", {listed(each)}."
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
-        proved = f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}."
+        proved = f", {_cost(gpu, cause)} of it {_doing(gpu, cause)}."
         return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals):
         likely = likely_text(verdict, _moments(gpu, report))

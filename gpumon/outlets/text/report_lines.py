@@ -19,6 +19,7 @@ from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
     HANGING,
+    LATE_RANK,
     OPEN_SPLIT,
     Advice,
     GpuReport,
@@ -43,7 +44,7 @@ from gpumon.core.wording import (
     listed,
     plainly,
 )
-from gpumon.outlets.text.headline import greatest_proved, main_gpu
+from gpumon.outlets.text.headline import greatest_proved, main_gpu, waits_for_rank
 from gpumon.outlets.text.now_lines import clock, what_to_do_now
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
@@ -164,7 +165,7 @@ def main_advice(report: Report) -> Advice | None:
     by_verdict = {VerdictName.HANGING: HANGING}
     if is_split_open(gpu.totals) and gpu.verdict.name is VerdictName.STALLED:
         by_verdict[VerdictName.STALLED] = OPEN_SPLIT
-    named = by_verdict.get(gpu.verdict.name)
+    named = LATE_RANK if waits_for_rank(gpu) else by_verdict.get(gpu.verdict.name)
     if named is not None:
         return next((one for one in report.advice if one.cause == named), None)
     cause = gpu.verdict.main_cause

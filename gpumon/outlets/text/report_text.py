@@ -13,6 +13,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
 from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.judge.loss_range import is_wide
+from gpumon.core.judge.rank_texts import wait_in_time, waits_much
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
@@ -174,6 +175,8 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
+    if waits_much(gpu):
+        lines.append(f"  of the busy time, waiting for another rank: {wait_in_time(totals)}")
     if not is_next_to_nothing(totals.hanging_ns, totals.observed_ns):
         lines.append(_detail("of it while a run hung", totals.hanging_ns, totals))
     lines += _fill(gpu)
