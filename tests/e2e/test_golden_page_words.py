@@ -104,7 +104,7 @@ def held_in_its_steps() -> GpuState:
 
 
 def with_xid(gpu: GpuState, xid: int) -> GpuState:
-    return gpu._replace(xid_errors=((xid, 2),), errors=ErrorTimes(((xid, 2**62),)))
+    return gpu._replace(xid_errors=((xid, 2),), errors=ErrorTimes(((xid, ORIGIN_NS),)))
 
 
 def cut() -> GpuState:

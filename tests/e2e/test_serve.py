@@ -113,7 +113,7 @@ class TestTheReport:
 
         assert asked.returncode == 0
         assert document["gpus"][0]["observed_seconds"] < 3600
-        assert any("all since it began" in note for note in document["notes"])
+        assert any("nothing earlier is kept" in note for note in document["notes"])
         assert (status, "since=3600" in body) == (400, True)
 
     def test_fails_a_build_that_starves(self, daemon: RunningDaemon) -> None:

@@ -130,6 +130,18 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "the thread that trains makes its batches": late(
             seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING), **torch, workers=0
         ),
+        "it does so on too few cores": late(
+            seen(CPU, tasks=1, wanted=1.0, given=0.6, usable=1, place=TRAINING, short_of=CORES),
+            **generator
+        ),
+        "four workers take turns at a lock": late(
+            seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8, locked=0.75),
+            **torch, workers=4
+        ),
+        "the one that holds it sleeps": late(
+            seen(LATENCY, tasks=0, wanted=0.0, given=0.0, usable=8, locked=0.75),
+            **torch, workers=4
+        ),
         "it does so in a generator": late(
             seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING),
             **generator

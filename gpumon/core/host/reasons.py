@@ -15,6 +15,7 @@ from gpumon.core.host.wait_rules import (
     WaitJudgement,
     active_tasks,
     judge_wait,
+    locked_ratio,
 )
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
@@ -34,6 +35,7 @@ class WaitFigures(NamedTuple):
         tasks: How many of the loader's tasks wanted some of a core.
         wanted_cores: What they wanted together.
         given_cores: What they had of it.
+        locked_ratio: The part of its worker processes that slept in a lock; ``None``: unknown.
     """
 
     tasks: float
@@ -46,6 +48,7 @@ class WaitFigures(NamedTuple):
     received_bytes_per_second: float | None
     memory_stalled_ratio: float | None
     throttled_ratio: float | None
+    locked_ratio: float | None = None
 
 
 class WaitReason(NamedTuple):
@@ -142,6 +145,7 @@ class RunReasons:
             received_bytes_per_second=evidence.received_bytes_per_second,
             memory_stalled_ratio=evidence.memory_stalled_ratio,
             throttled_ratio=evidence.throttled_ratio,
+            locked_ratio=locked_ratio(evidence),
         )
         # No look answers for more time than one may stand for.
         start_ns = max(evidence.start_ns, evidence.end_ns - settings.look_ns)

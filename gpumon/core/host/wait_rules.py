@@ -59,6 +59,8 @@ _TIMER: Final = ("hrtimer_nanosleep", "do_nanosleep", "clock_nanosleep", "common
 _QUEUE: Final = ("futex", "pipe", "anon_pipe", "poll_", "do_poll", "do_sys_poll", "ep_poll",
                  "do_epoll", "do_wait", "kernel_wait", "do_select", "unix_stream")  # fmt: skip
 """A task that sleeps in one of these waits for somebody of its own, or for work."""
+_LOCK: Final = ("futex", "flock", "locks_", "fcntl_", "do_lock_file")
+"""A worker that sleeps in one of these waits for a lock, or until another thread wakes it."""
 
 
 def judge_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> WaitJudgement:
@@ -94,6 +96,15 @@ def active_tasks(
     """Those of them that want some of a core."""
     tasks = () if place is None else tasks_at(place, look)
     return tuple(task for task in tasks if task.wanted_cores > settings.active_above)
+
+
+def locked_ratio(look: HostEvidence) -> float | None:
+    """The part, 0 to 1, of its worker processes that sleep in a lock.
+
+    ``None``: fewer than two were asked, and one alone shares no lock.
+    """
+    asked = [task for task in look.workers if task.state is not None]
+    return _share(asked, lambda task: _sleeps_in(task, _LOCK)) if len(asked) > 1 else None
 
 
 @rule(

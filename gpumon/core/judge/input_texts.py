@@ -26,6 +26,8 @@ _ABOUT: Final = 0.05
 """By so much a number of workers may fall short of what is wanted before one more is asked for."""
 _HELD_BACK_FROM: Final = 0.05
 _TAKEN_FROM: Final = 0.5
+_LOCKED_FROM: Final = 0.4
+"""One of two workers holds a lock half of the time; each look sees a moment of that."""
 _VALIDATION: Final = (
     "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
     "memory, or validate less often (validation_freq)."
@@ -67,7 +69,7 @@ def loss_reason(
     lost_ns = sum(one.starved_ns if is_input else one.idle_ns.get(cause, 0) for one in totals)
     for reason in InputWaitReason:
         explained_ns = sum(one.get(reason.value, 0) for one in by_reason)
-        if reason in _TEXTS and 0 < _LIMITS.min_reason_share * lost_ns <= explained_ns:
+        if 0 < _LIMITS.min_reason_share * lost_ns <= explained_ns:
             break
     else:
         return None
@@ -78,7 +80,8 @@ def loss_reason(
         if (why.cause, why.reason) == (cause, reason)
     ]
     run, why = max(told, key=lambda pair: pair[1].waited_ns, default=(None, None))
-    return LossReason(reason, run, why, gain)
+    loss = LossReason(reason, run, why, gain)
+    return loss if reason in _TEXTS or _is_locked(loss) else None
 
 
 def input_wait_text(
@@ -119,6 +122,8 @@ def _epoch_text(runs: Sequence[RunReport], waited_ns: int) -> str:
 
 def step_reason_text(loss: LossReason) -> str:
     """What to change where threads of a training hold its steps up by Python's lock."""
+    if _has_one_core(loss):
+        return _cores_text(loss)
     needed = workers_needed(loss)
     count = 1 if needed is None else _at_once(*needed)
     return (
@@ -206,15 +211,41 @@ def _spreads_out(loss: LossReason) -> bool:
 def _is_short_of_cores(loss: LossReason) -> bool:
     """Whether more workers would not help: there are as many as may compute at once."""
     why, figures = loss.why, loss.figures
-    if why is None or figures is None or why.place is LoaderPlace.TRAINING_THREAD:
+    if why is None or figures is None:
         return False
+    if why.short_of is ShortOf.CORES:
+        return True
     usable = figures.usable_cores
-    return why.short_of is ShortOf.CORES or (
-        usable is not None and max(1, floor(usable)) <= round(figures.tasks)
+    is_alone = why.place is LoaderPlace.TRAINING_THREAD  # a worker would compute beside it
+    return not is_alone and usable is not None and max(1, floor(usable)) <= round(figures.tasks)
+
+
+def _has_one_core(loss: LossReason) -> bool:
+    """Whether no second process could compute beside the training's."""
+    usable = None if loss.figures is None else loss.figures.usable_cores
+    return usable is not None and usable < 2
+
+
+def _is_locked(loss: LossReason) -> bool:
+    """Whether workers sleep in a lock, where as many more might sleep, too."""
+    figures = loss.figures
+    return figures is not None and (figures.locked_ratio or 0) >= _LOCKED_FROM
+
+
+def _lock_text(loss: LossReason) -> str:
+    assert loss.figures is not None  # workers were seen in a lock
+    share = in_percent(loss.figures.locked_ratio or 0)
+    return (
+        f"The workers of {loader_named(loss.run)} spend {share} of their time asleep in a lock, "
+        "or until another thread wakes them. If they share a lock or a file, more of them will "
+        "not help: hold it for less of each batch, or give each worker its own. "
+        "py-spy dump --pid PID shows where a worker waits."
     )
 
 
 def _text_of(loss: LossReason) -> str:
+    if _is_locked(loss) and loss.reason in _BESIDE_A_LOCK:
+        return _lock_text(loss)
     text = _TEXTS[loss.reason]
     return text if isinstance(text, str) else text(loss)
 
@@ -263,6 +294,8 @@ def _gil_text(loss: LossReason) -> str:
     needed = workers_needed(loss)
     if needed is None:
         return "Python's lock is the limit: load in worker processes instead of threads."
+    if _has_one_core(loss):
+        return _cores_text(loss)
     return (
         f"Threads make the batches of {loader_named(loss.run)}, and only one of them runs Python "
         f"at a time: {in_processes(loss.run, _at_once(*needed))}, or do the work in code that "
@@ -288,6 +321,17 @@ def _latency_text(loss: LossReason) -> str:
     )
 
 
+def _network_text(loss: LossReason) -> str:
+    count = max(2, ceil(loss.gain - _ABOUT))
+    return (
+        "The loader waits for data from the network. One connection may be what limits it: keep "
+        f"{count} times as many requests under way, each on a connection of its own, with more "
+        f"threads or workers for {loader_named(loss.run)}. If no more bytes a second arrive then, "
+        "the link or the server is the limit: copy the data set to a local disk first, or store "
+        "it compressed."
+    )
+
+
 _TEXTS: Final[Mapping[InputWaitReason, str | Callable[[LossReason], str]]] = {
     InputWaitReason.CPU_BOUND: _cpu_text,
     InputWaitReason.GIL_BOUND: _gil_text,
@@ -295,15 +339,20 @@ _TEXTS: Final[Mapping[InputWaitReason, str | Callable[[LossReason], str]]] = {
         "The disk is the limit: keep the data set in memory, copy it to a local SSD, or pack many "
         "small files into few large ones and read those in large pieces."
     ),
-    InputWaitReason.NETWORK_BOUND: (
-        "The network is the limit: copy the data set to a local disk first, or store it compressed."
-    ),
+    InputWaitReason.NETWORK_BOUND: _network_text,
     InputWaitReason.MEMORY_PRESSURE: (
         "Memory is short: use fewer workers or a smaller shuffle buffer, "
         "so that the data set stays in the page cache."
     ),
     InputWaitReason.LATENCY_BOUND: _latency_text,
 }
+_BESIDE_A_LOCK: Final = (
+    InputWaitReason.CPU_BOUND,
+    InputWaitReason.LATENCY_BOUND,
+    InputWaitReason.NETWORK_BOUND,
+    InputWaitReason.UNKNOWN,
+)
+"""What the worker that holds a lock does with it may look like any of these."""
 WORD_OF_REASON: Final[Mapping[str, str]] = {
     InputWaitReason.CPU_BOUND: "preprocessing",
     InputWaitReason.GIL_BOUND: "Python's lock",

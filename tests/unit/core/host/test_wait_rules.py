@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.host.evidence import HostEvidence
-from gpumon.core.host.wait_rules import LoaderPlace, judge_wait
+from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.host.wait_rules import LoaderPlace, judge_wait, locked_ratio
 from gpumon.core.phase import InputWaitReason
 from tests.builders_host import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
@@ -61,6 +61,26 @@ class TestWhatWasMeasured:
         burners = look(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
 
         assert judge_wait([burners]).is_gil_bound
+
+
+class TestTheShareOfWorkersInALock:
+    @pytest.mark.parametrize("where", [QUEUE, "flock_lock_inode_wait", "locks_lock_inode_wait"])
+    def test_is_that_of_the_workers_that_were_asked(self, where: str) -> None:
+        holder, unasked = task(1.0), task(0.3)._replace(state=None)
+        sleeper = task(0.1, sleeps_in=where)
+
+        assert locked_ratio(look(workers=(holder, sleeper, sleeper, sleeper, unasked))) == 0.75
+
+    def test_counts_no_worker_that_waits_for_data_or_work(self) -> None:
+        others = tuple(
+            task(0.1, sleeps_in=one) for one in (NAP, NETWORK, PIPE, "do_poll.constprop")
+        )
+
+        assert locked_ratio(look(workers=others)) == 0.0
+
+    @pytest.mark.parametrize("workers", [(), (task(0.1, sleeps_in=QUEUE),)])
+    def test_is_unknown_of_fewer_than_two(self, workers: tuple[TaskLook, ...]) -> None:
+        assert locked_ratio(look(workers=workers)) is None
 
 
 class TestWhatNobodyTells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,16 @@ class TestTheReason:
 
         assert found is not None
         assert found.run is runs[1]
+
+    @pytest.mark.parametrize(("locked", "is_found"), [(0.75, True), (0.5, True), (0.25, False)])
+    def test_is_unknown_but_worth_a_word_where_workers_sleep_in_a_lock(
+        self, locked: float, is_found: bool
+    ) -> None:
+        why = seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, locked=locked)
+
+        found = loss_reason(INPUT, [late(unknown=40)], [replace(run(), reasons=(why,))], 2.0)
+
+        assert (found is not None) is is_found
 
     def test_within_a_step_is_pythons_lock(self) -> None:
         held = with_totals(gpu(40, {STEP: 40}), within_step_by_reason_ns={"gil_bound": s(30)})
@@ -166,6 +177,32 @@ class TestTheAdvice:
 
         assert (first.speedup_upper_bound, second.speedup_upper_bound) == (2.0, 2.0)
         assert first.text != second.text
+
+    @pytest.mark.parametrize(
+        "why",
+        [
+            cpu(tasks=1, wanted=1.0, given=0.6, usable=8.0, place=TRAINING, short_of=ShortOf.CORES),
+            cpu(tasks=4, given=2.0, usable=2.0, short_of=ShortOf.CORES),
+            seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0, place=LoaderPlace.THREADS),
+            seen(InputWaitReason.LATENCY_BOUND, tasks=0, wanted=0.0, given=0.0, locked=0.75),
+            seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8.0, locked=0.75),
+        ],
+        ids=["one thread", "workers", "threads", "one sleeps with the lock", "workers in turn"],
+    )
+    def test_asks_for_no_more_workers_where_cores_or_a_lock_hold_them_up(
+        self, why: WaitReason
+    ) -> None:
+        text = self.told(late(**{why.reason.value: 40}), why).text
+
+        assert "would not help" in text or "will not help" in text
+        assert re.search(r"\d+ (processes|workers|times)|num_workers=\d|raise it", text) is None
+
+    def test_on_a_network_comes_first_to_more_connections(self) -> None:
+        slow = seen(InputWaitReason.NETWORK_BOUND, tasks=1, wanted=0.1, given=0.1, usable=8.0)
+
+        text = self.told(late(network_bound=40), slow).text
+
+        assert text.index("2 times as many requests") < text.index("copy the data set")
 
     def test_on_a_lock_that_costs_steps_most_names_the_loader_and_no_more_processes_than_cores(
         self,
