@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ _NOT_FOUND: Final = 404
 _NO_SUCH_PATH: Final = b"Nothing here"  # what a daemon begins with where it knows no such address
 _ASKED_WRONGLY: Final = (400, _NOT_FOUND)  # such as a run that is none
 _NOT_FOR_US: Final = (401, 403)
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 10.0
 _Told = TypeVar("_Told")
 
 
@@ -214,15 +215,36 @@ def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, byt
 
     Args:
         url: An http address.
-        patience_s: How long each step may take.
+        patience_s: How long the whole answer may take.
         most_bytes: What is beyond is not read.
 
     Raises:
-        OSError: Nobody answers, or not in HTTP.
+        OSError: Nobody answers, or not in HTTP, or not in time.
         ValueError: It is no http address.
     """
     if not url.startswith(("http://", "https://")):
         raise ValueError("not an http address")
+    answers: list[tuple[int, bytes] | Exception] = []
+
+    def ask() -> None:
+        try:
+            answers.append(_answer_of(url, patience_s, most_bytes))
+        except (OSError, ValueError) as error:
+            answers.append(error)
+
+    # The timeout of a socket is that of one read: whoever sends a byte at a time never meets it.
+    asking = threading.Thread(target=ask, name="gpumon-ask", daemon=True)
+    asking.start()
+    asking.join(patience_s)
+    if not answers:
+        raise TimeoutError(f"no complete answer within {patience_s:g} s")
+    (answer,) = answers
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer_of(url: str, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
     # Brings much along, and most of the time there is nobody to be asked.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError

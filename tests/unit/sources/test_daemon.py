@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.errors import NoDaemonError, UsageError
+from gpumon.sources import daemon
 from gpumon.sources.daemon import (
     SilentDaemon,
     fetch_report,
@@ -46,6 +49,28 @@ def state_file(folder: Path, **changes: object) -> Path:
     path = folder / "state.json"
     path.write_text(json.dumps({**state, **changes}), encoding="utf-8")
     return path
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """A server that sends one byte of its headers at a time; gives ``HOST:PORT``."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    is_over = threading.Event()
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while not is_over.wait(0.02):
+                connection.send(b"H")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        is_over.set()
+        thread.join()
+        listener.close()
 
 
 serving = partial(answering, at="/api/v1/report")
@@ -137,6 +162,18 @@ class TestOneSentenceComes:
     )
     def test_for_an_answer_that_is_no_report(self, body: bytes, status: int, said: str) -> None:
         with serving(body, status) as address, pytest.raises(NoDaemonError, match=said):
+            fetch_report({"address": address})
+
+    def test_that_comes_a_byte_at_a_time_is_given_up_after_ten_seconds(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert daemon._PATIENCE_S == 10.0
+        monkeypatch.setattr(daemon, "_PATIENCE_S", 0.2)
+
+        with (
+            dripping() as address,
+            pytest.raises(NoDaemonError, match=r"no complete answer within 0\.2 s"),
+        ):
             fetch_report({"address": address})
 
 
