@@ -78,6 +78,7 @@ truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose t
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score
+	$(BIN)/python -m tests.truth.loops
 	$(BIN)/python -m tests.truth.phases_table
 	$(BIN)/python -m tests.truth.host
 	$(BIN)/python -m tests.truth.advice

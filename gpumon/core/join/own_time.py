@@ -1,4 +1,4 @@
-"""Whether what a rank does between its steps delays its job, told from how its steps vary.
+"""Whether what a rank does between its steps delays its job, by how its steps vary.
 
 The ranks of a job end a step together. A rank that the others wait for makes the step of all as
 much longer as it takes between two steps: its own step does not change. A rank that is early spends
@@ -20,10 +20,12 @@ _KEPT: Final = 1 - 1 / 1_024
 _LEAST_STEPS: Final = 16.0
 _OUTLIER: Final = 4.0
 """Between two steps so many times as long as usual: a checkpoint, and no part of the rhythm."""
+_NEW_RHYTHM: Final = 8
+"""So many of these in a row are one: what was usual before is forgotten."""
 _DELAYS_FROM: Final = -0.3
 _ABSORBED_BELOW: Final = -0.7
 _SURE: Final = 0.2
-"""Standard error of the slope below which it is believed."""
+"""Standard error of the slope below which it is used."""
 _LEAST_DEVIATION_S: Final = 20e-6
 """What varies by less varies with the clock."""
 
@@ -36,7 +38,7 @@ class OwnTime:
         self._own_own = self._own_step = self._step_step = 0.0
         self._last_ns: int | None = None
         self._is_step = self._is_whole = False
-        self._own_ns = self._step_ns = 0
+        self._own_ns = self._step_ns = self._outliers = 0
 
     def take(self, records: RingRecords) -> None:
         """Take what is new in its ring, oldest first."""
@@ -89,7 +91,12 @@ class OwnTime:
 
     def _count(self, own_s: float, step_s: float) -> None:
         if self._weight >= _LEAST_STEPS and own_s > _OUTLIER * self._own / self._weight:
-            return
+            self._outliers += 1
+            if self._outliers < _NEW_RHYTHM:
+                return
+            self._weight = self._own = self._step = 0.0
+            self._own_own = self._own_step = self._step_step = 0.0
+        self._outliers = 0
         self._weight = self._weight * _KEPT + 1
         self._own = self._own * _KEPT + own_s
         self._step = self._step * _KEPT + step_s

@@ -1,8 +1,8 @@
 """What a loop's windows would look like, if its device worked in one way or in another.
 
-A driver says how much of a window was idle, the phases what the host did meanwhile. Where the
-host waits while the device still works, idle time cannot be told from that alone. But few ways of
-working are likely, and each of them says how idle every window must have been:
+A driver reports how much of a window was idle, the phases what the host did meanwhile. Where the
+host waits while the device still works, that alone does not show whose idle time it was. But few
+ways of working are likely, and each of them predicts how idle every window was:
 
 - ``spread``: the device works only while the host is in its step;
 - ``entry``: each step's work is queued as the step begins, and done in that order;
@@ -10,8 +10,8 @@ working are likely, and each of them says how idle every window must have been:
 - ``first``, ``last``: of several steps for each one that is counted (gradient accumulation),
   all the work is queued with the first, or with the last.
 
-Work is the same for each step. A model that does not fit the windows is not believed; what those
-say that fit is where the idle time can have been.
+Work is the same for each step. A model that does not fit the windows is ruled out; the idle time
+was where one of the others puts it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class LoopTrace:
         }
 
     def _models(self) -> Iterator[tuple[str, Sequence[_Dispatch] | None]]:
-        """Each model that can be told apart, by what it takes for the queued work."""
+        """Each model that these windows can test, by what it assumes of the queued work."""
         yield "spread", None
         if not self._entries:
             return
@@ -202,30 +202,28 @@ class LoopTrace:
     def _find_steps(self) -> None:
         """Find where steps begin and end: each of them follows a wait for input."""
         first, step_codes = self._windows[0], self._step_codes
-        step, has_waited = 0, True
+        # What an open step queued, and when, was before.
         is_open = first.codes[0] in step_codes and not first.begins
-        if is_open:  # what it queued, and when, was before
-            self._begins_idle = has_waited = False
+        self._begins_idle = self._begins_idle and not is_open
+        finder = _StepFinder(is_open=is_open)
+        step = 0
         for window in self._windows:
             bounds_ns, last = window.bounds_ns, len(window.codes) - 1
             for at, code in enumerate(window.codes):
-                start_ns = bounds_ns[at]
+                start_ns, end_ns = bounds_ns[at], bounds_ns[at + 1]
                 if code in _INPUT_CODES:
-                    has_waited = True
+                    finder.wait()
                 elif code == _SYNC:
                     if at < last:  # else it goes on in the next window
-                        self._syncs_ns.append(bounds_ns[at + 1])
+                        self._syncs_ns.append(end_ns)
                 elif code in step_codes:
-                    end_ns = bounds_ns[at + 1]
-                    is_tags_own = code == _OTHER and end_ns - start_ns < _LEAST_OWN_STEP_NS
                     counted = step + bisect_left(window.steps_ns, start_ns)
-                    if has_waited and not is_tags_own and (at or window.begins):
-                        self._entries.append(_Dispatch(start_ns, counted))
-                        has_waited, is_open = False, True
-                    if is_open and at < last:
-                        self._exits.append(_Dispatch(end_ns, counted))
-                        is_open = False
+                    begin = _Dispatch(start_ns, counted) if at or window.begins else None
+                    end = _Dispatch(end_ns, counted) if at < last else None
+                    finder.part(begin, end, end_ns - start_ns, is_tagged=code != _OTHER)
             step += len(window.steps_ns)
+        finder.wait()
+        self._entries, self._exits = finder.entries, finder.exits
 
     def _spread(self) -> Fit:
         step_ns = sum(self._steps_ns)
@@ -324,3 +322,42 @@ def _worked_until(times_ns: Sequence[int], spans: Sequence[Span]) -> list[float]
         is_inside = at < count and start_ns < time_ns
         found.append(worked_ns + time_ns - start_ns if is_inside else worked_ns)
     return found
+
+
+class _StepFinder:
+    """Finds the first part of the step after each wait: where it begins, and where it ends.
+
+    A part that is next to nothing is what lies between two tags, or between the step's own and
+    one within it, unless nothing longer follows.
+    """
+
+    def __init__(self, *, is_open: bool) -> None:
+        self.entries: list[_Dispatch] = []
+        self.exits: list[_Dispatch] = []
+        self._has_waited, self._is_open = not is_open, is_open
+        self._sliver: tuple[_Dispatch, _Dispatch] | None = None
+        self._cut: _Dispatch | None = None
+
+    def wait(self) -> None:
+        """A wait for input begins."""
+        if self._sliver is not None:
+            self.entries.append(self._sliver[0])
+            self.exits.append(self._sliver[1])
+        self._has_waited, self._sliver = True, None
+
+    def part(
+        self, begin: _Dispatch | None, end: _Dispatch | None, length_ns: int, *, is_tagged: bool
+    ) -> None:
+        """A part of a step; ``None``: it began before this window, or goes on after it."""
+        begin, self._cut = begin or self._cut, None
+        if self._has_waited and begin is not None:
+            if length_ns >= _LEAST_OWN_STEP_NS:
+                self.entries.append(begin)
+                self._has_waited, self._is_open, self._sliver = False, True, None
+            elif is_tagged and end is None:
+                self._cut = begin  # by the end of a window
+            elif is_tagged and self._sliver is None and end is not None:
+                self._sliver = begin, end
+        if self._is_open and end is not None:
+            self.exits.append(end)
+            self._is_open = False

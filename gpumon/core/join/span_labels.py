@@ -33,7 +33,7 @@ class SpanLabel(NamedTuple):
         is_validation_wait: Whether it is a wait for input in validation or prediction.
         is_epoch_wait: Whether it is a wait for input at the start of an epoch, not the first.
         is_gross: Whether it is a wait for input while the device may compute the same execution.
-        is_silent: Whether it says nothing of what the process does: idle time in it is like
+        is_silent: Whether it leaves open what the process does: idle time in it is like
             time in no phase at all.
     """
 
@@ -68,7 +68,7 @@ def _label(code: int) -> SpanLabel:
 
 
 SUSPENDED_CODE: Final = len(_MODES) << _MODE_SHIFT
-"""The process could not run: no record says so, the kernel does."""
+"""The process could not run: the kernel reports it, no record does."""
 _SUSPENDED: Final = SpanLabel(
     cause=IdleCause.NOT_IN_USE,
     is_step=False,
@@ -79,7 +79,7 @@ _SUSPENDED: Final = SpanLabel(
 )
 INPUT_WAIT_CODE: Final = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 EPOCH_WAIT_CODE: Final = SUSPENDED_CODE + 1
-"""A wait for input at the start of an epoch: a mark before it says so."""
+"""A wait for input at the start of an epoch: a mark before it shows that."""
 LABELS: Final = (
     *map(_label, range(SUSPENDED_CODE)),
     _SUSPENDED,

@@ -27,6 +27,8 @@ _STEP_CODES: Final = tuple(
     PHASE_NUMBER[phase] for phase in (TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC)
 )
 _MAX_SPANS = 65_536
+_MOST_BEHIND: Final = 64
+"""No device is so many steps behind its host: then marks have stopped."""
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 
 
@@ -41,7 +43,7 @@ class PhaseTimeline:
         first_input_wait_ns: What the run waited for its first batch (``FirstBatch``);
             ``None``: its beginning is not known.
         keeps_steps: Whether to remember when steps were counted.
-        tags_waits: Whether the run has told of a wait for input: then it waits at no other time.
+        tags_waits: Whether the run has tagged a wait for input: then it waits at no other time.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class PhaseTimeline:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
 
     def suspend(self, from_ns: int) -> None:
-        """The process of the run has been stopped since then: what is told until it resumes."""
+        """The process of the run has been stopped since then, until it resumes."""
         if self._starts_ns and self._labels[-1] != SUSPENDED_CODE:
             self._before_stop, self._was_suspended = self._labels[-1], True
             self._starts_ns.append(max(from_ns, self._starts_ns[-1]))
@@ -133,7 +135,7 @@ class PhaseTimeline:
         return self._has_marks
 
     def distrust_marks(self) -> None:
-        """What is known of the ends of steps contradicts the driver: believe none of it."""
+        """Marks of the ends of steps contradict the driver: use none of them."""
         self._has_marks, self._distrusts_marks = False, True
 
     @property
@@ -207,7 +209,7 @@ class PhaseTimeline:
 
     @property
     def is_marked_over(self) -> bool:
-        """Whether the run has said that its training is over, and nothing since."""
+        """Whether the run has marked its training as over, and nothing since."""
         return self._is_marked_over
 
     @property
@@ -338,6 +340,8 @@ class PhaseTimeline:
         amounts[cause] = amounts.get(cause, 0) + amount_ns
 
     def _count_steps(self, counted: int, at_ns: int) -> None:
+        if self._has_marks and counted - self._steps_done > _MOST_BEHIND:
+            self.distrust_marks()
         self._steps_counted, self._last_step_ns = counted, at_ns
         self._steps_begun = max(self._steps_begun, counted)
 
