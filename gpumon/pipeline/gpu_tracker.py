@@ -9,7 +9,9 @@ from typing import Final
 from gpumon.core.board.fill import FillLedger
 from gpumon.core.board.in_job import InJobLedger
 from gpumon.core.board.troubles import ErrorWatch
-from gpumon.core.join.idle_bounds import Bounds, Narrowed
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.join.bounds import Bounds, Narrowed
+from gpumon.core.join.first_batch import NEVER
 from gpumon.core.join.idle_sharing import (
     SharedIdle,
     WindowParts,
@@ -24,7 +26,7 @@ from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
-from gpumon.core.time.rank_wait import RankWait
+from gpumon.core.time.rank_wait import RankWait, RankWaits
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
 from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
@@ -72,7 +74,7 @@ def _suspended_since_ns(runs: Sequence[TrackedRun], uuid: str) -> int | None:
     stops_ns = [
         run.timeline.suspended_since_ns
         for run in runs
-        if run.is_surely_on(uuid) and run.ended_ns is None
+        if run.is_surely_on(uuid) and not run.is_over
     ]
     known_ns = [since_ns for since_ns in stops_ns if since_ns is not None]
     return max(known_ns) if known_ns and len(known_ns) == len(stops_ns) else None
@@ -83,6 +85,8 @@ _KEPT_OF_WORK: Final = 0.9
 """What is left of the weight of busy time with each further tick."""
 _NOT_SHARED: Final = SharedIdle({})
 _INPUT = "input"
+_DRAINED_AFTER_NS: Final = 10 * NS_PER_S
+"""So long a device may go on with what a process gave it before it was stopped."""
 
 
 class GpuTracker:
@@ -96,7 +100,7 @@ class GpuTracker:
         errors: Its errors.
         unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
         claims_refused: How many runs named it while only processes of others were on it.
-        waits_for: The rank that it waited for last; ``None``: it never did.
+        rank_waits: Which ranks of its job it waited for.
         late_peer: The run of its job that is late now; ``None``: none is.
         worked_ns: Busy time of late, while it works for a job of several GPUs: what is older
             counts for less.
@@ -121,9 +125,10 @@ class GpuTracker:
         self._open_from_ns: int | None = None  # where the first sample begins that is not decided
         self.claims_refused = 0
         self._hanging: TrackedRun | None = None
+        self._hung_ns_span = NEVER, 0
         self._suspended_since_ns: int | None = None
         self._now = JudgedNow(settings)
-        self.waits_for: RankWait | None = None
+        self.rank_waits = RankWaits()
         self.late_peer: TrackedRun | None = None
         self.spun_ns = 0
         self.worked_ns = 0.0
@@ -154,11 +159,10 @@ class GpuTracker:
                 self.ledger.observe(busy)
             self.ledger.end_job()
 
-    def wait_for_rank(self, wait: RankWait, low_ns: int, high_ns: int) -> None:
-        """Count that it waited for that rank, for so long at least and at most, reading as busy."""
-        if high_ns > 0:
-            self.waits_for = wait
-            self.ledger.wait_for_rank(low_ns, high_ns)
+    def note_rank_wait(self, wait: RankWait, amount_ns: int) -> None:
+        """Note that it waited for that rank, idle or reading as busy."""
+        if amount_ns > 0:
+            self.rank_waits.note(wait, amount_ns, self.ledger.jobs)
 
     def is_active_in(self, run: TrackedRun) -> bool:
         """Whether what the GPU said last has it at work while the run goes on."""
@@ -238,8 +242,11 @@ class GpuTracker:
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
         newest = self.newest
-        self._hanging = _hanging_among(runs, newest.device.uuid)
-        self._suspended_since_ns = _suspended_since_ns(runs, newest.device.uuid)
+        self._follow_hang(_hanging_among(runs, newest.device.uuid))
+        since_ns = _suspended_since_ns(runs, newest.device.uuid)
+        if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
+            since_ns = None  # somebody works here whom no tag names
+        self._suspended_since_ns = since_ns
         present = None if newest.processes is None else bool(newest.processes)
         if self._open_from_ns is None and not self._held:
             self._settle_tick(newest.busy, present, runs, peers)
@@ -277,6 +284,9 @@ class GpuTracker:
             self.in_job.work_for(tuple(sorted(jobs)))
         if runs:
             for sample in busy:
+                if not sample.may_follow(ledger.last_end_ns):
+                    ledger.observe((sample,))  # which counts it as rejected
+                    continue
                 self._settle(sample, runs, peers)
                 self._close(overs_ns, is_at_work=sample.busy_ratio > self._settings.active_above)
             if not busy:
@@ -307,11 +317,11 @@ class GpuTracker:
             now_ns,
             totals,
             unsettled,
-            last_active_ns=ledger.last_active_end_ns,
-            jobs=ledger.jobs,
-            in_job=ledger.in_job,
-            suspended_since_ns=self._suspended_since_ns,
-            hanging_since_ns=None if silence is None else silence.since_ns,
+            ledger.last_active_end_ns,
+            ledger.jobs,
+            ledger.in_job,
+            self._suspended_since_ns,
+            None if silence is None else silence.since_ns,
         )
         return GpuState(
             device=newest.device,
@@ -333,7 +343,7 @@ class GpuTracker:
             unsettled=unsettled,
             now=self._now.update(moment),
             held_since_ns=ledger.held_since_ns,
-            waits_for=self.waits_for,
+            waits_for=self.rank_waits.most(ledger.jobs),
         )
 
     def _settle(
@@ -349,8 +359,8 @@ class GpuTracker:
                     run.used_uuids.add(uuid)
                     run.timeline.note_activity(sample.start_ns, sample.end_ns)
         at_work = [run for run in here if uuid in run.used_uuids]
-        if len(at_work) > 1:  # a run that hangs takes no part of what others lose
-            at_work = [run for run in at_work if not run.is_hanging] or at_work
+        if len(at_work) > 1:  # a run that stands still takes no part of what others lose
+            at_work = [run for run in at_work if not run.stands_still] or at_work
         if is_active and len(at_work) < len(here):
             # It was others who worked: of these nobody knows yet.
             theirs = {run.reading.owner_uid for run in at_work}
@@ -371,12 +381,22 @@ class GpuTracker:
         if narrowed is not None:
             self.ledger.narrow(narrowed)
 
+    def _follow_hang(self, hanging: TrackedRun | None) -> None:
+        """Note from when until when a run hangs: samples come later than what its ring tells."""
+        former, self._hanging = self._hanging, hanging
+        silence = None if hanging is None else hanging.silence
+        if silence is not None and silence.hanging_from_ns is not None:
+            self._hung_ns_span = silence.hanging_from_ns, NEVER
+        elif former is not None and self._hung_ns_span[1] == NEVER:
+            stamps_ns = former.reading.events.stamps_ns
+            until_ns = stamps_ns[0] if stamps_ns else former.reading.told_until_ns
+            until_ns = until_ns if former.ended_ns is None else former.ended_ns
+            self._hung_ns_span = self._hung_ns_span[0], until_ns
+
     def _hung_ns(self, sample: BusySample) -> int:
         """How much of a sample passed while a run hung that is alone on the GPU."""
-        silence = None if self._hanging is None else self._hanging.silence
-        if silence is None or silence.hanging_from_ns is None:
-            return 0
-        return max(0, sample.end_ns - max(sample.start_ns, silence.hanging_from_ns))
+        from_ns, until_ns = self._hung_ns_span
+        return max(0, min(sample.end_ns, until_ns) - max(sample.start_ns, from_ns))
 
     def _shared(
         self, sample: BusySample, on_here: list[TrackedRun], peers: Sequence[GpuTracker]
@@ -388,7 +408,9 @@ class GpuTracker:
         leads_ns = self._leads_ns(sample, peers)
         if leads_ns and len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
             self._hide_input_wait(window, sample, leads_ns, on_here[0])
-        lead_ns = max(leads_ns.values(), default=0) + self._late_ns(sample, window, idle_ns)
+        lead_ns = max(leads_ns.values()) if leads_ns else 0
+        if self.late_peer is not None:
+            lead_ns += self._late_ns(sample, window, idle_ns)
         if peers and len(on_here) == 1:
             # What the device has done, and is busy all the same: it waits for another in a kernel.
             done_ns = on_here[0].timeline.drained_ns(start_ns, end_ns)
@@ -408,12 +430,13 @@ class GpuTracker:
             if bounds is not None and bounds.best_ns is not shared.idle_ns:
                 shared = reshared(shared, window, bounds.best_ns)
         # What found no idle time in this window may have been in the next: see LastingExcess.
-        unplaced_ns = self._unplaced_ns + lead_ns - shared.idle_ns.get(IdleCause.IMBALANCE, 0)
-        self._unplaced_ns = min(unplaced_ns, length_ns)
-        of_steps = (IdleCause.IMBALANCE, IdleCause.WITHIN_STEP)
-        idle_in_steps_ns = sum(shared.idle_ns.get(cause, 0) for cause in of_steps)
+        imbalance_ns = shared.idle_ns.get(IdleCause.IMBALANCE, 0)
+        self._unplaced_ns = min(self._unplaced_ns + lead_ns - imbalance_ns, length_ns)
+        idle_in_steps_ns = imbalance_ns + shared.idle_ns.get(IdleCause.WITHIN_STEP, 0)
         busy_ns = max(0, window.step_ns - idle_in_steps_ns)
         for run in on_here:
+            if run.stands_still:
+                continue
             run.balance.add(self.newest.device.uuid, start_ns, window.step_ns, busy_ns)
         return with_reasons(shared, on_here, start_ns, end_ns), bounds, narrowed
 

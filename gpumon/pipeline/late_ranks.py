@@ -1,8 +1,8 @@
-"""Whom the ranks of a job wait for: a rank that is late, for as long as its tags and GPU prove.
+"""Which rank the others of a job wait for, and for how long.
 
 Ranks that meet in a collective may wait in a kernel that reads as busy. What proves the wait is
 the rank that is late: its GPU idles, and its tags say in what. How long the others wait for it lies
-between what they are busier than it, where they compute alike, and what it is late.
+between what they are busier than it, where they are known to do the same work, and what it is late.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _LATE_IN: Final = (
 
 _AS_MANY: Final = 0.02
 _EVERY_NS: Final = 2 * NS_PER_S
+_MOST_AHEAD: Final = 1
+"""Who meets in each step counts at most so many steps more than another between two looks, ..."""
+_AHEAD_SHARE: Final = 0.02
+"""... or of many steps that part more: rings are read one after the other."""
 
 
 class _Sums(NamedTuple):
@@ -42,36 +46,35 @@ class _Sums(NamedTuple):
     idle_ns: int
     step_idle_ns: int
     late_ns: dict[IdleCause, int]
+    late_most_ns: int
     spun_ns: int
 
 
 class _Grown(NamedTuple):
-    """The same since the last look."""
+    """The same since the last look; how long it was late, for certain and at most."""
 
     busy_ns: int
     idle_ns: int
     step_idle_ns: int
     late_ns: int
+    late_most_ns: int
     late_in: str
     spun_ns: int
+    steps: int
 
 
 class _Rank:
-    """One rank of a job, and the GPU that it has for itself.
-
-    Attributes:
-        open_low_ns: For how long it waited, if it waited for the rank that is late: how that one's
-            steps vary has not told yet.
-        open_high_ns: The most of that.
-    """
+    """One rank of a job, and the GPU that it has for itself."""
 
     def __init__(self, run: TrackedRun, gpu: GpuTracker) -> None:
         self.run, self.gpu = run, gpu
         self.own_time = OwnTime()
         self.excess = LastingExcess()
-        self.open_low_ns = self.open_high_ns = 0
+        # By the run that may be late: for how long this one waited at least and at most, if it is.
+        self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
         self._until_ns = run.reading.told_until_ns
+        self._steps = run.reading.steps
 
     def grown(self) -> _Grown:
         """What has come since this was asked last."""
@@ -80,6 +83,7 @@ class _Rank:
         until_ns = self.run.reading.told_until_ns
         stopped_ns = self.run.timeline.suspended_ns(self._until_ns, until_ns)
         self._before, self._until_ns = now, until_ns
+        steps, self._steps = self.run.reading.steps - self._steps, self.run.reading.steps
         longest = max(late_ns, key=late_ns.__getitem__)
         is_stopped = stopped_ns > late_ns[longest]
         return _Grown(
@@ -87,34 +91,36 @@ class _Rank:
             now.idle_ns - before.idle_ns,
             now.step_idle_ns - before.step_idle_ns,
             max(0, sum(late_ns.values())) + stopped_ns,
+            max(0, now.late_most_ns - before.late_most_ns) + stopped_ns,
             SUSPENDED if is_stopped else longest.value,
             now.spun_ns - before.spun_ns,
+            steps,
         )
 
     def count(self, wait: RankWait, low_ns: int, high_ns: int, *, is_known: bool) -> None:
         """Count that it waited for another one; unless that is known, the least is kept open."""
+        open_low_ns, open_high_ns = self._open_ns.pop(wait.run, (0, 0))
         if is_known:
-            low_ns += self.open_low_ns
-            self.open_low_ns = self.open_high_ns = 0
+            low_ns += open_low_ns
         else:
-            self.open_low_ns += low_ns
-            self.open_high_ns += high_ns
+            self._open_ns[wait.run] = open_low_ns + low_ns, open_high_ns + high_ns
             low_ns = 0
-        self.gpu.wait_for_rank(wait, low_ns, high_ns)
+        self.gpu.ledger.wait_for_rank(low_ns, high_ns)
 
-    def forget(self) -> None:
-        """It did not wait: the other one itself waits for the rest of its time."""
-        self.gpu.ledger.wait_for_rank(0, -self.open_high_ns)
-        self.open_low_ns = self.open_high_ns = 0
+    def forget(self, wait: RankWait) -> None:
+        """It did not wait for that one, which itself waits for the rest of its time."""
+        _, open_high_ns = self._open_ns.pop(wait.run, (0, 0))
+        self.gpu.ledger.wait_for_rank(0, -open_high_ns)
 
     def _sums(self) -> _Sums:
-        totals = self.gpu.ledger.snapshot()
+        totals = self.gpu.ledger.idle_only()
         late_ns = {cause: totals.bounds_ns(cause)[0] for cause in _LATE_IN}
         late_ns[IdleCause.INPUT_WAIT] = totals.starved_ns
         used_ns = totals.idle_total_ns - totals.idle_ns.get(IdleCause.NOT_IN_USE, 0)
         in_step = (IdleCause.IMBALANCE, IdleCause.WITHIN_STEP)
         step_ns = sum(totals.idle_ns.get(cause, 0) for cause in in_step)
-        return _Sums(totals.busy_ns, used_ns, step_ns, late_ns, self.gpu.spun_ns)
+        late_most_ns = min(used_ns, sum(totals.bounds_ns(cause)[1] for cause in _LATE_IN))
+        return _Sums(totals.busy_ns, used_ns, step_ns, late_ns, late_most_ns, self.gpu.spun_ns)
 
     def wait(self, cause: str) -> RankWait:
         """That others wait for it."""
@@ -123,7 +129,7 @@ class _Rank:
 
 
 class LateRanks:
-    """Follows the jobs of a machine from tick to tick, and tells each GPU whom it waits for."""
+    """Follows the jobs of a machine, and notes for each GPU which rank it waits for."""
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
@@ -151,14 +157,18 @@ class LateRanks:
         self, runs: Sequence[TrackedRun], gpus: Mapping[str, GpuTracker]
     ) -> list[list[_Rank]]:
         """The ranks of each job of two or more that have a GPU each."""
-        of_job: dict[JobKey, dict[str, _Rank]] = {}
+        of_job: dict[JobKey, dict[str, TrackedRun]] = {}
         for run in runs:
             if run.ended_ns is not None or len(run.used_uuids) != 1:
                 continue
             (uuid,) = run.used_uuids
             if uuid in gpus:
-                of_job.setdefault(run.job_key, {}).setdefault(uuid, self._rank(run, gpus[uuid]))
-        return [[*of_gpu.values()] for of_gpu in of_job.values() if len(of_gpu) > 1]
+                of_job.setdefault(run.job_key, {}).setdefault(uuid, run)
+        return [
+            [self._rank(run, gpus[uuid]) for uuid, run in of_gpu.items()]
+            for of_gpu in of_job.values()
+            if len(of_gpu) > 1
+        ]
 
     def _rank(self, run: TrackedRun, gpu: GpuTracker) -> _Rank:
         known = self._ranks.get(run.reading.key)
@@ -170,24 +180,31 @@ class LateRanks:
         if all(rank.run.timeline.has_marks for rank in ranks):
             _count_spun(grown)
             return None
-        late, most = max(grown, key=lambda pair: pair[1].late_ns)
+        late, most = max(grown, key=lambda pair: pair[1].late_ns + pair[1].late_most_ns)
         delays = True if most.late_in == SUSPENDED else late.own_time.delays
-        others = [pair for pair in grown if pair[0] is not late]
+        most_steps = (1 + _AHEAD_SHARE) * most.steps + _MOST_AHEAD
+        others = [
+            (rank, one) for rank, one in grown if rank is not late and one.steps <= most_steps
+        ]
+        wait, is_late = late.wait(most.late_in), False
         if delays is False:
             for rank, _ in others:
-                rank.forget()
+                rank.forget(wait)
             return late
-        wait, is_late = late.wait(most.late_in), False
         for rank, one in others:
-            high_ns = min(one.busy_ns, max(0, most.late_ns - one.idle_ns))
+            own_ns = max(one.idle_ns, one.late_most_ns)
+            high_ns = min(one.busy_ns, max(0, most.late_most_ns - own_ns))
             busier_ns = rank.excess.of(wait.run, one.busy_ns - most.busy_ns, most.busy_ns)
-            low_ns = min(high_ns, busier_ns) if _compute_alike(rank, late) else 0
+            surely_ns = min(high_ns, busier_ns, max(0, most.late_ns - one.idle_ns))
+            is_sure = most.late_in == SUSPENDED or _compute_alike(rank, late)
+            low_ns = surely_ns if is_sure else 0
             rank.count(wait, low_ns, high_ns, is_known=bool(delays))
-            is_worth_it = most.late_ns - one.idle_ns + one.step_idle_ns > (
-                self._settings.advice.min_share * (one.busy_ns + one.idle_ns)
-            )
-            rank.gpu.late_peer = late.run if is_worth_it else None
-            rank.gpu.waits_for = wait if is_worth_it else rank.gpu.waits_for
+            waits_ns = most.late_most_ns - own_ns + one.step_idle_ns
+            least_ns = self._settings.advice.min_share * (one.busy_ns + one.idle_ns)
+            is_worth_it = waits_ns > least_ns
+            if is_worth_it:
+                rank.gpu.late_peer = late.run
+                rank.gpu.note_rank_wait(wait, waits_ns)
             is_late = is_late or is_worth_it
         return late if is_late else None
 
@@ -199,19 +216,20 @@ def _count_spun(grown: Sequence[tuple[_Rank, _Grown]]) -> None:
     wait = last.wait(least.late_in if is_late else ITS_STEP)
     for rank, one in grown:
         spun_ns = one.spun_ns - least.spun_ns
-        rank.gpu.wait_for_rank(wait, spun_ns, spun_ns)
+        rank.gpu.note_rank_wait(wait, spun_ns)
+        rank.gpu.ledger.wait_for_rank(spun_ns, spun_ns)
 
 
 def _compute_alike(one: _Rank, other: _Rank) -> bool:
-    """Whether both do the same work on boards of one kind, for all that is known."""
+    """Whether both are known to do the same work, on boards of one kind."""
     boards = {rank.gpu.newest.device.name for rank in (one, other)}
     shares = {tuple(rank.run.reading.facts.shares.values()) for rank in (one, other)}
     return len(boards) == len(shares) == 1 and _take_as_many(one.run.reading, other.run.reading)
 
 
 def _take_as_many(one: RingReading, other: RingReading) -> bool:
-    """Whether both train on as many samples a step, where they tell."""
+    """Whether both train on as many samples a step; where they do not tell, nobody knows."""
     if not (one.samples and one.steps and other.samples and other.steps):
-        return True
+        return False
     ratio = one.samples / one.steps / (other.samples / other.steps)
     return abs(ratio - 1) < _AS_MANY

@@ -73,7 +73,7 @@ def _slim(gpu: GpuState) -> GpuState:
     totals = gpu.totals._replace(
         starved_intervals=gpu.totals.starved_intervals[-1:], suspicion=None
     )
-    return gpu._replace(totals=totals, latest=None)
+    return gpu._replace(totals=totals, latest=None, now=None)
 
 
 def _ended_run(key: RunKey) -> RunReport:
@@ -141,9 +141,8 @@ class ReportHistory:
             if now.replayed:
                 note = f"The recording is {age} long: there is nothing earlier."
             return replace(now, notes=(*now.notes, note))
-        before = _first_within(kept, now, now_ns, wanted_ns)
-        after = report_after(before, now)
-        note = f"This is the last {in_time(now_ns - before.at_ns)}"
+        after = report_after(_first_within(kept, now, now_ns, wanted_ns), now)
+        note = f"This is the last {in_time(after.observed_ns)}"
         if wanted_ns > _DENSE_NS:
             note += ": of what is older than ten minutes, only some moments are kept"
         return replace(after, notes=(*now.notes, f"{note}."))

@@ -187,6 +187,7 @@ class TrackedRun:
         self._last_state: RunState | None = None  # once nothing of it will change
         self._process: ProcessState | None = None
         self._clock = StepClock()
+        self._is_job_held_up = False
         self.take(reading)
 
     @property
@@ -230,31 +231,48 @@ class TrackedRun:
 
         For ``patience_ns`` it may say nothing.
         """
+        if (
+            self.ended_ns is None
+            and not self._clock.may_be_over
+            and (not self.timeline.is_marked_over)
+        ):
+            return None  # it marks where its loop ends, and has not
         return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether its training is over; where it tells where its loop ends, only if it says so."""
         if self.reading.ended_ns is not None or self.timeline.is_marked_over:
             return True
-        return (
-            self._clock.may_be_over and self.over_ns(_SETTINGS.idle_job_ends_after_ns) is not None
-        )
+        return self.over_ns(_SETTINGS.idle_job_ends_after_ns) is not None
 
     @property
     def silence(self) -> RunSilence | None:
-        """How long it has counted no step; ``None``: nothing is to be said, or it is suspended."""
+        """How long it has counted no step; ``None``: not long, or it is suspended."""
         silence = self._clock.silence
-        if silence is None or self.timeline.suspended_since_ns is not None:
+        if silence is None or self.timeline.suspended_since_ns is not None or self._is_job_held_up:
             return None
         sleeps_in = None if self._process is None else self._process.sleeps_in
         return silence._replace(sleeps_in=sleeps_in)
+
+    @property
+    def holds_job_up(self) -> bool:
+        """Whether its job counts no step, and rightly so, because of what it does."""
+        if self.is_over:
+            return False
+        is_at_it = self._clock.is_untimed and not self.is_hanging
+        return is_at_it or self.timeline.suspended_since_ns is not None
 
     @property
     def is_hanging(self) -> bool:
         """Whether it has counted no step for so long that it probably hangs."""
         silence = self.silence
         return silence is not None and silence.is_hanging
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it hangs, or is suspended."""
+        return self.timeline.suspended_since_ns is not None or self.is_hanging
 
     def is_surely_on(self, uuid: str) -> bool:
         """Whether it uses that GPU, or names it, or the driver lists it there."""
@@ -263,7 +281,7 @@ class TrackedRun:
 
     def is_working_on(self, uuid: str) -> bool:
         """Whether it trains on that GPU now."""
-        if uuid not in self.used_uuids or self._is_over or self.is_hanging:
+        if uuid not in self.used_uuids or self.is_over or self.is_hanging:
             return False
         return self.reading.steps > 0 and self.timeline.suspended_since_ns is None
 
@@ -282,11 +300,12 @@ class TrackedRun:
         reading: RingReading,
         process: ProcessState | None = None,
         *,
-        is_job_stopped: bool = False,
+        is_job_held_up: bool = False,
     ) -> None:
         """Take what the ring said in this tick, and what the kernel said of its process.
 
-        While any rank of its job is stopped, no other one can count a step either.
+        While any rank of its job is stopped, or validates, saves or compiles, no other one can
+        count a step either.
         """
         ran_until_ns = self.reading.told_until_ns
         self.reading, self._last_state, self._process = reading, None, process
@@ -299,14 +318,15 @@ class TrackedRun:
         self._pace.take(reading.events, self.timeline.suspended_ns)
         until_ns = reading.told_until_ns
         stopped_ns = max(0, until_ns - ran_until_ns)
-        if not is_job_stopped:
+        self._is_job_held_up = is_job_held_up
+        if not is_job_held_up:
             stopped_ns = self.timeline.suspended_ns(ran_until_ns, until_ns)
         self._clock.update(
             reading,
             median_ns=self._pace.median_ns,
             first_wait_since_ns=self.timeline.first_wait_since_ns,
             stopped_ns=stopped_ns,
-            is_over=self._is_over,
+            is_over=self.is_over,
         )
         self.balance.take(reading)
         self._present.take(reading.events)
@@ -386,7 +406,13 @@ def with_reasons(
         lost_ns = shared.idle_ns.get(cause, 0)
         if not lost_ns:
             continue
-        weights = [1] if len(runs) == 1 else _weights(runs, cause, start_ns, end_ns)
+        if len(runs) == 1:
+            split = runs[0].reasons.split(cause, start_ns, end_ns, lost_ns)
+            for reason, amount_ns in split.items():
+                if reason is not InputWaitReason.UNKNOWN:
+                    reasons_ns[cause, reason] = amount_ns
+            continue
+        weights = _weights(runs, cause, start_ns, end_ns)
         whole = sum(weights) or 1
         passed = given_ns = 0
         for run, weight in zip(runs, weights, strict=True):
@@ -440,11 +466,7 @@ class RunRegistry:
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
             del self._runs[key]
-        stopped = {
-            (reading.facts.job, reading.owner_uid)
-            for reading in (rings.rings if host.processes else ())
-            if (process := host.processes.get(reading.key)) is not None and process.is_stopped
-        }
+        held_up = self._jobs_held_up(rings, host)
         for reading in rings.rings:
             run = self._runs.get(reading.key)
             if run is None:
@@ -455,7 +477,7 @@ class RunRegistry:
                 run.take(
                     reading,
                     host.processes.get(reading.key),
-                    is_job_stopped=run.job_key in stopped,
+                    is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),
                 )
             elif run.is_settled:
                 continue
@@ -463,6 +485,16 @@ class RunRegistry:
                 run.reasons.take(host.of_run[reading.key])
             _join(run, join)
         self._give_labels()
+
+    def _jobs_held_up(self, rings: RingsReading, host: HostReading) -> dict[JobKey, str]:
+        """Jobs of several ranks in which one keeps the others from a step, with its ring's key."""
+        held_up: dict[JobKey, str] = {}
+        for reading in rings.rings:
+            process, run = host.processes.get(reading.key), self._runs.get(reading.key)
+            is_stopped = process is not None and process.is_stopped
+            if is_stopped or (run is not None and run.holds_job_up):
+                held_up[reading.facts.job, reading.owner_uid] = reading.key
+        return held_up
 
     def on(self, uuid: str) -> tuple[TrackedRun, ...]:
         """Runs that may be on this GPU and whose end its samples have not passed."""

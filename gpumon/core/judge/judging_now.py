@@ -54,6 +54,7 @@ class GpuMoment(NamedTuple):
 
 
 _JOBS: Final = GpuMoment._fields.index("jobs")
+_NEVER: Final = _Mark(GpuTotals(), NOTHING_UNSETTLED)
 
 
 class JudgedNow:
@@ -67,43 +68,57 @@ class JudgedNow:
         self._settings = settings
         self._until_off = replace(settings, lost_share=settings.flag_off_share)
         self._spacing_ns = settings.now_window_ns // _MARKS
-        self._newest = self._job_from = _Mark(GpuTotals(), NOTHING_UNSETTLED)
+        self._newest: GpuMoment | None = None
+        self._job_from = _NEVER
         self._marks: deque[_Mark] = deque([self._job_from])
         self._free_from: _Mark | None = self._job_from  # when the last job had ended
         self._jobs = 0
         self._due_ns = 0
         self._word: VerdictName | None = None
         self._before: VerdictName | None = None  # within the job
+        self._is_new = True  # no word was given in the job
+        self._stood_still = False
+        self._ended_ns: int | None = None
         self._since_ns = 0
         self._verdict: NowVerdict | None = None
         self._was: tuple[object, ...] = ()  # what, when it changes, calls for a new verdict
 
     def update(self, now: GpuMoment) -> NowVerdict:
         """The verdict as of this tick."""
-        newest = _Mark(now.totals, now.unsettled)
+        before, self._newest = self._newest, now
         if now.jobs != self._jobs:
             # Its start-up was before it: after the job before, where that had ended by then.
-            self._job_from = self._newest if self._free_from is None else self._free_from
+            last = _NEVER if before is None else _Mark(before.totals, before.unsettled)
+            hung = self._word is VerdictName.HANGING  # then its first batch came late, once
+            self._job_from = last if self._free_from is None or hung else self._free_from
+            self._ended_ns = None
             self._free_from = None
-            self._jobs, self._word, self._before = now.jobs, None, None
+            self._jobs, self._word, self._before, self._is_new = now.jobs, None, None, True
             self._marks = deque([self._job_from])
-        self._newest = newest
         is_due = now.in_job and now.at_ns >= self._due_ns
         kept = now[_JOBS:]
         if self._verdict is not None and not is_due and kept == self._was:
             return self._verdict
         self._was = kept
         self._due_ns = now.at_ns + self._settings.now_every_ns
-        self._verdict = self._judged(now, newest)
+        self._verdict = self._judged(now, _Mark(now.totals, now.unsettled))
         return self._verdict
 
     def _judged(self, now: GpuMoment, newest: _Mark) -> NowVerdict:
         if not now.in_job:
             self._free_from = self._free_from or newest
-            ended_ns = now.last_active_ns if now.jobs else None
+            if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
+                return self._at_a_standstill(now, self._job_from.until(newest))
+            if self._ended_ns is None and now.jobs:
+                self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
+            ended_ns = self._ended_ns
             since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
             totals = self._job_from.until(newest)
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
+        if self._word is VerdictName.HANGING and now.hanging_since_ns is None:
+            # What led to the hang shows nothing of what came after.
+            self._marks, self._is_new = deque([newest]), True
+        self._stood_still = False
         marks, in_use_ns = self._marks, newest.totals.in_use_ns
         if in_use_ns - marks[-1].totals.in_use_ns >= self._spacing_ns:
             marks.append(newest)
@@ -112,12 +127,18 @@ class JudgedNow:
         ):
             marks.popleft()
         totals = marks[0].until(newest)
+        if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
+            return self._at_a_standstill(now, totals)
+        return self._found_by_totals(now, totals)
+
+    def _at_a_standstill(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
+        """The verdict while its run is suspended, or hangs."""
+        self._is_new, self._stood_still = False, True
         if now.suspended_since_ns is not None:
             since_ns = now.suspended_since_ns
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, is_suspended=True)
-        if now.hanging_since_ns is not None:
-            return self._found(totals, VerdictName.HANGING, now.hanging_since_ns)
-        return self._found_by_totals(now, totals)
+        assert now.hanging_since_ns is not None
+        return self._found(totals, VerdictName.HANGING, now.hanging_since_ns)
 
     def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
         """The verdict where nothing but the totals decides, and since when it has been so."""
@@ -127,10 +148,19 @@ class JudgedNow:
         if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
             name = judge(totals, self._until_off).name
         if name is not before:
-            is_first = name.is_judged and (before is None or not before.is_judged)
-            self._since_ns = now.at_ns - totals.observed_ns if is_first else now.at_ns
-            self._word, self._before = name, before
+            # The first word of a job is on all of its time.
+            is_first = name.is_judged and self._is_new
+            self._since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
+            self._is_new = self._is_new and not is_first
+            self._change_to(name)
         return NowVerdict(name, self._since_ns, totals, verdict, before=self._before)
+
+    def _change_to(self, name: VerdictName) -> None:
+        """What was before stays known while there is too little to judge."""
+        former = self._word
+        if former is not None and (former.is_judged or former is VerdictName.HANGING):
+            self._before = former
+        self._word = name
 
     def _found(
         self,
@@ -143,7 +173,7 @@ class JudgedNow:
     ) -> NowVerdict:
         """A verdict that something else than the totals decides."""
         if name is not self._word:
-            self._word, self._before = name, self._word
+            self._change_to(name)
         self._since_ns = since_ns
         verdict = judge(totals._replace(hanging_now=False), self._settings)
         return NowVerdict(

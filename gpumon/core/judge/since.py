@@ -61,6 +61,14 @@ def totals_since(
     gaps = _gaps_since(before.gaps, after.gaps, unsettled_before.open_pause_ns)
     pauses = _gaps_since(before.pauses, after.pauses, unsettled_before.open_pause_ns)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
+    hung_ns = {
+        cause: min(ns, idle_ns.get(cause, 0))
+        for cause, ns in _less(after.hanging_idle_ns, before.hanging_idle_ns).items()
+    }
+    left_out_ns = {**hung_ns, IdleCause.INPUT_WAIT: hung_ns.get(IdleCause.INPUT_WAIT, 0)}
+    waited_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns[IdleCause.INPUT_WAIT]
+    counters["first_input_wait_ns"] = min(counters["first_input_wait_ns"], waited_ns)
+    left_out_ns[IdleCause.INPUT_WAIT] += counters["first_input_wait_ns"]
     less_ns = _less(after.may_be_less_ns, before.may_be_less_ns)
     more_ns = _less(after.may_be_more_ns, before.may_be_more_ns)
     return GpuTotals(
@@ -68,8 +76,12 @@ def totals_since(
         idle_ns=idle_ns,
         # What is known better since of the time before makes that of the time between no surer.
         may_be_less_ns={
-            cause: min(ns, idle_ns.get(cause, 0)) for cause, ns in less_ns.items() if ns > 0
+            cause: min(ns, idle_ns.get(cause, 0) - left_out_ns.get(cause, 0))
+            for cause, ns in less_ns.items()
+            if ns > 0
         },
+        hanging_idle_ns=hung_ns,
+        hanging_now=after.hanging_now,
         may_be_more_ns={cause: ns for cause, ns in more_ns.items() if ns > 0},
         input_wait_by_reason_ns=_reasons_since(
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns, earlier_wait_ns

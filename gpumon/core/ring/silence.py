@@ -79,6 +79,7 @@ class StepClock:
         self._long_phase: TrainingPhase | None = None
         self._long_since = _Since(0, 0)
         self._longest_of: dict[TrainingPhase, int] = {}
+        self._has_stepped = self._long_after_step = False
         self._is_in_loop: bool | None = None  # None: the run does not tell
         self._read_at_ns: int | None = None
 
@@ -86,6 +87,11 @@ class StepClock:
     def may_be_over(self) -> bool:
         """Whether silence can mean that the training is over: it does not say so of its loop."""
         return self._is_in_loop is not True
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether it is in something in which it need not count a step."""
+        return self._long_phase is not None or self._phase in _UNTIMED
 
     def update(
         self,
@@ -109,9 +115,11 @@ class StepClock:
         before_ns = now_ns if self._read_at_ns is None else self._read_at_ns
         self._read_at_ns = now_ns
         self._stopped_ns += stopped_ns
+        had_stepped = self._has_stepped
         counted = self._follow(reading.events)
+        self._has_stepped = had_stepped or counted
         self._follow_first_wait(first_wait_since_ns)
-        self._follow_long_phase(before_ns, now_ns, counted=counted)
+        self._follow_long_phase(before_ns, now_ns, counted=counted, had_stepped=had_stepped)
         is_over = (
             is_over
             or not reading.alive
@@ -164,16 +172,21 @@ class StepClock:
         elif self._first_wait is None or self._first_wait.at_ns != since_ns:
             self._first_wait = _Since(since_ns, self._stopped_ns)
 
-    def _follow_long_phase(self, before_ns: int, now_ns: int, *, counted: bool) -> None:
+    def _follow_long_phase(
+        self, before_ns: int, now_ns: int, *, counted: bool, had_stepped: bool
+    ) -> None:
         """Follow validation, prediction and checkpoints: the clock of steps begins anew after."""
         present = _LONG_BY_MODE.get(self._mode, self._phase if self._phase in _LONG else None)
         former = self._long_phase
         if former is not None and (former is not present or counted):
-            longest_ns = self._longest_of.get(former, 0)
-            self._longest_of[former] = max(longest_ns, self._since(self._long_since, before_ns))
+            if self._long_after_step:  # what is tried before the first step is short
+                longest_ns = self._longest_of.get(former, 0)
+                longest_ns = max(longest_ns, self._since(self._long_since, before_ns))
+                self._longest_of[former] = longest_ns
             self._long_phase = None
         if present is not None and self._long_phase is None:
             self._long_phase, self._long_since = present, _Since(before_ns, self._stopped_ns)
+            self._long_after_step = had_stepped
         is_untimed = present is not None or self._phase in _UNTIMED
         if is_untimed and self._last_step is not None:
             self._last_step = _Since(now_ns, self._stopped_ns)
@@ -204,7 +217,8 @@ class StepClock:
         silent_ns = self._since(since, now_ns)
         too_long_ns = silent_ns - limit_ns
         hanging_from_ns = now_ns - too_long_ns if too_long_ns > 0 else None
-        return RunSilence(since.at_ns, self._phase, silent_ns, hanging_from_ns=hanging_from_ns)
+        since_ns = now_ns - silent_ns  # of a process that was stopped meanwhile: later
+        return RunSilence(since_ns, self._phase, silent_ns, hanging_from_ns=hanging_from_ns)
 
     def _since(self, since: _Since, until_ns: int) -> int:
         """Time that has passed since then, without what the process was stopped for."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from gpumon.core.join.idle_bounds import Bounds, Narrowed
+from gpumon.core.join.bounds import Bounds, Narrowed
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
@@ -51,7 +51,7 @@ class GpuLedger:
         self._first_wait_ns = self._validation_wait_ns = self._epoch_wait_ns = 0
         self._less_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._more_ns: defaultdict[IdleCause, int] = defaultdict(int)
-        self._hanging_ns = 0
+        self._hanging_ns = self._hung_pending_ns = 0
         self._rank_wait_low_ns = self._rank_wait_high_ns = 0
         self._hanging_idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
         self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
@@ -104,6 +104,8 @@ class GpuLedger:
         starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
         if hung_ns:
             self._hanging_ns += hung_ns
+            if not shared.idle_ns:  # its cause is not known before the work comes
+                self._hung_pending_ns += round(hung_ns * (1 - sample.busy_ratio))
             for cause, amount_ns in shared.idle_ns.items():
                 if cause not in UNPROVED:
                     hung_idle_ns = amount_ns * hung_ns // (sample.end_ns - sample.start_ns)
@@ -159,6 +161,7 @@ class GpuLedger:
         if not 0 < explained_ns <= self._pending.amount_ns:
             return  # it was settled otherwise meanwhile
         self._explain(shared)
+        self._explain_hang(shared)
         for cause, amount_ns in shared.idle_ns.items():
             if amount_ns:
                 self._pending.settle(cause, amount_ns)
@@ -166,6 +169,18 @@ class GpuLedger:
         if not self._in_job:
             unused_ns = shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
             self._count_in_use(0.0, explained_ns - unused_ns, 0)
+
+    def _explain_hang(self, shared: SharedIdle) -> None:
+        """What was pending while the run hung passed in what it did longest."""
+        hung_ns, self._hung_pending_ns = self._hung_pending_ns, 0
+        causes = [cause for cause in shared.idle_ns if cause not in UNPROVED]
+        if not hung_ns or not causes:
+            return
+        cause = max(causes, key=shared.idle_ns.__getitem__)
+        hung_ns = min(hung_ns, shared.idle_ns[cause])
+        self._hanging_idle_ns[cause] += hung_ns
+        if cause is IdleCause.INPUT_WAIT:  # no second is both the first batch's and the hang's
+            self._first_wait_ns -= min(hung_ns, shared.first_input_wait_ns)
 
     @property
     def awaited_ns(self) -> int:
@@ -247,6 +262,17 @@ class GpuLedger:
             may_be_more_ns=dict(self._more_ns),
             hanging_ns=self._hanging_ns,
             hanging_idle_ns=dict(self._hanging_idle_ns),
+        )
+
+    def idle_only(self) -> GpuTotals:
+        """Busy and idle time by cause alone, at less cost; true until the next sample."""
+        return GpuTotals(
+            busy_ns=self._busy_ns,
+            idle_ns=self._idle_ns,
+            first_input_wait_ns=self._first_wait_ns,
+            may_be_less_ns=self._less_ns,
+            may_be_more_ns=self._more_ns,
+            hanging_idle_ns=self._hanging_idle_ns,
         )
 
     def unsettled(self) -> Unsettled:
@@ -370,6 +396,7 @@ class GpuLedger:
 
     def _settle_pending(self, cause: IdleCause) -> None:
         amount_ns = self._pending.amount_ns
+        self._hung_pending_ns = 0
         if amount_ns:
             self._idle_ns[cause] += amount_ns
             self._pending.settle(cause, amount_ns)

@@ -10,6 +10,10 @@ ITS_STEP: Final = "train_step"
 """The cause where its step takes longer than those of the others."""
 
 
+_KEPT: Final = 0.995
+"""Of what was noted before, with each note: after five minutes of them, half of it counts."""
+
+
 class RankWait(NamedTuple):
     """Whom the others of a job wait for, as of late.
 
@@ -22,3 +26,24 @@ class RankWait(NamedTuple):
     run: str
     rank: int
     cause: str
+
+
+class RankWaits:
+    """Which rank one GPU waits for most, of late and in its present job."""
+
+    def __init__(self) -> None:
+        self._job = 0
+        self._waits_ns: dict[RankWait, float] = {}
+
+    def note(self, wait: RankWait, amount_ns: int, job: int) -> None:
+        """Note that it waited for that rank, in its job of that number."""
+        kept = self._waits_ns if job == self._job else {}
+        self._job = job
+        self._waits_ns = {one: _KEPT * ns for one, ns in kept.items() if ns > 1}
+        self._waits_ns[wait] = self._waits_ns.get(wait, 0.0) + amount_ns
+
+    def most(self, job: int) -> RankWait | None:
+        """The rank that it waited for most; ``None``: in that job it waited for none."""
+        if job != self._job:
+            return None
+        return max(self._waits_ns, key=self._waits_ns.__getitem__, default=None)

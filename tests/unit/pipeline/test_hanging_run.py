@@ -78,7 +78,7 @@ class TestARunThatWaitsForInputForLong:
 
 class TestAnotherRunOnTheGpu:
     def test_that_works_keeps_it_from_being_called_hanging(self, trained: Story) -> None:
-        trained.ring("other", pid=43)
+        trained.ring("other", pid=43, job="another")
         for _ in range(60):
             trained.pass_second(1.0, phases=[(0.0, STEP)], key="other", steps=10)
 
@@ -92,7 +92,7 @@ class TestAnotherRunOnTheGpu:
 
     def test_loses_nothing_to_the_one_that_hangs(self, trained: Story) -> None:
         trained.pass_seconds(40, 1.0)
-        trained.ring("other", pid=43)
+        trained.ring("other", pid=43, job="another")
         trained.pass_seconds(10, 1.0, phases=[(0.0, STEP)], key="other", steps=10)
         before = gpu(trained.state).totals.idle_ns.get(IdleCause.CHECKPOINT, 0)
         trained.pass_seconds(
@@ -127,3 +127,18 @@ class TestARunThatWaitsForItsFirstBatch:
         assert {one.verdict.name for one in state.gpus} == {VerdictName.NOT_IN_USE}
         assert state.runs[0].silence is not None
         assert state.runs[0].silence.is_hanging
+
+
+class TestAmongAThousandRunsOfAnotherUser:
+    def test_a_run_keeps_its_verdict_and_hangs_all_the_same(self, story: Story) -> None:
+        for number in range(1_000):
+            story.ring(f"idle-{number}", pid=1_000 + number, uid=1, gpus=("1",), job=f"j{number}")
+        story.ring("mine", uid=2)
+        for _ in range(5):
+            story.pass_second(0.0, phases=[(0.0, WAIT)], key="mine")
+            story.pass_second(1.0, phases=[(0.0, STEP)], key="mine", steps=10)
+        before = gpu(story.state)
+        after = gpu(story.pass_seconds(60, 0.0, phases=[(0.0, WAIT)], key="mine"))
+
+        assert (before.verdict.name, before.totals.starved_ns) == (VerdictName.STARVED, s(5))
+        assert after.verdict.name is VerdictName.HANGING

@@ -140,8 +140,8 @@ class TestAStandstill:
         last_ns = training.now_ns
         training.pass_seconds(60, 0.0, phases=[(0.0, WAIT)])
         assert (now(training).name, now(training).since_ns) == (VerdictName.HANGING, last_ns)
-        works(training, 10)
-        assert now(training).name is STARVED
+        works(training, 20)
+        assert (now(training).name, now(training).before) == (HEALTHY, VerdictName.HANGING)
 
     def test_of_a_stopped_process_is_no_use(self, training: Story) -> None:
         starves(training, 60)
@@ -161,3 +161,12 @@ class TestAStandstill:
         training.pass_seconds(30, 1.0, phases=[(0.0, STEP)], key="other", steps=10)
 
         assert now(training).name is HEALTHY
+
+    def test_of_a_hang_that_is_over_counts_in_no_starved_figure(self, training: Story) -> None:
+        works(training, 60)
+        training.pass_seconds(100, 0.0, phases=[(0.0, WAIT)])
+        works(training, 30)
+
+        whole, lately = gpu(training.state).totals, now(training).totals
+        assert whole.starved_ns == s(30)
+        assert (lately.starved_ns, lately.hanging_idle_ns) == (0, {})

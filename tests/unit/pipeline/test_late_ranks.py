@@ -1,0 +1,293 @@
+"""Specification of late ranks: for whom the other ranks of a job wait, and for how long.
+
+Every job here is made of ranks whose waits are known, so that it is known how long each of them
+waited in its steps for another one, while its GPU read as busy.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.state import GpuState
+from gpumon.core.time.rank_wait import SUSPENDED, RankWait
+from gpumon.core.verdict import VerdictName
+from tests.builders_ranks import Rank, RanksAtWork
+from tests.builders_story import gpu
+from tests.builders_time import s
+
+EARLY_S, LATE_S = 0.002, 0.08
+LATE_PHASES = [
+    TrainingPhase.INPUT_WAIT,
+    TrainingPhase.HOST_TO_DEVICE,
+    TrainingPhase.CALLBACKS,
+    TrainingPhase.CHECKPOINT,
+    TrainingPhase.BETWEEN_EPOCHS,
+]
+
+
+def job(*, spins: bool = True, **late: Any) -> RanksAtWork:
+    """Two ranks that are in time, and one that is late."""
+    return RanksAtWork(Rank(0, EARLY_S), Rank(1, EARLY_S), Rank(2, LATE_S, **late), spins=spins)
+
+
+def bounds_s(one: GpuState) -> tuple[float, float]:
+    """For how long it waited for another rank, at least and at most."""
+    return one.totals.rank_wait_low_ns / s(1), one.totals.rank_wait_high_ns / s(1)
+
+
+class TestRanksThatAreInTime:
+    @pytest.mark.parametrize("phase", LATE_PHASES)
+    def test_wait_for_the_late_one_as_long_as_it_is_late(self, phase: TrainingPhase) -> None:
+        work = job(wait_in=phase)
+        state = work.train(60)
+
+        for index in (0, 1):
+            low_s, high_s = bounds_s(gpu(state, index))
+            assert low_s <= work.ranks[index].spun_s
+            assert high_s == pytest.approx(work.ranks[index].spun_s, abs=1.5)
+            assert low_s == pytest.approx(high_s, abs=0.1)
+            assert gpu(state, index).waits_for == RankWait("train-r2", 2, phase.value)
+            assert gpu(state, index).verdict.name is VerdictName.STALLED
+
+    def test_may_not_have_waited_where_nobody_knows_that_they_do_the_same_work(self) -> None:
+        longer = Rank(0, EARLY_S, step_s=0.2, samples=0)
+        work = RanksAtWork(longer, Rank(1, 0.15, jitter=0.2, samples=0))
+        low_s, high_s = bounds_s(gpu(work.train(60)))
+
+        assert low_s == 0
+        assert high_s > longer.spun_s
+
+    def test_wait_for_a_rank_that_validates_alone_before_each_step(self) -> None:
+        work = job(wait_in=TrainingPhase.VALIDATION)
+        one = gpu(work.train(60))
+
+        assert bounds_s(one)[1] == pytest.approx(work.ranks[0].spun_s, abs=1.5)
+        assert one.waits_for == RankWait("train-r2", 2, "validation")
+
+    def test_lose_no_idle_time_by_it(self) -> None:
+        one = gpu(job().train(60))
+
+        assert one.totals.lost_ns < 0.05 * one.totals.in_use_ns
+        assert one.totals.busy_ns + one.totals.idle_total_ns == one.totals.observed_ns
+
+    def test_are_never_busy_for_less_time_than_they_waited(self) -> None:
+        work = job()
+        for _ in range(30):
+            for one in work.tick().gpus:
+                low_s, high_s = bounds_s(one)
+                assert 0 <= low_s <= high_s <= one.totals.in_use_busy_ns / s(1)
+
+    def test_wait_longer_the_less_late_they_are_themselves(self) -> None:
+        work = RanksAtWork(Rank(0, EARLY_S), Rank(1, 0.05), Rank(2, LATE_S))
+        state = work.train(60)
+
+        assert bounds_s(gpu(state, 0))[1] > 2 * bounds_s(gpu(state, 1))[1]
+
+    def test_wait_idly_where_their_gpus_do_not_spin_which_counts_once(self) -> None:
+        work = job(spins=False)
+        one = gpu(work.train(60))
+
+        assert bounds_s(one)[1] < 1
+        assert one.totals.idle_ns[IdleCause.IMBALANCE] / s(1) == pytest.approx(
+            work.ranks[0].spun_s, rel=0.1
+        )
+        assert one.waits_for == RankWait("train-r2", 2, "input_wait")
+
+
+class TestALateRank:
+    def test_waits_for_nobody(self) -> None:
+        late = gpu(job().train(60), 2)
+
+        assert (bounds_s(late), late.waits_for) == ((0, 0), None)
+        assert late.verdict.name is VerdictName.STARVED
+
+    def test_that_is_always_as_late_proves_no_more_than_a_range(self) -> None:
+        work = job(jitter=0.0)
+        one = gpu(work.train(60))
+
+        low_s, high_s = bounds_s(one)
+        assert low_s == 0
+        assert high_s == pytest.approx(work.ranks[0].spun_s, abs=1.5)
+        assert one.verdict.name is VerdictName.PARTIAL
+
+    def test_on_another_board_proves_no_more_either(self) -> None:
+        one = gpu(job(board="NVIDIA A10").train(60))
+
+        low_s, high_s = bounds_s(one)
+        assert (low_s, one.verdict.name) == (0, VerdictName.PARTIAL)
+        assert high_s > 20
+
+    def test_that_is_done_before_the_others_delays_nobody(self) -> None:
+        work = RanksAtWork(
+            Rank(0, EARLY_S, step_s=0.3), Rank(1, EARLY_S, step_s=0.3), Rank(2, LATE_S)
+        )
+        state = work.train(60)
+
+        assert bounds_s(gpu(state, 0)) == (0, 0)
+        assert gpu(state, 0).verdict.name is VerdictName.HEALTHY
+
+    def test_costs_nothing_where_all_are_alike(self) -> None:
+        state = RanksAtWork(*(Rank(number, 0.001) for number in range(4))).train(60)
+
+        for one in state.gpus:
+            assert bounds_s(one)[1] < 0.01 * one.totals.in_use_ns / s(1)
+            assert one.verdict.name is VerdictName.HEALTHY
+
+    def test_of_another_job_is_waited_for_by_nobody_here(self) -> None:
+        here = [Rank(0, EARLY_S), Rank(1, EARLY_S)]
+        there = [Rank(2, LATE_S, job="other"), Rank(3, EARLY_S, job="other")]
+        state = RanksAtWork(*here, *there).train(60)
+
+        assert gpu(state, 0).verdict.name is gpu(state, 1).verdict.name is VerdictName.HEALTHY
+        assert gpu(state, 3).waits_for == RankWait("train-r2", 2, "input_wait")
+
+    def test_that_is_alone_in_its_job_is_waited_for_by_nobody(self) -> None:
+        one = gpu(RanksAtWork(Rank(0, LATE_S)).train(30))
+
+        assert (bounds_s(one), one.waits_for) == ((0, 0), None)
+
+
+class TestALongPauseOfOneRank:
+    @pytest.mark.parametrize("phase", [TrainingPhase.CHECKPOINT, TrainingPhase.VALIDATION])
+    def test_is_what_the_other_may_have_waited_for(self, phase: TrainingPhase) -> None:
+        work = RanksAtWork(Rank(0, EARLY_S, jitter=0.0), Rank(1, EARLY_S, jitter=0.0))
+        for _ in range(5):
+            work.train(8)
+            pausing = work.ranks[1] = replace(work.ranks[1], wait_s=3.0, wait_in=phase)
+            work.tick()
+            pausing.wait_s, pausing.wait_in = EARLY_S, TrainingPhase.INPUT_WAIT
+            state = work.train(5)
+        one = gpu(state)
+
+        low_s, high_s = bounds_s(one)
+        assert low_s <= work.ranks[0].spun_s
+        assert high_s == pytest.approx(work.ranks[0].spun_s, abs=0.5)
+        assert one.waits_for is not None
+        assert (one.waits_for.run, one.waits_for.rank) == ("train-r1", 1)
+        assert one.verdict.name is VerdictName.PARTIAL
+
+
+class TestRanksThatComeAndGo:
+    def test_leave_what_was_counted(self) -> None:
+        work = job()
+        before = bounds_s(gpu(work.train(30)))
+        work.leave(work.ranks[2])
+        after = bounds_s(gpu(work.train(30)))
+
+        assert before[0] <= after[0] <= before[0] + 2
+        assert before[1] <= after[1] <= before[1] + 2
+
+    def test_wait_from_when_they_join(self) -> None:
+        work = RanksAtWork(Rank(1, EARLY_S), Rank(2, LATE_S))
+        work.train(30)
+        work.ranks.append(Rank(0, EARLY_S))
+        state = work.train(30)
+        joined = next(one for one in state.gpus if one.device.index == 0)
+
+        assert bounds_s(joined)[1] <= work.ranks[2].spun_s + 1
+        assert joined.waits_for == RankWait("train-r2", 2, "input_wait")
+
+    def test_never_turn_the_bounds_round(self) -> None:
+        work, left = job(), 0
+        for second in range(60):
+            for one in work.tick().gpus:
+                low_s, high_s = bounds_s(one)
+                assert 0 <= low_s <= high_s
+            if second % 10 == 9:
+                work.leave(work.ranks[left])
+                left += 1
+                work.ranks.append(Rank(left + 2, LATE_S if left % 2 else EARLY_S))
+
+
+class TestASuspendedRank:
+    def test_is_what_the_others_wait_for_until_it_resumes(self) -> None:
+        work = RanksAtWork(*(Rank(number, 0.001) for number in range(3)))
+        work.train(30)
+        work.ranks[2].is_stopped = True
+        stopped = gpu(work.train(30))
+        low_s, high_s = bounds_s(stopped)
+
+        assert 25 < low_s <= high_s < 31
+        assert stopped.waits_for == RankWait("train-r2", 2, SUSPENDED)
+        assert stopped.verdict.name is VerdictName.STALLED
+
+        work.ranks[2].is_stopped = False
+        resumed = bounds_s(gpu(work.train(30)))
+
+        assert resumed[1] < high_s + 2
+
+    def test_loses_nothing_itself(self) -> None:
+        work = RanksAtWork(*(Rank(number, 0.001) for number in range(3)))
+        work.train(30)
+        work.ranks[2].is_stopped = True
+        one = gpu(work.train(60), 2)
+
+        assert one.totals.lost_ns < s(1)
+        assert one.verdict.name is VerdictName.HEALTHY
+        assert bounds_s(one)[1] < 1
+
+
+class TestTheCost:
+    @staticmethod
+    def calls(ranks: int) -> int:
+        """Calls of functions in four seconds of a job."""
+        waits_s = [LATE_S if number == 2 else EARLY_S for number in range(ranks)]
+        work = RanksAtWork(*(Rank(number, wait_s) for number, wait_s in enumerate(waits_s)))
+        work.train(12)
+        counted = 0
+
+        def count(_: object, event: str, __: object) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            work.train(4)
+        finally:
+            sys.setprofile(before)
+        return counted
+
+    def test_grows_with_the_ranks_of_a_job_and_no_faster(self) -> None:
+        few, many = self.calls(16), self.calls(48)
+
+        assert many < 1.1 * 3 * few
+
+
+class TestTheRankThatIsNamed:
+    def test_is_the_one_that_cost_most_after_it_has_left(self) -> None:
+        work = job()
+        work.train(30)
+        work.leave(work.ranks[2])
+
+        assert gpu(work.train(30)).waits_for == RankWait("train-r2", 2, "input_wait")
+
+    def test_is_the_suspended_one_also_after_it_has_resumed(self) -> None:
+        work = RanksAtWork(*(Rank(number, EARLY_S) for number in range(3)))
+        work.train(30)
+        work.ranks[2].is_stopped = True
+        work.train(30)
+        work.ranks[2].is_stopped = False
+
+        assert gpu(work.train(20)).waits_for == RankWait("train-r2", 2, SUSPENDED)
+
+    def test_is_none_of_a_job_before(self) -> None:
+        work = job()
+        work.train(30)
+        for rank in work.ranks:
+            work.leave(rank)
+        work.train(5)
+        work.ranks += [Rank(0, EARLY_S, job="new"), Rank(1, EARLY_S, job="new")]
+
+        assert gpu(work.train(30)).waits_for is None
+
+    def test_is_none_where_the_others_go_on_without_it(self) -> None:
+        work = RanksAtWork(Rank(0, EARLY_S), Rank(1, LATE_S, job="another", named="job"))
+        one = gpu(work.train(60))
+
+        assert (one.waits_for, bounds_s(one)) == (None, (0.0, 0.0))
