@@ -10,7 +10,7 @@ import pytest
 from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.phase import InputWaitReason
-from gpumon.outlets.text.headline import WORD_OF_VERDICT
+from gpumon.outlets.text.claims import WORD_OF_VERDICT
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")

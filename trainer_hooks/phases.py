@@ -96,7 +96,7 @@ class TimedIterator(Proxy, Generic[T]):
     """An iterator whose every ``next()`` is a phase.
 
     Of a loop over batches to train on, marks in the ring say where it begins, and where it has had
-    its last batch: a training that hangs is so told from one that is over.
+    its last batch, so that a run that hangs differs from one that is over.
     """
 
     _is_in_loop = False

@@ -365,7 +365,7 @@ def _encode_bounds(totals: GpuTotals) -> dict[str, list[float]]:
 def _with_causes(totals: GpuTotals, told: Mapping[str, Any]) -> GpuTotals:
     """These totals without causes that lost nothing, and with the bounds of the others.
 
-    An older version told no bounds: then each cause has what it has.
+    An older version wrote no bounds: then each cause has just its share.
     """
     idle_ns = {cause: ns for cause, ns in totals.idle_ns.items() if ns}
     less_ns, more_ns = {}, {}

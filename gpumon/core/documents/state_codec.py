@@ -130,6 +130,7 @@ def _gpu_document(gpu: GpuState, moments: Moments) -> dict[str, Any]:
             "verdict": now.name.value,
             "since": moments.encode(now.since_ns),
             "window_seconds": seconds(now.window_ns),
+            "suspended": now.is_suspended,
         },
         "error": _text_or_none(gpu.error),
         "label": device.label,

@@ -38,7 +38,7 @@ from gpumon.core.judge.rank_texts import late_rank_advice, late_rank_text
 from gpumon.core.judge.silence_texts import hanging_text, run_named, silence_clause
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.judge.verdict_rules import main_cause
-from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
+from gpumon.core.phase import STEP_PHASES, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import (
     FIRST_INPUT_WAIT,
     HANGING,
@@ -148,6 +148,7 @@ def _advice_on(
         text=text if isinstance(text, str) else text(hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
         reason=None if loss is None else loss.reason.value,
+        may_be_more=any(is_wide(gpu.totals, cause) for gpu in hit),
     )
 
 
@@ -219,9 +220,9 @@ def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings
 
 
 def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
-    """The time a cause is a part of: start-up comes before the time in use."""
+    """The time a cause is a part of, without hangs: start-up comes before the time in use."""
     before_ns = gpu.totals.idle_ns.get(cause, 0) if cause is IdleCause.START_UP else 0
-    return gpu.totals.in_use_ns + before_ns
+    return gpu.totals.in_use_ns - sum(gpu.totals.hanging_idle_ns.values()) + before_ns
 
 
 def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | None) -> str:
@@ -327,6 +328,8 @@ def _hanging_runs(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advic
     hanging = hanging_on(hit, runs)
     if not hanging:
         return None
+    # Who is in a step may wait there for the others.
+    hanging.sort(key=lambda pair: pair[1].phase in STEP_PHASES)
     said = [f"{run_named(run)} {silence_clause(run, silence)}" for run, silence in hanging]
     return Advice(
         cause=HANGING,

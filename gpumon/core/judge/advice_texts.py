@@ -13,7 +13,7 @@ from gpumon.core.judge.silence_texts import run_named
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import capital, gpus_named, in_time, listed
+from gpumon.core.wording import capital, gpus_named, in_percent, in_time, listed
 
 _TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
@@ -127,17 +127,30 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
     idle = [gpu for gpu in unused if not gpu.totals.in_use_ns and not gpu.is_hardly_observed]
     other = [gpu for gpu in unused if gpu not in idle]
     sentences = [_text_for_too_short(other, runs)] if other else []
-    coming = [run for run in runs if run.alive and not run.gpu_uuids]
+    waiting = [run for run in runs if run.alive and not run.gpu_uuids]
+    at_steps = [run for run in waiting if run.steps]
+    coming = [run for run in waiting if not run.steps]
+    sentences += [_text_for_steps_without_work(run) for run in at_steps[:2] if idle]
     if idle and coming:
         names = listed([run_named(run) for run in coming], most=2)
         has = "has" if len(coming) == 1 else "have"
         sentences.append(f"{capital(names)} {has} used no GPU yet: that may come.")
-    if len(idle) > len(coming):
+    if len(idle) > len(waiting):
         names, them = _names_and_pronoun(idle)
-        which = f"Of {names}, give" if coming else f"Give {names}"
-        what = "what nobody needs" if coming else f"work, or give {them}"
+        which = f"Of {names}, give" if waiting else f"Give {names}"
+        what = "what nobody needs" if waiting else f"work, or give {them}"
         sentences.append(f"{which} {what} back.")
     return " ".join(sentences)
+
+
+def _text_for_steps_without_work(run: RunReport) -> str:
+    """What to do about a run that trains on next to nothing of a GPU."""
+    phase = max(run.phase_ns, key=run.phase_ns.__getitem__, default=TrainingPhase.OTHER)
+    text = f"{capital(run_named(run))} counts steps, but hardly uses a GPU"
+    if phase is TrainingPhase.OTHER or not run.wall_ns:
+        return f"{text}: tag what it does between its steps, with `phase(...)` around it."
+    share = in_percent(run.phase_ns[phase] / run.wall_ns)
+    return f"{text}: it spends {share} of its time in {phase.value}. Shorten that first."
 
 
 def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -149,10 +162,12 @@ def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) 
             f"The training is over: let the next one run for more than {enough} of work on "
             f"{names} (more steps or epochs), and ask again."
         )
-    return (
-        f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time. "
-        f"If there is nothing more to come, give {them} back."
+    longer = (
+        f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time."
     )
+    if any(run.alive for run in trained):
+        return longer
+    return f"{longer} If there is nothing more to come, give {them} back."
 
 
 def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:

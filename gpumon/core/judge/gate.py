@@ -192,6 +192,10 @@ def _reason(gpu: GpuReport) -> tuple[str, str]:
         return (said, said)
     if not totals.observed_ns:
         return ("was not observed", "were not observed")
+    if totals.hanging_now:
+        return ("has a run that hangs", "have runs that hang")
+    if totals.hanging_idle_ns:
+        return ("did little but hang", "did little but hang")
     if totals.in_use_ns:
         worked = f"in use for {_short(totals.judged.in_use_ns)}"
         if totals.first_input_wait_ns:

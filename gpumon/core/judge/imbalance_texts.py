@@ -22,6 +22,7 @@ from gpumon.core.judge.imbalance import (
     imbalances,
     missing_ranks,
 )
+from gpumon.core.judge.loss_range import cost_ns
 from gpumon.core.judge.speedup import speedup_upper_bound
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.job_balance import JobBalance
@@ -122,6 +123,17 @@ def imbalance_notes(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Ite
             "there waiting reads as busy, and neither the activity of their multiprocessors nor "
             "their power can be compared."
         )
+
+
+def may_wait_unseen(gpu: GpuReport, gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
+    """Whether a GPU may wait for others of its job in a way that reads as busy."""
+    counted = counted_runs(runs)
+    return any(
+        gpu.uuid in found.balance.busy_ratios
+        and found.unseen != ()
+        and _meets_in_nccl([run for run in counted if run.job_key == job])
+        for job, found in imbalances(gpus, runs).items()
+    )
 
 
 def shares_text(parts: Mapping[str, float], label_of: Mapping[str, str]) -> str:
@@ -364,4 +376,4 @@ def _has_worked(of_job: Sequence[RunReport]) -> bool:
 
 
 def _waited_ns(gpu: GpuReport) -> int:
-    return gpu.totals.idle_ns.get(IdleCause.IMBALANCE, 0)
+    return cost_ns(gpu.totals, IdleCause.IMBALANCE)

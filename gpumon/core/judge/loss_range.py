@@ -1,7 +1,8 @@
-"""How much a cause cost a GPU: for certain, at most, and how that is said."""
+"""How much a cause cost a GPU: for certain, at most, and how the report puts it."""
 
 from __future__ import annotations
 
+from gpumon.core.judge.verdict_rules import main_cause
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.totals import GpuTotals
@@ -9,12 +10,12 @@ from gpumon.core.wording import in_percent, in_time, percent_range, time_range
 
 
 def cost_ns(totals: GpuTotals, cause: IdleCause) -> int:
-    """What a cause cost for certain, without the wait for a very first batch."""
+    """What a cause cost for certain, without the wait for a very first batch, and hangs."""
     if cause is IdleCause.INPUT_WAIT:
         return totals.starved_ns
     if cause is IdleCause.UNKNOWN:
         return totals.idle_ns.get(cause, 0)  # that it is not explained is not to be proved
-    return totals.bounds_ns(cause)[0]
+    return max(0, totals.bounds_ns(cause)[0] - totals.hanging_idle_ns.get(cause, 0))
 
 
 def most_ns(totals: GpuTotals, cause: IdleCause) -> int:
@@ -34,16 +35,19 @@ def is_wide(
 
 
 def is_split_open(totals: GpuTotals) -> bool:
-    """Whether tags leave open how much of the loss is of which cause."""
-    return any(is_wide(totals, cause) for cause in totals.may_be_less_ns)
+    """Whether tags leave open which cause the loss is mainly of."""
+    return main_cause(totals) is None and any(
+        is_wide(totals, cause) for cause in totals.may_be_less_ns
+    )
 
 
 def possible_causes(totals: GpuTotals) -> list[IdleCause]:
     """The known causes of a loss whose split is open, which can have cost most coming first."""
+    least_ns = max(1, DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns)
     causes = [
         cause
         for cause in {**totals.idle_ns, **totals.may_be_more_ns}
-        if cause not in UNPROVED and most_ns(totals, cause) > 0
+        if cause not in UNPROVED and most_ns(totals, cause) >= least_ns
     ]
     return sorted(causes, key=lambda cause: -most_ns(totals, cause))
 

@@ -1,8 +1,9 @@
-"""What is said of GPUs that wait for another rank of their job while they read as busy."""
+"""Texts on GPUs that wait for another rank of their job while they read as busy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -13,6 +14,7 @@ from gpumon.core.report.report import LATE_RANK, Advice, GpuReport, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.rank_wait import ITS_STEP, SUSPENDED, RankWait
 from gpumon.core.time.totals import GpuTotals
+from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import (
     gpus_named,
     in_percent,
@@ -23,6 +25,7 @@ from gpumon.core.wording import (
     time_range,
 )
 
+_UNTIL_OFF: Final = replace(DEFAULT_SETTINGS, lost_share=DEFAULT_SETTINGS.flag_off_share)
 _IS_LATE: Final[Mapping[str, str]] = {
     IdleCause.INPUT_WAIT.value: "whose input is late",
     IdleCause.HOST_TO_DEVICE.value: "which copies to its GPU meanwhile",
@@ -30,7 +33,7 @@ _IS_LATE: Final[Mapping[str, str]] = {
     IdleCause.CHECKPOINT.value: "which saves a checkpoint meanwhile",
     IdleCause.VALIDATION.value: "which validates meanwhile",
     IdleCause.BETWEEN_EPOCHS.value: "which takes longer between its epochs",
-    SUSPENDED: "which is suspended",
+    SUSPENDED: "which was suspended",
     ITS_STEP: "whose steps take longer",
 }
 _REMEDY: Final[Mapping[str, str]] = {
@@ -40,7 +43,7 @@ _REMEDY: Final[Mapping[str, str]] = {
     IdleCause.CHECKPOINT.value: "Save checkpoints on {} less often, or in the background",
     IdleCause.VALIDATION.value: "Validate on all ranks, or less often, and not on {} alone",
     IdleCause.BETWEEN_EPOCHS.value: "Look at what {} does between its epochs",
-    SUSPENDED: "Resume {}",
+    SUSPENDED: "Resume {} if it still is suspended",
     ITS_STEP: "Give {} a smaller share of each batch, or see why its steps take longer",
 }
 
@@ -55,24 +58,33 @@ def _rank(wait: RankWait) -> str:
 
 
 def waits_much(gpu: GpuReport) -> bool:
-    """Whether such waits are worth a verdict."""
-    return gpu.waits_for is not None and may_wait_for_rank(gpu.totals.judged)
+    """Whether such waits are worth a verdict, or a verdict that stands rests on them."""
+    if gpu.waits_for is None:
+        return False
+    stands = gpu.verdict.name in (VerdictName.STALLED, VerdictName.PARTIAL)
+    return may_wait_for_rank(gpu.totals.judged, _UNTIL_OFF if stands else DEFAULT_SETTINGS)
 
 
 def wait_in_percent(totals: GpuTotals, *limits: float) -> str:
     """For which share of its time in use it waited: between two, where that is not known better."""
     low, high = (ns / totals.in_use_ns for ns in _bounds_ns(totals))
-    if high - low <= DEFAULT_SETTINGS.wide_range:
-        return in_percent(low, *limits)
-    return percent_range(low, high, *limits)
+    return percent_range(low, high, *limits) if _is_wide(totals) else in_percent(low, *limits)
 
 
 def wait_in_time(totals: GpuTotals) -> str:
     """The same as a time."""
     low_ns, high_ns = _bounds_ns(totals)
-    if high_ns - low_ns <= DEFAULT_SETTINGS.wide_range * totals.in_use_ns:
-        return in_time(low_ns, totals.in_use_ns)
-    return time_range(low_ns, high_ns, totals.in_use_ns)
+    if _is_wide(totals):
+        return time_range(low_ns, high_ns, totals.in_use_ns)
+    return in_time(low_ns, totals.in_use_ns)
+
+
+def _is_wide(totals: GpuTotals) -> bool:
+    """Whether one figure would mislead, or hide that the verdict rests on the higher one."""
+    low_ns, high_ns = _bounds_ns(totals)
+    limit_ns = DEFAULT_SETTINGS.lost_share * totals.in_use_ns
+    range_ns = DEFAULT_SETTINGS.wide_range * totals.in_use_ns
+    return high_ns - low_ns > range_ns or low_ns < limit_ns <= high_ns
 
 
 def _of_its_use(totals: GpuTotals) -> str:
@@ -98,25 +110,32 @@ def late_rank_text(
     on = [gpu.label for gpu in gpus if run is not None and gpu.uuid in run.gpu_uuids]
     whom = f"{_rank(wait)}{f' on {gpus_named(on)}' if on else ''}"
     remedy = _REMEDY.get(wait.cause, "Look at {} first").format(whom)
+    if not any(gpu.totals.rank_wait_low_ns or _waits_idle(gpu) for gpu in those):
+        return f"{remedy}: {named} may wait for it."
     return f"{remedy}: {named} {'waits' if one else 'wait'} for it."
+
+
+def _waits_idle(gpu: GpuReport) -> bool:
+    return gpu.totals.idle_ns.get(IdleCause.IMBALANCE, 0) > 0
 
 
 def late_rank_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
     """What to do about the rank that GPUs wait for while they read as busy; ``None``: none does."""
     hit = [gpu for gpu in gpus if waits_much(gpu)]
-    waits = [gpu.waits_for for gpu in hit if gpu.waits_for is not None]
-    if not waits:
+    ranks = [gpu.waits_for for gpu in hit if gpu.waits_for is not None]
+    if not ranks:
         return None
-    wait = max(waits, key=waits.count)
+    wait = max(ranks, key=ranks.count)
     hit = [gpu for gpu in hit if gpu.waits_for == wait]
     worst = max((gpu.totals for gpu in hit), key=lambda totals: totals.rank_wait_low_ns)
     low_ns = worst.rank_wait_low_ns
+    waits = "but waiting" if low_ns else "and perhaps waiting"
     each = [f"GPU {gpu.label} for {_of_its_use(gpu.totals)}" for gpu in hit]
     return Advice(
         cause=LATE_RANK,
         lost_seconds=seconds(sum(gpu.totals.rank_wait_low_ns for gpu in hit)),
         speedup_upper_bound=speedup_upper_bound(worst.in_use_ns, low_ns) if low_ns else None,
-        evidence=f"Busy by the driver, but waiting for {rank_named(wait)}: {listed(each, most=3)}.",
+        evidence=f"Busy by the driver, {waits} for {rank_named(wait)}: {listed(each, most=3)}.",
         text=late_rank_text(hit, gpus, runs),
         gpus=tuple(gpu.label for gpu in hit),
     )

@@ -57,7 +57,7 @@ ALL_RULES: Final = (
 
 BESIDE_RULES: Final[Mapping[str, str]] = {
     "high_share": "a verdict's severity is high",
-    "wide_range": "both bounds of what a cause cost are said, and not one figure",
+    "wide_range": "both bounds of what a cause cost are printed, and not one figure",
     "min_coverage": "what no tag explains is told beside what is proved",
     "fill.held_told_from": "what held clocks down is told in passing",
     "fill.tensors_in_use_from": "the advice on an under-filled GPU leaves mixed precision out",

@@ -1,4 +1,4 @@
-"""What is said of a run that counts no step, or cannot run."""
+"""Texts on a run that counts no step, or cannot run."""
 
 from __future__ import annotations
 

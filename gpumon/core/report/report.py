@@ -70,6 +70,8 @@ class Advice:
         text: What to do.
         gpus: Labels of the GPUs that it would help; empty where nobody said.
         reason: Name of the ``InputWaitReason`` that explains most of it; ``None``: none does.
+        may_be_more: Whether the speed-up is that of what is certain, and tags leave open how much
+            more there is to gain.
     """
 
     cause: str
@@ -79,6 +81,7 @@ class Advice:
     text: str
     gpus: tuple[str, ...] = ()
     reason: str | None = None
+    may_be_more: bool = False
 
 
 class LogFinding(NamedTuple):
@@ -164,7 +167,7 @@ class GpuReport:
         unsettled: What of its time is not settled yet, and how what was so has been settled
             since; nothing where the report was read from a document.
         now: What it does now; ``None`` in a log, and where a document does not say.
-        waits_for: The rank of its job that it waited for last; ``None``: it never did.
+        waits_for: The rank of its job that it waits for most; ``None``: in this job it did not.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -207,10 +210,11 @@ class GpuReport:
     def at_present(self) -> GpuReport:
         """The same, judged by its last minutes in use instead of all its time.
 
-        Of a job that has ended, or cannot go on, it is what that job did.
+        Of a job that has ended, or cannot go on, it is what that job did. One that was never in
+        use is judged by all its time.
         """
         now = self.now
-        if now is None:
+        if now is None or (now.name is VerdictName.NOT_IN_USE and not self.totals.in_use_ns):
             return self
         verdict = now.verdict
         if now.ended_ns is None and not now.is_suspended:
@@ -221,6 +225,12 @@ class GpuReport:
                 severity = Severity.MODERATE
             verdict = verdict._replace(name=now.name, severity=severity)
         return replace(self, totals=now.totals, verdict=verdict)
+
+    @property
+    def in_a_part(self) -> GpuReport:
+        """The same in a report of a part of the time: of now, only that it is suspended counts."""
+        is_suspended = self.now is not None and self.now.is_suspended
+        return self if is_suspended else replace(self, now=None)
 
     @property
     def label(self) -> str:
@@ -285,7 +295,7 @@ class RunReport:
         world_size: Ranks of its job, on all machines.
         suspended_since_ns: Since when its process is stopped, or frozen with its cgroup, on the
             clock of the intervals; ``None``: it can run.
-        silence: How long it has counted no step; ``None``: nothing is to be said of that.
+        silence: How long it has counted no step; ``None``: not worth a word.
     """
 
     run: str
@@ -399,10 +409,9 @@ class Report:
     @property
     def at_present(self) -> Report:
         """The same, each GPU judged by what it does now; a part of the time is judged as it is."""
-        gpus = tuple(
-            replace(gpu, now=None) if self.is_part else gpu.at_present for gpu in self.gpus
-        )
-        return replace(self, gpus=gpus)
+        if not self.is_part:
+            return replace(self, gpus=tuple(gpu.at_present for gpu in self.gpus))
+        return replace(self, gpus=tuple(gpu.in_a_part for gpu in self.gpus))
 
     @property
     def in_use_ns(self) -> int:

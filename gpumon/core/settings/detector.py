@@ -191,7 +191,7 @@ class ImbalanceSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangSettings(Settings):
-    """Thresholds of how long a run may count no step before it is said to hang."""
+    """Thresholds of how long a run may count no step before it hangs."""
 
     min_ns: int = time_ns(
         30 * NS_PER_S,
@@ -211,7 +211,7 @@ class HangSettings(Settings):
     )
     first_batch_ns: int = time_ns(
         300 * NS_PER_S,
-        "A run whose first batch has not come for so long is said to hang.",
+        "A run whose first batch has not come for so long hangs.",
         origin="ours: shuffle buffers and cold caches take minutes",
     )
     long_phase_ns: int = time_ns(
@@ -415,7 +415,7 @@ class DetectorSettings(Settings):
     wide_range: float = share(
         0.03,
         "Where what a cause cost is known no better than to this share of the time in use, both "
-        "of its bounds are said.",
+        "of its bounds are printed.",
         origin="ours: a figure that is off by less still tells what to change",
     )
     min_in_use_ns: int = time_ns(

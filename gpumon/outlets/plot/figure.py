@@ -48,7 +48,8 @@ from gpumon.outlets.plot.lane_drawing import (
     set_axes,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
-from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
+from gpumon.outlets.text.claims import verdict_word
+from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
 
 MOST_LANES: Final = 16

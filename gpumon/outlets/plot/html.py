@@ -28,7 +28,8 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
-from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
+from gpumon.outlets.text.claims import verdict_word
+from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
     machine_line,

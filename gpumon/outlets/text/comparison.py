@@ -114,6 +114,8 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
         is_first = advice.cause == FIRST_INPUT_WAIT
         word = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
         text += f" The advice on {word} said: "
+        if advice.may_be_more:
+            return f"{text}{bound:.2f} times, or more."
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
     return text
 

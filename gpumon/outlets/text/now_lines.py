@@ -1,4 +1,4 @@
-"""What a headline says of the present: since when, what was before, and what stands still."""
+"""What a headline has on the present: since when, what was before, and what stands still."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpumon.core.judge.silence_texts import (
 )
 from gpumon.core.report.report import GpuReport, Report, RunReport, hanging_on, runs_on
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import capital, counted, listed, time_of_day
+from gpumon.core.wording import capital, counted, in_time, listed, time_of_day
 
 _MOST_NAMED: Final = 3
 
@@ -46,6 +46,8 @@ def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
     since = f" since {moment}" if moment else ""
     if now.is_suspended:
         return f"suspended{since}"
+    if ended_in_a_hang(gpu):
+        return f"hung until the job ended{f' at {moment}' if moment else ''}"
     if now.ended_ns is not None and gpu.verdict.name is not VerdictName.NOT_IN_USE:
         return f"{word}{loss} in the job that ended{f' at {moment}' if moment else ''}"
     if now.has_recovered:
@@ -58,8 +60,19 @@ def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
 
 
 def is_over(gpu: GpuReport) -> bool:
-    """Whether its last job has ended: what is said of it is of then."""
+    """Whether its last job has ended: then its verdict is on that job."""
     return gpu.now is not None and gpu.now.ended_ns is not None
+
+
+def ended_in_a_hang(gpu: GpuReport) -> bool:
+    """Whether its last job was over while its run hung."""
+    return is_over(gpu) and gpu.now is not None and gpu.now.before is VerdictName.HANGING
+
+
+def hang_claim(gpu: GpuReport) -> str:
+    """For how long the run of a job that is over hung."""
+    hung = in_time(gpu.totals.hanging_ns)
+    return f"The run on GPU {gpu.label} hung for {hung} before it ended."
 
 
 def stands_still(gpu: GpuReport, report: Report) -> bool:
@@ -99,7 +112,12 @@ def standstill_reason(gpu: GpuReport, report: Report) -> str:
 
 
 def what_to_do_now(gpu: GpuReport, report: Report) -> str:
-    """How a run that is suspended, or waits for its first batch, gets on; else empty."""
+    """What to do about a run that is suspended, or waits for its first batch, or hung; or empty."""
+    if ended_in_a_hang(gpu):
+        return (
+            "look at the end of its log. If it hangs again, `py-spy dump --pid PID` prints what "
+            "each of its threads is doing."
+        )
     if gpu.now is not None and gpu.now.is_suspended:
         return suspended_text(_suspended_on(gpu, report))
     if gpu.verdict.name is not VerdictName.HANGING and waits_for_first_batch(gpu, report):
@@ -122,4 +140,5 @@ def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
 
 def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:
     stopped = [run for run in report.runs if run.suspended_since_ns is not None]
-    return runs_on([gpu], stopped) or [run for run in stopped if not run.gpu_uuids]
+    gpus = [one for one in report.gpus if one.now is not None and one.now.is_suspended]
+    return runs_on(gpus or [gpu], stopped) or [run for run in stopped if not run.gpu_uuids]

@@ -44,7 +44,8 @@ from gpumon.core.wording import (
     listed,
     plainly,
 )
-from gpumon.outlets.text.headline import greatest_proved, main_gpu, waits_for_rank
+from gpumon.outlets.text.claims import greatest_proved, waits_for_rank
+from gpumon.outlets.text.headline import main_gpu
 from gpumon.outlets.text.now_lines import clock, what_to_do_now
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
@@ -142,7 +143,8 @@ def _gain(advice: Advice) -> str:
     bound = advice.speedup_upper_bound
     if bound is None or bound < 1.005:
         return ""
-    return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
+    times = f"{bound:.{2 if bound < 10 else 0}f} times as fast"
+    return f"{capital(times)}, or more." if advice.may_be_more else f"At most {times}."
 
 
 def _of_the_log(report: Report) -> str:
@@ -176,7 +178,7 @@ def main_advice(report: Report) -> Advice | None:
 
 
 def told_advice(report: Report) -> Advice | None:
-    """The advice that the line Next gives; ``None``: it is on a trouble, or says what to do now."""
+    """The advice in the line Next; ``None``: that line is on a trouble, or on what to do now."""
     gpu = main_gpu(report.at_present.gpus)
     if first_remedy(report, Severity.HIGH):
         return None

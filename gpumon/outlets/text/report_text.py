@@ -28,14 +28,8 @@ from gpumon.core.wording import (
     label_text,
     time_range,
 )
-from gpumon.outlets.text.headline import (
-    LOSS_LIMITS,
-    WHY_MUTE,
-    main_gpu,
-    verdict_line,
-    verdict_word,
-    why_line,
-)
+from gpumon.outlets.text.claims import LOSS_LIMITS, verdict_word
+from gpumon.outlets.text.headline import WHY_MUTE, main_gpu, verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
     levels_lines,
@@ -178,9 +172,9 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     if waits_much(gpu):
         lines.append(f"  of the busy time, waiting for another rank: {wait_in_time(totals)}")
     if not is_next_to_nothing(totals.hanging_ns, totals.observed_ns):
-        lines.append(_detail("of it while a run hung", totals.hanging_ns, totals))
+        lines.append(_detail("while a run hung", totals.hanging_ns, totals))
     lines += _fill(gpu)
-    if hides_much(totals):
+    if hides_much(totals) and not is_wide(totals, IdleCause.INPUT_WAIT):
         lines.append(_hidden(gpu))
     return "\n".join(line.rstrip() for line in lines)
 

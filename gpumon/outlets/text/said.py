@@ -10,7 +10,8 @@ from gpumon.core.documents.report_codec import encode_said
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import capital, in_percent
-from gpumon.outlets.text.headline import main_gpu, verdict_line, verdict_word, why_line
+from gpumon.outlets.text.claims import verdict_word, waits_for_rank
+from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
 from gpumon.outlets.text.now_lines import is_over, stands_still
 from gpumon.outlets.text.report_lines import next_line, told_advice
 from gpumon.outlets.text.trouble_lines import trouble_words
@@ -19,7 +20,7 @@ _TONES = {Severity.NONE: "quiet", Severity.MODERATE: "warn", Severity.HIGH: "bad
 
 
 def said_of(report: Report) -> dict[str, Any]:
-    """What a page says of a report.
+    """The words of a report for the page.
 
     Returns:
         ``notes`` and ``advice`` as in the whole document, and ``headline``: the lines ``verdict``,
@@ -64,6 +65,8 @@ def _title(report: Report) -> str:
     if gpu is not None and stands_still(gpu, report.at_present):
         is_suspended = gpu.now is not None and gpu.now.is_suspended
         return f"GPU {gpu.label}: {'suspended' if is_suspended else verdict_word(gpu)}"
+    if gpu is not None and gpu.waits_for is not None and waits_for_rank(gpu):
+        return f"GPU {gpu.label} waits for rank {gpu.waits_for.rank}"
     at_work = [gpu for gpu in gpus if gpu.totals.in_use_ns and not is_over(gpu)]
     return f"{in_percent(_lost_ratio(at_work))} lost" if at_work else ""
 

@@ -1,6 +1,6 @@
 // Keeps the page in step with the daemon: history once, then one event a tick.
 
-import { roughly } from "/figures.js";
+import { NBSP, roughly } from "/figures.js";
 import { Cards, setText } from "/gpus.js";
 import { Palette } from "/lanes.js";
 import { drawAdvice, drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
@@ -118,7 +118,8 @@ function draw() {
 function drawVerdict({ state, headline, advice }) {
   const trouble = driverTrouble(state.gpus, state.collectors);
   element("verdict").dataset.tone = trouble ? "bad" : headline.tone;
-  setText(element("sentence"), headline.verdict);
+  // Large letters break early: a GPU keeps its number.
+  setText(element("sentence"), headline.verdict.replace(/\b(GPUs?|rank) (?=\d)/g, `$1${NBSP}`));
   setText(element("why"), trouble?.why ?? headline.why);
   setText(element("next"), trouble?.next ?? headline.next);
   drawAdvice(element("more"), element("advice"), advice.filter((_, place) => place !== headline.advice));

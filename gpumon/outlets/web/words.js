@@ -53,7 +53,7 @@ export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
 // "starved since 14:03 UTC"
 function wordNow(gpu) {
-  const word = VERDICTS[verdictNow(gpu)] ?? verdictNow(gpu);
+  const word = gpu.now?.suspended ? "suspended" : (VERDICTS[verdictNow(gpu)] ?? verdictNow(gpu));
   const since = gpu.now?.since?.slice(11, 16);
   return since ? `${word} since ${since} UTC` : word;
 }
@@ -151,8 +151,10 @@ export function driverTrouble(gpus, collectors) {
 }
 
 // How much faster at most; nothing where nothing is promised.
-export function boundInWords({ speedup_upper_bound: bound }) {
-  return bound > 1.005 ? `at most ${bound.toFixed(bound < 10 ? 2 : 0)} times as fast` : "";
+export function boundInWords({ speedup_upper_bound: bound, may_be_more: mayBeMore }) {
+  if (!(bound > 1.005)) return "";
+  const times = `${bound.toFixed(bound < 10 ? 2 : 0)} times as fast`;
+  return mayBeMore ? `${times}, or more` : `at most ${times}`;
 }
 
 // What held a run up most, in the daemon's own words; empty where nobody saw it.

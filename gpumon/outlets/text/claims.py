@@ -1,0 +1,198 @@
+"""What a report claims of one GPU, as the sentence that follows its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpumon.core.board.fill import is_under_filled
+from gpumon.core.clock import seconds
+from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.judge.fill_texts import fill_claim
+from gpumon.core.judge.loss_range import cost_in_percent, is_split_open, possible_causes
+from gpumon.core.judge.pause_texts import certain_loss
+from gpumon.core.judge.rank_texts import rank_named, wait_in_percent, waits_much
+from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
+from gpumon.core.phase import UNPROVED, IdleCause
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import gpus_named, in_percent, listed
+from gpumon.outlets.text.now_lines import is_over
+from gpumon.outlets.text.trouble_lines import has_trouble
+
+WORD_OF_VERDICT: Final[Mapping[VerdictName, str]] = {
+    **{name: name.value.replace("_", " ") for name in VerdictName},
+    VerdictName.PARTIAL: "partly busy",
+}
+"""Each verdict in words, here and on the page."""
+LEAST_IN_USE: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
+MOST_CAUSES: Final = 3
+_NOTICED_RATIO: Final = 0.01
+"""A GPU that was busy for a smaller share of the time had nothing to do."""
+LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
+"""Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
+
+
+def is_well(gpu: GpuReport) -> bool:
+    """Whether it lost nothing that is worth a word, or had nothing to do."""
+    return not gpu.verdict.name.is_of_a_loss
+
+
+def verdict_word(gpu: GpuReport) -> str:
+    """Its verdict as people say it."""
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
+        return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
+    return WORD_OF_VERDICT[gpu.verdict.name]
+
+
+def claim_of(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
+    """Where its time goes, or that of all GPUs with the same verdict."""
+    name = f"GPU {gpu.label}"
+    match gpu.verdict.name:
+        case VerdictName.STARVED:
+            # Without what is only suspected to be starved, as the verdict takes it.
+            share = cost_in_percent(gpu.totals.judged, IdleCause.INPUT_WAIT, *LOSS_LIMITS)
+            waits = verb(gpu, "waits", "waited")
+            return f"{name} {waits} for input {share} of its time in use."
+        case VerdictName.STALLED:
+            return f"{name} {_stalled_claim(gpu)}."
+        case VerdictName.STARVATION_SUSPECTED:
+            return f"{name} {_loss_in_pauses(gpu, report)}."
+        case VerdictName.PARTIAL:
+            return f"{name} {_partial_claim(gpu, report)}."
+        case VerdictName.HEALTHY:
+            return _work_well(alike)
+        case _:
+            used = [other for other in alike if other.totals.in_use_ns]
+            if any(other.totals.hanging_idle_ns for other in used):
+                return f"{name} did little but hang in its time in use."
+            if used:
+                after = any(other.totals.first_input_wait_ns for other in used)
+                since = f" {LEAST_IN_USE}{' after the first batch' if after else ''}."
+                return all_of(used, "was", "were") + f" in use for less than{since}"
+            if all(other.is_hardly_observed for other in alike):
+                return all_of(alike, "was", "were") + f" watched for less than {LEAST_IN_USE}."
+            return _were_unused(alike)
+
+
+def _were_unused(gpus: Sequence[GpuReport]) -> str:
+    """Of GPUs that were never in use: what little each of them worked."""
+    at_work = [gpu for gpu in gpus if gpu.totals.busy_ns >= _NOTICED_RATIO * gpu.totals.observed_ns]
+    if not at_work:
+        return all_of(gpus, "had nothing to do", "had nothing to do") + "."
+    most = max(gpu.totals.busy_ns / gpu.totals.observed_ns for gpu in at_work)
+    at_most = " at most" if len(at_work) > 1 else ""
+    little = f"busy {in_percent(most)} of the time{at_most}, too little to count as in use"
+    others = [gpu for gpu in gpus if gpu not in at_work]
+    nothing = also_of(others, "had nothing to do", "had nothing to do")
+    return f"{all_of(at_work, 'was', 'were')} {little}.{nothing}"
+
+
+def _stalled_claim(gpu: GpuReport) -> str:
+    if waits_for_rank(gpu):
+        return _rank_claim(gpu, verb(gpu, "waits", "waited"))
+    if is_split_open(gpu.totals.judged):
+        causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.judged)]
+        either = " or ".join(causes[:MOST_CAUSES])
+        return f"{_idle_share(gpu)}, {either}: its tags leave open how much of each"
+    cause = greatest_proved(gpu)
+    most = "mainly" if cause is gpu.verdict.main_cause else "in part"
+    return f"{_idle_share(gpu)}, {most} {doing(gpu, cause)}"
+
+
+def _partial_claim(gpu: GpuReport, report: Report) -> str:
+    if waits_for_rank(gpu):
+        return _rank_claim(gpu, verb(gpu, "may wait", "may have waited"))
+    return f"{_unproved_loss(gpu, report)}, and {_unexplained(gpu)}"
+
+
+def doing(gpu: GpuReport, cause: IdleCause) -> str:
+    """What it did in such idle time; where it waited for a rank that is known, for which."""
+    if cause is IdleCause.IMBALANCE and gpu.waits_for is not None:
+        return f"waiting for {rank_named(gpu.waits_for)}"
+    return WORD_OF_CAUSE[cause]
+
+
+def waits_for_rank(gpu: GpuReport) -> bool:
+    """Whether the verdict rests on a wait for a late rank more than on idle time."""
+    totals = gpu.totals.judged
+    if gpu.verdict.name not in (VerdictName.STALLED, VerdictName.PARTIAL):
+        return False
+    is_proved = gpu.verdict.name is VerdictName.STALLED
+    waited_ns = totals.rank_wait_low_ns if is_proved else totals.rank_wait_high_ns
+    return waits_much(gpu) and waited_ns > totals.lost_ns
+
+
+def _rank_claim(gpu: GpuReport, waits: str) -> str:
+    assert gpu.waits_for is not None
+    share = wait_in_percent(gpu.totals.judged, *LOSS_LIMITS)
+    return f"{waits} for {rank_named(gpu.waits_for)}, {share} of its time in use"
+
+
+def _unproved_loss(gpu: GpuReport, report: Report) -> str:
+    if is_mostly_in_pauses(gpu.totals):
+        return _loss_in_pauses(gpu, report)
+    return _idle_share(gpu)
+
+
+def _idle_share(gpu: GpuReport) -> str:
+    """How much it lost, as the verdict takes it: without the wait for the very first batch."""
+    totals = gpu.totals.judged
+    share = in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
+    return f"{verb(gpu, 'is', 'was')} idle {share} of its time in use"
+
+
+def verb(gpu: GpuReport, present: str, past: str) -> str:
+    """A verb about the job that goes on, or that has ended."""
+    return past if is_over(gpu) else present
+
+
+def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
+    loses = verb(gpu, "loses", "lost")
+    return f"{loses} {certain_loss(gpu, least_visible_ns(report), *LOSS_LIMITS)}"
+
+
+def _unexplained(gpu: GpuReport) -> str:
+    if gpu.verdict.likely_causes and is_mostly_in_pauses(gpu.totals):
+        return "nothing proves why"
+    is_tagged = greatest_proved(gpu) is not IdleCause.UNKNOWN
+    return "tags explain too little of it" if is_tagged else "nothing tells why"
+
+
+def _work_well(gpus: Sequence[GpuReport]) -> str:
+    """Of GPUs that lose nothing: which of them are under-filled, and which work well."""
+    empty = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
+    full = [gpu for gpu in gpus if gpu not in empty and not has_trouble(gpu)]
+    if not empty and not full:
+        whose = "its" if len(gpus) == 1 else "their"
+        little = f"lost little of {whose} time in use"
+        return f"{all_of(gpus, little, little)}."
+    claims = [f"GPU {gpu.label} {verb(gpu, 'is', 'was')} {fill_claim(gpu)}" for gpu in empty]
+    works, work = (verb(gpus[0], word, "worked") for word in ("works", "work"))
+    working = all_of(full, f"{works} well", f"{work} well") if full else ""
+    sentences = [listed(claims, most=3), working]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def greatest_proved(gpu: GpuReport) -> IdleCause:
+    """The known cause with the most idle time while in use, but for the very first batch."""
+    idle_ns = gpu.totals.judged.idle_ns
+    known = (cause for cause in idle_ns if cause not in UNPROVED)
+    return max(filter(idle_ns.get, known), key=idle_ns.__getitem__, default=IdleCause.UNKNOWN)
+
+
+def all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
+    """These GPUs, and what they do."""
+    return f"{gpus_named(gpu.label for gpu in gpus)} {one if len(gpus) == 1 else many}"
+
+
+def also_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
+    """The same as a further sentence; empty where there are none."""
+    return f" {all_of(gpus, one, many)}." if gpus else ""
+
+
+def least_visible_ns(report: Report) -> int:
+    """The shortest pause whose length can be trusted."""
+    sampling = report.sampling
+    return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

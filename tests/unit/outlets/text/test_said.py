@@ -1,0 +1,121 @@
+"""Specification of the words of the page: the headline of a report, its tone and its title."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.ring.silence import RunSilence
+from gpumon.core.time.now_verdict import NowVerdict
+from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import capital
+from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.report_lines import next_line
+from gpumon.outlets.text.said import said_of
+from tests.builders_report import gpu, report, run, with_totals
+from tests.builders_time import s
+
+WAIT, SAVE, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.NOT_IN_USE
+UNUSED = VerdictName.NOT_IN_USE
+
+
+def now(one: GpuReport, **changes: Any) -> GpuReport:
+    """The GPU, of which all its time is its present."""
+    found = NowVerdict(one.verdict.name, s(37), one.totals, one.verdict)
+    return replace(one, now=found._replace(**changes))
+
+
+def headline(one: Report) -> dict[str, Any]:
+    page: dict[str, Any] = said_of(one)["headline"]
+    return page
+
+
+STARVED, WORKS = gpu(60, {WAIT: 40}), gpu(100, {})
+UNUSED_GPU = gpu(0, {NOT_IN_USE: 100})
+SUSPENDED = report(
+    now(STARVED, name=UNUSED, is_suspended=True),
+    runs=(replace(run(), suspended_since_ns=s(37)),),
+)
+HANGING = report(
+    now(with_totals(STARVED, hanging_now=True), name=VerdictName.HANGING),
+    runs=(
+        replace(
+            run(), silence=RunSilence(s(37), TrainingPhase.INPUT_WAIT, s(63), hanging_from_ns=s(67))
+        ),
+    ),
+)
+
+
+class TestTheHeadline:
+    @pytest.mark.parametrize(
+        "one",
+        [report(now(STARVED)), report(now(WORKS)), report(UNUSED_GPU), SUSPENDED, HANGING],
+        ids=["starved", "healthy", "unused", "suspended", "hanging"],
+    )
+    def test_has_the_lines_of_the_terminal(self, one: Report) -> None:
+        page = headline(one)
+
+        assert page["verdict"] == capital(verdict_line(one))
+        assert page["why"] == capital(why_line(one))
+        assert page["next"] == capital(next_line(one))
+
+    def test_points_at_the_advice_that_it_gives(self) -> None:
+        one = report(now(STARVED))
+
+        assert one.advice[headline(one)["advice"]].text in headline(one)["next"]
+
+    @pytest.mark.parametrize("one", [SUSPENDED, report(now(WORKS))], ids=["suspended", "healthy"])
+    def test_points_at_none_where_it_gives_none(self, one: Report) -> None:
+        assert headline(one)["advice"] is None
+
+
+class TestTheToneAndTheTitle:
+    @pytest.mark.parametrize(
+        ("one", "tone", "title"),
+        [
+            (report(now(STARVED)), "bad", "40 % lost"),
+            (report(now(gpu(92, {SAVE: 8}))), "warn", "8.0 % lost"),
+            (report(now(WORKS)), "good", "0 % lost"),
+            (report(now(STARVED, name=UNUSED, ended_ns=s(107))), "bad", ""),
+            (report(now(WORKS, name=UNUSED, ended_ns=s(107))), "quiet", ""),
+            (report(UNUSED_GPU), "quiet", ""),
+            (report(), "quiet", ""),
+            (SUSPENDED, "warn", "GPU 0: suspended"),
+            (HANGING, "bad", "GPU 0: hanging"),
+        ],
+        ids=["starved", "stalled", "healthy", "ended and starved", "ended and healthy", "unused",
+             "no GPU", "suspended", "hanging"],
+    )  # fmt: skip
+    def test_are_of_the_present(self, one: Report, tone: str, title: str) -> None:
+        page = headline(one)
+
+        assert (page["tone"], page["title"]) == (tone, title)
+
+    def test_are_not_of_what_was_before(self) -> None:
+        well = WORKS.totals
+        recovered = now(
+            STARVED,
+            name=VerdictName.HEALTHY,
+            totals=well,
+            verdict=judge(well),
+            before=VerdictName.STARVED,
+        )
+
+        page = headline(report(recovered))
+
+        assert (page["tone"], page["title"]) == ("good", "0 % lost")
+        assert page["verdict"].startswith("Recovered at")
+
+
+def test_the_notes_and_the_advice_are_those_of_the_document() -> None:
+    one = replace(report(now(STARVED)), notes=("GPU 1 is no longer there.",))
+
+    page = said_of(one)
+
+    assert page["notes"] == ["GPU 1 is no longer there."]
+    assert [advice["text"] for advice in page["advice"]] == [one.text for one in one.advice]
