@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import measured_again
 from tests.conftest import LONGEST_FILES
+from tests.patience import until
 from tests.shell_environment import SWITCHES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,7 +105,11 @@ class TestAProcessThatOutlivesItsTest:
         ):
             where = rf"^pid (\d+), started in test_leaving.py::\w+{test} .* {word}$"
             (pid,) = re.findall(where, done.stdout, re.MULTILINE)
-            assert not is_alive(Path("/proc") / pid)
+            assert until(partial(is_gone, Path("/proc") / pid))  # killed, it may still be ending
+
+
+def is_gone(process: Path) -> bool:
+    return not is_alive(process)
 
 
 def is_alive(process: Path) -> bool:

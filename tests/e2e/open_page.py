@@ -68,7 +68,8 @@ class Visit:
         from playwright.sync_api import expect
 
         shown = expect(self.page.locator(selector))
-        shown.to_have_text(re.compile(pattern), timeout=1_000 * PATIENCE_S)
+        unbroken = pattern.replace(" ", "[ \u00a0]")
+        shown.to_have_text(re.compile(unbroken), timeout=1_000 * PATIENCE_S)
 
     def is_hidden(self, selector: str) -> bool:
         return self.page.locator(selector).is_hidden()

@@ -1,11 +1,15 @@
-"""The alerts on a real Prometheus that scrapes a real, healthy daemon, at two moments of a minute.
+"""The alerts on a real Prometheus that scrapes real daemons.
 
-``make soak`` has the same for eight minutes at Prometheus' own intervals.
+One watches a healthy daemon at its own intervals; ``make soak`` has the same for eight minutes. In
+another, minutes last four seconds: it watches trainings that stand still, and a driver that is
+loaded anew.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +18,14 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
+from tests.e2e.standstills import KINDS, Standstills, hurried, standing_still
+from tests.fakenvml import codes
+from tests.faults.faulty_machine import Machine
 from tests.needs import needed
+from tests.patience import wait_until as wait_for
 
 FOLDER = Path(__file__).resolve().parents[2] / "prometheus"
+RULES = ("rules.yml", "alerts.yml")
 SCRAPED = "50s"
 """The first scrape comes within it. An age by the clock of whoever evaluates passes 30 s until the
 next one, wherever in the minute that is."""
@@ -24,6 +33,62 @@ WATCHED_SECONDS = 90
 LEAVES = "monitoring/gpumon"
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standstills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standstills]:
+    """They go on while the first test sleeps."""
+    with standing_still(tmp_path_factory.mktemp("standstills")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reloaded(
+    tmp_path_factory: pytest.TempPathFactory, fake_library: Path
+) -> Iterator[RunningDaemon]:
+    """A daemon of busy GPUs whose driver is gone for five seconds, and comes back loaded anew."""
+    machine = Machine(tmp_path_factory.mktemp("reloaded"), fake_library.parent)
+
+    def reload() -> None:
+        machine.fake.fail_everything(codes.UNINITIALIZED)
+        time.sleep(5)
+        machine.fake.reload_driver()
+        machine.fake.fail_everything(codes.SUCCESS)
+
+    with machine.serve_well() as daemon:
+        later = threading.Timer(20, reload)
+        later.start()
+        yield daemon
+        later.join()
+    machine.fake.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_a_hurry(
+    standstills: Standstills, reloaded: RunningDaemon, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("hurried")
+    for name in RULES:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        (folder / name).write_text(hurried(text), encoding="utf-8")
+    machines = [
+        {"targets": [daemon.address], "labels": {"instance": name}}
+        for name, daemon in (("standstills", standstills.daemon), ("reloaded", reloaded))
+    ]
+    job = {
+        "job_name": "gpumon",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "static_configs": machines,
+    }
+    with running_prometheus(
+        needed("prometheus"),
+        folder,
+        [job],
+        rules=tuple(folder / name for name in RULES),
+        evaluation_interval="1s",
+    ) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +99,7 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hurried_rules(folder: Path) -> tuple[Path, ...]:
     """The rules, with a roll call each two seconds and not each minute."""
     copies = []
-    for name in ("rules.yml", "alerts.yml"):
+    for name in RULES:
         text = (FOLDER / name).read_text(encoding="utf-8")
         copies.append(folder / name)
         copies[-1].write_text(text.replace("interval: 1m", "interval: 2s"), encoding="utf-8")
@@ -94,3 +159,76 @@ def test_one_that_leaves_discovery_is_missed_though_its_job_is_called_otherwise(
     (alert,) = prometheus.alerts()
     assert (alert["alertname"], alert["alertstate"]) == ("GpumonDown", "pending")
     assert (alert["job"], alert["instance"]) == (LEAVES, "leaves")
+
+
+class TestTrainingsThatStandStill:
+    def test_raise_one_alert_and_that_is_for_the_one_that_hangs(
+        self, prometheus: Prometheus, in_a_hurry: Prometheus
+    ) -> None:
+        wait_until("it fires", lambda: in_a_hurry.alerts("GpumonTrainingHangs"), seconds=60)
+        # Those on the daemon itself have limits in real seconds, which cannot be hurried.
+        found = in_a_hurry.alerts("Gpumon(GPUStarved|GPUStarvationSuspected|TrainingHangs)")
+        firing = [one for one in found if one["alertstate"] == "firing"]
+
+        assert [(one["alertname"], one.get("run")) for one in firing] == [
+            ("GpumonTrainingHangs", "hangs")
+        ]
+        assert in_a_hurry.troubles_of_rules() == {}
+
+    def test_are_named_with_process_phase_and_line_where_they_hang(
+        self, standstills: Standstills
+    ) -> None:
+        text = standstills.text("hangs")
+        pid = standstills.processes["hangs"].pid
+
+        assert standstills.gpu("hangs")["verdict"] == "hanging"
+        assert re.search(rf"Run hangs \(pid {pid}\) has counted no step for .*, waiting for", text)
+        assert f"py-spy dump --pid {pid}" in text
+        assert "worker" not in text
+
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("stops:")])
+    def test_are_suspended_and_in_no_figure_where_they_are_stopped(
+        self, standstills: Standstills, kind: str
+    ) -> None:
+        gpu = standstills.gpu(kind)
+
+        assert "suspended since" in standstills.text(kind)
+        assert gpu["now"]["suspended"]
+        assert gpu["idle_by_cause"]["not_in_use"] > 30
+        assert gpu["starved_seconds"] < 1.5
+
+    def test_go_on_where_they_are_resumed(self, standstills: Standstills) -> None:
+        standstills.resume("stops:train_step")
+
+        wait_for(lambda: not standstills.gpu("stops:train_step")["now"]["suspended"])
+        assert standstills.gpu("stops:train_step")["starved_seconds"] < 1.5
+
+
+class TestTheirNeighbours:
+    def test_are_healthy(self, standstills: Standstills) -> None:
+        assert standstills.gpu("steady")["verdict"] == "healthy"
+        assert "Healthy: GPU 0 works well." in standstills.text("steady")
+
+    def test_keep_workers_alive_where_batches_are_late_only_as_an_epoch_begins(
+        self, standstills: Standstills
+    ) -> None:
+        text = standstills.text("epochs")
+
+        assert standstills.gpu("epochs")["verdict"] == "starved"
+        assert "Keep the loader and its workers alive" in text
+
+    def test_wait_for_no_input_while_they_evaluate_without_a_tag(
+        self, standstills: Standstills
+    ) -> None:
+        gpu = standstills.gpu("evaluates")
+
+        assert gpu["verdict"] not in ("starved", "starvation_suspected", "healthy")
+        assert (gpu["suspected_seconds"], gpu["starved_ratio"] < 0.03) == (0, True)
+
+    def test_are_followed_whatever_another_writes_into_its_own_ring(
+        self, standstills: Standstills
+    ) -> None:
+        run = next(one for one in standstills.daemon.report()["runs"] if one["run"] == "steady")
+
+        assert run["steps"] > 300
+        assert standstills.daemon.get("/-/healthy")[0] == 200

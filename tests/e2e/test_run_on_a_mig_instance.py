@@ -78,7 +78,9 @@ class TestATrainingOnAnInstance:
         watched_s = trained.ended_s - trained.began_s
         waited_s = (1 - BUSY_RATIO) * watched_s
         assert used["idle_by_cause"]["input_wait"] == pytest.approx(waited_s, abs=0.8)
-        assert used["starved_seconds"] == pytest.approx(waited_s, abs=0.8)
+        low_s, high_s = used["idle_bounds_by_cause"]["input_wait"]  # wide, if the machine is busy
+        assert low_s - 0.8 <= waited_s <= high_s + 0.8
+        assert used["starved_seconds"] <= waited_s + 0.8
         assert used["busy_seconds"] / used["observed_seconds"] == pytest.approx(BUSY_RATIO, abs=0.1)
 
     def test_says_nothing_of_the_instance_beside_it(self, trained: Trained) -> None:

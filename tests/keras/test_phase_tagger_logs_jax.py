@@ -147,6 +147,7 @@ class TestTheGpusOfAnEpoch:
         assert table.column("epoch") == ["0", "1", "2", "3"]
         assert table.column("gpu_busy_ratio") == [None] * 4
 
+    @pytest.mark.measured
     def test_that_vanish_with_the_daemon_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:

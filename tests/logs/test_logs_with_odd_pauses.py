@@ -69,9 +69,9 @@ def test_however_many_there_are_no_more_is_remembered() -> None:
     try:
         settle(3_000)  # intervals are merged from the thousandth on
         before = settle(1_000)
-        after = settle(10_000)
+        after = settle(20_000)
     finally:
         tracemalloc.stop()
 
-    assert ledger.snapshot().pauses.count > 13_000
-    assert after < before + 20_000
+    assert ledger.snapshot().pauses.count > 23_000
+    assert after < before + 100_000  # a single pointer for each would be 160,000

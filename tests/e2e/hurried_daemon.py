@@ -1,0 +1,51 @@
+"""A real daemon by whose rules a training hangs after seconds instead of minutes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from tests.daemon import FollowingDaemon
+from tests.processes import ending
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HANGS_AFTER_S: Final = 5
+FIRST_BATCH_HANGS_AFTER_S: Final = 6
+_HURRY: Final = f"""
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+object.__setattr__(DEFAULT_SETTINGS.hang, "min_ns", {HANGS_AFTER_S} * 10**9)
+object.__setattr__(DEFAULT_SETTINGS.hang, "first_batch_ns", {FIRST_BATCH_HANGS_AFTER_S} * 10**9)
+"""
+"""What the interpreter of the daemon runs first: no option changes these settings."""
+
+
+class HurriedDaemon(FollowingDaemon):
+    """As ``FollowingDaemon``, with shorter limits of what hangs; trainings have the usual ones."""
+
+    def __init__(self, folder: Path, *, gpus: int) -> None:
+        super().__init__(folder, gpus=gpus)
+        hurry = folder / "hurry"
+        hurry.mkdir()
+        (hurry / "sitecustomize.py").write_text(_HURRY, encoding="utf-8")
+        self.environ["PYTHONPATH"] = f"{hurry}:{ROOT}"
+
+
+def started_training(
+    daemon: FollowingDaemon, program: Path, run: str, gpu: int, *words: str, **environ: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """``python PROGRAM SPANS GPU WORDS`` with a name and a GPU, ended with the block."""
+    variables = {
+        **daemon.environ,
+        "PYTHONPATH": str(ROOT),
+        "GPUMON_GPUS": str(gpu),
+        "GPUMON_RUN": run,
+        **environ,
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(daemon.spans), str(gpu), *words],
+        env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return ending(process)

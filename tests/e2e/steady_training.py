@@ -1,0 +1,77 @@
+"""A training of steps of 0.1 s on a followed GPU, which does one thing that others do not.
+
+python steady_training.py SPANS GPU KIND
+
+steady          works on and on
+hangs           waits for a batch that never comes, after 40 steps
+stops:PHASE     stops itself in that phase, or in untagged code (other), after 40 steps
+epochs          each epoch of 40 steps begins with a wait of 0.6 s
+evaluates       evaluates for a second after every 20 steps, without a tag
+scribbles       writes noise over its own ring, after 40 steps
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer_hooks import phase, step, timed
+from trainer_hooks.examples.busy_spans import BusySpans
+
+STEPS = 40
+EPOCH_STARTS_AFTER_S = 0.6
+
+
+def main(spans: str, gpu: str, kind: str) -> None:
+    """Train until somebody ends the process."""
+    with BusySpans(Path(spans), int(gpu)) as device:
+        if kind == "epochs":
+            _train_in_epochs(device)
+        for number in itertools.count(1):
+            with phase("input_wait"):
+                time.sleep(0.002)
+                _act(kind, "input_wait", number)
+            with phase("train_step"):
+                device.sleep(0.1)
+                _act(kind, "train_step", number)
+            step()
+            _act(kind, "other", number)
+
+
+def _act(kind: str, where: str, number: int) -> None:
+    if kind == "evaluates" and where == "other" and number % 20 == 0:
+        time.sleep(1.0)
+    if number != STEPS:
+        return
+    if kind == f"stops:{where}":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif (kind, where) == ("hangs", "input_wait"):
+        time.sleep(3600)
+    elif (kind, where) == ("scribbles", "other"):
+        (ring,) = Path(os.environ["GPUMON_RUNTIME_DIR"], "phases").glob(f"{os.getpid()}-*.ring")
+        with ring.open("r+b") as file:
+            file.seek(512)
+            file.write(random.Random(7).randbytes(ring.stat().st_size - 512))
+
+
+def _train_in_epochs(device: BusySpans) -> None:
+    while True:
+        for _ in timed(_slow_at_first()):
+            with phase("train_step"):
+                device.sleep(0.1)
+            step()
+
+
+def _slow_at_first() -> Iterator[int]:
+    time.sleep(EPOCH_STARTS_AFTER_S)
+    yield from range(STEPS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
