@@ -11,7 +11,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RunFacts
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import RunState
-from gpumon.pipeline.runs import StepBalance
+from gpumon.pipeline.run_steps import StepBalance
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_monitor import moment, monitor, ring_reading
 from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
