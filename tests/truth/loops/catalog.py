@@ -53,16 +53,34 @@ class Job(NamedTuple):
     saves_ms: float = 0.0
 
 
+def _batch(
+    rank: Rank,
+    load: float,
+    device: float,
+    *,
+    own: float = _LAUNCH_MS,
+    step_phase: TrainingPhase | None = STEP,
+    copy_within: float = 0.0,
+    reads: bool = False,
+) -> None:
+    """Load a batch, and hand the device its work; ``reads``: wait for that in the step."""
+    with rank.phase(INPUT):
+        rank.work(load)
+    with rank.phase(step_phase):
+        if copy_within:
+            with rank.phase(COPY):
+                rank.work(copy_within)
+        rank.work(own)
+        rank.launch(device)
+        if reads:
+            rank.synchronise()
+
+
 def synchronous(load: float, device: float, own: float = 0.2, log: float = 0.0) -> Step:
     """Load, compute, read the loss: the host waits for the device in each step."""
 
     def step(rank: Rank, _: int) -> None:
-        with rank.phase(INPUT):
-            rank.work(load)
-        with rank.phase(STEP):
-            rank.work(own)
-            rank.launch(device)
-            rank.synchronise()
+        _batch(rank, load, device, own=own, reads=True)
         rank.step()
         rank.work(log)
 
@@ -73,12 +91,7 @@ def optimized_outside(load: float, device: float, optimizer: float) -> Step:
     """All is synchronous; the device's last work of a step is outside of all tags."""
 
     def step(rank: Rank, _: int) -> None:
-        with rank.phase(INPUT):
-            rank.work(load)
-        with rank.phase(STEP):
-            rank.work(_LAUNCH_MS)
-            rank.launch(device)
-            rank.synchronise()
+        _batch(rank, load, device, reads=True)
         rank.launch(optimizer)
         rank.synchronise()
         rank.step()
@@ -98,14 +111,9 @@ def accumulated(
     """Gradients of several batches are added up; only the last reads the loss, and logs it."""
 
     def step(rank: Rank, _: int) -> None:
-        for number in range(micro_batches):
-            with rank.phase(INPUT):
-                rank.work(load)
-            with rank.phase(step_phase):
-                rank.work(_LAUNCH_MS)
-                rank.launch(device)
-                if number == micro_batches - 1:
-                    rank.synchronise()
+        for number in range(1, micro_batches + 1):
+            reads = number == micro_batches
+            _batch(rank, load, device, step_phase=step_phase, reads=reads)
         rank.step()
         with rank.phase(logs_in):
             rank.work(log)
@@ -119,11 +127,7 @@ def read_every(
     """The loss is read every so many steps; between them the host runs ahead of the device."""
 
     def step(rank: Rank, number: int) -> None:
-        with rank.phase(INPUT):
-            rank.work(load)
-        with rank.phase(STEP):
-            rank.work(_LAUNCH_MS)
-            rank.launch(device)
+        _batch(rank, load, device)
         rank.step()
         if number % steps == 0:
             with rank.phase(logs_in):
@@ -149,15 +153,11 @@ def queued(load: float, device: float, most_behind: float, own: float = _LAUNCH_
 
 
 def two_loaders(first: float, second: float, device_1: float, device_2: float, log: float) -> Step:
-    """Two batches of two loaders in each step, as a GAN has them; the second reads the loss."""
+    """Two batches of two loaders in each step, as a GAN has them; then the loss is read."""
 
     def step(rank: Rank, _: int) -> None:
-        for load, device in ((first, device_1), (second, device_2)):
-            with rank.phase(INPUT):
-                rank.work(load)
-            with rank.phase(STEP):
-                rank.work(_LAUNCH_MS)
-                rank.launch(device)
+        _batch(rank, first, device_1)
+        _batch(rank, second, device_2)
         with rank.phase(STEP):
             rank.synchronise()
         rank.step()
@@ -190,13 +190,7 @@ def launched_late(steps: int, load: float, own: float, device: float) -> Step:
     """The host works in the step before it hands the device its work."""
 
     def step(rank: Rank, number: int) -> None:
-        with rank.phase(INPUT):
-            rank.work(load)
-        with rank.phase(STEP):
-            rank.work(own)
-            rank.launch(device)
-            if number % steps == 0:
-                rank.synchronise()
+        _batch(rank, load, device, own=own, reads=number % steps == 0)
         rank.step()
 
     return step
@@ -206,15 +200,7 @@ def copied_within(steps: int, load: float, copy: float, device: float) -> Step:
     """A batch is copied under a tag within the step's own."""
 
     def step(rank: Rank, number: int) -> None:
-        with rank.phase(INPUT):
-            rank.work(load)
-        with rank.phase(STEP):
-            with rank.phase(COPY):
-                rank.work(copy)
-            rank.work(_LAUNCH_MS)
-            rank.launch(device)
-            if number % steps == 0:
-                rank.synchronise()
+        _batch(rank, load, device, copy_within=copy, reads=number % steps == 0)
         rank.step()
 
     return step
