@@ -74,7 +74,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "steady_below": "pauses are said to come like a clock",
     "clockwork_from_ns": "pauses are said to come like a clock",
     "now_window_ns": "the verdict on now looks back so far",
-    "now_every_ns": "the verdict on now is made anew",
+    "now_every_ns": "the verdict on now is renewed",
     "trouble.recent_ns": "an error of a GPU is told in the first line",
     "imbalance.explained_from": "what makes a GPU slow is said to explain a part of it",
     "log.hole_periods": "time of a log counts as not observed",

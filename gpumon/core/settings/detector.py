@@ -473,7 +473,7 @@ class DetectorSettings(Settings):
     )
     now_every_ns: int = time_ns(
         10 * NS_PER_S,
-        "The verdict on now is made anew so often.",
+        "How often the verdict on now is renewed.",
         origin="ours: a sixtieth of what it looks back over",
     )
     fill: FillSettings = field(default_factory=FillSettings)
