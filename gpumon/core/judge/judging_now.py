@@ -111,6 +111,8 @@ class JudgedNow:
                 return self._at_a_standstill(now, self._job_from.until(newest))
             if self._ended_ns is None and now.jobs:
                 self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
+            if self._before is VerdictName.HANGING and not self._stood_still:
+                self._before = None  # it went on before it ended
             ended_ns = self._ended_ns
             since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
             totals = self._job_from.until(newest)

@@ -164,6 +164,7 @@ def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
     if stands_still(gpu, report):
+        who = f"GPU {gpu.label} was "  # the claim speaks of a run
         before = f"{who}not in use before that."
         if totals.in_use_ns and gpu.verdict.name is not VerdictName.HANGING:
             idle = f"idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"

@@ -113,6 +113,14 @@ class TestAHangThatIsOver:
         assert verdict_line(report).startswith("hung until the job ended at 00:15 UTC: The run on")
         assert "look at the end of its log" in next_line(report)
 
+    def test_is_not_what_a_job_ended_in_that_went_on_for_a_moment(self, trained: Story) -> None:
+        trained.pass_seconds(90, 0.0, phases=[(0.0, WAIT)])
+        trains(trained, 5)
+        trained.end_ring()
+        trained.pass_seconds(5, 0.0)
+
+        assert not verdict_line(report_of(trained.state)).startswith("hung")
+
     def test_of_untagged_code_within_a_marked_loop_is_one_until_it_goes_on(
         self, trained: Story
     ) -> None:

@@ -218,7 +218,7 @@ class TestASuspendedRun:
         assert "other" not in verdict_line(replace(STOPPED, runs=(*STOPPED.runs, other)))
 
     def test_lost_before_what_its_gpu_lost_in_use(self) -> None:
-        assert why_line(STOPPED).startswith("Before that, it was idle for 20 of 100 s in use.")
+        assert why_line(STOPPED).startswith("Before that, GPU 0 was idle for 20 of 100 s in use.")
 
 
 class TestAFirstBatch:
