@@ -15,6 +15,8 @@ from typing import Final
 from tests.truth.loops.table import SECONDS, drawn_table, named_measured, named_table
 from tests.truth.measured_page import put
 
+_UNSEEN_FROM: Final = 1_000
+"""Limits were tuned on seeds below."""
 PAGE: Final = Path(__file__).parents[3] / "docs" / "accuracy.md"
 
 
@@ -26,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=500, help="how many loops are drawn")
     args = parser.parse_args(argv)
     put("loops", named_table(named_measured()), PAGE)
-    put("drawn loops", drawn_table(range(args.seeds), SECONDS), PAGE)
+    seeds = range(_UNSEEN_FROM, _UNSEEN_FROM + args.seeds)
+    put("drawn loops", drawn_table(seeds, SECONDS), PAGE)
     return 0
 
 
