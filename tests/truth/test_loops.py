@@ -26,7 +26,7 @@ def measured() -> dict[str, Measured]:
 
 @pytest.fixture(scope="module")
 def of_drawn() -> dict[int, Measured]:
-    return {seed: loop_measured(drawn(seed), DRAWN_SECONDS, seed) for seed in range(500, 580)}
+    return {seed: loop_measured(drawn(seed), DRAWN_SECONDS, seed) for seed in range(1_000, 1_080)}
 
 
 class TestALoopOfTheCatalog:
@@ -69,7 +69,7 @@ class TestADrawnLoop:
 
         assert wrong == set()
 
-    def test_has_a_narrow_range_or_a_close_estimate_mostly(
+    def test_has_a_narrow_range_or_a_close_estimate_in_nine_of_ten(
         self, of_drawn: dict[int, Measured]
     ) -> None:
         figures = [
@@ -79,8 +79,7 @@ class TestADrawnLoop:
             for figure in one.figures
         ]
 
-        # Of 500 loops, nine in ten have: python -m tests.truth.loops.
-        assert sum(figure.is_close for figure in figures) >= 0.85 * len(figures)
+        assert sum(figure.is_close for figure in figures) >= 0.9 * len(figures)
 
     def test_has_a_best_estimate_within_its_range(self, of_drawn: dict[int, Measured]) -> None:
         figures = [figure for one in of_drawn.values() for figure in one.figures]
