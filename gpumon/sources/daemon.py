@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.documents.report_codec import decode_report, decode_report_with_lanes
@@ -40,6 +42,8 @@ _NOT_FOUND: Final = 404
 _NO_SUCH_PATH: Final = b"Nothing here"  # what a daemon begins with where it knows no such address
 _ASKED_WRONGLY: Final = (400, _NOT_FOUND)  # such as a run that is none
 _NOT_FOR_US: Final = (401, 403)
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_MAX_URL: Final = 200
 _PATIENCE_S: Final = 10.0
 _Told = TypeVar("_Told")
 
@@ -189,7 +193,9 @@ def _asked(
     elif since_s is not None:
         url += f"?since={since_s:g}"
     try:
-        status, body = answer_of(url, patience_s=_PATIENCE_S, most_bytes=_MAX_REPORT_BYTES)
+        status, body = answer_of(url, patience_s=_PATIENCE_S, most_bytes=_MAX_REPORT_BYTES + 1)
+        if len(body) > _MAX_REPORT_BYTES:
+            raise ValueError(f"it sends more than {_MAX_REPORT_BYTES >> 20} MiB")
         document = json.loads(body) if status == _OK else None
     except (OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
@@ -213,56 +219,59 @@ def _asked(
 def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
     """The status and the body of what answers there, on this machine.
 
+    No proxy is asked, whatever ``$http_proxy`` says, and no redirect is followed.
+
     Args:
         url: An http address.
         patience_s: How long the whole answer may take.
         most_bytes: What is beyond is not read.
 
     Raises:
-        OSError: Nobody answers, or not in HTTP, or not in time.
+        OSError: Nobody answers, or not in HTTP, or not in time, or with a redirect.
         ValueError: It is no http address.
     """
-    if not url.startswith(("http://", "https://")):
+    from http.client import HTTPConnection, HTTPException  # most of the time nobody is asked
+
+    parts = urlsplit(url)
+    if parts.scheme != "http":
         raise ValueError("not an http address")
+    try:
+        connection = HTTPConnection(parts.netloc, timeout=patience_s)
+    except HTTPException as error:
+        raise OSError(str(error)) from error
     answers: list[tuple[int, bytes] | Exception] = []
+    sockets: list[socket.socket] = []
 
     def ask() -> None:
         try:
-            answers.append(_answer_of(url, patience_s, most_bytes))
+            connection.connect()
+            sockets.append(connection.sock)
+            connection.request("GET", urlunsplit(("", "", parts.path, parts.query, "")))
+            with connection.getresponse() as answer:
+                if answer.status in _REDIRECTS:
+                    where = label_text(answer.getheader("Location") or "nowhere", _MAX_URL)
+                    raise OSError(f"it redirects to {where}, which gpumon does not follow")
+                answers.append((answer.status, answer.read(most_bytes)))
+        except HTTPException as error:
+            answers.append(OSError(str(error) or type(error).__name__))
         except (OSError, ValueError) as error:
             answers.append(error)
+        finally:
+            connection.close()
 
     # The timeout of a socket is that of one read: whoever sends a byte at a time never meets it.
     asking = threading.Thread(target=ask, name="gpumon-ask", daemon=True)
     asking.start()
     asking.join(patience_s)
-    if not answers:
+    if not answers or isinstance(answers[0], TimeoutError):  # of a single read
+        for opened in sockets:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)  # the thread reads no more, and ends
         raise TimeoutError(f"no complete answer within {patience_s:g} s")
     (answer,) = answers
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _answer_of(url: str, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
-    # Brings much along, and most of the time there is nobody to be asked.
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import ProxyHandler, build_opener
-
-    try:
-        # No proxy: it is on this machine, whatever $http_proxy says.
-        with build_opener(ProxyHandler({})).open(url, timeout=patience_s) as answer:
-            return answer.status, answer.read(most_bytes)
-    except HTTPError as error:
-        with error:  # it holds the connection
-            return error.code, error.read(most_bytes)
-    except URLError as error:
-        raise (
-            error.reason if isinstance(error.reason, OSError) else OSError(error.reason)
-        ) from error
-    except HTTPException as error:
-        raise OSError(str(error) or type(error).__name__) from error
 
 
 def _refusal(status: int, url: str) -> str:

@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
+
+from gpumon.core.wording import label_text
 
 
 def strangers_called_gpumon() -> tuple[str, ...]:
@@ -21,6 +22,8 @@ def strangers_called_gpumon() -> tuple[str, ...]:
     Its top-level module has the same name as ours, so one of the two hides
     the other.
     """
+    from importlib.metadata import distributions  # takes memory that no daemon needs
+
     return tuple(
         str(found.locate_file(""))
         for found in distributions()
@@ -29,7 +32,7 @@ def strangers_called_gpumon() -> tuple[str, ...]:
 
 
 _MARKS: Final = {"/.dockerenv": "Docker", "/run/.containerenv": "Podman"}
-_GROUPS: Final = re.compile(r"docker|kubepods|containerd|libpod|lxc")
+_GROUPS: Final = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc")
 
 
 def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str | None:
@@ -39,6 +42,8 @@ def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str |
     for mark, name in _MARKS.items():
         if (root / mark[1:]).exists():
             return f"{name} ({mark})"
+    if environ.get("container"):  # as Podman, LXC and systemd-nspawn set it
+        return f"{label_text(environ['container'])} ($container)"
     found = _GROUPS.search(_text(root / "proc/1/cgroup"))
     return f"{found[0]} (/proc/1/cgroup)" if found else None
 

@@ -8,11 +8,12 @@ kept.
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.wording import label_text
 
@@ -25,6 +26,21 @@ _EFFECTIVE_UID: Final = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 """The one that files are made with."""
 
 
+class Owner(NamedTuple):
+    """Whose a process is.
+
+    Attributes:
+        uid: The number of the user; ``None`` where it is unknown (it is gone, hidden, or pids
+            here are not those that the driver means), and of a process that works for others.
+        is_hidden: Whether it runs, and ``/proc`` does not show whose it is (``hidepid``).
+        serves_others: Whether it works for others.
+    """
+
+    uid: int | None
+    is_hidden: bool = False
+    serves_others: bool = False
+
+
 class ProcessOwners:
     """Asks the kernel. ``/proc/<pid>`` itself belongs to root where a process changed its user."""
 
@@ -32,16 +48,26 @@ class ProcessOwners:
         """Take where the kernel shows processes."""
         self._proc = proc if shows_all_pids(proc) else None
 
-    def uid(self, pid: int) -> int | None:
-        """The number of the user whose process it is.
-
-        Returns:
-            ``None`` where nothing tells (it is gone, hidden, or pids here are not those that
-            the driver means), and of a process that works for others.
-        """
+    def owner(self, pid: int) -> Owner:
+        """Whose that process is."""
         status = _said_of(pid, "status", self._proc)
+        if not status:
+            return Owner(None, is_hidden=self._proc is not None and _exists(pid))
+        if _WORKS_FOR_OTHERS.search(status):
+            return Owner(None, serves_others=True)
         uid = _EFFECTIVE_UID.search(status)
-        return None if uid is None or _WORKS_FOR_OTHERS.search(status) else int(uid[1])
+        return Owner(None if uid is None else int(uid[1]))
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, also where ``/proc`` does not show it; no signal is sent."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def shows_all_pids(proc: Path) -> bool:

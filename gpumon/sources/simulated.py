@@ -50,9 +50,10 @@ class DutyCycle:
     """A GPU that works and pauses in turn, beginning with work.
 
     Attributes:
-        busy_seconds: Length of each burst.
+        busy_seconds: Length of each burst, or of the middle one of three.
         idle_seconds: Length of each pause.
         lost_after_seconds: When it falls off the bus; ``None``: never.
+        swing: By what share of it the second of three bursts is shorter, and the third longer.
         filling: How much of it works while it is busy; ``None``: it does not tell.
         mig_index: Which instance of GPU 0 it is; ``None``: a GPU of its own.
         mig_enabled: Whether it is cut into instances, and tells nothing of its own.
@@ -61,18 +62,23 @@ class DutyCycle:
     busy_seconds: float
     idle_seconds: float
     lost_after_seconds: float | None = None
+    swing: float = 0.0
     filling: Filling | None = None
     mig_index: int | None = None
     mig_enabled: bool = False
 
     def busy_ns_before(self, elapsed_ns: int) -> int:
         """Busy time since the start."""
-        busy_ns = nanoseconds(self.busy_seconds)
-        period_ns = busy_ns + nanoseconds(self.idle_seconds)
-        if period_ns == 0:
+        busy_ns, idle_ns = nanoseconds(self.busy_seconds), nanoseconds(self.idle_seconds)
+        if busy_ns + idle_ns == 0:
             return 0
-        rounds, rest_ns = divmod(elapsed_ns, period_ns)
-        return rounds * busy_ns + min(rest_ns, busy_ns)
+        rounds, rest_ns = divmod(elapsed_ns, 3 * (busy_ns + idle_ns))
+        before_ns = 3 * rounds * busy_ns
+        swing_ns = round(self.swing * busy_ns)
+        for burst_ns in (busy_ns, busy_ns - swing_ns, busy_ns + swing_ns):
+            before_ns += min(rest_ns, burst_ns)
+            rest_ns = max(0, rest_ns - burst_ns - idle_ns)
+        return before_ns
 
     def is_lost(self, elapsed_ns: int) -> bool:
         """Whether it has fallen off the bus by then."""
@@ -81,12 +87,14 @@ class DutyCycle:
 
 
 _HEALTHY = DutyCycle(busy_seconds=0.980, idle_seconds=0.020)
+_LATE = DutyCycle(busy_seconds=1.5, idle_seconds=1.5, swing=0.4)
+"""A prefetch queue that runs dry: after bursts that vary."""
 _FULL = Filling(sm_active_ratio=0.94, tensor_active_ratio=0.46, memory_bandwidth_ratio=0.38)
 _QUARTER = Filling(sm_active_ratio=0.25, tensor_active_ratio=0.03, memory_bandwidth_ratio=0.12)
 _BUSY_AND_FULL = DutyCycle(busy_seconds=0.097, idle_seconds=0.003, filling=_FULL)
 
 SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
-    "input-bound": (DutyCycle(busy_seconds=1.5, idle_seconds=1.5), _HEALTHY),
+    "input-bound": (_LATE, _HEALTHY),
     "healthy": (_HEALTHY, _HEALTHY),
     "checkpointing": (DutyCycle(busy_seconds=20.0, idle_seconds=4.0), _HEALTHY),
     "imbalanced": (_HEALTHY, DutyCycle(busy_seconds=0.060, idle_seconds=0.040)),
@@ -97,9 +105,9 @@ SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
     "mig": (
         DutyCycle(busy_seconds=0.0, idle_seconds=1.0, mig_enabled=True),
         replace(_BUSY_AND_FULL, mig_index=0),
-        DutyCycle(busy_seconds=1.5, idle_seconds=1.5, filling=_FULL, mig_index=1),
+        replace(_LATE, filling=_FULL, mig_index=1),
     ),
-    "eight": (DutyCycle(busy_seconds=1.5, idle_seconds=1.5),) * 4 + (_HEALTHY,) * 4,
+    "eight": (_LATE,) * 4 + (_HEALTHY,) * 4,
 }
 """What ``--source simulated:SCRIPT`` knows; one cycle for each GPU."""
 

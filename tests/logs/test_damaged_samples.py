@@ -84,7 +84,7 @@ def damages(draw: st.DrawFn) -> Damage:
 
 def gpus_of_one_line(sample: Path) -> int:
     """How many GPUs a line of the sample speaks of, or dates: one or all of them."""
-    alone = ("dcgmi_dmon", "nvidia_smi_csv", "nvidia_smi_dmon", "nvidia_smi_pmon")
+    alone = ("dcgmi_dmon", "nvidia_smi_csv", "nvidia_smi_dmon")
     return 1 if sample.name.startswith(alone) else story_of(sample).gpus
 
 

@@ -27,7 +27,6 @@ LINES = {
     "a name, of gpustat": ("gpustat_text--interval.txt", "[0] NVIDIA", " ", "x"),
     "a state, of gpustat": ("gpustat_text--interval.txt", "[0] A40 | 60'C,", " ", "| 1 / 2 MB"),
     "an unknown state": ("gpustat_text--interval.txt", "[0] A40 | 60'C,", "?", "| 1 / 2 MB"),
-    "a name, of nvitop": ("nvitop_table--ascii.txt", "|   0  NVIDIA", " ", "x"),
     "a name, of nvidia-smi": (
         "nvidia_smi_table--driver_550_under_date.log", "|   0  NVIDIA", " ",
         "a |   00000000:17:00.0 Off |                    0 |",

@@ -50,7 +50,7 @@ class Story:
     skipped: int = 0
     memory_mib: int | None = 12_000
     notes: tuple[str, ...] = ()
-    verdicts: tuple[str, ...] = ("starvation_suspected", "healthy")
+    verdicts: tuple[str, ...] = ("partial", "healthy")
     started_at: str | None = ""
 
 

@@ -11,6 +11,7 @@ from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
 from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
 from gpumon.core.ring.events import RingReading
+from gpumon.core.ring.fair_share import FairTurns
 from gpumon.core.ring.present_phase import PresentPhase
 from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -20,9 +21,9 @@ from gpumon.sources.host.process_states import ProcessStates
 from gpumon.sources.host.run_look import RunLook
 
 _MOST_RUNS: Final = 32
-"""Trainings looked at in one tick: those that the rings list first."""
+"""Runs looked at in one tick; where more wait, each owner has a fair part, and they take turns."""
 _MOST_NS: Final = NS_PER_S // 5
-"""Once a tick's looks have taken so long, the trainings that are left are not looked at in it."""
+"""Once a tick's looks have taken so long, the runs that are left are looked at in the next ones."""
 _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
 """A GPU that is busy for more of its time loses nothing within a step that is worth a look."""
@@ -121,6 +122,7 @@ class HostReader:
         self._machine = MachineTotals(proc)
         self._processes = ProcessStates(self._files, proc)
         self._runs: dict[str, _Run] = {}
+        self._turns = FairTurns[str](_MOST_RUNS)
         self._hears_networks = False  # whether somebody waits for one
 
     def look(
@@ -155,9 +157,12 @@ class HostReader:
             return HostReading(processes=processes) if processes else NOT_LOOKED
         machine = self._machine.advance(now_ns, with_networks=self._hears_networks)
         of_run: dict[str, HostEvidence] = {}
-        for run in looked_at[:_MOST_RUNS]:
+        by_key = {run.key: run for run in looked_at}
+        for key in self._turns.choose({key: living[key].owner_uid for key in by_key}):
             if time.perf_counter_ns() - began_ns >= _MOST_NS:
                 break
+            self._turns.note(key)
+            run = by_key[key]
             evidence = run.look(now_ns, machine)
             if evidence is not None:
                 of_run[run.key] = evidence

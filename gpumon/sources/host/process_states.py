@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -10,10 +10,11 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.host.evidence import ProcessState
 from gpumon.core.ring.events import RingReading
+from gpumon.core.ring.fair_share import FairTurns
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_RUNS: Final = 64
-"""Runs asked in one tick: those that were stopped before, then the others in turns."""
+"""Runs asked in one tick; where more are quiet, each owner has a fair part, and they take turns."""
 _WCHAN_AFTER_NS: Final = 10 * NS_PER_S
 """Where a run has written nothing for so long, it is asked what it sleeps in, too."""
 _FIND_EVERY_NS: Final = 60 * NS_PER_S
@@ -30,7 +31,7 @@ class _Run:
 
     def __init__(self, now_ns: int) -> None:
         self.quiet_from_ns = now_ns
-        self.is_stopped = False
+        self.state = _RUNS  # as it was asked last
         self.freezers: tuple[tuple[str, str], ...] = ()  # files, and what each says when frozen
         self.found_ns: int | None = None
 
@@ -43,7 +44,8 @@ class ProcessStates:
     ) -> None:
         self._files, self._proc, self._cgroups = files, proc, cgroups
         self._runs: dict[str, _Run] = {}
-        self._next = 0
+        self._asked: dict[str, int] = {}  # pids of living runs that were asked, by ring
+        self._turns = FairTurns[str](_MOST_RUNS)
 
     def look(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
         """What is to be known of the processes of quiet runs, by their rings' keys.
@@ -54,29 +56,19 @@ class ProcessStates:
             readings: What the rings said just now.
             now_ns: CLOCK_MONOTONIC.
         """
-        quiet = [one for one in readings if one.alive and one.is_pid_seen and not one.events]
-        keys = {one.key for one in quiet}
-        for key in self._runs.keys() - keys:
+        living = {one.key: one for one in readings if one.alive and one.is_pid_seen}
+        for key in self._asked.keys() - living.keys():
+            self._files.let_go(self._stat_of(self._asked.pop(key)))
+        by_key = {key: one for key, one in living.items() if not one.events}
+        for key in self._runs.keys() - by_key.keys():
             self._let_go(self._runs.pop(key))
-        states = {}
-        for reading in self._in_turn(quiet):
-            run = self._runs.get(reading.key)
-            if run is None:
-                run = self._runs[reading.key] = _Run(now_ns)
+        for key in self._turns.choose({key: one.owner_uid for key, one in by_key.items()}):
+            self._turns.note(key)
+            run = self._runs.setdefault(key, _Run(now_ns))
+            run.state, self._asked[key] = _RUNS, by_key[key].host_pid
             with suppress(OSError, ValueError):
-                state = self._state(reading.host_pid, run, now_ns)
-                run.is_stopped = state.is_stopped
-                if state != _RUNS:
-                    states[reading.key] = state
-        return states
-
-    def _in_turn(self, quiet: Sequence[RingReading]) -> Sequence[RingReading]:
-        if len(quiet) <= _MOST_RUNS:
-            return quiet
-        self._next = (self._next + _MOST_RUNS) % len(quiet)
-        turned = [*quiet[self._next :], *quiet[: self._next]]
-        turned.sort(key=lambda one: one.key not in self._runs or not self._runs[one.key].is_stopped)
-        return turned[:_MOST_RUNS]
+                run.state = self._state(by_key[key].host_pid, run, now_ns)
+        return {key: run.state for key, run in self._runs.items() if run.state != _RUNS}
 
     def _state(self, pid: int, run: _Run, now_ns: int) -> ProcessState:
         """What is known of a process.
@@ -85,7 +77,7 @@ class ProcessStates:
             OSError: It is gone, or hidden.
             ValueError: The kernel says something else than it should.
         """
-        stat = self._files.read(f"{self._proc}/{pid}/stat").decode("ascii", "replace")
+        stat = self._files.read(self._stat_of(pid)).decode("ascii", "replace")
         letter = stat.rpartition(") ")[2][:1]
         if not letter:
             raise ValueError("no state")
@@ -124,6 +116,9 @@ class ProcessStates:
                 elif "freezer" in controllers.split(","):
                     found.append((f"{self._cgroups}/freezer{inside}/freezer.state", "FROZEN"))
         return tuple([one for one in found if Path(one[0]).is_file()])
+
+    def _stat_of(self, pid: int) -> str:
+        return f"{self._proc}/{pid}/stat"
 
     def _let_go(self, run: _Run) -> None:
         for path, _ in run.freezers:

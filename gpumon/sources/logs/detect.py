@@ -8,16 +8,19 @@ from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.driver_errors import DriverErrors
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.json_documents import JsonDocuments
-from gpumon.sources.logs.line_prefixes import prefixes_of
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions, Mark, line_like
+from gpumon.sources.logs.line_prefixes import prefix_of
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
 from gpumon.sources.logs.log_text import head_of
+from gpumon.sources.logs.not_read import refuse_what_is_not_read
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
-from gpumon.sources.logs.table.csv_cells import CellSplitter, separator_of
-from gpumon.sources.logs.table.headings import column_named
+from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.csv_cells import BARS, CellSplitter, separator_of
+from gpumon.sources.logs.table.headings import column_named, told_columns
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 _BEGINNING: Final = re.compile(
@@ -28,39 +31,6 @@ _NEEDED: Final = (
     "gpumon reads the JSON of `gpustat --json`, of nvitop's collector, of W&B's system metrics and "
     f"of Prometheus' range queries; or log with {BEST_QUERY}"
 )
-_ADVICE: Final = f"log with {BEST_QUERY} instead"
-_RANGE: Final = (
-    "it tells of one moment; ask Prometheus for a range, `/api/v1/query_range?query="
-    "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1`, or " + _ADVICE
-)
-
-
-def _first_line_like(pattern: str) -> Mark:
-    """A mark: the first line that is not blank, if ``pattern`` matches its beginning."""
-    sought = re.compile(pattern, re.I)
-
-    def mark(head: Sequence[str]) -> int | None:
-        filled = next((at for at, line in enumerate(head, start=1) if line.strip()), None)
-        return filled if filled is not None and sought.match(head[filled - 1]) else None
-
-    return mark
-
-
-_NOT_READ: Final = {
-    "the XML of nvidia-smi -q -x": (line_like(r"<nvidia_smi_log\b"), _ADVICE),
-    "a page of HTML": (
-        _first_line_like(r"\ufeff?\s*<(?:!DOCTYPE html|html|head|body)\b"),
-        "save what the page shows as CSV or JSON, or " + _ADVICE,
-    ),
-    "what an exporter serves as /metrics": (
-        _first_line_like(
-            r"\ufeff?# (?:HELP|TYPE) [a-z_:][\w:]* "
-            r'|[a-z_:][\w:]*\{[a-z_]\w*="[^\n]*\} [-+.\dNI]'
-        ),
-        _RANGE,
-    ),
-}
-"""Known by sight: how, and what to log instead, so that the sentence can say both."""
 _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^,;\t]{0,20}[,;\t]")
 
 
@@ -75,21 +45,25 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogIn
     head = head_of(lines)
     if not head:
         raise UnreadableLogError(f"{name}: has no lines")
-    prefixes = prefixes_of(head, lambda bare: _format_of(bare)[1], name=name)
-    for prefix in prefixes:
+    prefix = prefix_of(head, lambda bare: _format_of(bare)[1], name=name)
+    if prefix is not None:
         head, lines = list(prefix.without(iter(head))), prefix.without(lines)
-    for title, (mark, advice) in _NOT_READ.items():
-        number = mark(head)
-        if number is not None:
-            raise UnreadableLogError(
-                f"{name}: line {number}: this is {title}, which gpumon does not read; {advice}"
-            )
+    known, number = _format_of(head)
+    refuse_what_is_not_read(head, name, before=number)
+    errors, passed = DriverErrors(), 0
+    if errors.are_all(head):
+        head, passed = errors.pass_over(lines, len(head))
+        if not head:
+            raise UnreadableLogError(f"{name}: {errors.sentence()}")
     known, _ = _format_of(head)
+    if known.yields_to_csv and Column.UTILIZATION in told_columns(options.columns):
+        known = _last_resort()
     if known.is_last_resort:
         _refuse_json(head, name=name)
     _refuse_unused(options, known, name)
     reader = known(chain(head, lines), name=name, options=options)
-    return LogInOrder(reader, name=name, notes=[prefix.note for prefix in prefixes])
+    reader.begin_after(errors, passed)
+    return LogInOrder(reader, name=name, notes=[] if prefix is None else [prefix.note])
 
 
 def _refuse_unused(options: LogOptions, known: type[GpuLog], name: str) -> None:
@@ -130,10 +104,16 @@ def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     found = [(number, one) for one, number in marks if number is not None]
     first, known = min(found, key=lambda pair: pair[0], default=(None, None))
     # A CSV whose logger was followed by another tool is one until then.
-    csv_at = _csv_line(head[: (first or len(head) + 1) - 1])
+    before = head[: (first or len(head) + 1) - 1]
+    is_table = known is not None and separator_of(before) == BARS  # of nvidia-smi, cut off
+    csv_at = None if is_table else _csv_line(before)
     if known is not None and csv_at is None:
         return known, first
-    return next(one for one in formats() if one.is_last_resort), csv_at
+    return _last_resort(), csv_at
+
+
+def _last_resort() -> type[GpuLog]:
+    return next(one for one in formats() if one.is_last_resort)
 
 
 def _csv_line(head: Sequence[str]) -> int | None:
@@ -144,6 +124,8 @@ def _csv_line(head: Sequence[str]) -> int | None:
         if _DATED_ROW.match(line):
             return number
         cells = splitter.split(line)
+        if not any(cell.strip() for cell in cells):
+            continue
         if width and len(cells) == width and not looks_like_header(cells):
             return number - 1
         width = len(cells) if len(cells) > 1 and looks_like_header(cells) else 0

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample, Mark
-from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.driver_errors import DriverErrors
+from gpumon.sources.logs.driver_words import CELL_CODES, SIGNS_OF_ERRORS
+from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
+from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import UtilizationCells
+from gpumon.sources.logs.table.columns import Column
 from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
-from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 Rows = Iterator[LogSample | None]
@@ -29,6 +31,7 @@ class GpuLog(ABC):
         title: What to call the format in sentences.
         mark: By which it is known, whatever the file is called.
         settable: The columns that a user may name by ``LogOptions.columns``.
+        yields_to_csv: Whether one column of it, which the user names, is read as of any CSV.
         is_last_resort: Tried only where no other format knows the log.
         nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number,
             ``{title}`` for the title.
@@ -37,6 +40,7 @@ class GpuLog(ABC):
     title: ClassVar[str]
     mark: ClassVar[Mark]
     settable: ClassVar[Collection[Column]] = ()
+    yields_to_csv: ClassVar[bool] = False
     is_last_resort: ClassVar[bool] = False
     nothing: ClassVar[str] = "no line with a utilisation."
 
@@ -51,10 +55,18 @@ class GpuLog(ABC):
         self._row_clock = RowClock(options.period_ns)
         self._number = 0
         self._clock: LogClock = NO_CLOCK
+        self._stamps: StampParser | None = None
         self._counts_rows = False  # nothing but the number of a row tells its moment
         self._has_told = False
         self._broken_off: str | None = None
         self._is_guessed = False
+        self._errors = DriverErrors()
+        self._lost_rows = 0
+        self._last_ns: int | None = None  # of the last row that says how busy a GPU was
+
+    def begin_after(self, errors: DriverErrors, lines: int) -> None:
+        """Take note of what the lines before those of this log say, and of how many they are."""
+        self._errors, self._number = errors, lines
 
     def samples(self) -> Iterator[LogSample]:
         """Every row that belongs to a GPU and a moment, in file order.
@@ -67,19 +79,24 @@ class GpuLog(ABC):
         yield from filter(None, self._read())
         if self._unit is not None:
             self._unit.settle()
+        if not self._has_told and self._errors:
+            raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}")
         if not self._has_told:
             raise UnreadableLogError(f"{self._name}: {self._nothing()}")
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
         return LogFacts(
-            clock=self._clock,
+            clock=self._clock if self._stamps is None else self._stamps.clock,
             gpus=self._gpus.told_apart,
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if self._counts_rows else None,
-            notes=(*self._notes(), *self._skipped.sentences()),
+            notes=(*self._notes(), *self._gpus.owner_notes(), *self._skipped.sentences()),
             broken_off=self._broken_off,
             is_guessed=self._is_guessed,
+            errors=self._errors.told(self._gpus.told_apart),
+            partly=self._errors.partly,
+            lost_rows=self._lost_rows,
         )
 
     @abstractmethod
@@ -93,16 +110,30 @@ class GpuLog(ABC):
     def _nothing(self) -> str:
         """Why there is nothing to analyse."""
         reasons = " ".join(self._skipped.sentences())
+        if self._skipped.has(Refusal.NO_ANSWER):
+            reasons = f"{reasons} {WITH_MIG}"
         return f"{self.nothing.format(lines=self._number, title=self.title)} {reasons}"
 
     def _numbered(self, longest: int) -> Iterator[tuple[int, str]]:
         """Each line with its number, without those too long to be a part of such a log."""
-        for number, line in numbered_lines(self._lines):
-            self._number = number
-            if len(line) >= longest:
-                self._skipped.add(Refusal.TOO_LONG, number)
-            else:
-                yield number, line
+        is_within = False
+        for piece in self._lines:
+            self._number += not is_within
+            if not is_within and len(piece) < longest:
+                yield self._number, piece
+            elif not is_within:
+                self._skipped.add(Refusal.TOO_LONG, self._number)
+            is_within = not piece.endswith("\n")
+
+    def _foreign(self, line: str, number: int, stamp_ns: int | None = None) -> None:
+        """Pass over a line that is no part of such a log, but for what it says of the driver."""
+        is_error = self._errors.in_line(line, number, stamp_ns, self._last_ns)
+        self._skipped.add(Refusal.DRIVER if is_error else Refusal.FOREIGN, number)
+
+    def _lose_row(self, reason: Refusal, number: int, gpus: int = 1) -> None:
+        """Pass over a line that is a row of so many GPUs, of no moment or GPU that can be told."""
+        self._skipped.add(reason, number)
+        self._lost_rows += gpus
 
     def _sample(
         self,
@@ -111,6 +142,7 @@ class GpuLog(ABC):
         ratio: float | Refusal,
         number: int,
         used_bytes: int | None = None,
+        line: str = "",
     ) -> LogSample | None:
         """A row as a sample; ``None``: of no GPU, or of no moment. The line counts once."""
         if isinstance(ratio, Refusal):
@@ -119,9 +151,16 @@ class GpuLog(ABC):
             self._skipped.add(Refusal.NOBODY, number)
         elif stamp_ns is None:
             self._skipped.add(Refusal.STAMP, number)
+        if isinstance(ratio, Refusal) and ratio in CELL_CODES:
+            self._errors.in_cell(ratio, gpu, number, stamp_ns)
         if gpu is None or stamp_ns is None:
+            self._lost_rows += 1
             return None
         if isinstance(ratio, Refusal):
             return LogSample(gpu, stamp_ns, None, used_bytes)
-        self._has_told = True
+        self._has_told, self._last_ns = True, stamp_ns
+        if self._errors:
+            self._errors.read_again(gpu, stamp_ns)
+        if any(sign in line for sign in SIGNS_OF_ERRORS):
+            self._errors.partly.setdefault(gpu, (number, stamp_ns))
         return LogSample(gpu, stamp_ns, ratio, used_bytes)

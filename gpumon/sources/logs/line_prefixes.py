@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -21,7 +20,11 @@ _LEVEL: Final = r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATA
 _NAME: Final = r"[\w.:@/-]{1,120}"
 _PROGRAM: Final = r"[^\s:\[\]]{1,80}(?:\[\d{1,10}\])?:"
 _LOGGING: Final = rf"\[?{_MOMENT}\]?[ :|,-]{{1,8}}(?P<who>(?:{_NAME}[ :|-]{{1,40}})?){_LEVEL}"
+_QUOTE: Final = re.compile(r"\s{0,3}(?:> ?)+")
+_ESCAPED: Final = re.compile(r"\\([\\#|_*<>\[\]()-])")
+"""What Markdown puts before a sign that would mean something to it."""
 _SHAPES: Final = (
+    _QUOTE,
     # Python's logging as it is before anybody sets it up
     re.compile(rf"{_LEVEL}:(?P<who>[\w.]{{1,80}}):", re.ASCII),
     *(
@@ -34,6 +37,7 @@ _SHAPES: Final = (
             _LOGGING,
             rf"\[?{_MOMENT}\]?",  # kubectl logs --timestamps, docker logs -t
             _SYSLOG,  # ts
+            rf"\[(?P<who>{_NAME})\] {_EXACT}",  # kubectl logs --prefix --timestamps
             r"[\[(](?P<who>[\w.:@/= -]{1,120})[\])]:?",  # kubectl logs --prefix, Ray, torchrun
             rf"(?P<who>{_NAME}) *\|",  # docker compose
             r"(?P<who>[\w.-]{1,80}):",  # srun --label, pdsh
@@ -42,14 +46,6 @@ _SHAPES: Final = (
 )
 _MIN_SHARE: Final = 0.8
 """Share of the lines that have to begin alike."""
-_MOST_LAYERS: Final = 2
-"""A pod's name may stand before a time."""
-_MOST_WRITERS: Final = 32
-"""So many names are none: a time or a number stands there, another before each line."""
-_MOST_TRIES: Final = 40
-"""So often the lines are held against every format: a log that hides deeper is not found."""
-_MOST_SIGNS: Final = 1 << 15
-_FEWEST_LINES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class LinePrefix:
 
     Attributes:
         shape: What it looks like.
-        who: The writer whose lines are meant; ``None``: it names none.
+        who: The writer whose lines are meant; ``None``: it names none, or one alone.
         shown: How it stands before the line that gave the log away.
     """
 
@@ -78,11 +74,12 @@ class LinePrefix:
             found = self.shape.match(piece) if at_line_start else None
             at_line_start = piece.endswith("\n")
             is_meant = found is not None and (self.who is None or found["who"] == self.who)
-            yield piece[found.end() :] if found is not None and is_meant else piece
+            bare = piece[found.end() :] if found is not None and is_meant else piece
+            yield _ESCAPED.sub(r"\1", bare) if self.shape is _QUOTE else bare
 
 
-def prefixes_of(head: Sequence[str], telling_line: Mark, *, name: str) -> tuple[LinePrefix, ...]:
-    """What stands before each line, the outermost first; empty where nothing does.
+def prefix_of(head: Sequence[str], telling_line: Mark, *, name: str) -> LinePrefix | None:
+    """What stands before each line; ``None``: nothing does.
 
     Only what hides a log is taken for a prefix: without it a format knows the
     lines, by one of those that had it.
@@ -90,80 +87,29 @@ def prefixes_of(head: Sequence[str], telling_line: Mark, *, name: str) -> tuple[
     Raises:
         UnreadableLogError: The logs of several writers are mixed; says whose.
     """
-    return _Search(telling_line, name).layers(_beginning_of(head), _MOST_LAYERS)
+    for shape in _shapes_of(head):
+        number = telling_line(list(LinePrefix(shape, None, "").without(iter(head))))
+        began = shape.match(head[number - 1]) if number is not None else None
+        if began is None:
+            continue
+        who = began["who"] if "who" in shape.groupindex else None
+        if who is not None:
+            _refuse_mixed(head, shape, who, telling_line, name)
+        return LinePrefix(shape, who, began[0].strip())
+    return None
 
 
-def _beginning_of(head: Sequence[str]) -> Sequence[str]:
-    """The first lines, of so many characters as are looked at again and again."""
-    signs = accumulate(map(len, head))
-    count = sum(1 for until in signs if until <= _MOST_SIGNS)
-    return head[: max(count, _FEWEST_LINES)]
-
-
-class _Search:
-    """Tries what may stand before the lines of one log, only so often: each takes its time."""
-
-    def __init__(self, telling_line: Mark, name: str) -> None:
-        self._telling_line = telling_line
-        self._name = name
-        self._tries_left = _MOST_TRIES
-
-    def layers(self, head: Sequence[str], most: int) -> tuple[LinePrefix, ...]:
-        """The prefixes of a log, the outermost first, at most so many."""
-        for shape in _shapes_of(head):
-            known = list(islice(self._of_shape(shape, head, most), 2))
-            if len(known) > 1:
-                raise self._mixed(known)
-            if known:
-                return known[0]
-        return ()
-
-    def _of_shape(
-        self, shape: re.Pattern[str], head: Sequence[str], most: int
-    ) -> Iterator[tuple[LinePrefix, ...]]:
-        """What each writer's lines are without their prefixes, where a format knows them then."""
-        writers = _writers(shape, head)
-        if len(writers) > 1 and not self._hides_a_log(shape, head, most):
-            return
-        is_known = False
-        for who in writers:
-            shown = self._shown(LinePrefix(shape, who, ""), head)
-            if shown is not None:
-                is_known = True
-                yield (LinePrefix(shape, who, shown),)
-        if is_known or most <= 1:
-            return
-        for who in writers:
-            bare = list(LinePrefix(shape, who, "").without(iter(head)))
-            inner = self.layers(bare, most - 1)
-            if inner:
-                first = next(found[0] for line in head if (found := shape.match(line)))
-                yield (LinePrefix(shape, who, first.strip()), *inner)
-
-    def _hides_a_log(self, shape: re.Pattern[str], head: Sequence[str], most: int) -> bool:
-        """Whether a format knows the lines without any prefix: else it knows nobody's."""
-        every = LinePrefix(shape, None, "")
-        if self._shown(every, head) is not None:
-            return True
-        bare = list(every.without(iter(head)))
-        return most > 1 and any(self._hides_a_log(one, bare, most - 1) for one in _shapes_of(bare))
-
-    def _shown(self, prefix: LinePrefix, head: Sequence[str]) -> str | None:
-        """The prefix of the line that gives a log away without it; ``None``: none does."""
-        if not self._tries_left:
-            return None
-        self._tries_left -= 1
-        bare = list(prefix.without(iter(head)))
-        number = self._telling_line(bare)
-        if number is None or len(bare[number - 1]) >= len(head[number - 1]):
-            return None
-        return head[number - 1][: len(head[number - 1]) - len(bare[number - 1])].strip()
-
-    def _mixed(self, known: Sequence[tuple[LinePrefix, ...]]) -> UnreadableLogError:
-        one, other = (layers[0].who for layers in known)
-        return UnreadableLogError(
-            f"{self._name}: the lines of several logs are mixed, such as {one} and {other}; keep "
-            f"those of one of them, as with `grep -F '{one}'`"
+def _refuse_mixed(
+    head: Sequence[str], shape: re.Pattern[str], who: str, telling_line: Mark, name: str
+) -> None:
+    """Refuse a log in which another writer than ``who`` logs GPUs, too."""
+    matches = [(found, line) for line in head if (found := shape.match(line))]
+    others = [(found["who"], line[found.end() :]) for found, line in matches if found["who"] != who]
+    number = telling_line([line for _, line in others])
+    if number is not None:
+        raise UnreadableLogError(
+            f"{name}: the lines of several logs are mixed, such as {who} and "
+            f"{others[number - 1][0]}; keep those of one of them, as with `grep -F '{who}'`"
         )
 
 
@@ -173,10 +119,3 @@ def _shapes_of(head: Sequence[str]) -> Iterator[re.Pattern[str]]:
         found = sum(shape.match(line) is not None for line in filled)
         if found and found >= _MIN_SHARE * len(filled):
             yield shape
-
-
-def _writers(shape: re.Pattern[str], head: Sequence[str]) -> list[str | None]:
-    if "who" not in shape.groupindex:
-        return [None]
-    names = list(dict.fromkeys(found["who"] for line in head if (found := shape.match(line))))
-    return names if len(names) <= _MOST_WRITERS else []

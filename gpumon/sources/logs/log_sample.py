@@ -12,6 +12,13 @@ from gpumon.sources.logs.stamps.log_clock import LogClock
 BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
 """What to log with, where a log cannot be read: it says all that is needed."""
 
+WITH_MIG: Final = (
+    "nvidia-smi shows no utilisation of a GPU with MIG on: `dcgmi dmon -e 1001` logs that of its "
+    "instances, and `gpumon serve` watches those that the board shows. With MIG off, `gpumon "
+    "doctor` on that machine says whether its driver reports one"
+)
+"""What to say where nothing tells how busy a GPU was."""
+
 Mark = Callable[[Sequence[str]], "int | None"]
 """Number, from 1, of the line among the first ones that gives a log away; ``None``: none does."""
 
@@ -34,6 +41,15 @@ class LogSample(NamedTuple):
     memory_used_bytes: int | None = None
 
 
+class RowColumns(NamedTuple):
+    """Rows of one GPU in turn, as columns: see ``LogSample``."""
+
+    gpu: int
+    stamps_ns: Sequence[int]
+    busy_ratios: Sequence[float | None]
+    memory_used_bytes: Sequence[int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedGpu:
     """A GPU as a log knows it; ``None`` where the log does not say.
@@ -45,6 +61,7 @@ class LoggedGpu:
         memory_bytes: How much memory it has.
         mig_index: Number of the MIG instance on its GPU; ``None``: a whole GPU.
         mig_enabled: Whether it is a GPU that is cut into instances.
+        bus_id: Where it sits on the PCI bus.
     """
 
     index: int | None = None
@@ -53,6 +70,29 @@ class LoggedGpu:
     memory_bytes: int | None = None
     mig_index: int | None = None
     mig_enabled: bool = False
+    bus_id: str | None = field(default=None, compare=False)
+
+
+class LoggedError(NamedTuple):
+    """Why the driver could not read GPUs in a part of a log.
+
+    Attributes:
+        what: Why not, a colon, and what to do.
+        gpu: Position of the GPU it is about; ``None``: of all of them.
+        line: The first line that says so.
+        stamp_ns: When that was written, as it says itself; ``None``: it does not.
+        before_ns: The stamp of the last row before it; ``None``: there is none.
+        back_ns: By position, when a GPU was read again, for the first time since the last line.
+        times: How often it began.
+    """
+
+    what: str
+    gpu: int | None
+    line: int
+    stamp_ns: int | None
+    before_ns: int | None
+    back_ns: dict[int, int]
+    times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +123,10 @@ class LogFacts:
             nobody can tell.
         is_guessed: Whether nothing but the shape of its cells says which of them are the
             utilisation.
+        errors: Why the driver could not read GPUs in a part of it.
+        lost_rows: Rows in the skipped lines of no GPU or no moment that can be told, one a GPU.
+        partly: By position, the line and the stamp of the first row of a GPU that has an error
+            beside a utilisation.
     """
 
     clock: LogClock
@@ -92,6 +136,9 @@ class LogFacts:
     notes: tuple[str, ...]
     broken_off: str | None = None
     is_guessed: bool = False
+    errors: tuple[LoggedError, ...] = ()
+    partly: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    lost_rows: int = 0
 
 
 def line_like(pattern: str) -> Mark:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import io
 import os
 import re
 import stat
 import sys
-import tarfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, BinaryIO, Final, Protocol, cast
+from typing import BinaryIO, Final, TextIO
 
+from gpumon.core.wording import counted
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.live_input import FollowedFile, LivePipe, LiveReading, is_regular
+from gpumon.sources.logs.encodings import Stream, WithoutZeros, encoding_of, is_binary
 
 STANDARD_INPUT: Final = "-"
 MAX_PIECE: Final = 1 << 16
@@ -35,38 +36,31 @@ _PACKED: Final = MappingProxyType(
         b"\xfd7zXZ\0": "packed with xz",
         b"\x28\xb5\x2f\xfd": "packed with zstd",
         b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+        b"ustar": "a tar archive",
     }
 )
-FREE_BYTES: Final = 1 << 28
-FREE_LINES: Final = 1 << 23
-"""So much may be unpacked from however little."""
-_MOST_GROWTH: Final = 500
-"""The same table of idle GPUs again and again packs to less than a hundredth."""
-_MOST_LINES_A_BYTE: Final = 5
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_TAR_AT: Final = 257
+"""Where the magic of tar is."""
 _LOOKS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
-_MAX_ODD_SHARE: Final = 0.10
-"""Share of control and undecodable characters from which on a file is no text."""
 
 
 class LogText:
     """One opened log. Reads as a stream: memory does not grow with the file.
 
-    Gzip is seen by its first bytes, the encoding by its byte order mark or by
-    where the zero bytes are; ``-`` is the standard input. Of a file that
-    grows, what was there when it was opened is read, up to its last whole line.
+    Gzip is seen by its first bytes, the encoding by its byte order mark, by where the zero bytes
+    are, or by what its other bytes are in no UTF-8; ``-`` is the standard input. Of a file that
+    grows, what was there when it was opened is read, up to its last whole line, unless it is
+    followed. Blocks of zero bytes, as a crash leaves them, are passed over; a line that one cuts
+    ends in a zero.
 
     Args:
         standard_input: Its bytes, where they were opened already.
         name: ``None``: as its path.
+        live: Who may end a pipe or a followed file, and looks on; ``None``: nobody.
+        follows: Whether a file is read on as it grows, until ``live`` ends it.
 
     Attributes:
         damage: Where the data broke off, once ``lines_there_are`` met it.
-        archive: The bytes of a tar archive, where it is one: then it has no lines.
 
     Raises:
         UnreadableLogError: Missing, a directory, not readable, empty or
@@ -74,16 +68,25 @@ class LogText:
     """
 
     def __init__(
-        self, path: str, standard_input: Stream | None = None, *, name: str | None = None
+        self,
+        path: str,
+        standard_input: Stream | None = None,
+        *,
+        name: str | None = None,
+        live: LiveReading | None = None,
+        follows: bool = False,
     ) -> None:
         self.name = name or ("standard input" if path == STANDARD_INPUT else path)
         self._file: BinaryIO | None = None
-        self.archive: Stream | None = None
+        self._followed: FollowedFile | None = None
+        self._live = live
+        self._is_live = False
         self.damage: UnreadableLogError | None = None
-        raw = self._open(path, standard_input)
+        self._zeros: WithoutZeros | None = None
+        raw = self._open(path, standard_input, follows=follows)
         self.size_bytes = self._size()
         try:
-            self._text = self._decoded(_Counted(raw, self.size_bytes or sys.maxsize))
+            self._text = self._decoded(_UpToItsSize(raw, self.size_bytes or sys.maxsize))
         except (OSError, EOFError, zlib.error) as error:
             self.close()
             raise self._damaged(error, 0) from error
@@ -101,6 +104,33 @@ class LogText:
         """Close what was opened here; the standard input stays open."""
         if self._file is not None:
             self._file.close()
+        if self._followed is not None:
+            self._followed.close()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it comes while it is read: how much is to come, nobody knows."""
+        return self._is_live
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the report has to say of the bytes that were read."""
+        notes = []
+        if self._zeros is not None and self._zeros.count:
+            notes.append(
+                f"Passed over {self._zeros.count:,} zero bytes, as a crash leaves them: what was "
+                "to be written there is lost."
+            )
+        if self.new_files:
+            times = counted(self.new_files, "time", "times")
+            then = ": read on with the new one" if self.damage is None else ""
+            notes.append(f"The file was replaced or truncated {times} while it was followed{then}.")
+        return tuple(notes)
+
+    @property
+    def new_files(self) -> int:
+        """How often a followed file was replaced so far."""
+        return 0 if self._followed is None else self._followed.new_files
 
     def position_bytes(self) -> int | None:
         """How much of the file was read so far; ``None`` for a pipe."""
@@ -115,12 +145,15 @@ class LogText:
         """
         number = 0
         try:
-            for piece in iter(partial(self._text.readline, MAX_PIECE), ""):
-                if piece[-1] == "\n":
-                    number += 1
-                elif len(piece) < MAX_PIECE and self.has_grown():
-                    return  # half a line: the other half was written later
-                yield piece
+            while True:
+                for piece in iter(partial(self._text.readline, MAX_PIECE), ""):
+                    if piece[-1] == "\n":
+                        number += 1
+                    elif len(piece) < MAX_PIECE and (self._followed or self.has_grown()):
+                        break  # half a line: the other half was written later, or never
+                    yield piece
+                if self._followed is None or not self._enter_next(self._followed):
+                    return
         except (OSError, EOFError, zlib.error, UnicodeError) as error:
             raise self._damaged(error, number) from error
 
@@ -131,10 +164,31 @@ class LogText:
         except UnreadableLogError as error:
             self.damage = error
 
-    def _open(self, path: str, standard_input: Stream | None) -> Stream:
+    def _enter_next(self, followed: FollowedFile) -> bool:
+        """Whether the followed file became another one, whose lines come next."""
+        if not followed.next_file():
+            return False
+        try:
+            self._text = self._decoded(followed)
+        except UnreadableLogError:
+            if self.has_grown():  # it was ended before the new one had a line
+                return False
+            raise
+        return True
+
+    def _open(self, path: str, standard_input: Stream | None, *, follows: bool) -> Stream:
+        live = self._live
         if path == STANDARD_INPUT:
+            if live is not None and standard_input is None and _has_descriptor(sys.stdin):
+                self._is_live = True
+                return LivePipe(sys.stdin.fileno(), live)
             return standard_input or sys.stdin.buffer
         try:
+            if live is not None and follows and is_regular(path):
+                self._followed = FollowedFile(path, live)
+                self._is_live = self._followed.is_there
+                if self._is_live:
+                    return self._followed
             self._file = Path(path).open("rb")  # noqa: SIM115  (closed by close)
         except IsADirectoryError as error:
             raise UnreadableLogError(f"{path}: is a directory; name the log files in it") from error
@@ -143,6 +197,9 @@ class LogText:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UnreadableLogError(f"{path}: cannot be opened: {reason}") from error
+        if live is not None and not is_regular(path):
+            self._is_live = True
+            return LivePipe(self._file.fileno(), live)
         return self._file
 
     def _size(self) -> int | None:
@@ -153,26 +210,35 @@ class LogText:
         return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
 
     def has_grown(self) -> bool:
-        """Whether something was written to the file since it was opened."""
+        """Whether more was written than is read: since the file was opened, or the end was set."""
+        if self._is_live and self._live is not None and self._live.ended:
+            return True
         return self.size_bytes is not None and (self._size() or 0) > self.size_bytes
 
     def _decoded(self, raw: Stream) -> io.TextIOWrapper:
-        head, stream = _peek(raw)
+        head, stream = _peek(raw, is_live=self._is_live)
+        if self._followed is not None and head.startswith(_GZIP_MAGIC):
+            raise UnreadableLogError(
+                f"{self.name}: is packed, and a packed file does not grow by lines: leave --follow "
+                "out"
+            )
         if head.startswith(_GZIP_MAGIC):
-            head, stream = _peek(_Unpacked(stream))
-        encoding = _encoding_of(head)
+            head, stream = _peek(gzip.GzipFile(fileobj=stream))
         if not head:
             raise UnreadableLogError(f"{self.name}: is empty")
-        if _begins_tar(head):
-            self.archive = stream
-            return io.TextIOWrapper(io.BytesIO())
         for magic, kind in _PACKED.items():
-            if head.startswith(magic):
+            if magic in (head[: len(magic)], head[_TAR_AT : _TAR_AT + len(magic)]):
                 raise UnreadableLogError(
-                    f"{self.name}: is {kind}, which gpumon does not unpack; it reads gzip and tar: "
-                    "unpack it, and name the logs in it"
+                    f"{self.name}: is {kind}, which gpumon does not unpack; it reads gzip: unpack "
+                    "it, and name the logs in it"
                 )
-        if encoding is None or _is_binary(head, encoding):
+        encoding = encoding_of(head)
+        if not encoding.startswith("utf-16"):
+            before = 0 if self._zeros is None else self._zeros.count  # in a file that was replaced
+            self._zeros = WithoutZeros(stream.raw, before)  # which gives what there is
+            head, stream = _peek(self._zeros, is_live=self._is_live)
+            encoding = encoding_of(head)
+        if not head or is_binary(head, encoding):
             raise UnreadableLogError(
                 f"{self.name}: is binary, not text; gpumon reads what monitors print or save as "
                 "text: tables, CSV and JSON, gzip or not"
@@ -180,26 +246,12 @@ class LogText:
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
     def _damaged(self, error: Exception, after_line: int) -> UnreadableLogError:
-        if isinstance(error, BrokenOffError):
-            what = str(error)
-        elif isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
             what = "the gzip data is cut short or damaged"
         else:
             what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         where = f"after line {after_line}" if after_line else "within line 1"
         return UnreadableLogError(f"{self.name}: {what} {where}")
-
-
-class BrokenOffError(EOFError):
-    """What the bytes of a log come from broke off; the message says what and how."""
-
-
-class Stream(Protocol):
-    """Bytes, read once from front to end."""
-
-    def read(self, count: int, /) -> bytes:
-        """Up to so many bytes; none at the end."""
-        ...
 
 
 class _Rejoined(io.RawIOBase):
@@ -221,78 +273,37 @@ class _Rejoined(io.RawIOBase):
         return len(data)
 
 
-class _Unpacked:
-    """What gzip packed, up to more than any log can be packed to."""
+class _UpToItsSize:
+    """A file up to the size it had: whatever is written to it meanwhile is not read."""
 
-    def __init__(self, packed: Stream) -> None:
-        self._packed = _Counted(packed)
-        self._bytes = self._lines = 0
-        self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", self._packed), mode="rb")
+    def __init__(self, stream: Stream, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
 
     def read(self, count: int, /) -> bytes:
-        data = self._file.read(count)
-        self._bytes += len(data)
-        self._lines += data.count(b"\n")
-        most_lines = max(FREE_LINES, _MOST_LINES_A_BYTE * self._packed.bytes_read)
-        if (
-            self._bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed.bytes_read)
-            or self._lines > most_lines
-        ):
-            raise OSError("it unpacks to more than any log of its size does")
+        data = self._stream.read(min(count, self._left))
+        self._left -= len(data)
         return data
 
 
-class _Counted:
-    """A stream that knows how much was read of it.
-
-    A file is read up to the size it had: whatever is written to it meanwhile is not.
-    """
-
-    def __init__(self, stream: Stream, size_bytes: int = sys.maxsize) -> None:
-        self._stream = stream
-        self._size_bytes = size_bytes
-        self.bytes_read = 0
-
-    def read(self, count: int) -> bytes:
-        data = self._stream.read(min(count, self._size_bytes - self.bytes_read))
-        self.bytes_read += len(data)
-        return data
-
-
-def _peek(stream: Stream) -> tuple[bytes, io.BufferedReader]:
+def _peek(stream: Stream, *, is_live: bool = False) -> tuple[bytes, io.BufferedReader]:
     head = stream.read(_HEAD_BYTES)
+    packed = (_GZIP_MAGIC, *_PACKED)
+    while is_live and 0 < len(head) < _HEAD_BYTES and b"\n" not in head:
+        # A live input gives what there is.
+        more = b"" if head.startswith(packed) else stream.read(_HEAD_BYTES - len(head))
+        if not more:
+            break
+        head += more
     return head, io.BufferedReader(_Rejoined(head, stream), buffer_size=1 << 16)
 
 
-def _begins_tar(head: bytes) -> bool:
+def _has_descriptor(stream: TextIO) -> bool:
     try:
-        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
-    except (tarfile.HeaderError, ValueError):
+        stream.fileno()
+    except (OSError, ValueError):
         return False
     return True
-
-
-def _encoding_of(head: bytes) -> str | None:
-    """Name of the encoding; ``None``: no text in any that gpumon knows."""
-    for mark, encoding in _BOMS:
-        if head.startswith(mark):
-            return encoding
-    if b"\0" not in head:
-        return "utf-8"
-    # PowerShell's redirection writes UTF-16; in a log of ASCII every other byte is then zero.
-    pairs = len(head) // 2
-    if head[1::2].count(0) > 0.9 * pairs and head[::2].count(0) == 0:
-        return "utf-16-le"
-    if head[::2].count(0) > 0.9 * pairs and head[1::2].count(0) == 0:
-        return "utf-16-be"
-    # A few are what a crash leaves of lines that were not on the disk yet.
-    return "utf-8" if head.count(0) <= _MAX_ODD_SHARE * len(head) else None
-
-
-def _is_binary(head: bytes, encoding: str) -> bool:
-    text = head.decode(encoding, errors="replace")
-    odd = sum(1 for sign in text if sign == "\ufffd" or (sign < " " and sign not in "\t\r\n\f\x1b"))
-    return odd > _MAX_ODD_SHARE * len(text)
 
 
 def head_of(lines: Iterator[str]) -> list[str]:
@@ -305,21 +316,6 @@ def head_of(lines: Iterator[str]) -> list[str]:
         if len(head) >= _HEAD_LINES or signs >= _HEAD_SIGNS:
             break
     return head
-
-
-def numbered_lines(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:
-    r"""Each line with its number, from 1; of one in pieces only the first piece.
-
-    >>> list(numbered_lines(iter(["a\n", "very ", "long\n", "b"])))
-    [(1, 'a\n'), (2, 'very '), (3, 'b')]
-    """
-    number = 0
-    is_within = False
-    for piece in pieces:
-        if not is_within:
-            number += 1
-            yield number, piece
-        is_within = not piece.endswith("\n")
 
 
 def without_colours(line: str) -> str:

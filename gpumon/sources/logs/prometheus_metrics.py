@@ -4,72 +4,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.sources.logs.log_sample import LoggedGpu
 from gpumon.sources.logs.table.cell_values import MIB
-
-
-class Telling(Enum):
-    """What a metric tells."""
-
-    BUSY = 0
-    MEMORY_USED = 1
-    MEMORY_TOTAL = 2
-    COUNTER = 3
-    """Busy time that adds up: to be asked for as a rate."""
-    OTHER = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """The meaning of a metric.
-
-    Attributes:
-        telling: What it tells.
-        rank: Of several that tell how busy a GPU was, the lowest is read.
-        full: What stands for all of the time: 100 or 1; ``None``: the values
-            have to tell.
-        unit_bytes: What a 1 stands for, of memory.
-    """
-
-    telling: Telling
-    rank: int = 0
-    full: float | None = None
-    unit_bytes: int = 1
-
+from gpumon.sources.logs.table.columns import Column, Heading
 
 _KNOWN: Final = MappingProxyType(
     {
-        "DCGM_FI_DEV_GPU_UTIL": Metric(Telling.BUSY, full=100.0),
-        "dcgm_gpu_utilization": Metric(Telling.BUSY, full=100.0),
-        "nvidia_smi_utilization_gpu_ratio": Metric(Telling.BUSY, full=1.0),
-        "gpumon_gpu_utilization_ratio": Metric(Telling.BUSY, full=1.0),
-        "gpu_utilization_Percentage": Metric(Telling.BUSY, full=100.0),
-        "nvidia_gpu_duty_cycle": Metric(Telling.BUSY, full=100.0),
-        "nv_gpu_utilization": Metric(Telling.BUSY, full=1.0),
-        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Metric(Telling.BUSY, rank=1, full=1.0),
-        "DCGM_FI_DEV_FB_USED": Metric(Telling.MEMORY_USED, unit_bytes=MIB),
-        "dcgm_fb_used": Metric(Telling.MEMORY_USED, unit_bytes=MIB),
-        "nvidia_smi_memory_used_bytes": Metric(Telling.MEMORY_USED),
-        "gpumon_gpu_memory_used_bytes": Metric(Telling.MEMORY_USED),
-        "gpu_memory_used_MiB": Metric(Telling.MEMORY_USED, unit_bytes=MIB),
-        "nvidia_gpu_memory_used_bytes": Metric(Telling.MEMORY_USED),
-        "nv_gpu_memory_used_bytes": Metric(Telling.MEMORY_USED),
-        "DCGM_FI_DEV_FB_TOTAL": Metric(Telling.MEMORY_TOTAL, unit_bytes=MIB),
-        "nvidia_smi_memory_total_bytes": Metric(Telling.MEMORY_TOTAL),
-        "gpumon_gpu_memory_total_bytes": Metric(Telling.MEMORY_TOTAL),
-        "gpu_memory_total_MiB": Metric(Telling.MEMORY_TOTAL, unit_bytes=MIB),
-        "nvidia_gpu_memory_total_bytes": Metric(Telling.MEMORY_TOTAL),
-        "nv_gpu_memory_total_bytes": Metric(Telling.MEMORY_TOTAL),
+        name: meaning
+        for meaning, names in (
+            (
+                Heading(Column.UTILIZATION),
+                "DCGM_FI_DEV_GPU_UTIL dcgm_gpu_utilization gpu_utilization_Percentage "
+                "nvidia_gpu_duty_cycle",
+            ),
+            (
+                Heading(Column.UTILIZATION, is_percent=False),
+                "nvidia_smi_utilization_gpu_ratio gpumon_gpu_utilization_ratio nv_gpu_utilization",
+            ),
+            (
+                Heading(Column.UTILIZATION, rank=1, is_percent=False),
+                "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+            ),
+            (
+                Heading(Column.MEMORY_USED, unit=MIB),
+                "DCGM_FI_DEV_FB_USED dcgm_fb_used gpu_memory_used_MiB",
+            ),
+            (
+                Heading(Column.MEMORY_USED),
+                "nvidia_smi_memory_used_bytes gpumon_gpu_memory_used_bytes "
+                "nvidia_gpu_memory_used_bytes nv_gpu_memory_used_bytes",
+            ),
+            (Heading(Column.MEMORY_TOTAL, unit=MIB), "DCGM_FI_DEV_FB_TOTAL gpu_memory_total_MiB"),
+            (
+                Heading(Column.MEMORY_TOTAL),
+                "nvidia_smi_memory_total_bytes gpumon_gpu_memory_total_bytes "
+                "nvidia_gpu_memory_total_bytes nv_gpu_memory_total_bytes",
+            ),
+        )
+        for name in names.split()
     }
 )
-_UNNAMED: Final = Metric(Telling.BUSY, rank=3)
-_BY_ITS_NAME: Final = Metric(Telling.BUSY, rank=2)
-_OTHER: Final = Metric(Telling.OTHER)
+_BY_ITS_NAME: Final = Heading(Column.UTILIZATION, rank=2, is_percent=None)
+_UNNAMED: Final = Heading(Column.UTILIZATION, rank=3, is_percent=None)
 _COUNTER: Final = re.compile(r"(?=.*gpu)(?=.*(?:busy|util|active|duty)).*_(?:seconds|total)", re.I)
 _BUSY: Final = re.compile(r"(?=.*gpu)(?=.*(?:busy|util|duty_?cycle|engine_active))", re.I)
 _NOT_BUSY: Final = re.compile(
@@ -83,6 +62,7 @@ _HOSTS: Final = (
 )  # fmt: skip
 _UUIDS: Final = ("UUID", "uuid", "gpu_uuid")
 _INDICES: Final = ("gpu", "index", "gpu_index", "gpu_id", "device", "minor_number")
+OWNER_LABELS: Final = frozenset((*_HOSTS, *_UUIDS, *_INDICES))
 _NAMES: Final = ("modelName", "devicename", "name", "model", "gpu_name")
 _INDEX: Final = re.compile(r"(?:nvidia|gpu|cuda:)?(\d{1,4})(?::(\d{1,2}))?", re.ASCII | re.I)
 
@@ -101,30 +81,37 @@ class SeriesOwner(NamedTuple):
     gpu: LoggedGpu
 
 
-def metric_of(name: str | None, chosen: str | None) -> Metric:
-    """What a metric tells.
+def metric_of(name: str | None, chosen: str | None) -> Heading | None:
+    """What a metric tells, as a heading without a GPU; ``None``: nothing that matters here.
 
     Args:
         name: ``None``: calculated by a query, which loses the name.
         chosen: Name of the metric the user says is the utilisation.
 
-    >>> metric_of("DCGM_FI_DEV_GPU_UTIL", None).full
-    100.0
-    >>> metric_of("gpumon_gpu_busy_seconds_total", None).telling.name
-    'COUNTER'
+    >>> metric_of("DCGM_FI_DEV_GPU_UTIL", None).is_percent
+    True
+    >>> metric_of("gpumon_gpu_busy_seconds_total", None) is None
+    True
     """
     known = _KNOWN.get(name) if name is not None else _UNNAMED
-    if chosen is not None:
-        if name == chosen:
-            return known if known is not None and known.telling is Telling.BUSY else _BY_ITS_NAME
-        if known is None or known.telling is Telling.BUSY:
-            return _OTHER
-    if known is not None:
-        return known
-    if _COUNTER.fullmatch(name or ""):
-        return Metric(Telling.COUNTER)
-    is_busy = _BUSY.match(name or "") and not _NOT_BUSY.search(name or "")
-    return _BY_ITS_NAME if is_busy else _OTHER
+    is_busy = known is not None and known.column is Column.UTILIZATION
+    if chosen is not None and name == chosen:
+        return known if is_busy else _BY_ITS_NAME
+    if chosen is not None and (known is None or is_busy):
+        return None
+    if known is None and name and _BUSY.match(name) and not _NOT_BUSY.search(name):
+        return None if is_counter(name) else _BY_ITS_NAME
+    return known
+
+
+def is_counter(name: str) -> bool:
+    """Whether a name is that of busy time that adds up: to be asked for as a rate."""
+    return _COUNTER.fullmatch(name) is not None
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is that of a metric of an exporter, whose meaning is no guess."""
+    return name in _KNOWN
 
 
 def owner_of(labels: Mapping[str, str]) -> SeriesOwner:

@@ -5,33 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
-from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
+from gpumon.sources.logs.stamps.stamp_parsers import parser_among
 from gpumon.sources.logs.table.cell_values import bytes_of, ratio_of
 from gpumon.sources.logs.table.column_layout import says_elapsed
+from gpumon.sources.logs.table.columns import Column, Heading, HeadingGpu
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
-from gpumon.sources.logs.table.headings import Column, told_columns, told_percent
+from gpumon.sources.logs.table.headings import LAST_STAMP_RANK, heading_of, told_columns
 from gpumon.sources.logs.table.skipped_lines import Refusal
-from gpumon.sources.logs.table.wide_headings import (
-    Dialect,
-    Quantity,
-    WideGpu,
-    WideHeading,
-    meaning_of,
-)
 
 Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
-LOOKED_AT_ROWS: Final = 512
+WideRow = tuple[int, Cells, "Collection[Hashable] | None"]
+"""The number of a row, its cells, and the keys that are there; ``None``: all."""
+_LOOKED_AT_ROWS: Final = 512
 """Rows from which it is decided whether utilisation without a unit is percent."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
+_EPOCH: Final = re.compile(r"1\d{9}|1\.\d*e\+?0?9", re.ASCII)
 _NO_MEMORY: Final = (0, None, 1)
 _MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
 _WAY_OUT: Final = (
@@ -42,7 +39,7 @@ _WAY_OUT: Final = (
 
 @dataclass(slots=True)
 class _GpuColumns:
-    gpu: WideGpu
+    gpu: HeadingGpu
     position: int
     busy: Hashable
     busy_rank: int
@@ -56,56 +53,59 @@ class WideTable(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._chosen = told_columns(options.columns)
-        self._percent = told_percent(options.columns)
-        self._columns: dict[WideGpu, _GpuColumns] = {}
+        self._told_stamp = told_columns(options.columns).get(Column.STAMP)
+        self._columns: dict[HeadingGpu, _GpuColumns] = {}
         self._by_key: dict[Hashable, _GpuColumns] = {}
         self._may_be_absent, self._has_more = True, False
-        self._used: dict[WideGpu, tuple[int, Hashable | None, int]] = {}
-        self._total: dict[WideGpu, tuple[Hashable, int]] = {}
+        self._used: dict[HeadingGpu, tuple[int, Hashable | None, int]] = {}
+        self._total: dict[HeadingGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
         self._stamp_at: tuple[int, Hashable, int] | None = None
         self._is_elapsed = False
-        self._stamps: StampParser | None = None
+        self._has_rows_of_others = False
         self._counts_rows = True
 
     def _learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
         """Take note of columns, which later rows may add to, by key and what stands above."""
-        chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
         for key, text in headings:
-            meaning = meaning_of(text)
-            if stamp is not None and (text.strip() == stamp or key == stamp):
-                self._take_stamps_from(-1, key, _stamp_unit(meaning), text)
-                continue
-            if chosen is not None and (text.strip() == chosen or key == chosen):
-                meaning = _as_told(meaning, self._percent)
-            elif chosen is not None and meaning and meaning.quantity is Quantity.UTILIZATION:
-                continue
-            if meaning is not None:
+            meaning = heading_of(text)
+            if self._told_stamp is not None and self._told_stamp in (text.strip(), key):
+                unit_ns = meaning.unit if meaning and meaning.column is Column.STAMP else NS_PER_S
+                self._take_stamps_from(-1, key, unit_ns, text)
+            elif meaning is not None:
                 self._place(key, meaning, text)
 
-    def _require_gpus(self) -> None:
-        """Hold that a column with a utilisation was found, the one the user named if any."""
-        if self._columns:
-            return
-        chosen = self._chosen.get(Column.UTILIZATION)
-        if chosen is not None:
-            shown = chosen + 1 if isinstance(chosen, int) else chosen
-            raise UsageError(f"--column utilization.gpu={shown}: {self._name} has no such column")
-        raise UnreadableLogError(f"{self._name}: no column with a utilisation")
+    def _of_rows(self, rows: Iterator[WideRow]) -> Rows:
+        """The samples of all rows: the first ones decide what their cells mean."""
+        head = list(islice(rows, _LOOKED_AT_ROWS))
+        getters = [get for _, get, _ in head]
+        self._decide_stamps(getters)
+        self._decide_unit(getters)
+        self._find_rows_of_others(getters)
+        for number, get, keys in chain(head, rows):
+            self._decide_unit([get])
+            yield from self._of_row(get, number, keys)
 
     def _decide_stamps(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows in which form the times are."""
         if self._stamp_at is None or self._stamps is not None:
             return
-        _, key, unit_ns = self._stamp_at
-        cells = (get(key) for get in rows)
-        texts = [cell.strip()[:64] for cell in cells if isinstance(cell, str)]
-        self._decide(texts, unit_ns)
+        rank, key, unit_ns = self._stamp_at
+        cells = [get(key) for get in rows]
+        texts = [f"{cell}".strip()[:64] for cell in cells if cell is not None]
+        if rank >= LAST_STAMP_RANK and not all(_EPOCH.match(text) for text in texts):
+            self._stamp_at, self._counts_rows = None, True  # it counts epochs of a training
+        else:
+            self._decide(texts, unit_ns)
 
     def _decide(self, texts: Sequence[str], unit_ns: int) -> None:
         self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
         self._clock = self._stamps.clock if self._stamps else NO_CLOCK
+
+    def _find_rows_of_others(self, rows: Sequence[Cells]) -> None:
+        """Decide by the first rows whether most are of something else, as those of a training."""
+        blank = sum(all(_is_blank(get(key)) for key in self._by_key) for get in rows)
+        self._has_rows_of_others = 2 * blank >= len(rows) > 4
 
     def _decide_unit(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows whether columns without a unit are percent or shares."""
@@ -118,19 +118,21 @@ class WideTable(GpuLog):
             columns.full = 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
 
-    def _of_row(self, get: Cells, number: int, keys: Collection[Hashable] | None = None) -> Rows:
-        """The samples of one row, of which ``keys`` are there; ``None``: all."""
+    def _of_row(self, get: Cells, number: int, keys: Collection[Hashable] | None) -> Rows:
         stamp_ns: int | None = None
         if self._stamp_at is not None:
             stamp_ns = self._stamp(get(self._stamp_at[1]), self._stamp_at[2])
             if stamp_ns is None:
-                self._skipped.add(Refusal.STAMP, number)
+                self._lose_row(Refusal.STAMP, number, len(self._columns))
                 return
         self._take_totals(get)
         refused: Refusal | None = None
-        for columns in self._columns_of(keys):
+        columns_there = self._columns_of(keys)
+        if self._has_rows_of_others and all(_is_blank(get(one.busy)) for one in columns_there):
+            return
+        for columns in columns_there:
             cell = get(columns.busy)
-            if columns.is_blank_absent and (cell is None or cell == ""):
+            if columns.is_blank_absent and _is_blank(cell):
                 continue
             ratio = self._ratio(cell, columns, number)
             gpu = columns.position
@@ -169,20 +171,20 @@ class WideTable(GpuLog):
             notes += self._unit.notes
         if self._has_more:
             notes.append(_MORE_GPUS)
-        return notes + self._gpus.owner_notes()
+        return notes
 
-    def _place(self, key: Hashable, meaning: WideHeading, text: str) -> None:
-        if meaning.quantity is Quantity.STAMP:
+    def _place(self, key: Hashable, meaning: Heading, text: str) -> None:
+        if meaning.column is Column.STAMP:
             if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
                 self._take_stamps_from(meaning.rank, key, meaning.unit, text)
             return
         gpu = meaning.gpu
         if gpu is None:
             return
-        if meaning.quantity is Quantity.MEMORY_TOTAL:
+        if meaning.column is Column.MEMORY_TOTAL:
             self._total.setdefault(gpu, (key, meaning.unit))
             return
-        if meaning.quantity is Quantity.MEMORY_USED:
+        if meaning.column is Column.MEMORY_USED:
             if gpu not in self._used or meaning.rank < self._used[gpu][0]:
                 self._used[gpu] = (meaning.rank, key, meaning.unit)
             return
@@ -193,12 +195,12 @@ class WideTable(GpuLog):
         self._is_elapsed = says_elapsed(heading)
         self._counts_rows = False
 
-    def _place_busy(self, key: Hashable, gpu: WideGpu, meaning: WideHeading) -> None:
+    def _place_busy(self, key: Hashable, gpu: HeadingGpu, meaning: Heading) -> None:
         columns = self._columns.get(gpu)
         if columns is not None and columns.busy_rank <= meaning.rank:
             return
         if columns is None:
-            told = LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
+            told = LoggedGpu(gpu.number, gpu.uuid, mig_index=gpu.mig_index)
             position = self._gpus.position(gpu, told, gpu.owner)
             if position is None:
                 self._has_more = True
@@ -213,7 +215,7 @@ class WideTable(GpuLog):
             busy=key,
             busy_rank=meaning.rank,
             full=1.0 if meaning.is_percent is False else 100.0,
-            is_blank_absent=meaning.dialect is Dialect.WANDB,
+            is_blank_absent=meaning.is_optional,
             is_guessed=meaning.is_percent is None,
         )
         self._may_be_absent = self._may_be_absent and columns.is_blank_absent
@@ -238,15 +240,5 @@ class WideTable(GpuLog):
         return None if self._stamps is None else self._stamps.parse(text)
 
 
-def _stamp_unit(meaning: WideHeading | None) -> int:
-    return meaning.unit if meaning and meaning.quantity is Quantity.STAMP else NS_PER_S
-
-
-def _as_told(meaning: WideHeading | None, percent: bool | None) -> WideHeading:
-    """The meaning of a column that the user says is the utilisation, in the unit told, if any."""
-    if meaning is not None and meaning.quantity is Quantity.UTILIZATION:
-        return meaning if percent is None else replace(meaning, is_percent=percent)
-    gpu = meaning.gpu if meaning is not None else None
-    return WideHeading(
-        Quantity.UTILIZATION, Dialect.PLAIN, gpu or WideGpu("", 0), rank=-1, is_percent=percent
-    )
+def _is_blank(cell: object) -> bool:
+    return cell is None or cell == ""

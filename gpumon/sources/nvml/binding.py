@@ -21,8 +21,6 @@ from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Final, TypeAlias
 
-import pynvml
-
 from gpumon.core.clock import seconds
 from gpumon.core.wording import label_text
 from gpumon.sources.nvml.codes import (
@@ -34,6 +32,7 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     unavailable,
 )
+from gpumon.sources.nvml.pynvml_module import pynvml
 
 
 class CallAccounts:

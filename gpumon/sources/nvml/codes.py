@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
-import pynvml
-
+from gpumon.core.board.driver_codes import UNREADABLE
 from gpumon.errors import SourceUnavailableError
+from gpumon.sources.installed import container_words
 
 SUCCESS: Final = 0
 UNINITIALIZED: Final = 1
@@ -61,30 +62,25 @@ _ADVICE_ON_THE_DRIVER: Final = {
     "GPUs (--gpus all); `gpumon demo` needs none",
     13: "this NVIDIA driver is too old for gpumon: install version 470 or newer",
     1: "the NVIDIA driver went away and is being opened again: read `dmesg` if it stays away",
-    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl "
-    "and /dev/nvidia0, 1, ...",
+    4: "this user may not use the NVIDIA driver: give this user read and write access to "
+    "/dev/nvidiactl and /dev/nvidia*",
+    8: "a GPU has too little external power: look at its power cables",
     9: "the NVIDIA driver is not loaded: run `modprobe nvidia`, and read `dmesg` if that fails",
-    15: "every GPU is lost: look for Xid 79 in `dmesg`, then reset the GPUs or reboot",
+    15: f"every GPU is lost: {UNREADABLE[15].advice}",
     16: "every GPU needs a reset: end what uses them, gpumon too, then `nvidia-smi --gpu-reset`, "
     "or reboot",
     17: "the operating system blocks the GPUs: create a container that had them anew, since "
     "`systemctl daemon-reload` can take them away; let a service use /dev/nvidia*",
-    18: "libnvidia-ml.so.1 and the loaded driver are of different versions: reboot or reload the "
-    "driver",
     999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
     "since `systemctl daemon-reload` can take its GPUs away",
 }
 
-_ADVICE_ON_A_GPU: Final = {
-    4: "this user may not read the GPU (NVML 4): give it read and write access to /dev/nvidia*",
-    15: "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot",
-    16: "the GPU needs a reset (NVML 16): end what uses it, gpumon too, then `nvidia-smi "
-    "--gpu-reset -i` with its number, or reboot",
-    17: "the operating system blocks the GPU (NVML 17): let the service or container use its "
-    "/dev/nvidia*",
-    999: "the GPU answers with an unknown error (NVML 999): look for Xid in `dmesg`, then reset "
-    "the GPU or reboot",
-}
+_MISMATCH: Final = "libnvidia-ml.so.1 and the loaded driver are of different versions"
+_RELOAD: Final = "reboot or reload the driver"
+_NEW_CONTAINER: Final = (
+    "create this container anew: it has to get the library from its host, and its image must "
+    "bring none"
+)
 
 
 class VersionMismatchError(SourceUnavailableError):
@@ -93,23 +89,43 @@ class VersionMismatchError(SourceUnavailableError):
 
 def unavailable(code: int) -> SourceUnavailableError:
     """What to tell the user when NVML as a whole answers ``code``."""
+    if code == VERSION_MISMATCH:
+        return VersionMismatchError(f"{_MISMATCH}: {mismatch_remedy()}")
     text = _ADVICE_ON_THE_DRIVER.get(code) or (
         f"NVML cannot be used, it answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
     )
-    return (VersionMismatchError if code == VERSION_MISMATCH else SourceUnavailableError)(text)
+    return SourceUnavailableError(text)
+
+
+def driver_trouble(code: int | None) -> str:
+    """What to tell the user when the driver of another machine, or of another day, answered so.
+
+    Args:
+        code: Of NVML as a whole; ``None``: nothing but that it found no GPU.
+    """
+    if code == VERSION_MISMATCH:
+        return f"{_MISMATCH}: {_RELOAD}"
+    return str(no_gpu(()) if code is None else unavailable(code))
+
+
+def mismatch_remedy() -> str:
+    """What to do where library and driver do not match: a container has its host's driver."""
+    return _RELOAD if container_words(os.environ) is None else _NEW_CONTAINER
 
 
 def code_name(code: int) -> str:
     """Such as ``"GPU is lost (15)"``."""
+    from gpumon.sources.nvml.pynvml_module import pynvml  # the doctor needs codes without it
+
     return f"{pynvml.NVMLError(code)} ({code})"
 
 
 def gpu_trouble(code: int) -> str:
     """What to tell the user when one GPU answers ``code``, and others may be well."""
-    return _ADVICE_ON_A_GPU.get(code) or (
-        f"NVML could not read the GPU, it answers {code_name(code)}: see what `nvidia-smi` and "
-        "`dmesg` say"
-    )
+    text = UNREADABLE.get(code)
+    if text is not None:
+        return f"{text.meaning} (NVML {code}): {text.advice}"
+    return f"NVML answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
 
 
 def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:

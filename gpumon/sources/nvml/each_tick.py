@@ -40,6 +40,7 @@ class TickReader:
         self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
         self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
         self._asked_at_ns = 0
+        self._is_told = True
         self.is_old = self.failed = self.failed_late = False
         self._forget_failures()
 
@@ -51,6 +52,7 @@ class TickReader:
     def ask(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
         """Fetch what is new in the rings, and the power: it changes as fast as the work does.
 
+        A tick that was held up asks again: what it brings is what is new since ``samples``.
         Rings are asked for what lies up to ``back_us`` before their positions, too.
 
         Returns:
@@ -59,6 +61,10 @@ class TickReader:
         if self.failed:
             self.failed = False
             self._forget_failures()
+        if self._is_told:
+            self._is_told = False
+            for gpu in self._with_power_ring:
+                gpu.power.begin_tick()
         positions_us = [max(0, gpu.track.position_us - back_us) for gpu in self._with_ring]
         rows = self._rings.drain(positions_us)
         self._fresh = dict(zip(self._with_ring, rows, strict=True))
@@ -125,6 +131,7 @@ class TickReader:
         self, stamps: StampClock, steady_since_ns: int, now_ns: int
     ) -> tuple[GpuSample, ...]:
         """What every GPU says, in index order. The arguments are those of a ``DrainInstant``."""
+        self._is_told = True
         self._learn_stamps(stamps, now_ns)
         instant = DrainInstant(stamps, steady_since_ns, now_ns)
         samples = []

@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import pynvml
-
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import (
@@ -31,6 +29,7 @@ from gpumon.sources.nvml.codes import (
     UNINITIALIZED,
 )
 from gpumon.sources.nvml.fields.table import EVENT_REGISTER, EVENT_WAIT
+from gpumon.sources.nvml.pynvml_module import pynvml
 
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2
@@ -88,6 +87,9 @@ class EventSet:
         wanted = types & _WANTED
         if code != SUCCESS or not wanted:
             return code
+        # Each time a GPU is cut anew it may get another handle; an event of the last may yet come.
+        for old in [one for one, whose in self._uuid_of.items() if whose == uuid][:-1]:
+            del self._uuid_of[old]
         self._uuid_of[handle] = uuid
         with self._lock:
             if self._freed:
@@ -233,6 +235,8 @@ class NvmlEvents:
             self._possible = event_set.code not in PERMANENT
             self._retry_at_ns = now_ns + _LONGEST_WAIT_NS
             return
+        uuids = {uuid for uuid, _ in gpus}
+        self._known = {known for known in self._known if known[0] not in uuids}
         for gpu in gpus:
             code = event_set.register(*gpu)
             if code == SUCCESS or code in PERMANENT:

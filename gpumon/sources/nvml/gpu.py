@@ -64,7 +64,8 @@ class PowerTrack:
         self.has_ring = True
         self.position_us = 0
         self._count_refused = refuse
-        self._seen_us = 0
+        self._since_us = self._seen_us = 0
+        self._drawn = 0.0
         self._milliwatts: float | None = None
         self._heard_at_ns = self._look_again_at_ns = -_LOOK_AGAIN_NS
         self._present = NumberCall(library, handle, POWER_USAGE)
@@ -87,8 +88,12 @@ class PowerTrack:
         """The clock of the stamps was set: find out anew where the ring is."""
         self.position_us = 0
 
+    def begin_tick(self) -> None:
+        """Begin the mean anew: what was taken until now was the tick before."""
+        self._since_us, self._drawn = self.position_us, 0.0
+
     def take(self, entries: Iterable[Entry], now_ns: int) -> float | None:
-        """The mean draw since the tick before, in milliwatts.
+        """The mean draw since ``begin_tick``, in milliwatts; a tick may drain the ring twice.
 
         Args:
             entries: What is new in the ring: stamp in microseconds, and
@@ -112,15 +117,19 @@ class PowerTrack:
         self.position_us = last_us
         # Where it was silent for long, what it holds may be of any time; and stamps
         # that run back are of before and after the clock was set.
-        if not (from_us and is_ordered) or now_ns - self._heard_at_ns > _SILENT_NS:
+        since_us, is_silent = self._since_us, now_ns - self._heard_at_ns > _SILENT_NS
+        if not (since_us and from_us and is_ordered) or is_silent:
+            self._since_us = 0  # the rest of this tick does not give its mean either
             if last_us != self._seen_us:
                 self._seen_us, self._heard_at_ns = last_us, now_ns
             return self.ask_now()
         self._heard_at_ns, self._seen_us = now_ns, last_us
         if is_possible:
-            self._milliwatts = drawn / (last_us - from_us)
+            self._drawn += drawn
+            self._milliwatts = self._drawn / (last_us - since_us)
         else:
             self._refuse()
+            self._since_us = 0
         return self._milliwatts
 
     def _without_news(self, now_ns: int) -> float | None:
@@ -230,6 +239,8 @@ class NvmlGpu:
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         """What this GPU says in this tick."""
+        if self.trouble is not None:
+            return self._unread_sample(self.trouble, now_ns)
         track, latest = self.track, self.schedule.latest
         percent = track.percent
         if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
@@ -272,11 +283,12 @@ class NvmlGpu:
 
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
-        self._failed_at_ns = now_ns
         self.fields.whole_since_ns = now_ns  # its counters may have begun anew
-        return GpuSample(
-            device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
-        )
+        return self._unread_sample(gpu_trouble(self.failure), now_ns)
+
+    def _unread_sample(self, error: str, now_ns: int) -> GpuSample:
+        self._failed_at_ns = now_ns
+        return GpuSample(device=self.device, error=error, xid_errors=self.xid_errors)
 
     def busy(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
         """Its utilisation since the tick before; ``entries`` are what is new in its ring."""

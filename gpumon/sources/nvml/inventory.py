@@ -13,7 +13,6 @@ from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
 from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import Surroundings
-from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance, MigPlace, places_in
 
@@ -63,9 +62,7 @@ class NvmlInventory:
         self._count = library.device_count()
         for index in range(self._count):
             handle = library.handle_by_index(index)
-            device = (
-                None if handle is None else _describe(library, handle, index, self._around.options)
-            )
+            device = None if handle is None else _describe(library, handle, index, self._around)
             if handle is None or device is None:
                 unread.add(index)  # lost: it may be one that is known, or come back
                 continue
@@ -174,7 +171,7 @@ def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:
         one.device = device
 
 
-def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOptions) -> Device | None:
+def _describe(library: NvmlLibrary, handle: int, index: int, around: Surroundings) -> Device | None:
     """Who that GPU is; ``None`` if it does not even say its UUID."""
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
@@ -185,5 +182,5 @@ def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOption
         name=library.text("nvmlDeviceGetName", handle),
         pci_bus_id=library.pci_bus_id(handle),
         driver_version=library.driver_version,
-        memory_capacity_bytes=capacity_bytes(library, handle, options),
+        memory_capacity_bytes=capacity_bytes(library, handle, around.options, around.refuse),
     )

@@ -35,7 +35,7 @@ from gpumon.sources.nvml.fields.reader import (
     read_numbers,
     read_processes,
 )
-from gpumon.sources.nvml.fields.table import NvmlOptions, field_called
+from gpumon.sources.nvml.fields.table import field_called
 from gpumon.sources.nvml.gpu import NvmlGpu
 
 
@@ -123,7 +123,7 @@ class MigInstance:
             schedule.add("memory", calls, read)
         if "processes" in wanted:
             calls = FieldCalls(library)
-            read_one = _processes_of(library, self.place, self._around.options, calls)
+            read_one = _processes_of(library, self.place, self._around, calls)
             schedule.add("processes", calls, read_processes(read_one))
         return schedule
 
@@ -135,7 +135,9 @@ class MigInstance:
             name=library.text("nvmlDeviceGetName", place.handle) or board.name,
             pci_bus_id=board.pci_bus_id,
             driver_version=board.driver_version,
-            memory_capacity_bytes=capacity_bytes(library, place.handle, self._around.options),
+            memory_capacity_bytes=capacity_bytes(
+                library, place.handle, self._around.options, self._around.refuse
+            ),
             parent_uuid=board.uuid,
             mig_index=place.mig_index,
             gpu_instance=place.gpu_instance,
@@ -211,15 +213,18 @@ class MigInstance:
 
 
 def _processes_of(
-    library: NvmlLibrary, place: MigPlace, options: NvmlOptions, calls: FieldCalls
+    library: NvmlLibrary, place: MigPlace, around: Surroundings, calls: FieldCalls
 ) -> Callable[[int], tuple[ProcessSample, ...] | None]:
     """Who computes on an instance: as the driver lists them, else those of its GPU that are on it.
 
     Where its GPU instance holds others, the list of the GPU does not tell them apart.
     """
     number = place.gpu_instance
-    own = process_field(library, place.handle, options, calls=calls)
-    of_gpu = process_field(library, place.parent_handle, options, calls=calls, gpu_instance=number)
+    options, refuse = around.options, around.refuse
+    own = process_field(library, place.handle, options, calls=calls, refuse=refuse)
+    of_gpu = process_field(
+        library, place.parent_handle, options, calls=calls, gpu_instance=number, refuse=refuse
+    )
 
     def read(now_ns: int) -> tuple[ProcessSample, ...] | None:
         found = own.read(now_ns)

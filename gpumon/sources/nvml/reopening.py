@@ -13,7 +13,13 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.sources.nvml.codes import GENERAL, GPU_IS_LOST, RESET_REQUIRED, VersionMismatchError
+from gpumon.sources.nvml.codes import (
+    GENERAL,
+    GPU_IS_LOST,
+    RESET_REQUIRED,
+    VersionMismatchError,
+    mismatch_remedy,
+)
 
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
@@ -26,7 +32,7 @@ _LIBRARY: Final = "libnvidia-ml.so"
 
 _REPLACED: Final = (
     "the NVIDIA driver was replaced, and this process still has the library of the old one: start "
-    "gpumon again, and reboot or reload the driver if that does not help"
+    "gpumon again, and if that does not help, {remedy}"
 )
 
 
@@ -130,5 +136,5 @@ class Reopening:
             self._mismatch_since_ns = now_ns
         lasting = now_ns - self._mismatch_since_ns >= _MISMATCH_PATIENCE_NS
         if (self._has_worked and lasting) or library_was_replaced(self._own_maps()):
-            return RestartNeededError(_REPLACED)
+            return RestartNeededError(_REPLACED.format(remedy=mismatch_remedy()))
         return None

@@ -95,7 +95,7 @@ class SlowThread:
 
 
 SLOW_PATIENCE_S: Final = 0.05
-"""So long a tick waits for slow values, which take some milliseconds as a rule."""
+"""So long a tick waits for slow values, which usually take some milliseconds."""
 
 
 class SlowReader:

@@ -215,10 +215,11 @@ class PhaseRingReader:
 
     def _choose(self, tick: _Tick) -> None:
         """Decide which rings are read from now on."""
-        claims = {
-            place: followed.claim._replace(freed_ns=followed.freed_ns)
-            for place, followed in self._followed.items()
-        }
+        claims = {}
+        for place, followed in self._followed.items():
+            if followed.claim.freed_ns != followed.freed_ns:
+                followed.claim = followed.claim._replace(freed_ns=followed.freed_ns)
+            claims[place] = followed.claim
         named, unnamed = claims_in(self._folders.values())
         for claim in named:
             if claim.place not in self._done:

@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
@@ -46,6 +47,8 @@ BEING_MADE_NS: Final = 5 * NS_PER_S
 """A ring that is not ready after so long will never be."""
 
 _SLACK_NS: Final = NS_PER_S
+_MOVED_WITHIN_NS: Final = 60 * NS_PER_S
+"""A ring without a lock is alive for so long after a change, if its process cannot be seen."""
 _LAST_RECORDS: Final = 64
 _SLACK_RECORDS: Final = 16
 """So far behind the head a record may still be under way: two threads of the writer may race."""
@@ -57,6 +60,12 @@ class RingNotReadyError(RingError):
 
 class RingFile:
     """An open ring: remembers how far it was read."""
+
+    __slots__ = (  # there may be hundreds
+        "_descriptor", "_ended", "_facts", "_facts_generation", "_free_header", "_host_pid",
+        "_idle", "_last_alive_ns", "_moved_ns", "_position", "_process_start", "_samples",
+        "_steps", "_stuck_at", "_totals", "key", "owner_uid",
+    )  # fmt: skip
 
     def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
         """Take over ``descriptor`` and check what it is.
@@ -71,7 +80,10 @@ class RingFile:
         self._position = 0
         self._stuck_at: int | None = None
         self._host_pid = 0
-        self._last_held_ns: int | None = None
+        self._process_start: bytes | None = None  # of the process that held the lock
+        self._last_alive_ns: int | None = None
+        self._free_header: bytes | None = None  # at the read before, if the lock was free then
+        self._moved_ns: int | None = None  # when the header last changed without a lock
         self._ended: RingReading | None = None
         self._idle: tuple[bytes, RingReading] | None = None  # what it says while nothing changes
         page = os.pread(descriptor, PAGE_BYTES, 0)
@@ -93,30 +105,38 @@ class RingFile:
         return os.fstat(self._descriptor).st_nlink == 0
 
     def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
-        """What is new. A run that has ended is asked no more: it is the same reading each time.
+        """What is new; of a run that has ended, the same reading each time.
 
-        Of more than ``max_records``, the older ones count as lost.
+        A process loses its lock when it closes any descriptor of the file, as a copy of the folder
+        does. So without a lock the run lives as long as the process that had it, unless that has
+        closed the ring; where the process cannot be seen, for a minute after each change of the
+        header. Of more than ``max_records``, the older ones count as lost.
 
         Raises:
             RingError: It has become something that must not be trusted.
         """
-        if self._ended is not None:
+        if self._ended is not None and self._ended.is_gone:
             return self._ended
         # Before the records: once the lock is free, they are all there.
         answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # it takes nothing
         lock = read_lock_answer(answer)
-        if lock.held:
-            self._last_held_ns = now_ns
-            self._host_pid = lock.pid or self._host_pid
+        if lock.held and lock.pid and lock.pid != self._host_pid:
+            self._host_pid, self._process_start = lock.pid, process_start(lock.pid)
         raw = os.pread(self._descriptor, HEADER_BYTES, 0)
-        if self._idle is not None and lock.held and self._idle[0] == raw:
+        is_alive = lock.held or self._lives_without_lock(raw, now_ns)
+        self._free_header = None if lock.held else raw
+        if is_alive:
+            self._last_alive_ns, self._ended = now_ns, None
+        elif self._ended is not None:
+            return self._ended
+        if self._idle is not None and is_alive and self._idle[0] == raw:
             return _again(self._idle[1], now_ns)
         header = parse_header(raw)
         self._take_facts(header)
         latest_ns = _latest_ns(now_ns)
         totals = self._take_totals(raw, header, latest_ns)
         start, count = self._new_part(header, max_records)
-        events, lost = self._read_part(start, count, latest_ns, held=lock.held)
+        events, lost = self._read_part(start, count, latest_ns, is_alive=is_alive)
         if lost and RingKind.ENTER not in events.kinds:
             # What is under way began in the lost part: only the totals still know it.
             present = RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)
@@ -124,15 +144,15 @@ class RingFile:
         # Of a process that was killed, its last records know more than its totals.
         self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
         self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
-        last_sign_ns = max([totals.last_ns, self._last_held_ns or 0, *events.stamps_ns[-1:]])
+        last_sign_ns = max([totals.last_ns, self._last_alive_ns or 0, *events.stamps_ns[-1:]])
         reading = RingReading(
             key=self.key,
             facts=self._facts,
-            alive=lock.held,
+            alive=is_alive,
             host_pid=self._host_pid or self._facts.pid,
             owner_uid=self.owner_uid,
             read_at_ns=now_ns,
-            ended_ns=None if lock.held else last_sign_ns,
+            ended_ns=None if is_alive else last_sign_ns,
             events=events,
             lost_events=lost,
             phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
@@ -140,12 +160,15 @@ class RingFile:
             samples=self._samples,
             epoch=totals.epoch,
             is_pid_seen=self._host_pid > 0,
+            is_gone=not is_alive and self._process_start is not None,
         )
         has_new_facts = header.facts_generation != self._facts_generation
         is_all_read = header.head == self._position and not has_new_facts
-        self._idle = (raw, reading) if is_all_read and lock.held else None
-        if not lock.held:
+        self._idle = (raw, reading) if is_all_read and is_alive else None
+        if not is_alive:
             self._ended = _again(reading, now_ns)
+            if reading.is_gone:  # hundreds of these may be listed
+                self._totals = self._free_header = None
         return reading
 
     def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
@@ -172,6 +195,15 @@ class RingFile:
         samples = max(self._samples, totals.samples, _newest_count(records, RingKind.SAMPLES))
         counts = RingCounts(steps, wall_ns, samples)
         return self._host_pid or self._facts.pid, counts
+
+    def _lives_without_lock(self, header: bytes, now_ns: int) -> bool:
+        """Whether the run lives although the lock is free."""
+        if self._free_header not in (None, header):
+            self._moved_ns = now_ns
+        if self._process_start is not None:
+            is_over = is_gone(self._host_pid, self._process_start)
+            return not (is_over or parse_header(header).is_closed)
+        return self._moved_ns is not None and now_ns - self._moved_ns < _MOVED_WITHIN_NS
 
     def close(self) -> None:
         """Let go of the file. Safe to call twice."""
@@ -220,13 +252,13 @@ class RingFile:
         return start, head - start
 
     def _read_part(
-        self, start: int, count: int, latest_ns: int, *, held: bool
+        self, start: int, count: int, latest_ns: int, *, is_alive: bool
     ) -> tuple[RingRecords, int]:
         """The records that are whole and of a possible time, and how many are lost."""
         if not count:
             return NO_RECORDS, 0
         records, whole = decode_records(self._raw_records(start, count), start)
-        end = self._settled(whole, start) if held else count
+        end = self._settled(whole, start) if is_alive else count
         # From before the run, or from the future: somebody has written over them.
         earliest_ns = self._facts.started_ns - _SLACK_NS
         stamps_ns = records.stamps_ns
@@ -266,6 +298,31 @@ def _latest_ns(now_ns: int) -> int:
     The clock is asked again: this process may have stood still since its tick began.
     """
     return max(now_ns, time.monotonic_ns()) + _SLACK_NS
+
+
+def process_start(pid: int) -> bytes | None:
+    """When a process began, in clock ticks since boot; ``None``: it is gone, ending or hidden."""
+    try:
+        return _start_in_stat(pid)
+    except OSError:
+        return None
+
+
+def is_gone(pid: int, start: bytes) -> bool:
+    """Whether the process with that ``process_start`` is certainly gone."""
+    try:
+        return _start_in_stat(pid) != start
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+
+
+def _start_in_stat(pid: int) -> bytes | None:
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
+    fields = stat.rpartition(b") ")[2].split()
+    has_ended = not fields or fields[0] in (b"Z", b"X")
+    return None if has_ended or len(fields) < 20 else fields[19]
 
 
 def _regular_ring_owner(descriptor: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.patience import wait_until
 from tests.serving import answering
 
 BOOT = "b00t"
@@ -52,16 +55,17 @@ def state_file(folder: Path, **changes: object) -> Path:
 
 
 @contextmanager
-def dripping() -> Iterator[str]:
-    """A server that sends one byte of its headers at a time; gives ``HOST:PORT``."""
+def dripping(first: bytes = b"", drop: bytes = b"H") -> Iterator[str]:
+    """A server that sends some bytes at once, and then a drop now and then; gives ``HOST:PORT``."""
     listener = socket.create_server(("127.0.0.1", 0))
     is_over = threading.Event()
 
     def drip() -> None:
         connection, _ = listener.accept()
         with connection, suppress(OSError):
+            connection.sendall(first)
             while not is_over.wait(0.02):
-                connection.send(b"H")
+                connection.sendall(drop)
 
     thread = threading.Thread(target=drip)
     thread.start()
@@ -71,6 +75,55 @@ def dripping() -> Iterator[str]:
         is_over.set()
         thread.join()
         listener.close()
+
+
+class Redirecting:
+    """A server that sends everybody to another address.
+
+    Attributes:
+        asked: How often it was asked.
+    """
+
+    def __init__(self, where: str, status: int) -> None:
+        self.asked = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(_) -> None:  # noqa: N805 (self is the server)
+                self.asked += 1
+                _.send_response(status)
+                if where:
+                    _.send_header("Location", where)
+                _.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_port}"
+
+
+@contextmanager
+def redirecting(where: str, status: int) -> Iterator[Redirecting]:
+    one = Redirecting(where, status)
+    thread = threading.Thread(target=one.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield one
+    finally:
+        one.server.shutdown()
+        thread.join()
+        one.server.server_close()
+
+
+OK = b"HTTP/1.0 200 OK\r\n"
+SLOW: dict[str, tuple[bytes, bytes]] = {
+    "its first line": (b"", b"H"),
+    "its headers": (OK, b"x"),
+    "its body": (OK + b"\r\n{", b" "),
+    "a body of known length": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n{", b" "),
+    "nothing": (b"", b""),
+}
+"""What never comes to its end: the bytes at once, and the drop."""
 
 
 serving = partial(answering, at="/api/v1/report")
@@ -164,17 +217,65 @@ class TestOneSentenceComes:
         with serving(body, status) as address, pytest.raises(NoDaemonError, match=said):
             fetch_report({"address": address})
 
+    @pytest.mark.parametrize("what", SLOW)
     def test_that_comes_a_byte_at_a_time_is_given_up_after_ten_seconds(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, what: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert daemon._PATIENCE_S == 10.0
         monkeypatch.setattr(daemon, "_PATIENCE_S", 0.2)
 
         with (
-            dripping() as address,
+            dripping(*SLOW[what]) as address,
             pytest.raises(NoDaemonError, match=r"no complete answer within 0\.2 s"),
         ):
             fetch_report({"address": address})
+
+        def is_left() -> bool:
+            return any(one.name == "gpumon-ask" for one in threading.enumerate())
+
+        wait_until(lambda: not is_left())
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_for_a_redirect_which_is_not_followed(self, status: int) -> None:
+        with redirecting("", 200) as elsewhere:
+            other = f"http://{elsewhere.address}/api/v1/report"
+            with (
+                redirecting(other, status) as first,
+                pytest.raises(NoDaemonError, match=f"redirects to {re.escape(other)}, which"),
+            ):
+                fetch_report({"address": first.address})
+
+        assert (first.asked, elsewhere.asked) == (1, 0)
+
+    def test_for_a_redirect_to_nowhere_or_far_beyond_a_line(self) -> None:
+        for where, reason in (("", "redirects to nowhere"), ("x" * 9_000, "x" * 150)):
+            with (
+                redirecting(where, 302) as one,
+                pytest.raises(NoDaemonError, match=reason) as raised,
+            ):
+                fetch_report({"address": one.address})
+            assert len(str(raised.value)) < 500
+
+    def test_for_an_answer_that_is_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(daemon, "_MAX_REPORT_BYTES", 1 << 20)
+
+        with (
+            serving(b" " * ((1 << 20) + 1)) as address,
+            pytest.raises(NoDaemonError, match="sends more than 1 MiB"),
+        ):
+            fetch_report({"address": address})
+
+
+class TestAProxy:
+    @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+    def test_is_not_asked(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        body = json.dumps(encode_report(REPORT)).encode()
+        with redirecting("", 200) as proxy, serving(body) as address:
+            monkeypatch.setenv(name, f"http://{proxy.address}")
+            monkeypatch.delenv("no_proxy", raising=False)
+            fetch_report({"address": address})
+
+        assert proxy.asked == 0
 
 
 class TestATimeOrARunThatIsNone:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
+from tests.hidden_processes import READER_GROUP, hiding, needs_hidepid
 from tests.neighbours import NOBODY, as_root, become
+from tests.patience import wait_until
+from tests.processes import ending
 
 HOST_PIDS = "pid:[4026531836]"
 
@@ -49,21 +52,21 @@ class TestTheOwnerOfAProcess:
     def test_is(self, proc: Path, name: str, uids: str, owner: int | None) -> None:
         process(proc, 4000, name, uids)
 
-        assert ProcessOwners(proc).uid(4000) == owner
+        assert ProcessOwners(proc).owner(4000).uid == owner
 
     def test_is_unknown_of_one_that_is_gone_or_hidden(self, proc: Path) -> None:
-        assert ProcessOwners(proc).uid(4000) is None
+        assert ProcessOwners(proc).owner(4000).uid is None
 
     def test_is_unknown_where_pids_are_not_those_of_the_driver(self, proc: Path) -> None:
         process(proc, 4000, "python")
         (proc / "self" / "ns" / "pid").unlink()
         (proc / "self" / "ns" / "pid").symlink_to("pid:[4026532001]")
 
-        assert ProcessOwners(proc).uid(4000) is None
+        assert ProcessOwners(proc).owner(4000).uid is None
 
     @with_pids_of_the_host
     def test_is_known_of_this_process(self) -> None:
-        assert ProcessOwners().uid(os.getpid()) == os.geteuid()
+        assert ProcessOwners().owner(os.getpid()).uid == os.geteuid()
 
     @as_root
     @with_pids_of_the_host
@@ -76,5 +79,53 @@ class TestTheOwnerOfAProcess:
             assert other.stdin is not None
             assert other.stdout.readline() == b"ready\n"
 
-            assert ProcessOwners().uid(other.pid) == NOBODY
+            assert ProcessOwners().owner(other.pid).uid == NOBODY
             other.stdin.write(b"\n")
+
+
+OTHER_USER = 12_345
+
+
+@needs_hidepid
+@with_pids_of_the_host
+class TestAProcWithHidepid:
+    """The kernel's own, as another user and the superuser without rights see it."""
+
+    @pytest.mark.parametrize("hidepid", [1, 2])
+    @pytest.mark.parametrize("uid", [NOBODY, 0])
+    def test_hides_the_owner_of_a_process_that_runs(self, hidepid: int, uid: int) -> None:
+        assert owner_told_to(uid, hidepid=hidepid) == "None True False"
+
+    @pytest.mark.parametrize("hidepid", [1, 2])
+    def test_shows_it_to_the_group_of_the_mount(self, hidepid: int) -> None:
+        seen = owner_told_to(NOBODY, hidepid=hidepid, in_group=True)
+        assert seen == f"{OTHER_USER} False False"
+
+    def test_hides_nothing_of_a_process_that_is_gone(self) -> None:
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+
+        assert ask_owner(gone.pid, NOBODY, hidepid=2) == "None False False"
+
+
+def owner_told_to(uid: int, *, hidepid: int, in_group: bool = False) -> str:
+    """The owner of a process of somebody else, as that user sees it."""
+    become_other = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
+    with ending(subprocess.Popen([*become_other, "sleep", "60"])) as other:
+        wait_until(lambda: Path(f"/proc/{other.pid}/comm").read_text() == "sleep\n")
+        return ask_owner(other.pid, uid, hidepid=hidepid, in_group=in_group)
+
+
+def ask_owner(pid: int, uid: int, *, hidepid: int, in_group: bool = False) -> str:
+    groups = [READER_GROUP] if in_group else []
+    code = (
+        "import os\n"
+        "from gpumon.sources.process_owners import ProcessOwners\n"
+        f"os.setgroups({groups}); os.setgid({uid}); os.setuid({uid})\n"
+        f"print(*ProcessOwners().owner({pid}))"
+    )
+    done = subprocess.run(
+        hiding([sys.executable, "-c", code], hidepid=hidepid),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.strip() or done.stderr

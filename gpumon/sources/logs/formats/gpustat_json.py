@@ -23,22 +23,24 @@ class GpustatJsonLog(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._stamps = DateStamps()
-        self._clock = self._stamps.clock
+        self._dates = self._stamps = DateStamps()
         self._places: dict[tuple[str, int | None], int] = {}
 
     def _read(self) -> Rows:
         documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
+        count = 0
         for number, reading in documents:
-            stamp_ns = self._stamps.parse(str(reading.get("query_time")))
-            self._clock = self._stamps.clock  # with the zone, if the first of them names one
+            stamp_ns = self._dates.parse(str(reading.get("query_time")))
             if stamp_ns is None:
                 self._skipped.add(Refusal.STAMP, number)
                 continue
             gpus = reading.get("gpus")
-            for gpu in gpus if isinstance(gpus, list) else ():
+            gpus = gpus if isinstance(gpus, list) else []
+            count = len(gpus)
+            for gpu in gpus:
                 yield from self._of_gpu(gpu, stamp_ns, number, reading.get("hostname"))
         self._broken_off = documents.broken_off
+        self._lost_rows += documents.left_out * count
 
     def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Rows:
         if not isinstance(gpu, dict) or (position := self._position(gpu, host)) is None:

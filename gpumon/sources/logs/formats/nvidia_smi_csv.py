@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.driver_words import SIGNS_OF_ERRORS
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
-from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
 from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
@@ -21,17 +21,21 @@ from gpumon.sources.logs.table.column_layout import (
     looks_like_header,
     stamp_text,
 )
-from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, is_open, separator_of
-from gpumon.sources.logs.table.csv_first_rows import head_of_csv, is_driver_trouble
-from gpumon.sources.logs.table.gpu_of_row import GpuRows, rows_of
+from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.csv_cells import BARS, BLANKS, CellSplitter, separator_of
+from gpumon.sources.logs.table.csv_first_rows import head_of_csv
+from gpumon.sources.logs.table.gpu_of_row import GpuRows
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS
-from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TICK_ROWS: Final = 64
-_MOST_TAILS: Final = 4_096
-"""More different ends of lines than that: they do not repeat, and are not worth remembering."""
+_MOST_CELLS: Final = 32_768
+"""More different cells of a column than that are not worth remembering."""
+_LOOKED_AT: Final = ('"', *SIGNS_OF_ERRORS)
+"""A row with one of them is looked at whole."""
 _UNUSABLE: Final = -1
+_MOST_HEADERS: Final = 2
+"""More lines than that are no header and its units."""
 
 
 class NvidiaSmiCsvLog(GpuLog):
@@ -40,8 +44,8 @@ class NvidiaSmiCsvLog(GpuLog):
     Header or none, repeated headers, any order of columns, units or none,
     one GPU or many. What had to be assumed is said in the notes.
 
-    Most rows of a log end as others do: what their end says is remembered, and only their stamp
-    is read. Without that a long log takes half as long again.
+    Most cells of a log are as others before: what they say is remembered, and only the stamp of
+    a row is read. Without that a long log takes twice as long.
     """
 
     title = "CSV"
@@ -53,10 +57,10 @@ class NvidiaSmiCsvLog(GpuLog):
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
         self._guesses: list[str] = []
-        self._stamps: StampParser | None = None
-        self._announced: ColumnLayout | None = None
-        self._tails: dict[str, LogSample] = {}
-        """Rows by all that follows their first cell, which is their stamp."""
+        self._header: Sequence[str] = ()
+        self._ratios: dict[str, float] = {}
+        self._positions: dict[str, int] = {}
+        self._bytes: dict[str, int | None] = {}
 
     def _notes(self) -> list[str]:
         notes = [*self._guesses, *super()._notes()]
@@ -66,55 +70,79 @@ class NvidiaSmiCsvLog(GpuLog):
     def _read(self) -> Rows:
         head = head_of(self._lines)
         self._prepare(head)
-        feed, tails, separator = chain(head, self._lines), self._tails, self._splitter.separator
-        parse = self._stamps.parse if self._stamps is not None else None
+        feed = chain(head, self._lines)
         for line in feed:
             self._number += 1
-            text, _, tail = line.partition(separator)
-            known = tails.get(tail)
-            stamp_ns = parse(text) if parse is not None and known is not None else None
-            if stamp_ns is not None and known is not None:
-                yield LogSample(known.gpu, stamp_ns, known.busy_ratio, known.memory_used_bytes)
-            elif is_open(line):
-                yield from self._rows_within_quotes(line, feed)
+            known = self._row_of_known_cells(line)
+            if known is not None:
+                self._last_ns = known.stamp_ns
+                yield known
             else:
+                began = self._errors.began
                 row = self._row(line, feed)
-                has_room = self._is_by_tail and len(tails) < _MOST_TAILS
-                if has_room and row is not None and row.busy_ratio is not None and '"' not in line:
-                    tails[tail] = row
+                if self._errors.began != began:  # the next row of each GPU is to be looked at
+                    self._positions.clear()
                 yield row
 
-    def _rows_within_quotes(self, line: str, feed: Iterator[str]) -> Rows:
-        """The row that begins with a line, or those of the lines after it if it has no end."""
-        cells, taken = self._splitter.joined(line, feed)
-        if len(cells) == self._width:
-            yield self._row_of(cells, taken[-1])
-            self._number += len(taken)
-            return
-        # Whoever wrote the line was killed within a quote: what follows is not a part of it.
-        self._skipped.add(Refusal.QUOTE, self._number)
-        for one in taken:
-            self._number += 1
-            yield self._row(one, feed)
+    def _row_of_known_cells(self, line: str) -> LogSample | None:
+        """A row whose cells, but for its stamp, were met before; ``None``: one was not."""
+        cells = line.split(self._separator)
+        if len(cells) != self._width or self._parse_stamp is None:
+            return None
+        for sign in _LOOKED_AT:
+            if sign in line:
+                return None
+        ratio = self._ratios.get(cells[self._utilization_at])
+        gpu = self._positions.get(cells[self._key_at])
+        if ratio is None or gpu is None or line[-1] != "\n":
+            return None
+        stamp_ns = self._parse_stamp(cells[0])
+        if stamp_ns is None:
+            return None
+        return LogSample(gpu, stamp_ns, ratio, self._used_bytes(cells))
+
+    def _used_bytes(self, cells: Sequence[str]) -> int | None:
+        if self._used_at is None:
+            return None
+        cell, known = cells[self._used_at], self._bytes
+        if cell not in known:
+            if len(known) >= _MOST_CELLS:
+                return bytes_in(cell, self._unit_bytes)
+            known[cell] = bytes_in(cell, self._unit_bytes)
+        return known[cell]
+
+    def _remember(self, cells: Sequence[str], gpu: int, ratio: float) -> None:
+        """Take note of the cells of a row: others that have them are of this GPU, this busy."""
+        if len(self._ratios) < _MOST_CELLS:
+            self._ratios[cells[self._utilization_at]] = ratio
+            self._positions[cells[self._key_at]] = gpu
 
     def _row(self, line: str, feed: Iterator[str]) -> LogSample | None:
         if len(line) >= MAX_PIECE and not line.endswith("\n"):
             self._skipped.add(Refusal.TOO_LONG, self._number)
             next((piece for piece in feed if piece.endswith("\n")), None)
             return None
-        if "\0" in line:  # a crash left them where a line was not on the disk yet
-            line = line.replace("\0", "")
         cells = self._splitter.split(line)
         if len(cells) == self._width:
             return self._row_of(cells, line)
         if looks_like_header(cells):
-            self._relayout(cells)
-        elif is_driver_trouble(line):
+            self._take_header(cells)
+        elif self._errors.in_line(line, self._number, self._stamp_of(cells), self._last_ns):
             self._skipped.add(Refusal.DRIVER, self._number)
         elif any(cell.strip() for cell in cells):
-            unusable = self._width == _UNUSABLE
-            self._skipped.add(Refusal.HEADER if unusable else Refusal.WIDTH, self._number)
+            if self._width == _UNUSABLE:
+                self._skipped.add(Refusal.HEADER, self._number)
+            elif self._stamp_of(cells) is None:
+                self._skipped.add(Refusal.WIDTH, self._number)
+            else:
+                self._lose_row(Refusal.WIDTH, self._number)
         return None
+
+    def _stamp_of(self, cells: Sequence[str]) -> int | None:
+        """When a line was written that is no row, where it begins as one."""
+        if self._stamps is None or max(self._stamp_at, default=0) >= len(cells):
+            return None
+        return copy(self._stamps).parse(stamp_text(cells, self._stamp_at))
 
     def _row_of(self, cells: Sequence[str], line: str) -> LogSample | None:
         cell = cells[self._utilization_at]
@@ -124,9 +152,9 @@ class NvidiaSmiCsvLog(GpuLog):
         ratio = self._cells.read(cell, is_whole=is_whole)
         if ratio is Refusal.NO_NUMBER:
             if looks_like_header(cells):
-                self._relayout(cells)
+                self._take_header(cells)
                 return None
-            if is_driver_trouble(line):
+            if self._errors.in_line(line, self._number, self._stamp_of(cells), self._last_ns):
                 ratio = Refusal.DRIVER
         gpu: int | None = 0
         stamp_ns = None
@@ -138,8 +166,10 @@ class NvidiaSmiCsvLog(GpuLog):
                 self._refuse_crowd()
             elif stamp_ns is None:
                 stamp_ns = self._row_clock.next_ns(gpu)
-        used = None if self._used_at is None else bytes_in(cells[self._used_at], self._unit_bytes)
-        return self._sample(gpu, stamp_ns, ratio, self._number, used)
+        is_plain = self._parse_stamp is not None and line[-1:] == "\n" and '"' not in line
+        if is_plain and gpu is not None and stamp_ns is not None and isinstance(ratio, float):
+            self._remember(cells, gpu, ratio)
+        return self._sample(gpu, stamp_ns, ratio, self._number, self._used_bytes(cells), line)
 
     def _refuse_crowd(self) -> None:
         if len(self._gpus.gpus) >= MAX_GPUS:
@@ -149,43 +179,49 @@ class NvidiaSmiCsvLog(GpuLog):
                 f"line {self._number}; say --column index=N if it is another"
             )
 
-    def _relayout(self, cells: Sequence[str]) -> None:
+    def _take_header(self, cells: Sequence[str]) -> None:
+        """Read on by a header; under one of another table, read nothing until the next one."""
+        header = [cell.strip() for cell in cells]
+        if header == self._header:
+            self._width = self._layout.width
+            return
         try:
             layout = layout_of_header(cells, self._options.columns)
         except AmbiguousColumnError:
             layout = None
-        self._tails.clear()
-        is_known = layout is not None and layout == self._announced
         has_stamps = layout is not None and Column.STAMP in layout.positions
-        if layout is None or (not is_known and has_stamps != (self._stamps is not None)):
-            # Another table was appended. Its rows mean something else: none is used until
-            # a header announces utilisation again.
+        is_ours = has_stamps == (self._stamps is not None)
+        if layout is None or not is_ours or not self._rows.relayout(layout):
             self._width = _UNUSABLE
             self._skipped.add(Refusal.HEADER, self._number)
             return
-        if layout != self._announced:
-            self._announced = layout
-            self._rows.relayout(layout)
-            if layout.is_percent is not None:
-                if self._unit is not None:
-                    self._unit.settle()  # the rows that it was guessed for are over
-                self._is_percent, self._unit = layout.is_percent, None
-            self._adopt(layout)
-        self._width = layout.width
+        if layout.is_percent is not None:
+            if self._unit is not None:
+                self._unit.settle()  # the rows that it was guessed for are over
+            self._is_percent, self._unit = layout.is_percent, None
+        self._header = header
+        self._adopt(layout)
 
     def _prepare(self, head: Sequence[str]) -> None:
         self._splitter = CellSplitter(separator_of(head))
         is_apart, rows = self._splitter.separator != BLANKS, self._splitter.rows(head)
-        known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
+        try:
+            known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
+        except UnreadableLogError:
+            if self._errors.are_all_but(_MOST_HEADERS, head):
+                raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}") from None
+            raise
         self._is_percent, self._unit = known.is_percent, known.unit
-        self._announced, self._is_guessed = known.announced, known.is_guessed
+        self._is_guessed = known.is_guessed
+        self._header = known.header
         self._guesses += known.notes
         self._stamps = known.stamps
         self._counts_rows = self._stamps is None
         if self._stamps is not None:
             self._clock = self._stamps.clock
-        stamps_ns = self._first_stamps_ns(known.layout, known.body[:_TICK_ROWS])
-        self._rows: GpuRows = rows_of(known.layout, stamps_ns, self._gpus)
+        first = () if known.is_of_processes else known.body[:_TICK_ROWS]
+        stamps_ns = self._first_stamps_ns(known.layout, first)
+        self._rows: GpuRows = GpuRows(known.layout, stamps_ns, self._gpus)
         self._adopt(known.layout)
 
     def _adopt(self, layout: ColumnLayout) -> None:
@@ -196,12 +232,16 @@ class NvidiaSmiCsvLog(GpuLog):
         self._used_at = layout.positions.get(Column.MEMORY_USED)
         self._cells = UtilizationCells(is_percent=self._is_percent)
         self._unit_bytes, _ = layout.memory_unit_bytes
-        self._is_by_tail = (
-            self._stamp_at == (0,)
-            and layout.width > 1
-            and self._splitter.separator != BLANKS
-            and self._rows.is_by_cell
+        self._separator = self._splitter.separator
+        is_by_cell = self._rows.is_by_cell and self._separator not in (BLANKS, BARS)
+        is_quick = is_by_cell and self._stamp_at == (0,) and layout.width > 1
+        self._parse_stamp = self._stamps.parse if is_quick and self._stamps is not None else None
+        # Where no column names the GPU there is one, which any cell of the utilisation names.
+        self._key_at = (
+            self._utilization_at if self._rows.key_column is None else self._rows.key_column
         )
+        for known in (self._ratios, self._positions, self._bytes):
+            known.clear()
 
     def _first_stamps_ns(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> list[int]:
         if self._stamps is None:

@@ -106,7 +106,7 @@ class NvidiaSmiQueryLog(GpuLog):
             self._page = _Page(found[2].upper(), len(found[1]), number)
             self._section = ""
         elif bare and line[0] not in " \t" and not _TOP_LINE.match(bare):
-            self._skipped.add(Refusal.FOREIGN, number)
+            self._foreign(bare, number, self._stamp_ns)
         elif self._page is not None and bare:
             depth = len(line) - len(line.lstrip()) - self._page.indent
             if depth <= 4:

@@ -50,7 +50,6 @@ class NvidiaSmiTableLog(GpuLog):
         self._date: PrintedDate | None = None
         self._section = _Section.OUTSIDE
         self._table_ns: int | None = None
-        self._bare_title_at = 0
         self._waiting: LoggedGpu | None = None
         self._last_gpu: int | None = None
 
@@ -69,53 +68,46 @@ class NvidiaSmiTableLog(GpuLog):
             bare = line.strip()
             if bare.startswith("|") and not _is_rule(bare):
                 yield self._framed(bare, number)
-            elif bare.startswith(("+", "|")):
-                self._drop_waiting(number)
-            elif bare:
+            elif bare and not bare.startswith(("+", "|")):
                 self._outside(bare, number)
-        self._end_table(self._number)
 
     def _framed(self, bare: str, number: int) -> LogSample | None:
+        cells = bare.split("|")
         opened = _section_opened_by(bare)
-        if opened is _Section.GPUS:
-            self._begin_table(number)
-        elif opened is not None:
-            self._drop_waiting(number)
-            if self._section is not _Section.OUTSIDE:
-                self._section = opened
+        if opened is not None:
+            self._enter(opened, number)
+            if opened is _Section.GPUS:
+                self._begin_table()
         elif self._section is _Section.GPUS:
-            return self._gpu_line(bare.split("|"), number)
+            return self._gpu_line(cells, number)
         elif self._section is _Section.INSTANCES:
-            return self._instance(bare.split("|"))
-        elif _name_row(bare.split("|")) is not None:  # its table's first line is not there
-            self._section = _Section.OUTSIDE
+            return self._instance(cells)
+        elif _name_row(cells) is not None:  # its table's first line is not there
             self._skipped.add(Refusal.CUT_TABLE, number)
         return None
 
     def _gpu_line(self, cells: Sequence[str], number: int) -> LogSample | None:
-        if self._waiting is not None:
-            is_answer = len(cells) == _GPU_ROW_CELLS and "/" in cells[1]
-            found = _ANSWER_AND_MODE.fullmatch(cells[3]) if is_answer else None
-            if found is None:
-                self._drop_waiting(number)
-                return None
-            gpu, self._waiting = self._waiting, None
-            return self._answer(gpu, found[1], cells[2], number)
-        self._waiting = _name_row(cells)
-        if self._waiting is not None:
-            self._bare_title_at, self._last_gpu = 0, None
+        gpu, self._waiting = self._waiting, _name_row(cells)
+        is_answer = gpu is not None and len(cells) == _GPU_ROW_CELLS and "/" in cells[1]
+        found = _ANSWER_AND_MODE.fullmatch(cells[3]) if is_answer else None
+        if gpu is not None and found is not None:
+            return self._answer(gpu, found[1], cells, number)
+        if gpu is not None or not (self._waiting or _says_mig_is_on(cells) or _is_heading(cells)):
+            self._skipped.add(Refusal.CUT_TABLE, number)
+        elif self._waiting is not None:
+            self._last_gpu = None
         elif _says_mig_is_on(cells):
             self._mark_cut()
-        elif not _is_heading(cells):
-            self._skipped.add(Refusal.CUT_TABLE, number)
         return None
 
-    def _answer(self, gpu: LoggedGpu, answer: str, memory: str, number: int) -> LogSample | None:
-        used_bytes, total_bytes = self._used_and_total(memory)
+    def _answer(
+        self, gpu: LoggedGpu, answer: str, cells: Sequence[str], number: int
+    ) -> LogSample | None:
+        used_bytes, total_bytes = self._used_and_total(cells[2])
         told = replace(gpu, memory_bytes=total_bytes)
         position = self._last_gpu = self._gpus.position((gpu.index, None), told)
         ratio = self._cells.read(answer)
-        return self._sample(position, self._table_ns, ratio, number, used_bytes)
+        return self._sample(position, self._table_ns, ratio, number, used_bytes, "|".join(cells))
 
     def _used_and_total(self, cell: str) -> tuple[int | None, int | None]:
         used, _, total = cell.partition("/")
@@ -137,42 +129,29 @@ class NvidiaSmiTableLog(GpuLog):
         position = self._gpus.position(key, told)
         return None if position is None else LogSample(position, self._table_ns, None, used_bytes)
 
-    def _begin_table(self, number: int) -> None:
-        was_bare = self._bare_title_at
-        is_doubled = bool(was_bare) and was_bare == number - 1
-        self._end_table(number)
-        self._section = _Section.GPUS
-        self._bare_title_at = number
-        self._last_gpu = None
-        if self._dating is None:
-            if not was_bare or self._table_ns is None:
-                self._table_ns = self._row_clock.next_ns(0)
-            return
-        if is_doubled and self._date is None:
-            return  # the same line again: it is the same table, of the same moment
-        told, self._date = self._date, None
-        fits = told is not None and told.form == self._dating.form
-        self._table_ns = told.stamp_ns if told is not None and fits else None
-
-    def _end_table(self, number: int) -> None:
-        self._drop_waiting(number)
-        if self._bare_title_at:  # no GPU came after it
-            self._skipped.add(Refusal.CUT_TABLE, self._bare_title_at)
-            self._bare_title_at = 0
-        self._section = _Section.OUTSIDE
-
-    def _drop_waiting(self, number: int) -> None:
+    def _enter(self, section: _Section, number: int) -> None:
         if self._waiting is not None:
-            self._waiting = None
             self._skipped.add(Refusal.CUT_TABLE, number)
+        self._section, self._waiting, self._last_gpu = section, None, None
+
+    def _begin_table(self) -> None:
+        told, self._date = self._date, None
+        if self._dating is None:
+            self._table_ns = self._row_clock.next_ns(0)
+        else:
+            fits = told is not None and told.form == self._dating.form
+            self._table_ns = told.stamp_ns if told is not None and fits else None
 
     def _outside(self, bare: str, number: int) -> None:
         told = date_in(bare)
         if told is not None:
-            self._end_table(number)
+            self._enter(_Section.OUTSIDE, number)
             self._date = told
         else:
-            self._skipped.add(Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN, number)
+            stamp_ns = None if self._date is None else self._date.stamp_ns
+            is_error = self._errors.in_line(bare, number, stamp_ns, self._last_ns)
+            reason = Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN
+            self._skipped.add(Refusal.DRIVER if is_error else reason, number)
 
 
 def _dating_of(head: Sequence[str]) -> PrintedDate | None:
@@ -200,10 +179,11 @@ def _is_rule(bare: str) -> bool:
 
 
 def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
-    if len(cells) != _GPU_ROW_CELLS or _BUS_ID.search(cells[2]) is None:
+    bus = _BUS_ID.search(cells[2]) if len(cells) == _GPU_ROW_CELLS else None
+    if bus is None:
         return None
     found = _INDEX_AND_NAME.fullmatch(cells[1].strip())
-    return LoggedGpu(int(found[1]), name=found[2].rstrip()) if found else None
+    return LoggedGpu(int(found[1]), name=found[2].rstrip(), bus_id=bus[0]) if found else None
 
 
 def _says_mig_is_on(cells: Sequence[str]) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogOptions, line_like
-from gpumon.sources.logs.table.headings import Column
-from gpumon.sources.logs.wide_table import LOOKED_AT_ROWS, WideTable
+from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.wide_table import WideRow, WideTable
 
 _MOST_KEYS: Final = 65_536
 
@@ -23,7 +22,7 @@ class WideJsonLog(WideTable):
         r'"(?:[^"]+ - )?system[./]gpu\.\d+\.gpu(?:/l:[^"]+)?"\s*:'
         r'|/(?:cuda:\d+ \()?gpu:[^"/]+/gpu_utilization \(%\)(?:/\w+)?"\s*:'
     )
-    settable = (Column.UTILIZATION, Column.STAMP)
+    settable = (Column.STAMP,)
     nothing = "no object with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -31,28 +30,16 @@ class WideJsonLog(WideTable):
         self._known_keys: set[str] = set()
 
     def _read(self) -> Rows:
-        in_log = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
-        documents = iter(in_log)
-        head = self._head(documents)
-        for _, document in head:
-            self._learn_keys(document)
-        self._decide_unit([document.get for _, document in head])
-        for number, document in chain(head, documents):
-            self._learn_keys(document)
-            self._decide_unit([document.get])
-            yield from self._of_row(document.get, number, document.keys())
-        self._broken_off = in_log.broken_off
-        self._require_gpus()
+        documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
+        yield from self._of_rows(self._rows_of(documents))
+        self._broken_off = documents.broken_off
+        self._lost_rows += documents.left_out * len(self._columns)
 
-    def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
-        head: list[tuple[int, Document]] = []
-        keys = 0
+    def _rows_of(self, documents: JsonDocuments) -> Iterator[WideRow]:
         for number, document in documents:
-            head.append((number, document))
-            keys += len(document)
-            if len(head) >= LOOKED_AT_ROWS or keys >= _MOST_KEYS:
-                break
-        return head
+            row = {key: one for key, one in document.items() if not isinstance(one, (dict, list))}
+            self._learn_keys(row)
+            yield number, row.get, row.keys()
 
     def _learn_keys(self, document: Document) -> None:
         known = self._known_keys

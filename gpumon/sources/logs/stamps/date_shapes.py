@@ -1,4 +1,4 @@
-"""The many ways in which people write a date or a time of day, and how to tell them apart."""
+"""The many ways in which people write a date in numbers or a time of day, and how to tell them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 
-MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
-                 "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
-_MONTH: Final = (
-    r"(?P<name>jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)"
-    r"(?:uary|ruary|ch|il|ust|ember|tember|ober)?\.?"
-)
-_WEEKDAY: Final = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6},?[ ]+)?"
 _TIME: Final = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?)?"
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d?)(?::(?P<second>\d\d?)(?:[.,](?P<fraction>\d{1,9})\d*)?)?"
     r"(?:[ ]?(?P<half>[ap])\.?m\.?)?"
 )
 _ZONE: Final = r"(?:[ ]?(?P<zone>z|utc|gmt|[+-]\d\d:?\d\d)|[ ][a-z]{3,4})?"
@@ -47,9 +40,7 @@ _COMPACT_TIME: Final = r"(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)"
 DATED_SHAPES: Final = (
     _shape(rf"{_YEAR}(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark){_DAY}[ T]+{_TIME}{_ZONE}"),
     _shape(rf"{_NUMBERS}[ T,]+{_TIME}{_ZONE}"),
-    _shape(rf"{_WEEKDAY}{_MONTH}[ ]+{_DAY}(?:,?[ ]+{_YEAR})?,?[ ]+{_TIME}{_ZONE}"),
-    _shape(rf"{_WEEKDAY}{_MONTH}[ ]+{_DAY}[ ]+{_TIME}{_ZONE}[ ]+{_YEAR}"),
-    _shape(rf"{_WEEKDAY}{_DAY}[- ]{_MONTH}[- ]{_YEAR},?[ ]+{_TIME}{_ZONE}"),
+    _shape(rf"(?P<one>\d\d?)(?P<mark>[-/.])(?P<two>\d\d?)\.?[ ]+{_TIME}"),
     _shape(rf"{_COMPACT_DAY}[-_T ]?{_COMPACT_TIME}(?:[.,](?P<fraction>\d{{1,9}}))?(?P<zone>z)?"),
     _shape(rf"{_COMPACT_DAY}[-_T ]{_TIME}{_ZONE}"),
 )
@@ -95,14 +86,12 @@ def time_of_parts(
     clock_ns = clock_of(parts)
     if clock_ns is None:
         return None
-    year, day, month = parts["year"], parts.get("day"), parts.get("month")
-    name, one, two = parts.get("name"), parts.get("one"), parts.get("two")
-    if name:
-        month = f"{MONTHS.index(name[:3].lower()) + 1}"
-    elif one:
+    year, day, month = parts.get("year"), parts.get("day"), parts.get("month")
+    one, two = parts.get("one"), parts.get("two")
+    if one:
         day_first = order is DateOrder.DAY_FIRST or parts["mark"] == "."
         day, month = (one, two) if day_first else (two, one)
-        year = year if year and len(year) == 4 else f"20{year}"
+        year = f"20{year}" if year and len(year) == 2 else year
     days = day_number(int(year or _LEAP_YEAR), int(month or 0), int(day or 0))
     if days is None:
         return None
@@ -136,7 +125,7 @@ def clock_of(parts: Mapping[str, str | None]) -> int | None:
 
 
 def order_of(texts: Iterable[str], shape: re.Pattern[str]) -> DateOrder | None:
-    """Whether days or months come first, where a number above 12 tells it."""
+    """Whether days or months come first, where a number above 12 shows it."""
     for text in texts:
         found = shape.fullmatch(text)
         if found is None or "one" not in found.groupdict():

@@ -68,17 +68,11 @@ class EqualStamps:
             if len(run) > MOST_ROWS_A_STAMP:
                 apart.append(self._first_of_standing(run))
                 continue
-            stamp_ns = run[0].stamp_ns
-            goes_on = at + 1 < len(runs) and runs[at + 1][0].stamp_ns - stamp_ns == resolution_ns
             last_ns = runs[at - 1][0].stamp_ns if at else before_ns
-            goes_before = last_ns is not None and stamp_ns - last_ns == resolution_ns
+            goes_before = last_ns is not None and run[0].stamp_ns - last_ns == resolution_ns
+            # A stretch begins and ends anywhere within its first and last second.
             apart += self._spread(
-                run,
-                resolution_ns,
-                resolution_ns // usual,
-                # A stretch begins and ends anywhere within its first and last second.
-                begins=not goes_before and len(run) < usual,
-                ends=not goes_on and len(run) < usual,
+                run, resolution_ns, resolution_ns // usual, begins=not goes_before
             )
         return apart
 
@@ -103,18 +97,12 @@ class EqualStamps:
         return self._seen_rows
 
     def _spread(
-        self,
-        run: list[LogSample],
-        resolution_ns: int,
-        period_ns: int,
-        *,
-        begins: bool,
-        ends: bool,
+        self, run: list[LogSample], resolution_ns: int, period_ns: int, *, begins: bool = False
     ) -> list[LogSample]:
         if len(run) > 1:
             self.spread += len(run)
             self._spread_rows[period_ns] += len(run)
-        step_ns = period_ns if begins or ends else resolution_ns // len(run)
+        step_ns = min(period_ns, resolution_ns // len(run))
         offset_ns = resolution_ns - step_ns * len(run) if begins else 0
         return [
             row._replace(stamp_ns=row.stamp_ns + offset_ns + step_ns * at)
@@ -131,7 +119,7 @@ class EqualStamps:
             return different[:1]
         if len(different) > 1:
             period_ns = resolution_ns // len(different)
-            return self._spread(different, resolution_ns, period_ns, begins=False, ends=False)
+            return self._spread(different, resolution_ns, period_ns)
         return different
 
     def _first_of_standing(self, run: list[LogSample]) -> LogSample:

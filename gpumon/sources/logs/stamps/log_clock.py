@@ -19,10 +19,12 @@ class LogClock:
         is_wall: Whether they count from 1970-01-01; else from nobody knows when.
         utc_offset_s: Zone of the log, in seconds east of UTC; ``None``: local
             time of a machine that did not write its zone.
+        shift_ns: What is to be added to the stamps, where a later row showed it.
     """
 
     is_wall: bool
     utc_offset_s: int | None = None
+    shift_ns: int = 0
 
     def iso(self, stamp_ns: int) -> str | None:
         """ISO 8601, without a zone where the log has none; ``None`` without a wall clock.
@@ -35,7 +37,7 @@ class LogClock:
         zone = None
         if self.utc_offset_s is not None:
             zone = timezone(timedelta(seconds=self.utc_offset_s))
-        local_us = stamp_ns // 1_000 + (self.utc_offset_s or 0) * 1_000_000
+        local_us = (stamp_ns + self.shift_ns) // 1_000 + (self.utc_offset_s or 0) * 1_000_000
         try:
             moment = datetime(1970, 1, 1) + timedelta(microseconds=local_us)
         except OverflowError:

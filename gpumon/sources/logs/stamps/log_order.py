@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Final
 
@@ -12,9 +12,9 @@ from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.wording import counted, plainly
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample, RowColumns
 from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
-from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS, ClockTurn, ForwardClock
+from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS, ForwardClock
 
 _BLOCK_ROWS: Final = 1_024
 _TELLING_MOMENTS: Final = 3
@@ -23,8 +23,8 @@ _MANY_TURNS: Final = 256
 """A clock that ran back more often costs much to follow: it is refused before the log's end."""
 _MOST_SHARE: Final = 0.2
 """Share of the rows that may be out of order: a column has its shape in the others, too."""
-_MOST_SET_BACK: Final = 0.5
-"""Share of the rows that may be of time which a clock tells again, set back more than once."""
+_MOST_TOLD_AGAIN: Final = 0.5
+"""Share of the rows that may be dropped because time has run back."""
 _FEWEST_ROWS: Final = 10
 """Of fewer rows nothing is said: one late row would be a share of them."""
 _QUICKEST_NS: Final = NS_PER_S // 50
@@ -32,21 +32,6 @@ _QUICKEST_NS: Final = NS_PER_S // 50
 _WAY_OUT: Final = (
     "give each log by itself, or say which column is meant: --column utilization.gpu=N"
 )
-_TURNED: Final = {
-    ClockTurn.SUMMER_BEGAN: (
-        "The clock was put forward by {span} (summer time) and the rows kept their pace: no time "
-        "is missing there."
-    ),
-    ClockTurn.SUMMER_ENDED: (
-        "The clock was put back by {span} (summer time) and the rows kept their pace: read on as "
-        "if it had not been."
-    ),
-    ClockTurn.SET_BACK: "The clock was set back by {span}: read on as if it had not been.",
-    ClockTurn.EARLIER_PART: (
-        "The log goes back by {span}, to a time before its first row: read on as if that had come "
-        "next."
-    ),
-}
 _stamp_of: Final = itemgetter(1)
 
 
@@ -54,8 +39,8 @@ class LogInOrder:
     """A reader whose rows rise in time, GPU by GPU, whatever the file's do.
 
     Rows that come up to ``WINDOW_ROWS`` rows of their GPU late are put back,
-    rows that share a second are spread over it, copies are dropped, and
-    where the log's clock was put back or forward it is read on. What was
+    rows that share a second are spread over it, and copies are dropped. Where time runs back, as
+    at the end of summer time, rows are dropped until it has come further than before. What was
     done is said in the notes, what was dropped is counted as skipped.
 
     Args:
@@ -67,12 +52,23 @@ class LogInOrder:
         self._name = name
         self._notes = notes
         self._gpus: dict[int, _GpuOrder] = {}
-        self._has_summer_time = False
         self._equal = EqualStamps()
         self._taken = 0
 
     def samples(self) -> Iterator[LogSample]:
         """As the reader's, with stamps that rise for every GPU.
+
+        Raises:
+            UnreadableLogError: As ``blocks``.
+        """
+        for block in self.blocks():
+            samples = chain.from_iterable(
+                zip(repeat(rows.gpu), *rows[1:], strict=False) for rows in block
+            )
+            yield from sorted(map(LogSample._make, samples), key=_stamp_of)
+
+    def blocks(self) -> Iterator[list[RowColumns]]:
+        """The same rows in fewer steps: what comes next of each GPU.
 
         Raises:
             UnreadableLogError: As the reader; where there is no row, where time stands still,
@@ -81,11 +77,8 @@ class LogInOrder:
         rows = iter(self._reader.samples())
         wanted = _BLOCK_ROWS
         while block := list(islice(rows, wanted)):
-            if not self._gpus:
-                clock = self._reader.facts().clock
-                self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
             self._taken += len(block)
-            yield from self._put_in_order(block, is_end=False)
+            yield self._put_in_order(block, is_end=False)
             wanted = max(_BLOCK_ROWS, 2 * WINDOW_ROWS * len(self._gpus))
             if any(gpu.clock.turned_back > _MANY_TURNS for gpu in self._gpus.values()):
                 self._refuse_disorder()
@@ -93,7 +86,7 @@ class LogInOrder:
             notes = " ".join(self._reader.facts().notes)
             said = f"no line of it tells of a GPU at a moment. {notes}".rstrip()
             raise UnreadableLogError(f"{self._name}: {said}")
-        yield from self._put_in_order((), is_end=True)
+        yield self._put_in_order((), is_end=True)
         self._refuse_standing_time()
         self._refuse_disorder()
 
@@ -107,17 +100,19 @@ class LogInOrder:
             notes=(*self._notes, *facts.notes, *notes),
         )
 
-    def _put_in_order(self, block: Sequence[LogSample], *, is_end: bool) -> list[LogSample]:
+    def _put_in_order(self, block: Sequence[LogSample], *, is_end: bool) -> list[RowColumns]:
         """Rows that no later one can precede; those that one can are held back."""
         for row in block:
             gpu = self._gpus.get(row[0])
             if gpu is None:
-                gpu = self._gpus[row[0]] = _GpuOrder(has_summer_time=self._has_summer_time)
+                gpu = self._gpus[row[0]] = _GpuOrder()
             gpu.undecided.append(row)
-        ready: list[LogSample] = []
-        for gpu in self._gpus.values():
-            ready += gpu.put_in_order(self._equal, is_end=is_end)
-        ready.sort(key=_stamp_of)
+        ready: list[RowColumns] = []
+        for position, gpu in self._gpus.items():
+            rows = gpu.put_in_order(self._equal, is_end=is_end)
+            if rows:
+                _, *columns = zip(*rows, strict=True)
+                ready.append(RowColumns(position, *columns))
         return ready
 
     def _refuse_disorder(self) -> None:
@@ -137,26 +132,22 @@ class LogInOrder:
                 f"{name}: the rows run back in time {turned_back:,} times in {rows:,} rows: sort "
                 "them by their time, the oldest first"
             )
-        again = sum(clock.walked_again for clock in clocks)
-        if again > _MOST_SET_BACK * rows:
+        again = sum(clock.told_again for clock in clocks)
+        if again > _MOST_TOLD_AGAIN * rows:
             raise UnreadableLogError(
-                f"{name}: the time runs back {turned_back:,} times, and {again:,} of {rows:,} "
-                "rows are of a time that other rows had told of: these are several logs; give each "
-                "by itself"
+                f"{name}: the time runs back, and {again:,} of {rows:,} rows are of a time before: "
+                "sort the rows by their time, the oldest first, or give each log by itself, cut "
+                "where summer time ended or the clock was set"
             )
         if not self._reader.facts().is_guessed:
             return
-        again += sum(clock.told_twice for clock in clocks) + equal.contradictions
-        if again > _MOST_SHARE * (rows - equal.copies):
+        again += equal.contradictions
+        is_crowd = equal.spread > _MOST_SHARE * rows and equal.period_ns < _QUICKEST_NS
+        if is_crowd or again > _MOST_SHARE * (rows - equal.copies):
+            count = equal.spread if is_crowd else again
             raise UnreadableLogError(
-                f"{name}: no header, and {again:,} of {rows:,} rows are of a time that other rows "
+                f"{name}: no header, and {count:,} of {rows:,} rows are of a time that other rows "
                 f"had told of: these are several logs, or it is no log of a GPU; {_WAY_OUT}"
-            )
-        if equal.spread > _MOST_SHARE * rows and equal.period_ns < _QUICKEST_NS:
-            raise UnreadableLogError(
-                f"{name}: no header, and {equal.spread:,} of {rows:,} rows share their time with "
-                f"more than {NS_PER_S // _QUICKEST_NS} others a second: these are several logs, or "
-                f"it is no log of a GPU; {_WAY_OUT}"
             )
 
     def _refuse_standing_time(self) -> None:
@@ -177,8 +168,8 @@ class _GpuOrder:
         moved: Whether two of them had different stamps.
     """
 
-    def __init__(self, *, has_summer_time: bool) -> None:
-        self.clock = ForwardClock(has_summer_time=has_summer_time)
+    def __init__(self) -> None:
+        self.clock = ForwardClock()
         self.undecided: list[LogSample] = []
         self.too_late = 0
         self.moved = False
@@ -239,15 +230,7 @@ class _GpuOrder:
 
 def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, tuple[str, ...]]:
     """How many rows were dropped, and the sentences about them and about the clock."""
-    turns: dict[tuple[ClockTurn, str], int] = {}
-    for gpu in gpus:
-        for (turn, span_ns), count in gpu.clock.turns.items():
-            key = turn, _span(span_ns)
-            turns[key] = max(turns.get(key, 0), count)
-    notes = [
-        _TURNED[turn].format(span=span) + (f" ({count} times)" if count > 1 else "")
-        for (turn, span), count in turns.items()
-    ]
+    notes: list[str] = []
     late = sum(gpu.clock.late for gpu in gpus)
     too_late = sum(gpu.too_late for gpu in gpus)
     if late > too_late:
@@ -257,7 +240,7 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
             f"{counted(equal.spread, 'row', 'rows')} share their time with others, which the log "
             f"writes too coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
         )
-    told_twice = sum(gpu.clock.told_twice for gpu in gpus)
+    told_again = sum(gpu.clock.told_again for gpu in gpus)
     strays = sum(gpu.clock.strays for gpu in gpus)
     dropped = (
         (equal.copies, "there twice"),
@@ -265,21 +248,11 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
         (equal.standing, "while the clock stood still"),
         (too_late, f"that came more than {WINDOW_ROWS} rows late"),
         (strays, "whose time is far from those of the rows around"),
-        (told_twice, "of a time that the log had told of before: it counts once"),
+        (
+            told_again,
+            "where the time runs back (as summer time ends or a clock is set), until it had come "
+            "further than before",
+        ),
     )
     notes += [f"Dropped {counted(count, 'row', 'rows')} {why}." for count, why in dropped if count]
     return sum(count for count, _ in dropped), tuple(notes)
-
-
-def _span(span_ns: int) -> str:
-    """A length of time in its largest whole unit.
-
-    >>> _span(3_600_000_000_000), _span(1_800_000_000_000), _span(2_500_000_000)
-    ('1 h', '30 min', '2.5 s')
-    """
-    span_s = seconds(span_ns)
-    if span_s >= 3600 and span_s % 3600 == 0:
-        return f"{span_s / 3600:g} h"
-    if span_s >= 60 and span_s % 60 == 0:
-        return f"{span_s / 60:g} min"
-    return f"{span_s:,.4g} s" if span_s < 10_000 else f"{span_s:,.0f} s"

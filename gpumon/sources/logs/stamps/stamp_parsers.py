@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -20,19 +21,18 @@ from gpumon.sources.logs.stamps.date_shapes import (
     written_time,
     zone_seconds,
 )
+from gpumon.sources.logs.stamps.date_words import spaced, time_of_words
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, UTC_CLOCK, LogClock
 
 _MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
 _SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
-_NUMBER: Final = re.compile(r"(\d{1,20})(?:[.,](\d{0,12}))?(?: ?([A-Za-z]{1,3}))?", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d{1,20})(?:[.,](\d{0,12}))?(?: ?s)?", re.ASCII)
 UNITS_NS: Final = MappingProxyType(
     {"ns": 1, "us": 1_000, "ms": 1_000_000, "milliseconds": 1_000_000, "s": NS_PER_S,
      "sec": NS_PER_S, "secs": NS_PER_S, "seconds": NS_PER_S, "min": 60 * NS_PER_S,
      "minutes": 60 * NS_PER_S, "h": 3_600 * NS_PER_S, "hours": 3_600 * NS_PER_S}
 )  # fmt: skip
-"""Units of time, as headings and stamps name them."""
-_UNITS_BESIDE_NS: Final = {**UNITS_NS, "m": UNITS_NS["min"]}
-"""Those beside a number. In a heading ``m`` may be a unit of memory."""
+"""Units of time, as headings name them."""
 _MEMO_LIMIT: Final = 65_536
 _EPOCH_UNITS: Final = (
     (10**17, 1),
@@ -43,8 +43,11 @@ _EPOCH_UNITS: Final = (
 """Smallest number taken for an epoch stamp (1973) in ns, us, ms, s. Below: since the start."""
 FIRST_EPOCH_NS: Final = 10**17 * 9
 """1998: what is less is no moment since 1970, for nobody logged GPUs then."""
-_LAST_EPOCH_NS: Final = 10**17 * 41  # 2099
+LAST_EPOCH_NS: Final = 10**17 * 41
+"""2099."""
 _HALF_YEAR_NS: Final = 183 * DAY_NS
+_LATEST_NS: Final = 600 * NS_PER_S
+"""By so much a row of before midnight may come after it."""
 _LEAP_YEAR_NS: Final = 366 * DAY_NS
 
 
@@ -54,21 +57,20 @@ class NumberStamps:
     Args:
         scale_ns: What they count.
         clock: What they count from.
-        unit: The unit that every one of them names, if they do.
     """
 
     note: str | None = None
+    form = "number"
 
-    def __init__(self, scale_ns: int, clock: LogClock, unit: str | None = None) -> None:
+    def __init__(self, scale_ns: int, clock: LogClock) -> None:
         self.clock = clock
         self._scale_ns = scale_ns
-        self._unit = unit
 
     def parse(self, text: str) -> int | None:
         found = _NUMBER.fullmatch(text)
-        if found is None or found[3] != self._unit:
+        if found is None:
             return None
-        whole, fraction, _ = found.groups()
+        whole, fraction = found.groups()
         stamp_ns = int(whole) * self._scale_ns
         if fraction:
             # Whole-number arithmetic: a float cannot hold nanoseconds since 1970.
@@ -84,6 +86,7 @@ class DateStamps:
     """
 
     note: str | None = None
+    form = "date"
 
     def __init__(self) -> None:
         self._minute_text = "none yet"
@@ -134,24 +137,26 @@ class DateStamps:
 
 
 class WrittenStamps:
-    """Dates of one shape.
+    """Dates of one shape, or in words.
 
     Args:
-        shape: One of ``DATED_SHAPES``.
+        shape: One of ``DATED_SHAPES``; ``None``: in words.
         order: Of day and month, where the first rows tell it.
         first: The first stamp.
     """
 
-    def __init__(self, shape: re.Pattern[str], order: DateOrder | None, first: str) -> None:
+    def __init__(self, shape: re.Pattern[str] | None, order: DateOrder | None, first: str) -> None:
         self._shape = shape
-        self._is_unsure = order is None and "(?P<one>" in shape.pattern
-        found = shape.fullmatch(first)
+        self._is_unsure = order is None and shape is not None and "(?P<one>" in shape.pattern
+        found = None if shape is None else shape.fullmatch(first)
+        words = time_of_words(spaced(first).split()) if shape is None else None
+        self.form = shape.pattern if shape is not None else " ".join(words[1] if words else ())
         has_half = found is not None and bool(found.groupdict().get("half"))
         self._order = order or (DateOrder.MONTH_FIRST if has_half else DateOrder.DAY_FIRST)
         self._text, self._stamp_ns = "", 0
         self._last: WrittenTime | None = None
         self._moved_ns = 0
-        known = written_time(first, shape, self._order)
+        known = _written(first, shape, self._order)
         self._has_year = known is not None and known.has_year
         zone_s = known.zone_s if known else None
         self.clock = LogClock(True, zone_s) if self._has_year else NO_CLOCK
@@ -170,7 +175,7 @@ class WrittenStamps:
     def parse(self, text: str) -> int | None:
         if text == self._text:
             return self._stamp_ns
-        written = written_time(text, self._shape, self._order)
+        written = _written(text, self._shape, self._order)
         if written is None:
             return None
         if self._is_unsure and self._last is not None and written.day != self._last.day:
@@ -186,15 +191,23 @@ class WrittenStamps:
         """The order by which the log's first new day is the nearer one."""
         self._is_unsure = False
         other_order = next(order for order in DateOrder if order is not self._order)
-        other = written_time(text, self._shape, other_order)
-        other_before = written_time(self._text, self._shape, other_order)
+        other = _written(text, self._shape, other_order)
+        other_before = _written(self._text, self._shape, other_order)
         if other is None or other_before is None:
             return written
         if abs(other.day - other_before.day) >= abs(written.day - before.day):
             return written
         self._moved_ns = before.stamp_ns - other_before.stamp_ns
+        self.clock = replace(self.clock, shift_ns=-self._moved_ns)
         self._order = other_order
         return other
+
+
+def _written(text: str, shape: re.Pattern[str] | None, order: DateOrder) -> WrittenTime | None:
+    if shape is not None:
+        return written_time(spaced(text), shape, order)
+    found = time_of_words(spaced(text).split())
+    return None if found is None else found[0]
 
 
 class ClockStamps:
@@ -202,15 +215,15 @@ class ClockStamps:
 
     Args:
         is_elapsed: Whether they count from the log's beginning.
-        may_be_late: Whether a row of before midnight may come after it.
     """
 
-    def __init__(self, *, is_elapsed: bool, may_be_late: bool = True) -> None:
+    form = "time"
+
+    def __init__(self, *, is_elapsed: bool) -> None:
         dateless = "The log has times of day and no date: when it began is not known."
         self.clock = NO_CLOCK
         self.note = None if is_elapsed else dateless
         self._is_elapsed = is_elapsed
-        self._may_be_late = may_be_late
         self._day_ns = 0
         self._last_ns = 0
 
@@ -226,7 +239,7 @@ class ClockStamps:
             return clock_ns + int(parts["days"] or 0) * DAY_NS
         if clock_ns < self._last_ns - DAY_NS // 2:
             self._day_ns += DAY_NS
-        elif self._may_be_late and self._day_ns and clock_ns > self._last_ns + DAY_NS // 2:
+        elif self._day_ns and clock_ns > self._last_ns + DAY_NS - _LATEST_NS:
             return self._day_ns - DAY_NS + clock_ns  # a late row of the day before
         self._last_ns = clock_ns
         return self._day_ns + clock_ns
@@ -236,7 +249,8 @@ StampParser = NumberStamps | DateStamps | WrittenStamps | ClockStamps
 """Reads the stamps of one log, which all look alike.
 
 ``parse`` gives nanoseconds on the log's ``clock``, and ``None`` for what is no stamp of this log;
-``note`` is what the report has to say of how they were read, if anything.
+``note`` is what the report has to say of how they were read, if anything; ``form`` is the same for
+two that are written alike.
 """
 
 
@@ -280,13 +294,10 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
     found = _NUMBER.fullmatch(text)
     if found is None:
         return None
-    if found[3]:
-        scale_ns = _UNITS_BESIDE_NS.get(found[3])
-        return NumberStamps(scale_ns, NO_CLOCK, found[3]) if scale_ns else None
     number = int(found[1])
     if unit_ns != NS_PER_S:
         # A heading that names its unit is believed, also by times since the log began.
-        is_wall = FIRST_EPOCH_NS <= number * unit_ns < _LAST_EPOCH_NS
+        is_wall = FIRST_EPOCH_NS <= number * unit_ns < LAST_EPOCH_NS
         return NumberStamps(unit_ns, UTC_CLOCK if is_wall else NO_CLOCK)
     for smallest, scale_ns in _EPOCH_UNITS:
         if number >= smallest:
@@ -299,10 +310,14 @@ def _written_parser(
 ) -> WrittenStamps | ClockStamps | None:
     if len(first) > 60:
         return None
+    bare = spaced(first)
     for shape in DATED_SHAPES:
-        if shape.fullmatch(first) is not None:
-            parser = WrittenStamps(shape, order_of((first, *others), shape), first)
+        if shape.fullmatch(bare) is not None:
+            order = order_of((bare, *map(spaced, others)), shape)
+            parser = WrittenStamps(shape, order, first)
             return parser if parser.parse(first) is not None else None
+    if ":" in bare and time_of_words(bare.split()) is not None:
+        return WrittenStamps(None, None, first)
     found = TIME_SHAPE.fullmatch(first)
     if found is None or clock_of(found.groupdict()) is None:
         return None

@@ -22,10 +22,16 @@ _NUMBER: Final = re.compile(
     r"([-+]?(?:\d{1,9}(?:[.,]\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
 )
 _NO_ANSWER: Final = re.compile(
-    r"\[.*\]|n/?a|none|null|-|err!?|(?:unknown )?error|not (?:supported|found|available)"
-    r"|(?:field|gpu) (?:not found|is lost)|",
-    re.I,
+    r"\[.*\]|n/?a|none|null|-|not (?:supported|found|available)|(?:field|gpu) not found|", re.I
 )
+_ERRORS: Final = MappingProxyType(
+    {
+        Refusal.LOST: re.compile(r"\[?gpu is lost\]?", re.I),
+        Refusal.RESET: re.compile(r"\[?gpu requires (?:a )?reset\]?", re.I),
+        Refusal.ERROR: re.compile(r"err!?|\[?(?:unknown )?error\]?", re.I),
+    }
+)
+"""What nvidia-smi writes into a cell of a GPU that its driver cannot read."""
 _MEMO_LIMIT: Final = 16_384
 _ROUNDING: Final = 1e-9
 
@@ -54,7 +60,7 @@ class UtilizationCells:
         text = cell.strip()
         found = utilization_in(text)
         if found is None:
-            return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
+            return _refusal_of(text)
         number, has_sign = found
         if self._has_sign is None:
             self._has_sign = has_sign
@@ -73,6 +79,18 @@ def _possible_ratio(ratio: float) -> float | Refusal:
     if 1.0 < ratio < 1.0 + _ROUNDING:
         return 1.0
     return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
+
+
+def _refusal_of(text: str) -> Refusal:
+    """Why a cell that holds no number says nothing of the GPU, or what it says instead.
+
+    >>> [_refusal_of(text).name for text in ("[N/A]", "[GPU is lost]", "ERR!", "95 W")]
+    ['NO_ANSWER', 'LOST', 'ERROR', 'NO_NUMBER']
+    """
+    for reason, form in _ERRORS.items():
+        if form.fullmatch(text):
+            return reason
+    return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
 
 
 def utilization_in(text: str) -> tuple[float, bool] | None:
@@ -124,7 +142,7 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
         try:
             value = _number(text)
         except ValueError:
-            return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
+            return _refusal_of(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return Refusal.NO_NUMBER
     if value != value:  # NaN; math.isnan cannot take every whole number

@@ -10,23 +10,20 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.table.cell_values import MIB
-from gpumon.sources.logs.table.headings import (
-    IDENTIFYING,
-    SURE_NAMES,
-    Column,
-    column_named,
-    memory_unit_of,
-    plain_name,
-    says_percent,
-    told_percent,
-)
+from gpumon.sources.logs.table.columns import IDENTIFYING, Column
+from gpumon.sources.logs.table.headings import column_named, heading_of, says_percent, told_percent
 
 _ELAPSED: Final = re.compile("elapsed|relative|uptime|run_?time|since", re.I)
-_WORD: Final = re.compile(r"[A-Za-z]")
+_OF_ANOTHER_DEVICE: Final = re.compile(
+    r"(?i)(?<![a-z])(?:disk|iface|interface|[rw]/s|reads?|writes?|iowait|user|system|steal|idle|rx|tx"
+    r"|net|network|cpu|swap)(?![a-z])"
+)
+_OF_A_GPU: Final = re.compile("(?i)gpu|cuda|vram|nvidia|mem")
+_WORD: Final = re.compile(r"[^\W\d_]|%")
 _VALUE: Final = re.compile(
     r"[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*(?:%|[A-Za-z]{1,4})?"  # 12, 12 %, 364 MiB, 31.7 W
     r"|\d{4}[-/]\d\d?[-/]\d.*"  # a date
-    r"|\[.*\]|N/A|GPU-.*"
+    r"|\[.*\]|N/A|(?:GPU|MIG)-[0-9a-f-]{4,}"
 )
 
 
@@ -86,9 +83,9 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     # A command that was echoed names columns, too.
     if any(_VALUE.fullmatch(text) or "--" in text for text in texts):
         return False
-    return any(column_named(text) for text in texts) and all(
-        _WORD.search(text) or not text for text in texts
-    )
+    # A line that names the host alone stands above a header, as in dstat's files.
+    names_one = any(column_named(text) not in (None, Column.HOST) for text in texts)
+    return names_one and all(_WORD.search(text) or not text for text in texts)
 
 
 def names_columns(cells: Sequence[str]) -> bool:
@@ -136,10 +133,10 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     return ColumnLayout(
         width=len(cells),
         positions=positions,
-        stamp_unit_ns=plain_name(stamp)[1] or NS_PER_S,
+        stamp_unit_ns=_unit_of(stamp, Column.STAMP, NS_PER_S),
         memory_unit_bytes=(
-            memory_unit_of(_heading(cells, positions, Column.MEMORY_USED)),
-            memory_unit_of(_heading(cells, positions, Column.MEMORY_TOTAL)),
+            _unit_of(_heading(cells, positions, Column.MEMORY_USED), Column.MEMORY_USED, MIB),
+            _unit_of(_heading(cells, positions, Column.MEMORY_TOTAL), Column.MEMORY_TOTAL, MIB),
         ),
         is_elapsed=says_elapsed(stamp),
         is_percent=percent,
@@ -152,33 +149,38 @@ class AmbiguousColumnError(UnreadableLogError):
 
 def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
     found = [at for at, column in enumerate(named) if column is Column.UTILIZATION]
-    sure = [at for at in found if plain_name(cells[at].strip())[0] in SURE_NAMES]
-    candidates = sure or found
+    ranks = {at: meant.rank for at in found if (meant := heading_of(cells[at])) is not None}
+    candidates = [at for at in found if ranks[at] == min(ranks.values())]
     if len(candidates) > 1:
         raise AmbiguousColumnError(
             "the utilisation could be any of the columns "
             + ", ".join(f'{at + 1} "{cells[at].strip()[:40]}"' for at in candidates)
             + f"; say which: --column utilization.gpu={candidates[0] + 1}"
         )
+    if candidates and ranks[candidates[0]]:
+        _refuse_of_another_device(cells, candidates[0])
     return candidates[0] if candidates else None
+
+
+def _refuse_of_another_device(cells: Sequence[str], at: int) -> None:
+    """Nothing but "utilization" may be a disk's, a network's or a processor's, as in iostat's."""
+    texts = [cell.strip() for cell in cells]
+    others = [text for text in texts if _OF_ANOTHER_DEVICE.search(text)]
+    if others and not any(_OF_A_GPU.search(text) for text in texts):
+        raise AmbiguousColumnError(
+            f'nothing in the header names a GPU, and "{others[0][:40]}" is of a disk, a network or '
+            f'a processor: "{texts[at][:40]}" may be of it, too; if it is a GPU\'s, say --column '
+            f"utilization.gpu={at + 1}"
+        )
+
+
+def _unit_of(heading: str, column: Column, default: int) -> int:
+    meant = heading_of(heading)
+    return meant.unit if meant is not None and meant.column is column else default
 
 
 def _heading(cells: Sequence[str], positions: Mapping[Column, int], column: Column) -> str:
     return cells[positions[column]].strip() if column in positions else ""
-
-
-def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str]) -> list[str]:
-    """A sentence for each column that the user names otherwise than the header does.
-
-    >>> contradicted_headings(["time", "index"], {"utilization.gpu": 1})
-    ['The header calls column 2 "index"; taken as utilization.gpu as told.']
-    """
-    texts = [cell.strip() for cell in cells]
-    return [
-        f'The header calls column {at + 1} "{texts[at][:60]}"; taken as {column.value} as told.'
-        for column, at in chosen_columns(chosen, len(cells), cells).items()
-        if texts[at] and column_named(texts[at]) is not column
-    ]
 
 
 def chosen_columns(
@@ -224,8 +226,5 @@ def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
     texts = [text.strip() for text in headings]
     if heading.strip() in texts:
         return texts.index(heading.strip())
-    plain = [plain_name(text)[0] for text in texts]
-    if plain.count(plain_name(heading)[0]) == 1:
-        return plain.index(plain_name(heading)[0])
     there = ", ".join(text for text in texts if text)[:200]
     raise UsageError(f"--column {name}={heading}: the log has no such column; it has {there}")

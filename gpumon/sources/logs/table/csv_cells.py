@@ -1,23 +1,24 @@
-"""Lines of a CSV log as cells: the separator, quotes, and cells that hold a line end."""
+"""Lines of a CSV log as cells: the separator, and quotes."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from gpumon.sources.logs.log_text import MAX_PIECE
-
-_SEPARATORS: Final = "\t;,"
+_SEPARATORS: Final = "\t;,|"
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _VALUES_BETWEEN_BLANKS: Final = re.compile(r"\d\S*(?:\s+(?:\d\S*|%))+", re.ASCII)
 _UNIT_APART: Final = re.compile(r"(?<=\d) (?=%)")
-_MOST_LINES_A_ROW: Final = 64
-"""A quote that is open for longer was never closed: its logger was killed."""
+_COLUMN_GAP: Final = re.compile(r"\s{2,}")
+_RULE: Final = re.compile(r"[\s|+:=-]*")
+_MIN_SHARE: Final = 0.8
 BLANKS: Final = " "
 """In place of a separator: cells are set apart by any number of blanks."""
+BARS: Final = "|"
+"""As in Markdown and in what databases print: bars may also stand at both ends of a row."""
 
 
 def separator_of(head: Sequence[str]) -> str:
@@ -56,53 +57,54 @@ class CellSplitter:
 
     def __init__(self, separator: str) -> None:
         self.separator = separator
+        self._has_gaps = False
 
     def split(self, line: str) -> Sequence[str]:
         """Cells of one line."""
         if '"' in line:
-            return self._quoted_cells([line])
+            return self._quoted_cells(line)
         if self.separator == BLANKS:
-            return _cells_between_blanks(line)
+            columns = _COLUMN_GAP.split(line.strip()) if self._has_gaps else ()
+            return columns or _cells_between_blanks(line)
+        if self.separator == BARS:
+            return _between_bars(line)
         return line.split(self.separator)
 
     def rows(self, lines: Sequence[str]) -> list[Sequence[str]]:
         """Cells of several lines, for a first look."""
-        rows: list[Sequence[str]] = []
-        feed = iter(lines)
-        for line in feed:
-            if is_open(line):
-                cells, taken = self.joined(line, feed)
-                rows += [cells] if cells else [self.split(one) for one in (line, *taken)]
-            else:
-                rows.append(self.split(line))
-        return rows
+        if self.separator == BLANKS:
+            self._has_gaps = _has_words_within_columns(lines)
+        return [self.split(line) for line in lines]
 
-    def joined(self, line: str, following: Iterator[str]) -> tuple[Sequence[str], list[str]]:
-        """The cells of a row one of whose cells holds a line end.
-
-        Args:
-            line: Its first line, in which a quote stays open.
-            following: The lines after it; as many as are needed are taken.
-
-        Returns:
-            The cells, empty where the quote is never closed; and the lines taken.
-        """
-        taken: list[str] = []
-        for more in following:
-            taken.append(more)
-            if is_open(more):
-                return self._quoted_cells([line, *taken]), taken
-            if len(taken) >= _MOST_LINES_A_ROW or len(more) >= MAX_PIECE:
-                break
-        return (), taken
-
-    def _quoted_cells(self, lines: Sequence[str]) -> Sequence[str]:
+    def _quoted_cells(self, line: str) -> Sequence[str]:
         try:
-            return next(csv.reader(lines, delimiter=self.separator, skipinitialspace=True), [])
+            return next(csv.reader([line], delimiter=self.separator, skipinitialspace=True), [])
         except csv.Error:
             return []
 
 
-def is_open(line: str) -> bool:
-    """Whether a line leaves a quote open, or closes one."""
-    return line.count('"') % 2 == 1
+def _has_words_within_columns(lines: Sequence[str]) -> bool:
+    """Whether columns are set apart by two blanks or more, and one blank is within a heading."""
+    by_gaps = [(_COLUMN_GAP.split(line.strip()), len(line.split())) for line in lines]
+    widths = Counter(len(columns) for columns, _ in by_gaps if len(columns) > 1)
+    usual, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
+    headers = [
+        words
+        for columns, words in by_gaps
+        if len(columns) == usual and not any(text[:1].isdigit() for text in columns)
+    ]
+    rows = Counter(words for columns, words in by_gaps if len(columns) == usual)
+    is_apart = bool(headers) and headers[0] != rows.most_common(1)[0][0]
+    return is_apart and count >= _MIN_SHARE * sum(map(bool, map(str.strip, lines)))
+
+
+def _between_bars(line: str) -> Sequence[str]:
+    """The cells of a row between bars; a rule below headings has none.
+
+    >>> _between_bars("| time | util |"), _between_bars("|------|:----:|"), _between_bars(" a | b")
+    ([' time ', ' util '], [''], ['a ', ' b'])
+    """
+    bare = line.strip()
+    if _RULE.fullmatch(bare):
+        return [""]
+    return bare.removeprefix("|").removesuffix("|").split("|")

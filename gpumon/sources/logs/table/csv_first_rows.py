@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
-from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
     ColumnLayout,
-    contradicted_headings,
     identifying_position,
     layout_of_header,
     looks_like_header,
     names_columns,
     stamp_text,
 )
+from gpumon.sources.logs.table.columns import Column
 from gpumon.sources.logs.table.guessed_layout import (
     column_of_dates,
+    columns_of_dates,
     columns_that_count_gpus,
+    fits,
     guess_layout,
 )
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
-from gpumon.sources.logs.table.headings import Column, told_columns
+from gpumon.sources.logs.table.headings import column_named, told_columns
 
-_DRIVER_TROUBLE: Final = re.compile(
-    r"unable to determine the device handle|nvidia-smi has failed|failed to initialize nvml"
-    r"|no devices were found|gpu is lost|make sure that the latest nvidia driver"
-    r"|driver/library version mismatch|is not a valid field to query|couldn't communicate with",
-    re.I,
-)
+_PROCESS: Final = re.compile(r"\W*(?:pid|process[ _-]?id)\W*", re.I)
 _NEEDED: Final = (
     "gpumon needs utilization.gpu, or --column utilization.gpu=N where it has another name"
 )
@@ -45,17 +41,18 @@ class CsvHead:
     """How a log is to be read.
 
     Attributes:
-        announced: The layout as its header or its guess has it.
-        layout: The same, without the columns that never say anything.
+        layout: As its header or its guess has it, without the columns that never say anything.
         body: The first rows of values.
         stamps: The parser for the stamps; ``None``: there are none.
         is_percent: Whether utilisation is percent, else a ratio.
         unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
         is_guessed: Whether the column of the utilisation was, by the shape of its cells.
+        header: As it is written, even where it names one column less than the rows have; empty:
+            there is none.
+        is_of_processes: Whether the rows of a moment are of processes, not of GPUs.
     """
 
-    announced: ColumnLayout
     layout: ColumnLayout
     body: Sequence[Sequence[str]]
     stamps: StampParser | None
@@ -63,6 +60,8 @@ class CsvHead:
     unit: GuessedUnit | None
     notes: tuple[str, ...]
     is_guessed: bool
+    header: Sequence[str]
+    is_of_processes: bool
 
 
 def head_of_csv(
@@ -75,6 +74,10 @@ def head_of_csv(
         UsageError: ``--column`` names a column that is not there.
     """
     notes: list[str] = []
+    short_at = _short_header(rows)
+    written = rows
+    if short_at is not None:
+        rows = _with_whole_header(rows, short_at, options, name, notes)
     layout, header_at = _layout_of(rows, options, name, notes, is_apart=is_apart)
     body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
@@ -93,9 +96,29 @@ def head_of_csv(
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
     stamps = _stamp_parser_of(spoken, body, f"{name}: line {body_line}")
     is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
+    header = [cell.strip() for cell in written[header_at]] if header_at >= 0 else []
+    is_of_processes = any(_PROCESS.fullmatch(cell) for cell in header)
+    if is_of_processes:
+        _refuse_shares_of_processes(spoken, body, f"{name}: line {header_at + 1}")
     return CsvHead(
-        layout, spoken, body, stamps, is_percent, unit, tuple(notes), is_guessed=is_guessed
+        spoken, body, stamps, is_percent, unit, tuple(notes), is_guessed, header, is_of_processes
     )
+
+
+def _refuse_shares_of_processes(
+    layout: ColumnLayout, body: Sequence[Sequence[str]], line: str
+) -> None:
+    """Refuse rows of processes that say different things of one GPU at one moment."""
+    key_at = identifying_position(layout.positions)
+    busy: dict[tuple[str, str], str] = {}
+    for row in body:
+        of_gpu = stamp_text(row, layout.stamp_positions), "" if key_at is None else row[key_at]
+        cell = row[layout.positions[Column.UTILIZATION]].strip()
+        if busy.setdefault(of_gpu, cell) != cell:
+            raise UnreadableLogError(
+                f"{line}: the rows of a moment are of processes, and say different things of one "
+                f"GPU; log a row for each GPU, as with {BEST_QUERY}"
+            )
 
 
 def _stamp_parser_of(
@@ -114,11 +137,6 @@ def _stamp_parser_of(
     )
 
 
-def is_driver_trouble(line: str) -> bool:
-    """Whether nvidia-smi says in a line that it could not ask a GPU."""
-    return _DRIVER_TROUBLE.search(line) is not None
-
-
 def _layout_of(
     rows: Sequence[Sequence[str]],
     options: LogOptions,
@@ -132,7 +150,6 @@ def _layout_of(
     The first header with a utilisation and rows under it: a command that was
     echoed and what a login prints may look like one, too.
     """
-    _refuse_trouble_alone(rows, name)
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
     told = [row for row in rows if _says_something_else(row)]
@@ -145,7 +162,6 @@ def _layout_of(
             raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
         has_values = last_values.get(len(cells), at) > at
         if layout is not None and has_values:
-            notes.extend(contradicted_headings(cells, options.columns))
             return layout, at
         if layout is not None:
             rowless = rowless or (layout, at)
@@ -161,6 +177,64 @@ def _layout_of(
     layout, note = guess_layout(told or rows, options.columns, name, is_apart=is_apart)
     notes.append(note)
     return layout, -1
+
+
+def _short_header(rows: Sequence[Sequence[str]]) -> int | None:
+    """Where the header is, if nearly every row under it has one cell more than it."""
+    at = next((at for at, row in enumerate(rows) if looks_like_header(row)), None)
+    if at is None:
+        return None
+    widths = [len(row) for row in rows[at + 1 :] if any(cell.strip() for cell in row)]
+    longer = sum(width == len(rows[at]) + 1 for width in widths)
+    has_utilisation = any(column_named(cell) is Column.UTILIZATION for cell in rows[at])
+    return at if has_utilisation and 0 < 0.9 * len(widths) <= longer else None
+
+
+def _with_whole_header(
+    rows: Sequence[Sequence[str]], at: int, options: LogOptions, name: str, notes: list[str]
+) -> Sequence[Sequence[str]]:
+    """The rows with a blank name in the header, where the cells fit the other names then."""
+    header = rows[at]
+    body = _rows_of(len(header) + 1, rows[at + 1 :])
+    fitting: dict[int, Sequence[str]] = {}
+    dated = columns_of_dates([[cell.strip() for cell in row] for row in body])
+    for gap in range(len(header) + 1):
+        completed = [*header[:gap], "", *header[gap:]]
+        try:
+            layout = layout_of_header(completed, options.columns)
+        except AmbiguousColumnError:
+            layout = None
+        if layout is None or not fits(layout, body):
+            continue
+        position, stamp_at = (
+            layout.positions[Column.UTILIZATION],
+            layout.positions.get(Column.STAMP),
+        )
+        if position not in fitting or stamp_at in dated:
+            fitting[position] = completed
+    if len(fitting) > 1:
+        fitting = _likeliest(fitting, body)
+    if len(fitting) != 1:
+        raise UnreadableLogError(
+            f"{name}: line {at + 1}: the header names {len(header)} columns and the rows have "
+            f"{len(header) + 1}: nothing says which is not named; say --column utilization.gpu=N"
+        )
+    ((position, whole),) = fitting.items()
+    notes.append(
+        f"The header names one column less than the rows have: took column {position + 1} as "
+        "utilization.gpu by what is in it."
+    )
+    return [*rows[:at], whole, *rows[at + 1 :]]
+
+
+def _likeliest(
+    fitting: Mapping[int, Sequence[str]], body: Sequence[Sequence[str]]
+) -> dict[int, Sequence[str]]:
+    """Of columns that may be the utilisation, those in percent, or else those that change."""
+    cells = {at: [row[at].strip() for row in body] for at in fitting}
+    percents = [at for at in fitting if any(cell.endswith("%") for cell in cells[at])]
+    likeliest = percents or [at for at in fitting if len(set(cells[at])) > 1]
+    return {at: fitting[at] for at in likeliest}
 
 
 def _with_unnamed(
@@ -225,17 +299,6 @@ def _says_something_else(cells: Sequence[str]) -> bool:
 
 def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
     return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
-
-
-def _refuse_trouble_alone(rows: Sequence[Sequence[str]], name: str) -> None:
-    texts = [" ".join(cell.strip() for cell in row) for row in rows]
-    spoken = [text for text in texts if text and date_in(text) is None]
-    if spoken and all(is_driver_trouble(text) for text in spoken):
-        raise UnreadableLogError(
-            f"{name}: line {texts.index(spoken[0]) + 1}: nvidia-smi could not ask the GPU when "
-            f"this was logged: {spoken[0][:200]}; once `nvidia-smi` alone lists the GPUs, log "
-            f"with {BEST_QUERY}"
-        )
 
 
 def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:

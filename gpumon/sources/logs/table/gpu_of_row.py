@@ -10,8 +10,8 @@ from typing import Final
 from gpumon.sources.logs.log_sample import LoggedGpu
 from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.column_layout import ColumnLayout, identifying_position
+from gpumon.sources.logs.table.columns import Column
 from gpumon.sources.logs.table.gpu_table import GpuTable
-from gpumon.sources.logs.table.headings import Column
 
 _MAX_ROWS_PER_TICK: Final = 16
 TICK_SHARE: Final = 0.25
@@ -19,59 +19,57 @@ TICK_SHARE: Final = 0.25
 _INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
 
 
-class _NamedRows:
-    """Rows that say which GPU they speak of."""
+class GpuRows:
+    """Gives every row the position of its GPU; ``None``: the row belongs to nobody.
 
-    note: str | None = None
-    """What the report has to say of it."""
+    A cell names it, or the n-th row of a tick is that of the n-th GPU.
 
-    def __init__(self, layout: ColumnLayout, key_column: int, gpus: GpuTable) -> None:
+    Args:
+        layout: Where which cell is.
+        stamps_ns: Those of the log's first rows; empty: it has none.
+        gpus: What is known of the GPUs.
+
+    Attributes:
+        key_column: Position of the cell that names it; ``None``: none does.
+    """
+
+    def __init__(self, layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> None:
         self._gpus = gpus
         self._layout = layout
-        self._key_column: int | None = key_column
-        self._is_by_name = key_column == layout.positions.get(Column.NAME)
-
-    @property
-    def is_by_cell(self) -> bool:
-        """Whether the cells of a row tell its GPU, without its time."""
-        return self._key_column is not None
-
-    def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
-        if self._key_column is None:
-            return 0 if len(self._gpus.gpus) == 1 else None
-        key = cells[self._key_column].strip()
-        position = self._gpus.known(key)
-        if position is not None or not key or key.startswith("["):
-            return position
-        return self._gpus.position(key, _described(self._layout, cells))
-
-    def relayout(self, layout: ColumnLayout) -> None:
-        """The columns have moved: a new header was seen."""
-        self._layout = layout
-        self._key_column = identifying_position(layout.positions)
-        if self._key_column is None and self._is_by_name:
-            self._key_column = layout.positions.get(Column.NAME)
-
-
-class _OrderedRows:
-    """Rows that do not say it: the n-th row of a tick is the n-th GPU."""
-
-    def __init__(
-        self, layout: ColumnLayout, rows_per_tick: int, tick_ns: int, gpus: GpuTable
-    ) -> None:
-        self._gpus = gpus
-        self._layout = layout
-        self._rows_per_tick = rows_per_tick
-        self._within_tick_ns = int(tick_ns * TICK_SHARE)
+        self._host_column = layout.positions.get(Column.HOST)
+        self._names_tell = not stamps_ns
+        self.key_column = self._key_in(layout)
+        count, tick_ns = rows_per_tick(stamps_ns) if self.key_column is None else (1, 0)
+        self._rows_per_tick, self._within_tick_ns = count, int(tick_ns * TICK_SHARE)
         self._tick_began_ns: int | None = None
         self._next = 0
 
+    def _key_in(self, layout: ColumnLayout) -> int | None:
+        key_column = identifying_position(layout.positions)
+        if key_column is None:
+            key_column = layout.positions.get(Column.HOST)
+        if key_column is None and self._names_tell:
+            key_column = layout.positions.get(Column.NAME)
+        return key_column
+
+    def relayout(self, layout: ColumnLayout) -> bool:
+        """Go on by a new header; whether its rows can be told apart as those before."""
+        if self.key_column is not None:
+            key_column = self._key_in(layout)
+            if key_column is None and len(self._gpus.gpus) > 1:
+                return False
+            self.key_column = key_column
+        self._layout, self._host_column = layout, layout.positions.get(Column.HOST)
+        return True
+
     @property
     def is_by_cell(self) -> bool:
-        return self._rows_per_tick == 1
+        """Whether one cell of a row tells its GPU, without its time, or there is but one GPU."""
+        return self._rows_per_tick == 1 and self._host_column is None
 
     @property
     def note(self) -> str | None:
+        """What the report has to say of it."""
         if self._rows_per_tick == 1:
             return None
         return (
@@ -80,6 +78,17 @@ class _OrderedRows:
         )
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
+        if self.key_column is None:
+            return self._position_in_tick(cells, stamp_ns)
+        said = cells[self.key_column].strip()
+        host = "" if self._host_column is None else cells[self._host_column].strip()
+        key = (host, said) if host else said  # two hosts have the same indices
+        position = self._gpus.known(key)
+        if position is not None or not said or said.startswith("["):
+            return position
+        return self._gpus.position(key, _described(self._layout, cells), host)
+
+    def _position_in_tick(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
         if self._rows_per_tick > 1 and stamp_ns is not None:
             began_ns = self._tick_began_ns
             if began_ns is None or abs(stamp_ns - began_ns) > self._within_tick_ns:
@@ -87,29 +96,10 @@ class _OrderedRows:
         nth = self._next
         if nth >= self._rows_per_tick:
             return None
-        if self._rows_per_tick > 1:
-            self._next += 1
+        self._next += self._rows_per_tick > 1
         if nth < len(self._gpus.gpus):
             return nth
         return self._gpus.position(nth, _described(self._layout, cells))
-
-    def relayout(self, layout: ColumnLayout) -> None:
-        self._layout = layout
-
-
-GpuRows = _NamedRows | _OrderedRows
-"""Gives every row the position of its GPU; ``None``: the row belongs to nobody."""
-
-
-def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> GpuRows:
-    """The way to tell GPUs apart in a log, by the stamps of its first rows if it has any."""
-    key_column = identifying_position(layout.positions)
-    if key_column is not None:
-        return _NamedRows(layout, key_column, gpus)
-    count, tick_ns = rows_per_tick(stamps_ns)
-    if count == 1 and not stamps_ns and Column.NAME in layout.positions:
-        return _NamedRows(layout, layout.positions[Column.NAME], gpus)
-    return _OrderedRows(layout, count, tick_ns, gpus)
 
 
 def rows_per_tick(stamps_ns: Sequence[int]) -> tuple[int, int]:
@@ -139,6 +129,8 @@ def _described(layout: ColumnLayout, cells: Sequence[str]) -> LoggedGpu:
         uuid=_text(layout, cells, Column.UUID),
         name=_text(layout, cells, Column.NAME),
         memory_bytes=bytes_in(total or "", layout.memory_unit_bytes[1]),
+        mig_enabled=_text(layout, cells, Column.MIG) == "Enabled",
+        bus_id=_text(layout, cells, Column.BUS_ID),
     )
 
 

@@ -13,26 +13,27 @@ from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import BEST_QUERY
+from gpumon.sources.logs.log_sample import BEST_QUERY, WITH_MIG
 from gpumon.sources.logs.stamps.stamp_parsers import (
     FIRST_EPOCH_NS,
     WrittenStamps,
     parser_among,
     parser_for,
 )
+from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     chosen_columns,
-    identifying_position,
 )
+from gpumon.sources.logs.table.columns import Column
 from gpumon.sources.logs.table.gpu_of_row import TICK_SHARE
-from gpumon.sources.logs.table.headings import Column, told_percent
+from gpumon.sources.logs.table.headings import told_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
+_SHARE: Final = re.compile(r"(?:\d{1,2}|100)([.,]\d+)?\s*%?|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
 _NUMBER_SEEN: Final = re.compile(r"\d+([.,]\d+)?(\s*%)?")
 _BARE_NUMBER: Final = re.compile(r"\d+([.,]\d+)?")
-_MIB: Final = re.compile(r"(\d{1,9})\s*MiB", re.ASCII)
 _UNIT_ALONE: Final = re.compile(r"[KMG]i?B|W|MHz|RPM", re.I)
 _DATE_ALONE: Final = re.compile(r"\d{1,4}([-/.])\d\d?\1\d{2,4}|[A-Za-z]{3,9},? \d\d?(,? \d{4})?")
 _TIME_ALONE: Final = re.compile(r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?[AaPp][Mm])?")
@@ -50,11 +51,9 @@ _USUAL_WORD: Final = re.compile(
     re.I,
 )
 """What a log of a GPU has between its numbers, and a sentence has not alone."""
+_UNANSWERED: Final = re.compile(r"\[[^\]]*\]|N/A", re.I)
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
-_NEARLY_ALL: Final = 0.98
-_NOISE: Final = 0.01
-"""Memory in use changes by so little, of its most, without any work."""
 
 
 def guess_layout(
@@ -94,10 +93,6 @@ def guess_layout(
     elif told.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
         remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
-    if Column.MEMORY_USED not in told and Column.MEMORY_TOTAL not in told:
-        memory, unread = memory_among(body, positions)
-        positions.update(memory)
-        remarks += unread
     said = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])
@@ -169,6 +164,28 @@ def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int |
     return next((at for at in free if _most(body, at, _is_wall_stamp) and _rises(body, at)), None)
 
 
+def columns_of_dates(body: Sequence[Sequence[str]]) -> list[int]:
+    """The columns whose cells are moments on a clock, in any order."""
+    return [at for at in range(len(body[0]) if body else 0) if _most(body, at, _is_wall_stamp)]
+
+
+def fits(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> bool:
+    """Whether most cells under the columns that matter are what their names say."""
+    shapes: dict[Column, Callable[[str], object]] = {
+        Column.UTILIZATION: _SHARE.fullmatch,
+        Column.STAMP: lambda cell: parser_for(cell, unit_ns=layout.stamp_unit_ns),
+        Column.INDEX: _GPU_NUMBER.fullmatch,
+        Column.UUID: _UUID.fullmatch,
+        Column.BUS_ID: _BUS_ID.fullmatch,
+        Column.NAME: re.compile(r".*[A-Za-z]").match,
+        Column.MEMORY_USED: bytes_in,
+        Column.MEMORY_TOTAL: bytes_in,
+    }
+    cells = [[cell.strip() for cell in row] for row in body[:64]]
+    known = [(at, shapes[column]) for column, at in layout.positions.items() if column in shapes]
+    return all(_most(cells, at, shape) for at, shape in known)
+
+
 def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
     """Whether stamps of a column rise, and are of a time in which there were GPUs to log."""
     parser = parser_among([row[column] for row in body])
@@ -236,6 +253,13 @@ def _utilization_among(
             f"{source}: line 1: no utilisation column; gpumon needs utilization.gpu, as in "
             f"{BEST_QUERY}"
         )
+    mute = [column for column in free if _most(body, column, _UNANSWERED.fullmatch)]
+    if mute and not percents and len({row[at] for row in body for at in possible}) == 1:
+        raise UnreadableLogError(
+            f"{source}: line 1: no header, and no answer in column {mute[0] + 1}, while column "
+            f"{possible[0] + 1} never changes: which is the utilisation is not guessed; say "
+            f"--column utilization.gpu=N. {WITH_MIG}"
+        )
     is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
     if len(possible) == 1 or is_pair:
         ruled_out = [column for column in candidates if column not in possible]
@@ -288,105 +312,6 @@ def _is_wall_stamp(cell: str) -> bool:
         return False
     parser = parser_for(cell)
     return isinstance(parser, WrittenStamps) or (parser is not None and parser.clock.is_wall)
-
-
-def memory_among(
-    body: Sequence[Sequence[str]], positions: Mapping[Column, int]
-) -> tuple[dict[Column, int], str]:
-    """The columns of memory in use and of all memory, and a sentence about those not read.
-
-    The memory of a GPU is the largest of its columns in MiB and never changes. Beside it, what
-    is in use is the only other one, or the one that grows with the work; it is never less while the
-    GPU works, as free memory is. A column alone is what is in use if it changes: nothing else
-    could be told from the memory of the GPU. Without that memory, two are not told apart.
-    """
-    columns = [
-        at
-        for at in range(len(body[0]) if body else 0)
-        if at not in positions.values() and _most(body, at, _MIB.fullmatch)
-    ]
-    if not columns:
-        return {}, ""
-    gpus = _by_gpu(body, columns, positions)
-    total = _total_among(columns, gpus)
-    used = _used_among([at for at in columns if at != total], total, gpus)
-    if used is None:
-        return {}, _unread(columns)
-    found = {Column.MEMORY_USED: used}
-    return found if total is None else {**found, Column.MEMORY_TOTAL: total}, ""
-
-
-_Rows = Sequence[tuple[float, Mapping[int, int]]]
-"""Of one GPU: its utilisation, and MiB by column."""
-
-
-def _by_gpu(
-    body: Sequence[Sequence[str]], columns: Sequence[int], positions: Mapping[Column, int]
-) -> list[_Rows]:
-    key_at = identifying_position(positions)
-    gpus: dict[str, list[tuple[float, Mapping[int, int]]]] = {}
-    for row in body:
-        matches = {at: _MIB.fullmatch(row[at]) for at in columns}
-        cells = {at: int(found[1]) for at, found in matches.items() if found is not None}
-        busy = row[positions[Column.UTILIZATION]]
-        if len(cells) == len(columns) and _NUMBER_SEEN.fullmatch(busy):
-            key = "" if key_at is None else row[key_at]
-            gpus.setdefault(key, []).append((_number(busy), cells))
-    return list(gpus.values())
-
-
-def _total_among(columns: Sequence[int], gpus: Sequence[_Rows]) -> int | None:
-    """The column that no other one ever exceeds and that never changes; ``None``: there is none."""
-    largest = [
-        at
-        for at in columns
-        if all(cells[at] == max(cells.values()) for rows in gpus for _, cells in rows)
-    ]
-    is_one = len(columns) > 1 and len(largest) == 1 and not _changes(largest[0], gpus)
-    return largest[0] if is_one else None
-
-
-def _used_among(others: Sequence[int], total: int | None, gpus: Sequence[_Rows]) -> int | None:
-    if total is None and len(others) > 1:
-        return None
-    growth = {at: _growth(at, gpus) for at in others}
-    growing = [at for at in others if growth[at] > 0]
-    if growing or len(others) != 1 or growth[others[0]] < 0:
-        return growing[0] if len(growing) == 1 else None
-    (alone,) = others
-    if _changes(alone, gpus):
-        return alone
-    # What is free of a GPU that nobody uses is nearly all of it, and never changes either.
-    is_less = total is not None and any(
-        cells[alone] < _NEARLY_ALL * cells[total] for rows in gpus for _, cells in rows
-    )
-    return alone if is_less else None
-
-
-def _changes(column: int, gpus: Sequence[_Rows]) -> bool:
-    return any(len({cells[column] for _, cells in rows}) > 1 for rows in gpus)
-
-
-def _growth(column: int, gpus: Sequence[_Rows]) -> float:
-    """By how much more is in use, MiB, in rows in which the GPUs work; 0 where nothing shows it."""
-    grown = 0.0
-    for rows in gpus:
-        at_work = [cells[column] for busy, cells in rows if busy]
-        idle = [cells[column] for busy, cells in rows if not busy]
-        if at_work and idle:
-            grown += mean(at_work) - mean(idle)
-    most = max((cells[column] for rows in gpus for _, cells in rows), default=0)
-    return grown if abs(grown) > _NOISE * most else 0.0
-
-
-def _unread(columns: Sequence[int]) -> str:
-    if len(columns) == 1:
-        return (
-            f" Column {columns[0] + 1} counts MiB, and nothing says that it is memory.used: "
-            "it was not read."
-        )
-    listed = ", ".join(str(at + 1) for at in columns)
-    return f" Columns {listed} count MiB, and nothing says which is memory.used: none was read."
 
 
 def _most(body: Sequence[Sequence[str]], column: int, fits: Callable[[str], object]) -> bool:

@@ -26,6 +26,7 @@ class GuessedUnit:
         self._way_out = way_out
         self._is_sure = False
         self._fraction: tuple[str, int] | None = None
+        self._one: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, name: str, cells: Sequence[str], *, way_out: str) -> GuessedUnit:
@@ -55,15 +56,21 @@ class GuessedUnit:
             self._is_sure = True
         elif 0.0 < number < 1.0 and self._fraction is None:
             self._fraction = text, line_number
+        elif 1.0 <= number <= OVER_FULL and self._one is None:
+            self._one = text, line_number
 
     def settle(self) -> None:
-        """The log is over: refuse it where percent was guessed, and all could be shares."""
-        if self.is_percent and not self._is_sure and self._fraction is not None:
-            raise self._refusal(*self._fraction)
+        """The log is over: refuse it where percent was guessed, and all could be shares.
+
+        A log of zeros is the same in both units.
+        """
+        small = self._fraction or self._one
+        if self.is_percent and not self._is_sure and small is not None:
+            raise self._refusal(*small)
 
     def _refusal(self, text: str, line_number: int) -> UnreadableLogError:
         first = "the first rows lie between 0 and 1"
-        others = "all others are 0 or 1 or between" if self.is_percent else first
+        others = "no value is above 1" if self.is_percent else first
         return UnreadableLogError(
             f"{self._name}: line {line_number}: the utilisation is {text} here, and {others}: "
             f"nothing says whether it is percent or a share; {self._way_out}"

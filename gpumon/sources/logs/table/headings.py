@@ -1,140 +1,278 @@
-"""What headings of other people's logs mean: which column, and in which unit."""
+"""What the heading of a column means: one table of names, whoever wrote the log."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
-from types import MappingProxyType
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.prometheus_metrics import is_known, metric_of, owner_of
 from gpumon.sources.logs.stamps.stamp_parsers import UNITS_NS
-from gpumon.sources.logs.table.cell_values import BYTES_OF_UNIT, MIB
+from gpumon.sources.logs.table.cell_values import MIB
+from gpumon.sources.logs.table.columns import Column, Heading, HeadingGpu
+from gpumon.sources.logs.table.names import BYTES_OF_NAME, KINDS, WordKind, folded
 
-
-class Column(str, Enum):
-    """Columns that matter here, as nvidia-smi calls them."""
-
-    UTILIZATION = "utilization.gpu"
-    STAMP = "timestamp"
-    DATE = "date"
-    INDEX = "index"
-    UUID = "uuid"
-    BUS_ID = "pci.bus_id"
-    SERIAL = "serial"
-    NAME = "name"
-    MEMORY_USED = "memory.used"
-    MEMORY_TOTAL = "memory.total"
-
-
-IDENTIFYING: Final = (Column.UUID, Column.BUS_ID, Column.INDEX, Column.SERIAL)
-"""Columns that tell two GPUs apart, the surest first."""
-
-SURE_NAMES: Final = (
-    "utilization_gpu", "gpu_utilization", "gpu_util", "gpu_usage", "gpu_use", "util_gpu",
-    "gpu_utilisation", "utilisation_gpu", "gpu_busy", "gpu_utilization_ratio", "gpu_percent",
-    "gpu_load", "load_gpu", "gpu_activity", "gpu_sm_util", "gpu_utilization_rate",
-)  # fmt: skip
-_LIKELY: Final = (
-    "utilization", "utilisation", "util", "usage", "busy", "busy_ratio", "utilization_ratio",
-    "utilization_rate", "sm", "sm_util", "load", "activity",
-)  # fmt: skip
-"""Names of a GPU's utilisation where nothing has a surer one."""
-_ALIASES: Final = MappingProxyType(
-    {
-        Column.UTILIZATION: (*SURE_NAMES, *_LIKELY),
-        Column.STAMP: (
-            "timestamp", "time", "datetime", "date_time", "relative_time", "elapsed",
-            "elapsed_time", "time_stamp", "seconds", "second", "unix_time", "epoch_time", "t",
-            "ts", "unix_timestamp", "epoch_timestamp", "local_time", "wall_time", "time_elapsed",
-            "runtime", "run_time", "uptime", "clock", "when", "logged_at",
-        ),
-        Column.DATE: ("date", "day"),
-        Column.INDEX: ("index", "gpu_index", "gpu_id", "gpu", "device", "device_id", "gpu_idx",
-                       "gpu_number", "gpu_no", "device_index"),
-        Column.UUID: ("uuid", "gpu_uuid"),
-        Column.BUS_ID: ("pci_bus_id", "gpu_bus_id", "bus_id"),
-        Column.SERIAL: ("serial", "gpu_serial"),
-        Column.NAME: ("name", "gpu_name", "device_name", "product_name"),
-        Column.MEMORY_USED: (
-            "memory_used", "used_memory", "mem_used", "used_mem", "gpu_memory_used",
-            "gpu_mem_used", "memory_usage", "gpu_memory_usage", "vram_used", "fb_used",
-            "fb_memory_usage_used", "gpu_memory", "vram",
-        ),
-        Column.MEMORY_TOTAL: (
-            "memory_total", "total_memory", "mem_total", "total_mem", "gpu_memory_total",
-            "gpu_mem_total", "vram_total", "fb_memory_usage_total",
-        ),
-    }
-)  # fmt: skip
-_COLUMN_OF_ALIAS: Final = MappingProxyType(
-    {alias: column for column, aliases in _ALIASES.items() for alias in aliases}
+_UNSPACED: Final = re.compile(
+    "|".join(sorted((word for word in KINDS if word > "\u1100"), key=len, reverse=True))
 )
-_PREFIXES: Final = ("nvidia_", "nvml_", "nvidia_smi_")
-_UNITS_ALONE: Final = frozenset({"milliseconds", "minutes", "hours"})
-PERCENT_WORDS: Final = frozenset({"percent", "pct", "%"})
-_RATIO_NAMES: Final = frozenset({"busy_ratio", "utilization_ratio", "gpu_utilization_ratio"})
-
-
-_IN_BRACKETS: Final = re.compile(r"[\[(].*?[\])]")
-_BETWEEN_WORDS: Final = re.compile(r"[^a-z0-9]+")
-_FIRST_WORD: Final = re.compile(r"[\[(]|[A-Za-z0-9]+")
-_FIRST_WORDS: Final = frozenset(
-    [alias.partition("_")[0] for alias in _COLUMN_OF_ALIAS]
-    + [prefix.partition("_")[0] for prefix in _PREFIXES]
-    + [*_UNITS_ALONE, "[", "("]
+"""Words of languages that put nothing between two."""
+_CAMELS: Final = re.compile(
+    r"(?<=[a-z])(?<![KMGT]i)(?=[A-Z])|(?<=GPU)(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])"
 )
-_LONGEST_HEADING: Final = 200
+_TOKENS: Final = re.compile(r"[^\W_]+|%|[^\w\s.:/()\[\]#',;°-]")
+_WORD_AND_NUMBER: Final = re.compile(r"([^\W\d]+)(\d{1,4})")
+_LONGEST: Final = 1_000
+"""Characters of a heading that means something: names of a run and of a node are in it."""
+_LONGEST_PLAIN: Final = 120
+_LABELS: Final = re.compile(r"\s*([^{}]*?)\s*\{([^{}]*)\}\s*")
+_LABEL: Final = re.compile(r'([A-Za-z_]\w*)\s*[=:]\s*"?([^",}]*)"?')
+_GPU_IN_PATH: Final = re.compile(r"(?:gpu|cuda|device)(?:[ _:.#-]|id|index)*(\d{1,4})")
+_OF_A_GPU: Final = re.compile(r"gpu|cuda|device")
+_OF_SOMETHING_ELSE: Final = re.compile(r"cpu|mem|disk|net|process|pid|power|temp")
+_RELATIVE: Final = frozenset(("relative", "since", "run", "start", "t", "second", "seconds"))
+LAST_STAMP_RANK: Final = 900
+"""Of ``epoch``, which may as well be the epoch of a training."""
+_OWN: Final = tuple(
+    (re.compile(pattern, re.ASCII), whats)
+    for pattern, whats in (
+        # Weights & Biases
+        (r"(?:(?P<run>.+) - )?(?:system[./])?gpu\.(?P<gpu>\d{1,4})\."
+         r"(?P<what>gpu|memoryAllocatedBytes)(?:/l:(?P<node>.+))?",
+         {"gpu": (Column.UTILIZATION, 1), "memoryAllocatedBytes": (Column.MEMORY_USED, 1)}),
+        # nvitop's ResourceMetricCollector
+        (r"(?P<tag>.+?)/(?:cuda:\d+ \()?gpu:(?:(?P<gpu>\d{1,4})(?::(?P<part>\d+))?"
+         r"|\((?P<mig_gpu>\d{1,4}), (?P<mig_part>\d+)\))\)?/"
+         r"(?P<what>gpu_utilization \(%\)|memory_used \(MiB\)|memory_total \(MiB\))"
+         r"(?:/(?P<how>mean|last))?",
+         {"gpu_utilization (%)": (Column.UTILIZATION, 1), "memory_used (MiB)":
+          (Column.MEMORY_USED, MIB), "memory_total (MiB)": (Column.MEMORY_TOTAL, MIB)}),
+        (r"(?P<tag>.+)/(?P<what>timestamp|duration \(s\))(?:/(?P<how>mean|last))?",
+         {"timestamp": (Column.STAMP, NS_PER_S), "duration (s)": (Column.STAMP, NS_PER_S)}),
+        # gpumon's own plugin in dstat and dool
+        (r"gpu(?P<gpu>\d{1,4})(?::(?P<part>\d+))?(?:-sim|-rec)?:(?P<what>use)",
+         {"use": (Column.UTILIZATION, 1)}),
+    )
+)  # fmt: skip
+"""Headings of one tool each: what its heading looks like, and what its words mean."""
+
+
+@lru_cache(4_096)
+def heading_of(text: str) -> Heading | None:
+    """What a heading means; ``None``: nothing that matters here.
+
+    >>> heading_of("night-run - system/gpu.1.gpu").gpu
+    HeadingGpu(owner='night-run', number=1, mig_index=None, uuid=None)
+    >>> heading_of("night-run - system/gpu.1.gpu__MAX"), heading_of("system/cpu_utilization [%]")
+    (None, None)
+    >>> heading_of("显卡利用率(%)").column, heading_of('GPU load {gpu="1"}').gpu.number
+    (<Column.UTILIZATION: 'utilization.gpu'>, 1)
+    """
+    bare = text.strip()
+    if len(bare) > _LONGEST:
+        return None
+    own = _of_one_tool(bare)
+    if own is not None or (len(bare) > _LONGEST_PLAIN and "{" not in bare):
+        return own
+    if "{" in bare:
+        return _with_labels(bare)
+    if is_known(bare):
+        return metric_of(bare, None)
+    path, _, name = bare.rpartition(":" if bare.startswith(":") and "/" not in bare else "/")
+    if not path or "(" in path.rpartition(")")[2]:
+        return _of_words(bare)
+    return _in_path(folded(path), name)
 
 
 def column_named(text: str) -> Column | None:
-    """The column a heading means; ``None``: none that matters."""
-    # Nearly every cell of a file that is no log ends here: the rest takes ten times as long.
-    first = _FIRST_WORD.search(text)
-    if first is None or first[0].lower() not in _FIRST_WORDS or len(text) > _LONGEST_HEADING:
-        return None
-    name = plain_name(text)[0]
-    if name == "gpu" and (says_percent(text) or "util" in text.lower()):
-        return Column.UTILIZATION
-    return _COLUMN_OF_ALIAS.get(name)
+    """The column a heading means in a table with a row for each GPU; ``None``: none.
 
-
-def plain_name(text: str) -> tuple[str, int]:
-    """A heading without its unit, and that unit in nanoseconds (0: none, or not of time).
-
-    >>> plain_name("utilization.gpu [%]"), plain_name("Relative_Time_ms")
-    (('utilization_gpu', 0), ('relative_time', 1000000))
+    >>> column_named("Utilisation du GPU (%)"), column_named("gpu0_util"), column_named("epoch")
+    (<Column.UTILIZATION: 'utilization.gpu'>, None, None)
     """
-    name = _BETWEEN_WORDS.sub("_", _IN_BRACKETS.sub("", text.lower())).strip("_")
-    if name.startswith("nv"):
-        for prefix in _PREFIXES:
-            if name.removeprefix(prefix) in _COLUMN_OF_ALIAS:
-                name = name.removeprefix(prefix)
-    if name in _COLUMN_OF_ALIAS:
-        return name, _unit_in_brackets(text)
-    if name in _UNITS_ALONE:
-        return "time", UNITS_NS[name]
-    head, _, unit = name.rpartition("_")
-    if head and (unit in UNITS_NS or unit in PERCENT_WORDS):
-        return head, UNITS_NS.get(unit, 0)
-    if unit in BYTES_OF_UNIT and head in _COLUMN_OF_ALIAS:
-        return head, 0
-    return name, 0
+    meant = heading_of(text) if len(text) <= _LONGEST_PLAIN else None
+    if meant is None or meant.gpu is not None or meant.rank >= LAST_STAMP_RANK:
+        return None
+    return meant.column
 
 
-def _unit_in_brackets(text: str) -> int:
-    found = re.search(r"[\[(]\s*([a-z]+)\s*[\])]", text.lower())
-    return UNITS_NS.get(found[1], 0) if found else 0
+def _of_one_tool(text: str) -> Heading | None:
+    for pattern, whats in _OWN:
+        found = pattern.fullmatch(text)
+        if found is None:
+            continue
+        said = found.groupdict()
+        column, unit = whats[said["what"]]
+        rank = 2 * (said.get("tag") or "").count("/") + (said.get("how") == "last")
+        if column is Column.STAMP:
+            # One collection may run inside another: the outer one has the shorter name.
+            return Heading(column, rank=rank + 100 * (said["what"] != "timestamp"), unit=unit)
+        owner = " on ".join(filter(None, (said.get("run"), said.get("node"))))
+        index, part = said.get("gpu") or said["mig_gpu"], said.get("part") or said.get("mig_part")
+        gpu = HeadingGpu(owner, int(index or 0), int(part) if part else None)
+        is_optional = "run" in said
+        return Heading(column, gpu, rank=rank, unit=unit, is_optional=is_optional)
+    return None
+
+
+def _with_labels(text: str) -> Heading | None:
+    """``DCGM_FI_DEV_GPU_UTIL{gpu="0"}`` as Grafana writes it, or a legend before the labels."""
+    found = _LABELS.fullmatch(text)
+    labels = dict(_LABEL.findall(found[2].replace('""', '"'))) if found else {}
+    name = found[1] or labels.pop("__name__", "") if found else ""
+    if not name or not labels:
+        return None
+    owner = owner_of(labels)
+    gpu = HeadingGpu(owner.host, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
+    legend = None if is_known(name) else _of_words(name)
+    if legend is not None and legend.column is Column.UTILIZATION and not legend.rank:
+        return replace(legend, gpu=gpu, rank=1)
+    meant = metric_of(name, None)
+    return None if meant is None else replace(meant, gpu=gpu, rank=min(meant.rank, 1))
+
+
+def _in_path(path: str, name: str) -> Heading | None:
+    """``device_id: 0/utilization.gpu (%)``: the GPU may be named in front."""
+    meant = _of_words(name)
+    if meant is None or _OF_SOMETHING_ELSE.search(path):
+        return None
+    if meant.column in (Column.STAMP, Column.DATE):
+        return _of_words(f"{path} {name}")
+    number = _GPU_IN_PATH.search(path)
+    is_of_gpu = meant.gpu is not None or _OF_A_GPU.search(path) is not None
+    if meant.column in (Column.INDEX, Column.NAME) or (meant.rank and not is_of_gpu):
+        return None
+    return replace(meant, gpu=meant.gpu or HeadingGpu("", int(number[1]) if number else None))
+
+
+def _of_words(text: str) -> Heading | None:
+    """``gpu_2_mem_used_mib``, ``GPU-Auslastung [%]``: known words alone, at most one number."""
+    words: list[str] = []
+    numbers: list[str] = []
+    spaced = _CAMELS.sub(" ", text)
+    spaced = folded(spaced)
+    if not spaced.isascii():
+        spaced = _UNSPACED.sub(r" \g<0> ", spaced)
+    for token in _TOKENS.findall(spaced):
+        joined = _WORD_AND_NUMBER.fullmatch(token)
+        if joined is not None:
+            words.append(joined[1])
+            numbers.append(joined[2])
+        else:
+            (numbers if token.isdecimal() else words).append(token)
+    if not words or len(numbers) > 1 or any(len(number) > 4 for number in numbers):
+        return None
+    words = [part for word in words for part in _parts_of(word)]
+    if not all(word in KINDS for word in words):
+        return None
+    number = int(numbers[0]) if numbers else None
+    return _Words(words).meaning(number, text.lower())
+
+
+def _parts_of(word: str) -> tuple[str, ...]:
+    rest = word.removeprefix("gpu")
+    return ("gpu", rest) if rest != word and rest in KINDS and word not in KINDS else (word,)
+
+
+class _Words:
+    """The words of one heading, all of them known."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._kinds = set().union(*(KINDS[word] for word in words))
+
+    def has(self, *kinds: WordKind) -> bool:
+        return not self._kinds.isdisjoint(kinds)
+
+    def are(self, *kinds: WordKind) -> bool:
+        """Whether each word is of one of the kinds."""
+        return all(not KINDS[word].isdisjoint((*kinds, WordKind.FILLER)) for word in self._words)
+
+    def meaning(self, number: int | None, text: str) -> Heading | None:
+        gpu = None if number is None else HeadingGpu("", number)
+        found = self._utilization(gpu, text) or self._memory(gpu)
+        return found or (None if gpu is not None else self._stamp() or self._identity())
+
+    def _utilization(self, gpu: HeadingGpu | None, text: str) -> Heading | None:
+        numbered = () if gpu is None else (WordKind.ID, WordKind.INDEX)
+        core = (WordKind.CORE,) if self.has(WordKind.GPU) else ()
+        busy = (WordKind.SURELY_BUSY, WordKind.BUSY, WordKind.WEAKLY_BUSY)
+        if not self.are(WordKind.GPU, *busy, WordKind.PERCENT, WordKind.RATIO, *numbered, *core):
+            return None
+        is_gpu, is_sure = self.has(WordKind.GPU), self.has(WordKind.SURELY_BUSY)
+        is_busy = is_sure or self.has(WordKind.BUSY) or (is_gpu and self.has(WordKind.WEAKLY_BUSY))
+        is_percent = True if self.has(WordKind.PERCENT) or "utilization.gpu" in text else None
+        if self.has(WordKind.RATIO):
+            is_percent = False
+        if gpu is None:
+            if not is_busy and not (is_gpu and self.has(WordKind.PERCENT)):
+                return None
+            return Heading(Column.UTILIZATION, rank=0 if is_gpu else 1, is_percent=is_percent)
+        if not (is_gpu or is_sure):
+            return None
+        rank = 0 if is_sure and is_gpu else 1 if is_busy or is_percent is not None else 2
+        return Heading(Column.UTILIZATION, gpu, rank=rank, is_percent=is_percent)
+
+    def _memory(self, gpu: HeadingGpu | None) -> Heading | None:
+        known = (WordKind.MEMORY, WordKind.GPU, WordKind.USED, WordKind.TOTAL, WordKind.BYTES)
+        if not self.has(WordKind.MEMORY) or not self.are(*known):
+            return None
+        units = [BYTES_OF_NAME[word] for word in self._words if word in BYTES_OF_NAME]
+        is_total = self.has(WordKind.TOTAL) and not self.has(WordKind.USED)
+        column = Column.MEMORY_TOTAL if is_total else Column.MEMORY_USED
+        says_which = self.has(WordKind.USED, WordKind.TOTAL) or bool(units)
+        if gpu is None and not says_which:
+            says_which = self.has(WordKind.GPU) or "vram" in self._words
+        if not says_which or (gpu is not None and not units):
+            return None
+        return Heading(column, gpu, unit=units[0] if units else MIB)
+
+    def _stamp(self) -> Heading | None:
+        times = (WordKind.STAMP, WordKind.TIME, WordKind.SINCE)
+        units = [UNITS_NS[word] for word in self._words if word in UNITS_NS]
+        if self._words == ["epoch"]:
+            return Heading(Column.STAMP, rank=LAST_STAMP_RANK, unit=NS_PER_S)
+        if self.are(WordKind.DAY):
+            return Heading(Column.DATE, rank=230)
+        has_time = self.has(*times, WordKind.DAY) or (len(self._words) > 1 and "at" in self._words)
+        is_unit = len(self._words) == 1 and bool(units) and len(self._words[0]) > 3
+        if not (has_time or is_unit) or not self.are(
+            *times, WordKind.DAY, WordKind.BESIDE_TIME, WordKind.SECONDS
+        ):
+            return None
+        is_since = is_unit or self.has(WordKind.SINCE) or not _RELATIVE.isdisjoint(self._words)
+        rank = 260 if is_since else 200 if self.has(WordKind.STAMP) else 210
+        return Heading(Column.STAMP, rank=rank, unit=units[0] if units else NS_PER_S)
+
+    def _identity(self) -> Heading | None:
+        words = set(self._words)
+        if self.are(WordKind.GPU, WordKind.UUID) and self.has(WordKind.UUID):
+            return Heading(Column.UUID)
+        if self.are(WordKind.HOST, WordKind.NAME, WordKind.ID) and self.has(WordKind.HOST):
+            return Heading(Column.HOST)
+        if self.are(WordKind.GPU, WordKind.BUS) and "bus" in words:
+            return Heading(Column.BUS_ID)
+        if self.are(WordKind.GPU, WordKind.SERIAL) and "serial" in words:
+            return Heading(Column.SERIAL)
+        if self.are(WordKind.GPU, WordKind.INDEX, WordKind.ID) and self.has(
+            WordKind.GPU, WordKind.INDEX
+        ):
+            return Heading(Column.INDEX, rank=0 if self.has(WordKind.INDEX, WordKind.ID) else 1)
+        if self.are(WordKind.MIG) and "mig" in words:
+            return Heading(Column.MIG)
+        if self.are(WordKind.GPU, WordKind.NAME) and (len(words) > 1 or "name" in words):
+            return Heading(Column.NAME)
+        return None
 
 
 def says_percent(heading: str) -> bool | None:
     """Whether a heading means percent (``True``), a ratio (``False``), or does not say."""
-    if plain_name(heading)[0] in _RATIO_NAMES:
-        return False
-    lowered = heading.lower()
-    if "utilization.gpu" in lowered or any(word in lowered for word in PERCENT_WORDS):
-        return True
-    return None
+    meant = heading_of(heading)
+    if meant is not None and meant.column is Column.UTILIZATION:
+        return meant.is_percent
+    return True if {"%", "percent", "pct"} & set(_TOKENS.findall(heading.lower())) else None
 
 
 def told_columns(told: Mapping[str, int | str]) -> dict[Column, int | str]:
@@ -157,19 +295,9 @@ def told_percent(told: Mapping[str, int | str]) -> bool | None:
     """
     for name in told:
         if column_named(name) is Column.UTILIZATION:
-            lowered = name.lower()
-            if any(word in lowered for word in PERCENT_WORDS):
+            tokens = set(_TOKENS.findall(name.lower().replace("_", " ")))
+            if tokens & {"percent", "pct", "%"}:
                 return True
-            if any(word in lowered for word in ("ratio", "share")):
+            if tokens & {"ratio", "share"}:
                 return False
     return None
-
-
-def memory_unit_of(heading: str) -> int:
-    """Bytes that a bare number under a heading counts.
-
-    >>> memory_unit_of("memory.used [MiB]"), memory_unit_of("memory_used_bytes")
-    (1048576, 1)
-    """
-    words = re.split(r"[^a-z]+", heading.lower())
-    return next((BYTES_OF_UNIT[word] for word in words if word in BYTES_OF_UNIT), MIB)

@@ -9,6 +9,9 @@ class Refusal(str, Enum):
     """Why a line cannot be used, as the report says it."""
 
     NO_ANSWER = "without an answer of the GPU, such as [N/A]"
+    LOST = "in which the GPU is lost"
+    RESET = "in which the GPU asks for a reset"
+    ERROR = "with an error of the driver instead of an answer (ERR!, [Unknown Error])"
     IMPOSSIBLE = "with a utilisation no GPU can have (over 100 %, negative or not a number)"
     NO_NUMBER = "with something else than a utilisation in its column"
     CUT_SHORT = "without the unit the other lines have"
@@ -22,8 +25,7 @@ class Refusal(str, Enum):
     FOREIGN = "that are no part of such a log"
     TOO_LONG = "too long to be a part of such a log"
     DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
-    TWICE = "of a time that the same series told of before"
-    QUOTE = "with a quote that is never closed"
+    TWICE = "of a moment of its GPU that an earlier series told"
     DRIVER = "in which nvidia-smi says that it could not ask the GPU"
 
 
@@ -38,6 +40,10 @@ class SkippedLines:
         self.count += 1
         entry = self._reasons.setdefault(reason, [0, line_number])
         entry[0] += 1
+
+    def has(self, reason: Refusal) -> bool:
+        """Whether a line was skipped for that reason."""
+        return reason in self._reasons
 
     def sentences(self) -> tuple[str, ...]:
         """One sentence for each reason."""

@@ -13,18 +13,18 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-import pynvml
-
 from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
 from gpumon.sources.nvml.codes import NO_ERROR, PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.table import (
     MEMORY,
+    MOST_BYTES,
     AnswerLayout,
     NvmlCall,
     NvmlNumber,
     NvmlOptions,
     Told,
 )
+from gpumon.sources.nvml.pynvml_module import pynvml
 
 
 class DriverCall:
@@ -153,7 +153,7 @@ class BoardNumber:
         answer, number = self.numbers(), self._number
         if answer is None or answer[0] == number.unknown:
             return None
-        most = answer[1] if number.most is None else number.most
+        most = min(number.most, answer[1]) if number.is_of_next else number.most
         if number.least <= answer[0] <= most:
             return answer[0]
         self._refuse()
@@ -170,7 +170,17 @@ class BoardNumber:
         return told
 
 
-def capacity_bytes(library: NvmlCalls, handle: int, options: NvmlOptions) -> int | None:
-    """The memory of a GPU or a MIG instance; ``None`` where it is not told, or not wanted."""
+def capacity_bytes(
+    library: NvmlCalls, handle: int, options: NvmlOptions, refuse: Callable[[], None]
+) -> int | None:
+    """The memory of a GPU or a MIG instance; ``None``: the driver gives none, or it is not wanted.
+
+    ``refuse`` counts a value that no board can mean.
+    """
     memory = BoardNumber(MEMORY, library, handle).numbers() if "memory" in options else None
-    return memory[1] if memory else None
+    if memory is None:
+        return None
+    if not 0 < memory[1] <= MOST_BYTES:
+        refuse()
+        return None
+    return memory[1]

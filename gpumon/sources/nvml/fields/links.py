@@ -11,8 +11,6 @@ import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-import pynvml
-
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlCalls
 from gpumon.sources.nvml.codes import INVALID_ARGUMENT, NO_ERROR, PERMANENT, SUCCESS
@@ -24,6 +22,7 @@ from gpumon.sources.nvml.fields.table import (
     Told,
     field_called,
 )
+from gpumon.sources.nvml.pynvml_module import pynvml
 
 _PCIE, _NVLINK = field_called("pcie"), field_called("nvlink")
 _UNSIGNED_INT: Final = 1
@@ -50,8 +49,11 @@ class ByteCounter:
 
         Returns:
             ``None`` for the first reading, after the counter was reset or
-            wrapped round, and where no link can be that fast.
+            wrapped round, and where no link can be that fast or have carried as much.
         """
+        if count > LARGEST_COUNT:
+            self._refuse()
+            return None
         last, self._last = self._last, (count, at_ns)
         if last is None or at_ns <= last[1]:
             return None
@@ -156,8 +158,6 @@ class LinkRates:
         elif value.valueType == _UNSIGNED_INT:
             count = int(value.value.uiVal)
         else:
-            return None
-        if count > LARGEST_COUNT:
             return None
         return self._bytes[counter].rate(count, at_ns)
 

@@ -7,10 +7,8 @@ was seen to take 4.5 ms, and they say nothing about a training.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
-
-import pynvml
 
 from gpumon.core.clock import nanoseconds
 from gpumon.core.sample import ProcessSample
@@ -32,11 +30,13 @@ from gpumon.sources.nvml.codes import (
 )
 from gpumon.sources.nvml.fields.calls import DriverCall
 from gpumon.sources.nvml.fields.table import (
+    MOST_BYTES,
     PROCESS_LISTS,
     PROCESS_PERIOD_S,
     PROCESS_SHARES,
     NvmlOptions,
 )
+from gpumon.sources.nvml.pynvml_module import pynvml
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 
 _US_OF_A_RESTART: Final = 60_000_000
@@ -210,11 +210,14 @@ class ProcessField:
         names: ProcessNames | None = None,
         owners: ProcessOwners | None = None,
         gpu_instance: int | None = None,
+        refuse: Callable[[], None] = lambda: None,
     ) -> None:
         """Bind the calls; of a whole GPU with ``gpu_instance``, only those on that are told.
 
         ``names`` is for who asked for names and users; ``owners`` knows whose a process is.
+        ``refuse`` counts a value that no process can have.
         """
+        self._refuse = refuse
         self._names, self._gpu_instance = names, gpu_instance
         self._owners = owners or ProcessOwners()
         self._lists = NewestRecords(library, handle, usable_lists(library))
@@ -241,10 +244,12 @@ class ProcessField:
         return tuple(self._told(pid, memory_bytes) for pid, memory_bytes in found)
 
     def _told(self, pid: int, memory_bytes: int | None) -> ProcessSample:
-        ratio, uid, names = self._ratios.get(pid), self._owners.uid(pid), self._names
-        if names is None:
-            return ProcessSample(pid, memory_bytes, ratio, uid=uid)
-        return ProcessSample(pid, memory_bytes, ratio, names.name(pid), names.user(uid), uid)
+        ratio, names = self._ratios.get(pid), self._names
+        uid, is_hidden, serves_others = self._owners.owner(pid)
+        name = user = None
+        if names is not None:
+            name, user = names.name(pid), names.user(uid)
+        return ProcessSample(pid, memory_bytes, ratio, name, user, uid, is_hidden, serves_others)
 
     def _shares_are_due(self, now_ns: int) -> bool:
         if not self._shares.supported:
@@ -257,10 +262,17 @@ class ProcessField:
         if records is None:
             return None
         return [
-            (record.pid, None if record.usedGpuMemory == _NO_VALUE else record.usedGpuMemory)
+            (record.pid, self._memory_bytes(record.usedGpuMemory))
             for record in records
             if wanted is None or getattr(record, "gpuInstanceId", wanted) == wanted
         ]
+
+    def _memory_bytes(self, reported: int) -> int | None:
+        if reported <= MOST_BYTES:
+            return reported
+        if reported != _NO_VALUE:
+            self._refuse()
+        return None
 
 
 def process_field(
@@ -270,10 +282,13 @@ def process_field(
     *,
     calls: FieldCalls | None = None,
     gpu_instance: int | None = None,
+    refuse: Callable[[], None] = lambda: None,
 ) -> ProcessField:
     """The processes of that GPU, with names where the user wants them."""
     names = ProcessNames(library.process_name) if "process_names" in options else None
-    return ProcessField(calls or library, handle, names=names, gpu_instance=gpu_instance)
+    return ProcessField(
+        calls or library, handle, names=names, gpu_instance=gpu_instance, refuse=refuse
+    )
 
 
 def usable_lists(library: NvmlCalls) -> list[str]:

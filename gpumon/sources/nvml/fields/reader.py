@@ -237,7 +237,7 @@ class FieldReader:
             self.schedule.add(name, self._link_calls, _noted(self._links.read_counters))
         if "processes" in wanted:
             calls = FieldCalls(library)
-            processes = process_field(library, handle, around.options, calls=calls)
+            processes = process_field(library, handle, around.options, calls=calls, refuse=refuse)
             self.schedule.add("processes", calls, read_processes(processes.read))
         if "activity" in wanted:
             calls = FieldCalls(library)

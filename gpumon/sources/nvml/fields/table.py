@@ -20,7 +20,8 @@ PROCESS_PERIOD_S: Final = 10.0
 
 LARGEST_COUNT: Final = (1 << 63) - 1
 """What a counter says beyond it is no count."""
-_EVERY_BIT: Final = (1 << 64) - 1
+_LARGEST_BITS: Final = (1 << 62) - 1
+"""The driver names about ten reasons; the highest two of 64 bits are no reason but nonsense."""
 
 
 class AnswerLayout(Enum):
@@ -105,7 +106,8 @@ class NvmlNumber:
         unit: In what it comes.
         calls: The functions that tell it, the newest first: the first that the driver has is
             the one asked.
-        most: The most that is believed; ``None``: the second number that comes with it.
+        most: The most that is believed.
+        is_of_next: Whether it is a part of the second number that comes with it, and no more.
         least: The least.
         unknown: What the driver says where it does not know.
         stays: Whether it is not asked for again once it is known.
@@ -115,7 +117,8 @@ class NvmlNumber:
     told_as: str
     unit: DriverUnit
     calls: tuple[NvmlCall, ...]
-    most: int | None
+    most: int
+    is_of_next: bool = False
     least: int = 0
     unknown: int | None = None
     stays: bool = False
@@ -213,6 +216,12 @@ _MOST_BYTES_PER_SECOND: Final = 10**12
 
 MOST_MILLIWATTS: Final = 100_000_000
 """More than any board can draw."""
+MOST_BYTES: Final = 1 << 46
+"""64 TiB: some hundred times the memory of the largest board."""
+_MOST_MILLIJOULES: Final = 10**16
+"""20 kW, more than any board draws, for sixteen years."""
+_MOST_ERRORS: Final = 10**12
+"""A million a second for eleven days."""
 
 RATES: Final = NvmlCall("nvmlDeviceGetUtilizationRates", answer=AnswerLayout.PAIR)
 POWER_USAGE: Final = NvmlCall("nvmlDeviceGetPowerUsage")
@@ -248,8 +257,8 @@ _THROTTLE_REASONS: Final = (
 _POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit")
 _ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 
-MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=None)
-ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=LARGEST_COUNT)
+MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=MOST_BYTES, is_of_next=True)
+ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_MOST_MILLIJOULES)
 
 
 def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
@@ -259,7 +268,7 @@ def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
 
 def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
     calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=AnswerLayout.LONG),)
-    return NvmlNumber(told_as, ERRORS, calls, most=LARGEST_COUNT, words=words)
+    return NvmlNumber(told_as, ERRORS, calls, most=_MOST_ERRORS, words=words)
 
 
 def _video(told_as: str, what: str) -> NvmlNumber:
@@ -309,7 +318,7 @@ NVML_FIELDS: Final = (
     ),
     NvmlField(
         "throttle_reasons", "why clocks are held down",
-        (NvmlNumber("throttle_reasons", REASONS, _THROTTLE_REASONS, most=_EVERY_BIT - 1),),
+        (NvmlNumber("throttle_reasons", REASONS, _THROTTLE_REASONS, most=_LARGEST_BITS),),
     ),
     NvmlField("energy", "joules used", (ENERGY,)),
     NvmlField(

@@ -17,8 +17,6 @@ from itertools import pairwise
 from time import perf_counter_ns
 from typing import Final, NamedTuple
 
-import pynvml
-
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import CFunction, NvmlLibrary
@@ -61,6 +59,7 @@ from gpumon.sources.nvml.probe.probed import (
     ProbedGpu,
     ProbedRing,
 )
+from gpumon.sources.nvml.pynvml_module import pynvml
 
 GPM_APART_S: Final = 0.12
 """GPM wants its two samples more than 100 ms apart."""
@@ -373,7 +372,7 @@ class NvmlProbe:
 
 def _of_number(asked: NumberCall, number: NvmlNumber) -> Question:
     def say() -> str:
-        numbers = asked.answered if number.most is None else asked.answered[:1]
+        numbers = asked.answered if number.is_of_next else asked.answered[:1]
         return (number.words or "").format(number.unit.said(*numbers))
 
     return Question(asked.name, asked.ask, say)

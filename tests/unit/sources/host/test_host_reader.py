@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 from gpumon.core.host.evidence import HostReading
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.ring.fair_share import FairTurns
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
-from gpumon.sources.host import host_reader
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.host.kept_files import KeptFiles
 from tests.builders_proc import PID, MadeUpProc, reading_of
@@ -144,37 +145,46 @@ class TestATrainingThatCannotBeSeen:
         assert told.message is not None
 
 
-class TestManyTrainings:
-    def test_are_looked_at_up_to_a_bound(
-        self, watched: Watched, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(host_reader, "_MOST_RUNS", 3)
-        for second in (1, 2):
-            watched.second = second
-            events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
-            rings = [
-                replace(watched.ring, key=str(at), events=events, read_at_ns=s(second))
-                for at in range(9)
-            ]
-            told = watched.look(0.0, *rings)
+class TestManyRuns:
+    """Nine that all wait, while not all can be looked at in one tick."""
 
-        assert list(told.of_run) == ["0", "1", "2"]
+    def test_take_turns(self, watched: Watched) -> None:
+        watched.reader._turns = FairTurns(3)
+        looked_at = [set(look_at(watched, second).of_run) for second in range(1, 10)]
+
+        assert [len(keys) for keys in looked_at] == [0, 0, 0, 3, 3, 3, 3, 3, 3]
+        assert set().union(*looked_at[3:6]) == set().union(*looked_at[6:9]) == NINE
+
+    def test_of_one_user_leave_the_others_their_part(self, watched: Watched) -> None:
+        watched.reader._turns = FairTurns(2)
+        looked_at = [look_at(watched, second, {"8": 1001}).of_run for second in range(1, 6)]
+
+        assert ["8" in keys for keys in looked_at[1:]] == [True] * 4
 
     def test_hold_no_tick_up(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
         clock_ns = iter(range(0, s(1_000), s(0.08)))  # each look takes so long
         monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock_ns))
-        counts = []
-        for second in (1, 2, 3, 4, 5):
-            events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
-            rings = [
-                replace(watched.ring, key=str(at), events=events, read_at_ns=s(second))
-                for at in range(9)
-            ]
-            watched.second = second
-            counts.append(len(watched.look(0.0, *rings).of_run))
+        looked_at = [set(look_at(watched, second).of_run) for second in range(1, 20)]
 
-        assert counts[0] == 0
-        assert counts[1:] == [2, 2, 2, 2]
+        assert max(map(len, looked_at)) == 2
+        assert set().union(*looked_at) == NINE
+
+
+NINE = {str(number) for number in range(9)}
+
+
+def look_at(watched: Watched, second: int, owners: Mapping[str, int] | None = None) -> HostReading:
+    """What a tick shows of nine runs that wait; ``owners`` are those of user 0 no longer."""
+    watched.second = second
+    events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
+    rings = [
+        replace(
+            watched.ring, key=key, events=events, read_at_ns=s(second),
+            owner_uid=(owners or {}).get(key, watched.ring.owner_uid),
+        )
+        for key in sorted(NINE)
+    ]  # fmt: skip
+    return watched.look(0.0, *rings)
 
 
 class TestATrainingThatEnded:

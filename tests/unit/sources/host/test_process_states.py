@@ -18,6 +18,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
+from tests.builders_day import descriptors
 from tests.builders_proc import PID, MadeUpProc, reading_of
 from tests.builders_time import s
 from tests.patience import until
@@ -59,6 +60,15 @@ class TestAProcess:
         proc.task(PID, state=letter)
 
         assert state_of(states, reading_of()) == (STOPPED if is_stopped else None)
+
+    def test_that_has_ended_leaves_no_file_open(self, states: ProcessStates) -> None:
+        before = descriptors()
+        states.look([reading_of()], s(1))
+        states.look([reading_of(events=WROTE)], s(2))  # it is not quiet any more
+
+        states.look([], s(3))
+
+        assert descriptors() == before
 
     @pytest.mark.parametrize(
         ("lines", "file", "frozen", "thawed"),
@@ -146,7 +156,17 @@ class TestWhatItSleepsIn:
 
 
 class TestManyRuns:
-    def test_are_asked_in_turns_and_those_that_were_stopped_each_time(
+    def test_of_one_user_that_are_stopped_keep_no_other_from_being_asked(
+        self, proc: MadeUpProc, states: ProcessStates
+    ) -> None:
+        readings = [replace(reading_of(PID + at), key=str(at), owner_uid=1) for at in range(200)]
+        readings.append(replace(reading_of(PID + 200), key="other", owner_uid=2))
+        for reading in readings:
+            proc.task(reading.host_pid, state="T")
+
+        assert "other" in states.look(readings, s(1))
+
+    def test_are_asked_in_turns_and_keep_what_was_seen_last(
         self, proc: MadeUpProc, states: ProcessStates
     ) -> None:
         pids = range(PID, PID + 200)

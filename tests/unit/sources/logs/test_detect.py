@@ -29,7 +29,7 @@ CORNERS = {
     ),
     "trouble under dates is refused with what to do": corner(
         *["Mon May 11 14:02:04 UTC 2026", "No devices were found"] * 3,
-        refused="line 2: nvidia-smi could not .*; once `nvi",
+        refused="line 2: no GPU could be read .*of Mon May 11 .*: the NVIDIA driver lists no",
     ),
     "a page of HTML is not looked for below the beginning": corner(
         *CSV, "<html>", busy=[94, 0, 97], skipped=1
@@ -44,7 +44,7 @@ CORNERS = {
     ),
     **{
         f"trouble alone is refused: {said[:20]}": corner(
-            said, "", said, refused="nvidia-smi could not ask the GPU"
+            said, "", said, refused="no GPU could be read when this was logged"
         )
         for said in TROUBLE
     },

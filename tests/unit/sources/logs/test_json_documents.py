@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 ONE: dict[str, Any] = {"a": 1, "of": [{"x": "}{"}, None]}
 TWO: dict[str, Any] = {"b": "}", "c": {"d": "{"}}
-PAIRS: list[object] = [[at, "x"] for at in range(60_000)]
 LAYOUTS = {
     "one a line": f"{json.dumps(ONE)}\n{json.dumps(TWO)}\n",
     "pretty": f"{json.dumps(ONE, indent=4)}\n{json.dumps(TWO, indent=4)}\n",
@@ -31,11 +29,10 @@ LAYOUTS = {
 }
 TOO_MUCH = {
     "objects": '{"a":' * 100_000,
-    "lists": '{"a": ' + "[" * 1_000 + "]" * 1_000 + "}",
+    "lists": '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
     "no keys": "{" * 100_000,
     "an endless number": '{"a": ' + "9" * 5_000,
     "a large number": '{"a": ' + "9" * 5_000 + "}",
-    "a power": '{"a": 1e999}',
 }
 VALUES = st.recursive(
     st.none()
@@ -56,12 +53,10 @@ def pieces_of(text: str, size: int) -> Iterator[str]:
         yield from (line[at : at + size] for at in range(0, len(line), size))
 
 
-def objects_in(
-    text: str, size: int = 1 << 16, endless: str | None = None
-) -> tuple[list[tuple[int, Document]], int]:
+def objects_in(text: str, size: int = 1 << 16) -> tuple[list[tuple[int, Document]], int]:
     """The objects with their lines, and how much was skipped."""
     skipped = SkippedLines()
-    documents = JsonDocuments(pieces_of(text, size), name="x", skipped=skipped, endless=endless)
+    documents = JsonDocuments(pieces_of(text, size), name="x", skipped=skipped)
     return list(documents), skipped.count
 
 
@@ -96,14 +91,6 @@ class TestObjects:
         found, skipped = objects_in(f"{damaged}\n{json.dumps(TWO)}")
 
         assert found == [(damaged.count("\n") + 2, TWO)]
-        assert skipped > 0
-
-    def test_that_are_damaged_and_not_indented_do_not_hide_the_next_one(self) -> None:
-        damaged = json.dumps(ONE, indent=0).replace('"a": ', '"a" ')
-
-        found, skipped = objects_in(f"{damaged}\n{json.dumps(TWO)}")
-
-        assert found[-1] == (damaged.count("\n") + 2, TWO)
         assert skipped > 0
 
     def test_are_found_between_lines_that_are_none(self) -> None:
@@ -144,44 +131,3 @@ class TestObjects:
         found, skipped = objects_in(text, size)
 
         assert ([value for _, value in found], skipped) == (documents, 0)
-
-
-class TestEndlessLists:
-    """Those under a key that was named: handed out in parts, with what stands before them."""
-
-    @pytest.mark.parametrize("indent", [None, 0, 2])
-    def test_come_in_parts_and_are_never_held_whole(self, indent: int | None) -> None:
-        one = {"of": "a", "values": PAIRS}
-        text = json.dumps({"all": [one, {**one, "of": "b"}]}, indent=indent)
-
-        found, skipped = objects_in(text, endless="values")
-
-        parts = [value for _, value in found if value.get("values")]
-        for of in "ab":
-            told = [part["values"] for part in parts if part["of"] == of]
-            assert list(chain(*told)) == PAIRS
-            assert max(map(len, told)) < len(PAIRS) / 5
-        assert found[-1] == (1, {"all": []})
-        assert skipped == 0
-
-    def test_may_be_longer_than_a_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 18)
-
-        found, _ = objects_in(json.dumps({"values": PAIRS}), endless="values")
-
-        assert sum(len(value["values"]) for _, value in found) == len(PAIRS)
-
-    def test_have_all_before_the_place_where_they_break_off(self) -> None:
-        text = json.dumps({"values": [[1, "x"], [2, "y"], [3, "z"]]})
-
-        found, skipped = objects_in(text[: text.index('"z"')], endless="values")
-
-        assert (found, skipped) == ([(1, {"values": [[1, "x"], [2, "y"]]})], 1)
-
-    def test_do_not_keep_a_text_without_an_end_from_being_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 20)
-
-        with pytest.raises(UnreadableLogError, match=r"line 1: .* end"):
-            objects_in('{"values": ["' + "x" * (2 << 20), endless="values")

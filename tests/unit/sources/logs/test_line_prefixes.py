@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.logs.line_prefixes import prefixes_of
+from gpumon.sources.logs.line_prefixes import prefix_of
 from tests.builders_log_corners import CSV, DMON, corner, heard
 from tests.builders_logs import read_log, rows
 
@@ -90,9 +90,9 @@ class TestWhatIsNoPrefix:
         assert not any("Passed over" in note for note in facts.notes)
 
     def test_is_a_time_that_stands_where_a_name_might(self) -> None:
-        """Each time was tried as a writer, in two layers: 300 lines took half a minute."""
+        """A writer is looked for once for each shape, and not for each line."""
         tried: list[int] = []
         head = [f"[2026-05-11 14:{at // 60:02d}:{at % 60:02d}] loss={at}\n" for at in range(300)]
 
-        assert prefixes_of(head, lambda bare: tried.append(len(bare)), name="log") == ()
+        assert prefix_of(head, lambda bare: tried.append(len(bare)), name="log") is None
         assert len(tried) < 40

@@ -27,7 +27,6 @@ READ_BY_LINES = (
     "nvidia_smi_dmon--pucm_date_and_time.txt",
     "nvidia_smi_q--utilization_old.txt",
     "nvidia_smi_table--driver_580_without_dates.log",
-    "nvitop_table--loop.txt",
     "wide_json--wandb_events.jsonl",
 )
 
@@ -66,10 +65,42 @@ class TestTheSameLinesCome:
             assert list(text.lines()) == LINES
             assert text.name == "standard input"
 
-    def test_with_a_letter_that_is_no_utf_8_kept_as_a_mark(self, tmp_path: Path) -> None:
-        data = TEXT.encode() + "Gerät\n".encode("latin-1")
+    @pytest.mark.parametrize(
+        ("line", "encoding"),
+        [("Gerät\n", "latin-1"), ("“GPU” 45 °C\n", "cp1252"), ("时间,显卡利用率\n", "gb18030"),
+         ("Gerät\n", "utf-8"), ("时间\n", "utf-8")],
+    )  # fmt: skip
+    def test_from_an_encoding_that_is_no_utf_8(
+        self, tmp_path: Path, line: str, encoding: str
+    ) -> None:
+        assert lines_of(file_with(tmp_path, TEXT.encode() + line.encode(encoding)))[2] == line
 
-        assert lines_of(file_with(tmp_path, data))[2] == "Ger\ufffdt\n"
+    def test_in_utf_8_with_a_damaged_letter(self, tmp_path: Path) -> None:
+        data = TEXT.encode() + "Gerät Größe".encode() + b"\xff\n"
+
+        assert lines_of(file_with(tmp_path, data))[2] == "Gerät Größe\ufffd\n"
+
+
+ZEROS = bytes(10_000)
+
+
+class TestBlocksOfZeros:
+    @pytest.mark.parametrize("at", range(len(LINES) + 1))
+    def test_between_lines_are_passed_over(self, tmp_path: Path, at: int) -> None:
+        data = "".join(LINES[:at]).encode() + ZEROS + "".join(LINES[at:]).encode()
+
+        with LogText(str(file_with(tmp_path, data))) as text:
+            assert list(text.lines()) == LINES
+            assert "Passed over 10,000 zero bytes" in text.notes[0]
+
+    def test_leave_a_mark_on_a_line_that_they_cut(self, tmp_path: Path) -> None:
+        data = TEXT.encode()[:-4] + ZEROS + LINES[1].encode()
+
+        assert lines_of(file_with(tmp_path, data)) == [LINES[0], LINES[1][:-4] + "\0\n", LINES[1]]
+
+    def test_without_an_end_are_refused_at_once(self) -> None:
+        with Path("/dev/zero").open("rb") as zeros, pytest.raises(UnreadableLogError, match=BINARY):
+            LogText("-", zeros)
 
 
 class _EndlessLine(io.RawIOBase):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from gpumon.sources.logs.table.wide_headings import Quantity, meaning_of
+from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.headings import heading_of
 from tests.builders_log_corners import corner, heard
 from tests.builders_logs import read_log, rows, seconds_of, told
 
@@ -47,16 +47,18 @@ class TestHeadings:
         ],
     )
     def test_of_utilisation_name_their_gpu(self, heading: str, gpu: int, part: int | None) -> None:
-        meaning = meaning_of(heading)
+        meaning = heading_of(heading)
 
         assert meaning is not None
         assert meaning.gpu is not None
-        assert meaning.quantity is Quantity.UTILIZATION
+        assert meaning.column is Column.UTILIZATION
         assert (meaning.gpu.number, meaning.gpu.mig_index) == (gpu, part)
 
     @pytest.mark.parametrize("heading", NOT_OF_UTILISATION)
     def test_of_anything_else_are_left_alone(self, heading: str) -> None:
-        assert meaning_of(heading) is None
+        meaning = heading_of(heading)
+
+        assert meaning is None or meaning.column is not Column.UTILIZATION
 
 
 TABLES = {
@@ -81,6 +83,10 @@ TABLES = {
     "may begin with lines of others": corner(
         "# made by hand", "", "time;gpu0;gpu1", "1;10;20", busy=[10, 20]
     ),
+    "uses no row of a table with other columns, until its own header comes again": corner(
+        "time,gpu0,gpu1", "1,10,20", "time,gpu1,gpu0", "2,10,20", "time,gpu0,gpu1", "3,10,20",
+        busy=[10, 20, 10, 20], skipped=2,
+    ),
     "may repeat its header": corner(
         "time,gpu0,gpu1", "1,10,20", "time,gpu0,gpu1", "2,30,40", busy=[10, 20, 30, 40]
     ),
@@ -104,7 +110,7 @@ TABLES = {
     ),
     "is refused without the column that the user names": corner(
         "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu7_util"),
-        refused=r"utilization\.gpu=gpu7_util: gpu.csv has no such",
+        refused=r"utilization\.gpu=gpu7_util: the log has no such",
     ),
     "is not what names a GPU in each row": corner(
         "time,device,util", "1,gpu0,10", "1,gpu1,20", "2,gpu0,30", of=[0, 1, 0], busy=[10, 20, 30]
@@ -165,15 +171,6 @@ class TestATable:
         assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2 * unit_s]
         assert samples == of_long
 
-    def test_whose_header_comes_in_pieces_is_read(self) -> None:
-        header = ",".join(["time", *(f"gpu{n}_util" for n in range(900))]) + "\n"
-        row = ",".join(["1", *["50"] * 900]) + "\n"
-        pieces = [header[:5_000], header[5_000:], row[:1_000], row[1_000:]]
-
-        reader = reader_for(iter(pieces), name="x", options=LogOptions())
-
-        assert [sample.busy_ratio for sample in reader.samples()] == [0.5] * 900
-
 
 def events(*told: Mapping[str, object]) -> tuple[str, ...]:
     """A W&B run's events file, a row each 2 s."""
@@ -201,9 +198,8 @@ OBJECTS = {
         f'{{"{ON_GPU_0}/gpu_utilization (%)/mean": 5.0, "{ON_GPU_0}/memory_total (MiB)/mean": 9}}',
         gpus=(LoggedGpu(index=0, memory_bytes=9 << 20),),
     ),
-    "under the user's key are shares where none of them exceeds one": corner(
-        *events(*({RUN: 5, "mine": share} for share in (0, 1, 0.5))),
-        options=told("mine"), busy=[0, 100, 50],
+    "have keys that are known, of which the user names the time alone": corner(
+        *events({GPU_0: 5, "mine": 1}), options=told("mine"), refused="only timestamp can be named"
     ),
     "of more GPUs than there are say so": corner(
         *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),

@@ -94,6 +94,21 @@ class TestAnXid:
 
         hears(story, (48, 1))
 
+    def test_of_a_gpu_that_was_reset_often_is_heard_and_its_old_handles_are_forgotten(
+        self, fake: Fake
+    ) -> None:
+        story = fake.tell()
+        for _ in range(5):
+            fake.reset(0)
+            story.tick(8)
+        fake.report_xid(0, 48)
+
+        hears(story, (48, 1))
+        events = story.source._events
+        assert len(events._known) == 2
+        assert events._set is not None
+        assert len(events._set._uuid_of) == 3
+
     def test_of_a_gpu_that_was_added_later_is_heard(self, fake: Fake) -> None:
         story = fake.tell()
         fake.reorder([0, 1, 2])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.gpu import PowerTrack
 from tests.builders_driver import Fake
 from tests.builders_faults import DRAIN, POWER
@@ -18,11 +21,17 @@ TICK_NS = NS_PER_S
 PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
 
 
+def tick(track: PowerTrack, entries: Iterable[Entry], now_ns: int) -> float | None:
+    """What a tick makes of what is new in the ring, in milliwatts."""
+    track.begin_tick()
+    return track.take(entries, now_ns)
+
+
 @pytest.fixture
 def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
     """A track whose ring is known up to 1,000 us."""
     track = PowerTrack(library, handle, refused)
-    assert track.take([(1_000, 100_000)], 0) == PRESENT_MW, "before anything is known of the ring"
+    assert tick(track, [(1_000, 100_000)], 0) == PRESENT_MW, "before anything is known of the ring"
     return track
 
 
@@ -39,22 +48,67 @@ class TestTheMean:
         # A second of idling, then work: boards measure more often at work.
         entries = [(901_000, 50_000), (951_000, 600_000), (1_001_000, 600_000)]
 
-        assert track.take(entries, TICK_NS) == pytest.approx(0.9 * 50_000 + 0.1 * 600_000)
+        assert tick(track, entries, TICK_NS) == pytest.approx(0.9 * 50_000 + 0.1 * 600_000)
 
     def test_stays_where_nothing_is_new_for_a_moment(self, track: PowerTrack) -> None:
-        track.take([(21_000, 200_000)], TICK_NS // 10)
+        tick(track, [(21_000, 200_000)], TICK_NS // 10)
 
-        assert track.take([], TICK_NS // 5) == 200_000
+        assert tick(track, [], TICK_NS // 5) == 200_000
+
+    def test_of_a_tick_that_drains_twice_is_since_the_tick_before(self, track: PowerTrack) -> None:
+        # 700 W, and 100 W in the last tenth of each second: what is slow held the third tick up.
+        rings = [
+            [(stamp_us, 700_000 if (stamp_us // 1000) % 1000 < 900 else 100_000)
+             for stamp_us in range(from_us, until_us + 1, 20_000)]
+            for from_us, until_us in
+            ((20_000, 1_000_000), (1_020_000, 2_000_000), (2_020_000, 2_900_000),
+             (2_920_000, 3_000_000), (3_020_000, 4_000_000))
+        ]  # fmt: skip
+        tick(track, rings[0], TICK_NS)
+
+        assert tick(track, rings[1], 2 * TICK_NS) == pytest.approx(640_000)
+        tick(track, rings[2], 29 * TICK_NS // 10)
+        assert track.take(rings[3], 3 * TICK_NS) == pytest.approx(640_000)
+        assert track.take([], 3 * TICK_NS) == pytest.approx(640_000), "nothing new changes nothing"
+        assert tick(track, rings[4], 4 * TICK_NS) == pytest.approx(640_000)
+
+    def test_of_a_tick_that_was_held_up_is_since_the_tick_before(
+        self, fake: Fake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake.wave(0, period_s=1.1, busy_ratio=0.9)
+        fake.draw(0, busy_watts=700, idle_watts=100)
+        story = fake.tell(after_s=6)
+        slow_reader = story.source._slow_reader
+        read_due = slow_reader.read_due
+
+        def take_a_tenth_of_a_second(devices: Any, now_ns: int) -> Any:
+            fake.advance(0.1)
+            return read_due(devices, now_ns)
+
+        monkeypatch.setattr(slow_reader, "read_due", take_a_tenth_of_a_second)
+        fake.forget_calls()
+        story.tick(12)
+
+        watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
+        assert fake.calls(DRAIN) == 2 * 2 * 12 * len(story.uuids), "each tick drained twice"
+        assert watts == pytest.approx([640] * 10, abs=12)
+
+    def test_is_not_of_the_second_drain_where_the_first_could_not_be_placed(
+        self, track: PowerTrack
+    ) -> None:
+        assert tick(track, [(9_000_000, 100_000)], 9 * NS_PER_S) == PRESENT_MW
+        assert track.take([(9_100_000, 100_000)], 9 * NS_PER_S + TICK_NS // 10) == PRESENT_MW
+        assert tick(track, [(10_000_000, 123_000)], 10 * NS_PER_S) == 123_000
 
     def test_is_refused_where_no_board_can_draw_it(
         self, track: PowerTrack, refused: Refusals
     ) -> None:
         for number, insane in enumerate((-1, 2**32 - 1, math.nan, math.inf), start=1):
             stamp_us = 1_000 + 20_000 * number
-            assert track.take([(stamp_us, insane)], TICK_NS * number) is None
+            assert tick(track, [(stamp_us, insane)], TICK_NS * number) is None
             assert refused.count == number
 
-        assert track.take([(101_000, 250_000)], 5 * TICK_NS) == 250_000
+        assert tick(track, [(101_000, 250_000)], 5 * TICK_NS) == 250_000
 
 
 class TestThePresentDraw:
@@ -71,7 +125,7 @@ class TestThePresentDraw:
     ) -> None:
         asked = fake.calls(POWER)
 
-        assert track.take(entries, after_s * NS_PER_S) == PRESENT_MW
+        assert tick(track, entries, after_s * NS_PER_S) == PRESENT_MW
         assert fake.calls(POWER) == asked + 1
 
     def test_is_asked_where_the_driver_keeps_no_samples(self, fake: Fake) -> None:
@@ -87,17 +141,17 @@ class TestThePresentDraw:
 
 class TestARing:
     def test_whose_stamps_began_anew_is_found_again(self, track: PowerTrack) -> None:
-        track.take([(9_000_000, 100_000)], TICK_NS)
+        tick(track, [(9_000_000, 100_000)], TICK_NS)
 
         asked_from_us = []
         for second in range(5, 17):
             asked_from_us.append(track.position_us)
-            track.take([], TICK_NS * second)
+            tick(track, [], TICK_NS * second)
         assert 0 in asked_from_us, "all of the ring is asked for now and then"
 
         track.forget_position()
-        track.take([(40_000, 1)], 17 * TICK_NS)
-        assert track.take([(60_000, 123_000)], 18 * TICK_NS) == 123_000
+        tick(track, [(40_000, 1)], 17 * TICK_NS)
+        assert tick(track, [(60_000, 123_000)], 18 * TICK_NS) == 123_000
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
     def test_that_fails_alone_leaves_the_gpu_where_it_is(self, fake: Fake, code: int) -> None:

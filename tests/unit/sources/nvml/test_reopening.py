@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.board.driver_codes import UNREADABLE
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.sources.nvml.codes import gpu_trouble, no_gpu, unavailable
 from gpumon.sources.nvml.reopening import Reopening, library_was_replaced
@@ -97,6 +98,30 @@ class TestADriverThatWasReplaced:
         assert not isinstance(driver.fails(MISMATCH), RestartNeededError)
 
 
+class TestALibraryOfAnotherVersion:
+    @pytest.mark.parametrize(
+        ("container", "remedy", "not_said"),
+        [
+            (None, "reboot or reload the driver", "container"),
+            ("Docker (/.dockerenv)", "create this container anew", "reboot"),
+        ],
+        ids=["on the machine itself", "in a container"],
+    )
+    def test_is_mended_where_the_driver_is(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        container: str | None,
+        remedy: str,
+        not_said: str,
+    ) -> None:
+        monkeypatch.setattr("gpumon.sources.nvml.codes.container_words", lambda _: container)
+        replaced = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
+
+        for trouble in (unavailable(MISMATCH), replaced.fails(MISMATCH)):
+            assert remedy in str(trouble)
+            assert not_said not in str(trouble)
+
+
 class TestALibrary:
     @pytest.mark.parametrize(
         ("mapped", "named", "was_replaced"),
@@ -140,7 +165,7 @@ class TestATickInWhichEveryGpuFailed:
 
 
 class TestWhatIsSaid:
-    @pytest.mark.parametrize("code", [1, 2, 4, 7, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])
+    @pytest.mark.parametrize("code", [1, 2, 4, 7, 8, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])
     def test_names_the_trouble_and_after_a_colon_what_to_do(self, code: int) -> None:
         for sentence in (str(unavailable(code)), gpu_trouble(code), str(no_gpu([code]))):
             what, _, advice = sentence.partition(": ")
@@ -154,9 +179,9 @@ class TestWhatIsSaid:
     def test_is_looked_up_on_the_page_for_it(self) -> None:
         page = " ".join(PAGE.read_text(encoding="utf-8").split())
         replaced = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
-        said = [str(unavailable(code)) for code in (4, 9, 12, 13, 15, 16, 17, 18, 999)]
-        said += [gpu_trouble(code).replace(" (NVML", ":") for code in (4, 15, 16, 17, 999)]
-        said.append(str(replaced.fails(MISMATCH)))
+        sentences = [str(unavailable(code)) for code in (4, 8, 9, 12, 13, 15, 16, 17, 18, 999)]
+        sentences += [gpu_trouble(code).replace(" (NVML", ":") for code in UNREADABLE]
+        sentences.append(str(replaced.fails(MISMATCH)))
 
-        headings = [f'"{sentence.partition(":")[0]}"' for sentence in said]
+        headings = [f'"{sentence.partition(":")[0]}"' for sentence in sentences]
         assert [heading for heading in headings if heading not in page] == []

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from gpumon.cli.arguments import LONGEST_PERIOD_S
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from tests.builders_driver import Fake, busy_ns, holes_ns, total_ns
 from tests.builders_faults import DRAIN, INIT, LIST, POWER, RATES
@@ -104,6 +106,20 @@ class TestASquareWave:
         assert total_ns(samples) == pytest.approx(end_ns - start_ns, rel=0.005)
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.015)
         assert sum(frame.rejected for frame in story.frames) == 0
+
+    @pytest.mark.parametrize("period_s", [1.0, LONGEST_PERIOD_S])
+    def test_is_wholly_observed_at_every_period_that_the_command_line_takes(
+        self, fake: Fake, period_s: float
+    ) -> None:
+        fake.wave(0, period_s=10.0, busy_ratio=0.6, window_s=0.2)
+        fake.gpu(0).ring_depth = 71  # as on the boards that were measured
+        story = fake.tell(period_s=period_s, after_s=900)
+        totals = story.gpu(0).totals
+
+        assert story.observed_s(0) == pytest.approx(900, abs=1)
+        assert totals.pauses.count == pytest.approx(90, abs=1)
+        assert totals.lost_ns / totals.in_use_ns == pytest.approx(0.4, abs=0.01)
+        assert totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) == 0
 
     def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, fake: Fake) -> None:
         story = fake.tell(period_s=0.1, after_s=2.4)

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RingKind
 from gpumon.core.ring.format import PAGE_BYTES, RECORD_COUNT
-from tests.builders_ring import kinds, now, run_facts
+from tests.builders_ring import kinds, lock_holder, now, only, run_facts
 from tests.builders_watched_ring import WatchedRing
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
@@ -73,6 +74,69 @@ class TestALivingRun:
             ring.writer.restate(run_facts(run="renamed", started_ns=ring.facts.started_ns))
 
             assert ring.look().facts.run == "renamed"
+
+
+class TestARunThatLostItsLock:
+    """As a process does that closes another descriptor of its ring's file."""
+
+    def test_lives_as_long_as_it_writes_and_its_process_runs(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            seen = []
+            for _ in range(3):
+                write_steps(ring, 1)
+                seen.append(ring.look())
+            assert [run.alive for run in seen] == [True] * 3
+            assert seen[-1].steps == 3
+            assert seen[-1].ended_ns is None
+            assert ring.look().alive  # it is silent for a while
+
+        assert not ring.look().alive
+
+    def test_lives_through_a_silence_of_any_length(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            alive = [
+                only(ring.look_at_all(later_ns=at_s * NS_PER_S)).alive for at_s in (1, 120, 1_000)
+            ]
+            write_steps(ring, 2)
+
+            assert alive == [True] * 3
+            assert only(ring.look_at_all(later_ns=1_001 * NS_PER_S)).steps == 2
+
+        assert not only(ring.look_at_all(later_ns=1_002 * NS_PER_S)).alive
+
+    def test_has_ended_where_its_process_closed_it(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            ring.writer.end()
+            holder.free_lock()
+
+            assert not ring.look().alive
+
+    def test_is_gone_once_its_process_is(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            assert not ring.look().is_gone
+
+        gone = ring.look()
+        assert (gone.is_gone, gone.alive) == (True, False)
+        last = ring.look()
+        write_steps(ring, 2)  # nobody who could is left
+        assert ring.look() is last
+
+    def test_whose_process_cannot_be_seen_lives_for_a_minute_after_it_wrote(
+        self, ring: WatchedRing
+    ) -> None:
+        assert not ring.look().alive
+        write_steps(ring, 1)
+        assert ring.look().alive
+
+        assert only(ring.look_at_all(later_ns=59 * NS_PER_S)).alive
+        assert not only(ring.look_at_all(later_ns=61 * NS_PER_S)).alive
 
 
 class TestBetweenTwoTicks:

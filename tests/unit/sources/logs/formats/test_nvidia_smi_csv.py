@@ -37,6 +37,13 @@ CORNERS = {
         f"{UTIL}, timestamp", f"45, {ONE}", f"0, {TWO}", f"100, {THREE}",
         busy=[45, 0, 100], at_s=[0, 1, 2], began="2025-06-13T00:00:01.000",
     ),
+    **{
+        f"rows of processes that differ are refused: {of_gpu or 'of one GPU'}": corner(
+            f"timestamp,{of_gpu}PID,gpu_util", f"{ONE},{of_gpu and '0,'}11,40",
+            f"{ONE},{of_gpu and '0,'}12,7", refused="line 1: the rows of a moment are of processes",
+        )
+        for of_gpu in ("", "index,")
+    },
     "columns may be quoted": corner(
         f"timestamp,name,{UTIL}", f'"{ONE}","A40, passive","7 %"',
         busy=[7], gpus=(LoggedGpu(name="A40, passive"),),
@@ -49,8 +56,7 @@ CORNERS = {
     ),
     "columns named by the user against the header are so under its repetitions, too": corner(
         f"timestamp, index, {UTIL}", f"{ONE}, 0, 45", f"timestamp, index, {UTIL}", f"{TWO}, 0, 45",
-        options=told(1), busy=[0, 0],
-        notes=('The header calls column 2 "index"; taken as utilization.gpu as told.',),
+        options=told(1), busy=[0, 0], notes=(),
     ),
     "GPUs are told apart by their index": corner(
         HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
@@ -117,7 +123,11 @@ CORNERS = {
     ),
     "a repeated header that names no GPU any more tells nothing of several": corner(
         "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
-        skipped=2, noted="2 lines of no GPU that can be told from the others",
+        skipped=3, noted="3 lines of a table without a utilisation",
+    ),
+    "a repeated header that names the GPUs again is read after one that did not": corner(
+        "time,util,index", "1,45,0", "1,46,1", "time,util", "2,1", "time,util,index", "3,47,1",
+        of=[0, 1, 1], busy=[45, 46, 47], skipped=2,
     ),
     "a repeated header without utilisation ends the usable part": corner(
         "time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55",
@@ -133,24 +143,23 @@ CORNERS = {
     "a log without a usable line is refused with the reason": corner(
         f"timestamp, {UTIL}", f"{ONE}, [N/A]", refused=r"without an answer of the GPU.*line 2"
     ),
+    "a log of [N/A] alone is refused with what MIG does, and what to do": corner(
+        HEADER, *(f"{smi_stamp(at)}, 0, NVIDIA A100, [N/A], 1000 MiB" for at in range(60)),
+        refused="of a GPU with MIG on: .*dcgmi dmon -e 1001.*gpumon doctor",
+    ),
+    "a log of errors alone is not put down to MIG": corner(
+        f"timestamp, {UTIL}", *(f"{smi_stamp(at)}, 130 %" for at in range(60)),
+        refused=r"^(?!.*MIG).*no GPU can have",
+    ),
     "a log of times of no known form is refused": corner(
         "time,util", "half past ten,45", refused="'half past ten' has no form"
     ),
     "a log of blank lines is refused": corner("", " ", "", refused="no line with anything"),
-    "a line end within quotes is a part of its cell": corner(
-        "timestamp,name,utilization.gpu [%],processes",
-        f'{smi_stamp(1)},"NVIDIA\nA40",7 %,"python\nbash"',
-        f"{smi_stamp(2)},A40,8 %,", f"{smi_stamp(3)},A40,[N/A],",
-        busy=[7, 8, None], skipped=1, noted="first at line 6",
-    ),
-    "a line end within quotes in a header is a part of its heading": corner(
-        'time,"GPU\nutil"', "1,5", "2,6", busy=[5, 6]
-    ),
     "a quote that is never closed costs one line": corner(
         "timestamp,name,utilization.gpu [%]",
         *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)), f'{smi_stamp(3)},"NVIDIA A',
         *(f'{smi_stamp(at)},"NVIDIA A40",4 %' for at in range(4, 200)),
-        busy=[1, 2, *[4] * 196], skipped=1, noted="quote that is never closed; first at line 4",
+        busy=[1, 2, *[4] * 196], skipped=1, noted="columns than the header; first at line 4",
     ),
     "a quote that is never closed at the end costs one line": corner(
         smi_log([1, 2, 3]), f'{smi_stamp(4)}, 0, "NVIDIA A', busy=[1, 2, 3], skipped=1
@@ -233,12 +242,12 @@ CORNERS = {
         STAMPED, *(row for row in stamped(0, 9) for _ in range(2)), of=[0, 1] * 9
     ),
     "a heading that nobody knows is the time where moments follow under it": corner(
-        "Zeit,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
-        at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Zeit", was taken as timestamp',
+        "Ymd,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
+        at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Ymd", was taken as timestamp',
     ),
     "a heading that nobody knows is the index where it counts GPUs": corner(
-        "time,card,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
-        gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "card", was taken as index',
+        "time,board,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
+        gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "board", was taken as index',
     ),
     "a heading that nobody knows is no time where any numbers are under it": corner(
         "vram_b,util", "12582912000,94", "9663676416,94", "12582912000,94", "2147483648,94",
@@ -293,7 +302,7 @@ class TestTheNameOfAColumn:
     def test_may_be_any_sensible_one(self, heading: str) -> None:
         assert ratios(rows(f"time,{heading}", "1,5", "2,60")) == [0.05, 0.6]
 
-    @pytest.mark.parametrize("said", ["beta", "Beta [%]", " beta"])
+    @pytest.mark.parametrize("said", ["Beta [%]", " Beta [%]"])
     def test_may_be_said_by_the_user(self, said: str) -> None:
         assert ratios(rows("time,alpha,Beta [%]", "1,5,6"), told(said)) == [0.06]
 

@@ -40,8 +40,12 @@ CORNERS = {
         gpus=(LoggedGpu(index=0), LoggedGpu(0, mig_index=0), LoggedGpu(0, mig_index=1)),
     ),
     "a clock of times of day runs on at midnight": corner(
-        *T, *(f"{time} 0 45" for time in ("23:59:59", "00:00:00", "23:59:59", "00:00:00")),
-        at_s=[0, 1, 86_400, 86_401], began=None,
+        *T, *(f"{time} 0 45" for time in ("23:59:58", "23:59:59", "00:00:00", "00:00:01")),
+        at_s=[0, 1, 2, 3], began=None,
+    ),
+    "a clock of times of day goes on where the log was begun again in the evening": corner(
+        *T, *(f"{time} 0 45" for time in ("23:59:59", "00:00:00", "23:30:00", "23:30:01")),
+        at_s=[0, 1, 84_601, 84_602], began=None,
     ),
     "rows of the same second are spread over it": corner(
         *T, *(f"10:00:0{at // 2} 0 45" for at in range(4)), at_s=[0, 0.5, 1, 1.5]
@@ -66,10 +70,10 @@ CORNERS = {
         "# gpu pwr gtemp", "0 70 41", refused="in the column sm, with -s u"
     ),
     "a log of commas without a header is not guessed at": corner(
-        *["20260124, 21:52:14, 0, 70, 41, -, 45, 3"] * 2, refused="before a header"
+        *["20260124, 21:52:14, 0, 70, 41, -, 45, 3"] * 2, refused="no header, and the"
     ),
     "a log of blanks without a header is not guessed at": corner(
-        *["20260124 21:52:14 0 45 3"] * 2, refused="before a header"
+        *["20260124 21:52:14 0 45 3"] * 2, refused="no header, and the utilisation could be any"
     ),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from tests.builders_log_corners import corner, heard
-from tests.builders_logs import read_log, told
+from tests.builders_logs import told
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -38,10 +38,6 @@ BUSY, BUSIER = series([10, 20, 30, 40], gpu="0"), series([96], gpu="0")
 ACTIVITY = series([0.5], ACTIVE, gpu="0")
 
 
-def used(values: list[object], **labels: Any) -> Series:
-    return series(values, "DCGM_FI_DEV_FB_USED", **labels)
-
-
 SERIES = {
     "tells who it is of": corner(
         answer(series([96], **LABELS)),
@@ -56,11 +52,17 @@ SERIES = {
         )
         for value in ("NaN", "+Inf", "-Inf", "101", "-1")
     },
-    "that breaks off is read so far": corner(
-        WHOLE[: WHOLE.index('"30"') + 2], busy=[10, 20], skipped=1, noted="cut short"
+    "that breaks off is refused with what to do": corner(
+        WHOLE[: WHOLE.index('"30"') + 2], refused="the JSON is cut short.*ask Prometheus again"
     ),
-    "is read behind an answer that was cut in the same line": corner(
-        WHOLE[: WHOLE.index('"30"') - 5] + WHOLE, busy=[10, 20, 30], skipped=3, broken_off=None
+    "that is damaged is refused with what to do": corner(
+        WHOLE.replace('"30"', "30 x"), refused="no answer is whole: ask Prometheus again"
+    ),
+    "is read of answers end to end, as a loop of curl saves them": corner(
+        WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
+    ),
+    "may stand without the answer around it": corner(
+        json.dumps([BUSIER, series([97], gpu="1")]), busy=[96, 97]
     ),
     **{
         f"with an impossible moment is counted: {moment}": corner(
@@ -74,42 +76,15 @@ SERIES = {
     ),
     "that is there twice counts once": corner(
         f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
-        skipped=4, noted="4 lines of a time that the same series told",
+        skipped=4, noted="4 lines of a moment of its GPU that an earlier series told",
     ),
     "that overlaps another one of its GPU is put together with it": corner(
-        answer(series([96, 0, 1], gpu="0")) + answer(series([0, 1, 2], gpu="0", start=1)),
+        answer(series([96, 0, 1], gpu="0"), series([0, 1, 2], gpu="0", start=1)),
         busy=[96, 0, 1, 2], skipped=2, gpu_count=1,
-    ),
-    "of the same GPU and time as another one is shown apart": corner(
-        answer(series([10, 20], gpu="0", pod="a"), series([30, 40], gpu="0", pod="b")),
-        gpus=(
-            LoggedGpu(name="GPU of nobody named"), LoggedGpu(name="GPU of the same host (series 2)")
-        ),
-        noted="Several series speak of one GPU",
+        noted="2 lines of a moment of its GPU that an earlier series told",
     ),
     "without a label of a GPU is taken for one": corner(
         answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="names no GPU"
-    ),
-    "has the memory of the same moments": corner(
-        answer(used([12_000, 13_000], start=1, gpu="0"), BUSY),
-        used_mib=[None, 12_000, 13_000, None],
-    ),
-    "has no memory of a year that no log is of": corner(
-        answer(used([12_000], start=8_000_000_000, gpu="0"), BUSIER), used_mib=[None], skipped=1
-    ),
-    "has no memory of another GPU": corner(
-        answer(used([12_000], gpu="1"), BUSIER), used_mib=[None]
-    ),
-    "has no memory that comes too late": corner(
-        answer(BUSIER, used([12_000], gpu="0")),
-        used_mib=[None], noted="comes after the utilisation",
-    ),
-    "says how much memory there is": corner(
-        answer(
-            series([4.8e10], "nvidia_smi_memory_total_bytes", uuid="a"),
-            series([0.5], "nvidia_smi_utilization_gpu_ratio", uuid="a"),
-        ),
-        gpus=(LoggedGpu(uuid="a", memory_bytes=48_000_000_000),),
     ),
     "is of utilisation rather than of engine activity": corner(
         answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
@@ -117,8 +92,9 @@ SERIES = {
     "may be of the metric that the user names": corner(
         answer(BUSIER, ACTIVITY), options=told(ACTIVE), busy=[50]
     ),
-    "has to be named where a better one comes later": corner(
-        answer(ACTIVITY, BUSIER), refused=f"--column utilization.gpu={UTIL}"
+    "is of utilisation, though that comes later": corner(answer(ACTIVITY, BUSIER), busy=[96]),
+    "is named where it was chosen by the first answer": corner(
+        answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
     "is read where it is named, though it comes later": corner(
         answer(ACTIVITY, BUSIER), options=told(UTIL), busy=[96]
@@ -146,14 +122,14 @@ SERIES = {
         answer(series([0.96, 1.0003, 0], None, gpu="0")), busy=[96, 100, 0], noted="have no name"
     ),
     "without a name says which of its values are taken for one": corner(
-        answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="1 values just over 1"
+        answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="Values just over 1"
     ),
     "without a name is percent where one value exceeds one": corner(
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
         of=[0, 1, 0, 1], busy=[0.5, 0.5, 0.9, 97],
     ),
-    "without a name is taken for a share after 65,536 values of one": corner(
-        answer(series([0.5] * 65_537, None, gpu="0"), series([97.0], None, gpu="1")),
+    "without a name is held to the unit of the first answer": corner(
+        answer(series([0.5], None, gpu="0")) + answer(series([97.0], None, gpu="0", start=9)),
         refused="percent or a share",
     ),
     "without a name that could be both is refused": corner(
@@ -186,22 +162,3 @@ class TestASeries:
 
         assert [one.busy_ratio for one in samples if one.gpu == 0] == [at / 100 for at in range(60)]
         assert [one.busy_ratio for one in samples if one.gpu == 1] == [0.05, 0.06]
-
-    @pytest.mark.parametrize("layout", [{}, {"indent": 4}, {"indent": 0}])
-    @pytest.mark.parametrize(
-        ("whole", "damaged", "read"),
-        [
-            ('"20"', '"2', [0.1, 0.4]),  # what comes behind it in its series is lost
-            ('"gpu": "0"', '"gpu": "0', [0.4]),
-            ('"gpu": "0"', '"gpu "0"', [0.4]),
-        ],
-    )
-    def test_that_is_damaged_is_read_up_to_there_and_the_next_one_whole(
-        self, whole: str, damaged: str, read: list[float], layout: dict[str, Any]
-    ) -> None:
-        text = answer(series([10, 20, 30], gpu="0"), series([40], gpu="1"), **layout)
-
-        samples, facts = read_log(text.replace(whole, damaged))
-
-        assert [sample.busy_ratio for sample in samples] == read
-        assert facts.skipped_lines > 0

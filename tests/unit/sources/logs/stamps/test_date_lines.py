@@ -46,7 +46,7 @@ class TestADate:
     @pytest.mark.parametrize(
         "text",
         ["Sat Jan 24 25:52:14 2026", "Sat Jan 24 13:52:14 PM 2026", "Mon Feb 30 10:00:00 2026",
-         "Sa 24. Jan 21:52:14 CET 2026", "Jan 24 21:52:14", "Jan Jan 24 21:52:14 2026", "loss 0.3",
+         "Sa 24. Xyz 21:52:14 CET 2026", "Jan 24 21:52:14", "Jan Jan 24 21:52:14 2026", "loss 0.3",
          "Sat Mayor 24 21:52:14 2026", "Sat Jan 24 21:52:14 +9900 2026", "12", ""],
     )  # fmt: skip
     def test_is_nothing_that_only_looks_like_one(self, text: str) -> None:
@@ -84,6 +84,20 @@ class TestAMomentAsToolsForPeoplePrintIt:
             "Sat 24 Jan 2026 09:05:14 PM",
             "Sat 24 Jan 2026 21:05:14 CET",
             "Saturday, January 24 21:05:14 2026",
+            "Sa 24. Jan 21:05:14 CET 2026",
+            "node1  sam. 24 janv. 2026 21:05:14  535.86.10",
+            "sábado, 24 de janeiro de 2026 21:05:14",
+            "sáb 24 ene 2026 21:05:14 CET",
+            "sab 24 gen 2026, 21:05:14, CET",
+            "za 24 jan 2026 21:05:14 CET",
+            "sob, 24 sty 2026, 21:05:14 CET",
+            "Сб 24 янв 2026 21:05:14 MSK",  # noqa: RUF001
+            "Cmt 24 Oca 2026 21:05:14 +03",
+            "2026年 01月 24日 星期六 21:05:14 CST",
+            "node1  2026年01月24日 星期六 21时05分14秒  535.86.10",
+            "2026年  1月 24日 土曜日 21:05:14 JST",
+            "2026. 01. 24. (토) 21:05:14 KST",
+            "2026년 01월 24일 (토) 오후 09시 05분 14초",
         ],
     )
     def test_is_found_in_its_line(self, line: str) -> None:

@@ -89,7 +89,9 @@ DATES = (
     "13-06-2025, 00:27:52", "Fri Jun 13 00:27:52 2025", "Fri Jun 13 00:27:52 CEST 2025",
     "Fri Jun 13 12:27:52 AM CEST 2025", "Jun 13, 2025 12:27:52 a.m.", "Fri 13 Jun 2025 00:27:52",
     "13-Jun-2025 00:27:52", "20250613-002752", "20250613T002752", "20250613002752",
-    "20250613 00:27:52", "2025.06.13 00:27:52", "2025-06-13 12:27:52 AM", "2025-06-13 00:27:52,000",
+    "20250613 00:27:52", "2025年06月13日 00:27:52", "2025年6月13日0时27分52秒",
+    "2025/6/13 上午12:27:52", "13. Jun. 2025 00:27:52", "13 juin 2025 à 00:27:52",
+    "2025.06.13 00:27:52", "2025-06-13 12:27:52 AM", "2025-06-13 00:27:52,000",
 )  # fmt: skip
 """The same moment in any usual shape."""
 COLUMNS = {
@@ -172,12 +174,10 @@ COLUMNS = {
             ("time_milliseconds", 20, 0.02),
         )
     },
-    **{
-        f"numbers may name their unit: {unit}": stamps(
-            f"0 {unit}", f"1 {unit}", f"2 {unit}", at_s=[0, unit_s, 2 * unit_s]
-        )
-        for unit, unit_s in (("s", 1.0), ("ms", 0.001), ("min", 60.0))
-    },
+    "numbers may name seconds as their unit": stamps("0 s", "1 s", "2.5 s", at_s=[0, 1, 2.5]),
+    "numbers that name another unit are refused": stamps(
+        "0 ms", "1 ms", refused="the time '0 ms' has no form gpumon knows"
+    ),
 }  # fmt: skip
 
 

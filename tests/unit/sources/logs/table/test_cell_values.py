@@ -25,11 +25,23 @@ class TestACell:
 
     @pytest.mark.parametrize(
         "cell",
-        ["[N/A]", "[Not Supported]", " [Unknown Error]", "Unknown Error", "N/A", "ERR!", "None",
-         "null", "Field not found", "[GPU is lost]", "", "-"],
+        ["[N/A]", "[Not Supported]", "N/A", "None", "null", "Field not found", "", "-"],
     )  # fmt: skip
     def test_without_an_answer_is_no_zero(self, cell: str) -> None:
         assert read(cell) == [Refusal.NO_ANSWER]
+
+    @pytest.mark.parametrize(
+        ("cell", "reason"),
+        [
+            (" [Unknown Error]", Refusal.ERROR), ("Unknown Error", Refusal.ERROR),
+            ("ERR!", Refusal.ERROR), ("[GPU is lost]", Refusal.LOST), ("GPU is lost", Refusal.LOST),
+            ("[GPU requires reset]", Refusal.RESET),
+        ],
+    )  # fmt: skip
+    def test_with_an_error_of_the_driver_is_told_from_one_without_an_answer(
+        self, cell: str, reason: Refusal
+    ) -> None:
+        assert read(cell) == [reason]
 
     @pytest.mark.parametrize("cell", ["101 %", "255", "-1 %", "nan", "NaN %", "inf", "-0.5"])
     def test_that_no_gpu_can_have_is_refused(self, cell: str) -> None:

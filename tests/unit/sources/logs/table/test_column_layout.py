@@ -8,7 +8,7 @@ import re
 import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.column_layout import contradicted_headings, looks_like_header
+from gpumon.sources.logs.table.column_layout import looks_like_header
 from tests.builders_log_corners import corner, heard
 from tests.builders_logs import rows
 
@@ -20,12 +20,10 @@ OF_ALL_GPUS = rows("time,gpu0,gpu1", *(f"{at},5,97" for at in range(9)))
 NAMING_NONE = (
     GPUSTAT,
     rows("# gpu    sm   mem", "# Idx     %     %", "    0    95    40"),
-    rows("# gpu   pid  type    sm", "# Idx     #   C/G     %", "    0  4711     C    95"),
     rows("#Entity   GPUTL  MCUTL", "ID", "GPU 0     97     40"),
     rows("==============NVSMI LOG==============", "GPU 00000000:01:00.0"),
     rows("[0] NVIDIA A40 | 50\N{DEGREE SIGN}C,  97 % |  1000 / 46068 MB |"),
     rows("| NVIDIA-SMI 550.54    Driver Version: 550.54 |"),
-    rows("| NVITOP 1.3.2    Driver Version: 550.54 |"),
 )
 
 
@@ -49,10 +47,8 @@ COLUMNS = {
         "time,util", "1,5", options=told("utilization.gpu", 8),
         refused=r"utilization\.gpu=9: the log has 2 columns",
     ),
-    "that the user names against the header is said": corner(
+    "that the user names against the header is read": corner(
         "time, index ,utilization.memory [%]", "0,0,5", options=told("util", 2, index=0), busy=[5],
-        noted='The header calls column 3 "utilization.memory [%]"; taken as utilization.gpu as '
-        'told. The header calls column 1 "time"; taken as index as told.',
     ),
     **{
         f"of a log that names none is a wrong command line: {name} of {log[:20]!r}": corner(
@@ -81,12 +77,6 @@ COLUMNS = {
 
 class TestAColumn:
     test_is_heard_so_that_one = heard(COLUMNS)
-
-    @pytest.mark.parametrize("heading", ["GPU_Util", " "])
-    def test_that_the_user_names_as_the_header_does_or_where_it_is_blank_needs_no_word(
-        self, heading: str
-    ) -> None:
-        assert contradicted_headings(["time", heading], {"utilization.gpu": 1}) == []
 
 
 class TestARowOfValues:

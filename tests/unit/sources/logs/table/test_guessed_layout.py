@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import pytest
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.guessed_layout import guess_layout, memory_among
-from gpumon.sources.logs.table.headings import Column
-from tests.builders_logs import analysed, only_gpu, ratios, rows, smi_stamp
+from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.guessed_layout import guess_layout
+from tests.builders_logs import ratios, rows
 
 AT = "2026/04/25 16:06:06.780"
 STAMP, INDEX, UUID, BUSY = Column.STAMP, Column.INDEX, Column.UUID, Column.UTILIZATION
@@ -93,6 +91,10 @@ REFUSED = {
     ),
     "beside what could be an index with a gap": (
         "could be any", [line.replace(", 1, ", ", 2, ") for line in TWO_GPUS]
+    ),
+    "beside a column without an answer, which stand still": (
+        r"no answer in column 3, while column 2 never changes.*with MIG on",
+        [f"{AT}, 0, [N/A], 1830"] * 20,
     ),
     "that all exceed 100": ("no utilisation column", [f"{AT}, 364, 1200", f"{AT}, 365, 1210"]),
     "that count MiB": ("no utilisation column", ["12,MiB", "34,MiB"]),
@@ -192,79 +194,13 @@ class TestLinesOfWordsWithoutAHeader:
         assert ratios(lines_of(pattern))[:3] == [0.96, 0.95, 0.94]
 
 
-USED, TOTAL = Column.MEMORY_USED, Column.MEMORY_TOTAL
-BESIDE = {STAMP: 0, BUSY: 1}
-Log = Sequence[Sequence[object]]
-
-
-def found_in(columns: Iterable[Sequence[object]]) -> tuple[dict[Column, int], str]:
-    """What the columns after the utilisation are taken for; a row is its cells."""
-    body = [
-        [smi_stamp(at), f"{busy} %", *(f"{mib} MiB" for mib in mibs)]
-        for at, (busy, *mibs) in enumerate(columns)
-    ]
-    return memory_among(body, BESIDE)
-
-
-IDLE_AND_HELD: Log = [(0, 61_000, 81_920)] * 30
-KNOWN: dict[str, tuple[dict[Column, int], Log]] = {
-    "two, of a GPU that is idle": ({USED: 2, TOTAL: 3}, IDLE_AND_HELD),
-    "two, of a GPU that trains": (
-        {USED: 2, TOTAL: 3}, [*[(97, 61_000, 81_920)] * 20, *[(0, 4, 81_920)] * 10]
-    ),
-    "two, the other way round": ({TOTAL: 2, USED: 3}, [(0, 81_920, 61_000)] * 30),
-    "two, without an answer now and then": (
-        {USED: 2, TOTAL: 3}, [*IDLE_AND_HELD, (0, "[N/A]", 81_920)]
-    ),
-    "three, by the work": (
-        {TOTAL: 2, USED: 4},
-        [*[(0, 81_920, 81_000, 4)] * 10, *[(97, 81_920, 20_000, 61_004)] * 10],
-    ),
-    "one that changes": ({USED: 2}, [*[(97, 61_000)] * 20, *[(0, 4)] * 10]),
-}  # fmt: skip
-UNKNOWN: dict[str, tuple[str, Log]] = {
-    "two, of which one may be free of an unused GPU": ("3, 4", [(0, 81_004, 81_920)] * 30),
-    "two, of which one is less while it works": (
-        "3, 4", [*[(97, 20_000, 81_920)] * 20, *[(0, 81_004, 81_920)] * 10]
-    ),
-    "two that are the same": ("3, 4", [(0, 5_000, 5_000)] * 30),
-    "two, used and free": ("3, 4", [(0, 2, 20_146), (88, 9_000, 11_148)] * 9),
-    "three that never change": ("3, 4, 5", [(0, 81_920, 20_000, 61_004)] * 30),
-}  # fmt: skip
-
-
 class TestColumnsOfMib:
-    @pytest.mark.parametrize(("positions", "log"), KNOWN.values(), ids=KNOWN)
-    def test_are_known(self, positions: dict[Column, int], log: Log) -> None:
-        assert found_in(log) == (positions, "")
+    def test_are_not_read(self) -> None:
+        positions, _ = guessed([f"{AT}, 45 %, 364 MiB, 46068 MiB"])
 
-    @pytest.mark.parametrize(("columns", "log"), UNKNOWN.values(), ids=UNKNOWN)
-    def test_are_not_read_where_they_may_be_anything_and_that_is_said(
-        self, columns: str, log: Log
-    ) -> None:
-        found, said = found_in(log)
+        assert positions == {STAMP: 0, BUSY: 1}
 
-        assert found == {}
-        assert f" Columns {columns} " in said
+    def test_are_read_where_the_user_says_which(self) -> None:
+        positions, _ = guessed([f"{AT}, 45 %, 364 MiB, 46068 MiB"], **{"memory.used": 2})
 
-    def test_are_not_read_where_there_is_one_that_never_changes(self) -> None:
-        found, said = found_in([(0, 61_000)] * 30)
-
-        assert found == {}
-        assert " Column 3 " in said
-
-    def test_may_be_of_gpus_with_different_memory(self) -> None:
-        small = ("0 %", "GPU-1a2b", "900 MiB", "24576 MiB")
-        large = ("50 %", "GPU-3c4d", "70000 MiB", "81920 MiB")
-        body = [[smi_stamp(at), *(small if at % 2 else large)] for at in range(60)]
-
-        assert memory_among(body, {**BESIDE, UUID: 2})[0] == {USED: 3, TOTAL: 4}
-
-    def test_let_a_gpu_be_found_that_holds_memory_and_does_nothing(self) -> None:
-        log = rows(*(f"{smi_stamp(at)}, 0, 0 %, 61000 MiB, 81920 MiB" for at in range(1, 900)))
-
-        held = only_gpu(analysed(log)).held_memory
-
-        assert held is not None
-        assert held.peak_bytes == 61_000 << 20
-        assert held.longest_ns >= 890 * 10**9
+        assert positions[Column.MEMORY_USED] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from gpumon.sources.logs.log_sample import LogOptions
@@ -49,9 +50,6 @@ UNITS = {
         "time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %",
         refused=r"line 602: the utilisation is 0\.4 here",
     ),
-    "percent that a query tells late is refused": corner(
-        query([*["0.4"] * 70_000, "97"], indent=0), refused="the utilisation is 97 here.*by 100"
-    ),
     "percent that a query tells by what no GPU can have is refused": corner(
         query([*["0.5"] * 3, "150", *["0.5"] * 56]), refused=r"the utilisation is 0\.5 here.*by 100"
     ),
@@ -70,6 +68,29 @@ UNITS = {
             log(heading, LATE_SHARE), refused=r"line 602: the utilisation is 0\.97 here"
         )
         for heading in (LONG, WIDE)
+    },
+    **{
+        f"values of 0 and 1 alone may be either, and are refused: {one} of {heading}": corner(
+            log(heading, [*["0", one] * 300]),
+            refused=rf'line {line}: the utilisation is {re.escape(one)} here.*'
+            r'--column "utilization.gpu \[%\]=',
+        )
+        for heading, line in ((LONG, 3), (WIDE, 3), (BARE, 2))
+        for one in ("1", "1.0")
+    },
+    "values of 1 alone are refused": corner(log(LONG, ["1.0"] * 60), refused="is 1.0 here"),
+    "values of 0 alone are the same in both units": corner(log(LONG, ["0"] * 60), busy=[0] * 60),
+    "a 1 is a hundredth where another value is percent": corner(
+        log(LONG, [*["0", "1"] * 30, "2"]), busy=[*[0, 1] * 30, 2]
+    ),
+    "a 1 is a hundredth where the heading says percent": corner(
+        log("time,gpu_util [%]", ["0", "1"] * 30), busy=[0, 1] * 30
+    ),
+    **{
+        f"a 1 is what the told name says: {unit}": corner(
+            log(LONG, ["0", "1"] * 30), options=told(unit, 1), busy=[0, one] * 30
+        )
+        for unit, one in (("%", 1), ("ratio", 100))
     },
     **{
         f"a share is one where the told name says so: {heading}": corner(

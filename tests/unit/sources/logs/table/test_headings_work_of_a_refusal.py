@@ -95,7 +95,7 @@ class TestAHeading:
     ) -> None:
         """Each of its brackets was held against each sign after it."""
         taken: list[str] = []
-        monkeypatch.setattr(headings, "plain_name", taken.append)
+        monkeypatch.setattr(headings, "heading_of", taken.append)
 
         assert column_named("[0m" * 20_000) is None
         assert taken == []

@@ -137,7 +137,7 @@ def runs_as(proc: Path, uid: int) -> None:
 def name_and_user(proc: Path, pid: int) -> tuple[str | None, str | None]:
     """What the kernel tells of a process, where the driver has no name."""
     names = ProcessNames(lambda _: None, proc=proc)
-    return names.name(pid), names.user(ProcessOwners(proc).uid(pid))
+    return names.name(pid), names.user(ProcessOwners(proc).owner(pid).uid)
 
 
 class TestAName:

@@ -1,0 +1,164 @@
+"""Where in a log the driver could not be read, or one GPU, and where it could be again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpumon.core.wording import counted
+from gpumon.sources.logs.driver_words import (
+    CELL_CODES,
+    DriverError,
+    error_in,
+    is_continued,
+    is_unfinished,
+)
+from gpumon.sources.logs.log_sample import LoggedError, LoggedGpu
+from gpumon.sources.logs.log_text import head_of
+from gpumon.sources.logs.stamps.date_lines import date_in
+from gpumon.sources.logs.table.skipped_lines import Refusal
+
+
+@dataclass(slots=True)
+class _Found:
+    text: str
+    line: int
+    stamp_ns: int | None
+    before_ns: int | None
+    lines: int = 0
+    times: int = 0
+    back_ns: dict[int, int] = field(default_factory=dict)
+
+
+class DriverErrors:
+    """Follows them from line to line; memory is that of the different errors.
+
+    Attributes:
+        began: How often one began: the next row of each GPU tells whether it is over.
+        partly: By position, the line and the stamp of the first row of a GPU that has an error
+            beside a utilisation.
+    """
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self.began = 0
+        self.partly: dict[int, tuple[int, int]] = {}
+        self._found: dict[tuple[DriverError, int | None], _Found] = {}
+        self._begun, self._begun_at = "", 0
+        self._when = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def in_line(
+        self, text: str, number: int, stamp_ns: int | None = None, before_ns: int | None = None
+    ) -> bool:
+        """Whether a line that is no row says it, or is a part of what says it.
+
+        Args:
+            text: The line.
+            number: Its number.
+            stamp_ns: When it was written, where it says so.
+            before_ns: The stamp of the last row before it.
+        """
+        begun = self._begun if self._begun_at == number - 1 else ""
+        self._begun = ""
+        whole = f"{begun} {text.strip()}".strip()
+        if not begun and is_unfinished(whole):
+            self._begun, self._begun_at = whole, number
+            return True
+        error = error_in(whole)
+        if error is None:
+            return is_continued(whole)
+        line = number - 1 if begun else number
+        self._add(error, None, _Found(whole, line, stamp_ns, before_ns))
+        return True
+
+    def in_cell(self, reason: Refusal, gpu: int | None, number: int, stamp_ns: int | None) -> None:
+        """A GPU's own cell says it, for one of the reasons in ``CELL_CODES``."""
+        error = DriverError(CELL_CODES[reason], "", is_of_one=True)
+        self._add(error, gpu, _Found(f"a row {reason.value}", number, stamp_ns, None))
+
+    def read_again(self, gpu: int, stamp_ns: int) -> None:
+        """A row says how busy a GPU was."""
+        for (_, position), found in self._found.items():
+            if position in (None, gpu):
+                found.back_ns.setdefault(gpu, stamp_ns)
+
+    def are_all(self, head: Sequence[str]) -> bool:
+        """Whether the first lines of a log say nothing else, but for when they were written."""
+        if not all(self._is_passed(line, number) for number, line in enumerate(head, start=1)):
+            self._forget()
+        return bool(self)
+
+    def are_all_but(self, few: int, head: Sequence[str]) -> bool:
+        """Whether, but for so few lines, the first ones of a log say nothing else."""
+        self._forget()
+        passed = [self._is_passed(line, number) for number, line in enumerate(head, start=1)]
+        return bool(self) and passed.count(False) <= few
+
+    def pass_over(self, lines: Iterator[str], number: int) -> tuple[list[str], int]:
+        """The first lines after those, and how many are before them; none: there are none."""
+        dated: list[str] = []
+        for line in lines:
+            number += 1
+            if not self._is_passed(line, number):
+                return [*dated, line, *head_of(lines)], number - 1 - len(dated)
+            dated = [line] if date_in(line) is not None else []
+        return [], number
+
+    def _is_passed(self, line: str, number: int) -> bool:
+        is_date = date_in(line) is not None
+        if is_date and not self:
+            self._when = f" of {line.strip()}"
+        return is_date or not line.strip() or self.in_line(line, number)
+
+    def told(self, gpus: Sequence[LoggedGpu]) -> tuple[LoggedError, ...]:
+        """All of them, each of one of these GPUs or of all."""
+        return tuple(_told(*key, found, gpus) for key, found in self._found.items())
+
+    def sentence(self) -> str:
+        """Why a log in which there is nothing else tells nothing, and what to do."""
+        (error, _), found = next(iter(self._found.items()))
+        count = counted(sum(one.lines for one in self._found.values()), "line", "lines")
+        return (
+            f"line {found.line}: no GPU could be read when this was logged, and there is no row of "
+            f'one ({count}, the first{self._when}: "{found.text[:200]}"): {error.what}'
+        )
+
+    def _add(self, error: DriverError, gpu: int | None, new: _Found) -> None:
+        found = self._found.setdefault((error, gpu), new)
+        if found is new or found.back_ns:
+            found.back_ns.clear()
+            found.times += 1
+            self.began += 1
+        found.lines += 1
+
+
+def _told(
+    error: DriverError, gpu: int | None, found: _Found, gpus: Sequence[LoggedGpu]
+) -> LoggedError:
+    what, which = error.what, error.which
+    if error.is_of_one and gpu is None:
+        gpu = _position(which, gpus)
+        gone = [at for at in range(len(gpus)) if at not in found.back_ns]
+        if gpu is None and len(gone) == 1:
+            gpu = gone[0]
+        if gpu is None:
+            meaning, _, todo = what.partition(": ")
+            at = f"GPU {which}" if which else "a GPU"
+            what = f"nvidia-smi gives up at {at} ({meaning}): {todo}"
+    return LoggedError(
+        what, gpu, found.line, found.stamp_ns, found.before_ns, found.back_ns, found.times
+    )
+
+
+def _position(which: str, gpus: Sequence[LoggedGpu]) -> int | None:
+    """Where the GPU of that bus id, or index, is among these."""
+    for at, gpu in enumerate(gpus):
+        bus_id = (gpu.bus_id or "").lower()
+        if which and (which[-10:] == bus_id[-10:] or which == str(gpu.index)):
+            return at
+    return 0 if len(gpus) == 1 else None

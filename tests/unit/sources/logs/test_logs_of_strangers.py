@@ -1,0 +1,439 @@
+"""Specification by example: what people have, each kind in a few lines, and what it says."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.detect import reader_for
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_text import LogText
+
+BUSY = (97, 97, 0, 97, 0, 0, 97, 97)
+"""What GPU 0 does in each sample, in percent; GPU 1 is at 55 % where there is one."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A log of eight moments.
+
+    Attributes:
+        text: Its lines.
+        began: The first moment, in the log's own clock; ``None``: nobody can tell.
+        gpus: How many GPUs it has.
+        skipped: Lines that cannot be used.
+    """
+
+    text: str
+    began: str | None = "2026-03-02T09:00:00"
+    gpus: int = 1
+    skipped: int = 0
+
+
+def written(*head: str, row: str, foot: str = "") -> str:
+    """A log with a row for each moment; ``row`` names ``at`` and ``busy``."""
+    rows = [
+        row.format(at=at, busy=busy, epoch=1_772_442_000 + at, us=f"{at * 150_000:06d}")
+        for at, busy in enumerate(BUSY)
+    ]
+    return "\n".join([*head, *rows]) + "\n" + foot
+
+
+def headed(heading: str, cell: str = "{busy}", time: str = "time") -> str:
+    return written(f"{time},{heading}", row="2026-03-02 09:00:0{at}," + cell)
+
+
+QUERY = written(
+    "timestamp, index, utilization.gpu [%], memory.used [MiB]",
+    row="2026/03/02 09:00:0{at}.000, 0, {busy} %, 1200 MiB",
+)
+DSTAT = '"Dstat 0.8.0 CSV output"\n"Host:","n1",,,,"User:","root"\n'
+GPUSTAT = "[0] NVIDIA A100 | 56°C, {busy:>3} % | 30022 / 40960 MB | bob(30000M)"
+HWINFO = '"Date","Time","Core 0 Usage [%]","GPU Core Load [%]","GPU D3D Usage [%]","GPU [°C]",'
+LABELS = 'GPU utilization {{gpu=""{}"", instance=""n1:9400""}}'
+METRICS = "epoch,step,train_loss,DeviceStatsMonitor.on_train_batch_end/utilization.gpu (%)"
+
+AROUND_MIDNIGHT = (
+    *(f"11-2026 23:59:5{second}" for second in (6, 7, 8, 9)),
+    *(f"12-2026 00:00:0{second}" for second in (0, 1, 2, 3)),
+)
+
+SAMPLES = {
+    "nvidia-smi": Sample(QUERY),
+    "dstat, two GPUs and the stalls": Sample(
+        written(
+            DSTAT + '"system","gpu0-sim",,,"gpu1-sim",,,"gpu0-sim",,',
+            '"time","gpu0-sim:use","gpu0-sim:mem","gpu0-sim:strv","gpu1-sim:use","gpu1-sim:mem",'
+            '"gpu1-sim:strv","gpu0-sim:lost","gpu0-sim:main","gpu0-sim:cause"',
+            row="02-03 09:00:0{at},{busy}.000,26.0,0.0,55.000,26.0,0.0,3.0,,",
+        ),
+        began=None, gpus=2,
+    ),
+    "dstat without a time": Sample(
+        written(DSTAT + '"gpu0",,', '"gpu0:use","gpu0:mem","gpu0:strv"', row="{busy}.000,26.0,0"),
+        began=None,
+    ),
+    "dstat with seconds since 1970": Sample(
+        written(
+            DSTAT + '"epoch","gpu0",,', '"epoch","gpu0:use","gpu0:mem","gpu0:strv"',
+            row="{epoch}.000,{busy}.000,26.0,0",
+        )
+    ),
+    "dool, whose months have names": Sample(
+        written(
+            '"dool 1.3.8 CSV output"', '"system","gpu0",,', '"time","gpu0:use","gpu0:mem"',
+            row="Mar-02 09:00:0{at},{busy}.000,26.0",
+        ),
+        began=None,
+    ),
+    "MLflow, wide": Sample(
+        written(
+            "timestamp,system/cpu_utilization_percentage,system/gpu_0_memory_usage_percentage,"
+            "system/gpu_0_utilization_percentage,system/gpu_1_utilization_percentage",
+            row="{epoch}000,11.5,30.0,{busy}.0,55.0",
+        ),
+        gpus=2,
+    ),
+    "MLflow, long": Sample(
+        written(
+            "run_id,key,value,timestamp,step",
+            row="a1,system/cpu_utilization_percentage,11.5,{epoch}000,{at}\n"
+            "a1,system/gpu_0_memory_usage_percentage,30.5,{epoch}000,{at}\n"
+            "a1,system/gpu_0_utilization_percentage,{busy}.0,{epoch}000,{at}",
+        )
+    ),
+    "ClearML, wide": Sample(
+        written(
+            "timestamp,:monitor:machine/cpu_usage,:monitor:gpu/gpu_0_mem_usage,"
+            ":monitor:gpu/gpu_0_utilization",
+            row="{epoch},44.5,30.0,{busy}.0",
+        )
+    ),
+    "ClearML, long": Sample(
+        written(
+            "metric,variant,iter,timestamp,value",
+            row=":monitor:machine,cpu_usage,{at},{epoch}000,44.5\n"
+            ":monitor:gpu,gpu_0_utilization,{at},{epoch}000,{busy}.0",
+        )
+    ),
+    "Grafana, metrics with labels": Sample(
+        written(
+            '"Time","DCGM_FI_DEV_GPU_UTIL{Hostname=""n1"", gpu=""0""}",'
+            '"DCGM_FI_DEV_GPU_UTIL{Hostname=""n1"", gpu=""1""}",'
+            '"DCGM_FI_DEV_MEM_COPY_UTIL{Hostname=""n1"", gpu=""1""}"',
+            row="{epoch}000,{busy},55,7",
+        ),
+        gpus=2,
+    ),
+    "Grafana, a legend with labels, for Excel": Sample(
+        written(
+            "sep=,", f'"Time","{LABELS.format(0)}","{LABELS.format(1)}"',
+            row='"2026-03-02 09:00:0{at}","{busy} %","55 %"',
+        ),
+        gpus=2,
+    ),
+    "Grafana, labels in a column": Sample(
+        written(
+            '"Time","__name__","gpu","instance","Value"',
+            row='"{epoch}000","DCGM_FI_DEV_GPU_UTIL","0","n1","{busy}"\n'
+            '"{epoch}000","DCGM_FI_DEV_GPU_TEMP","0","n1","56"',
+        )
+    ),
+    "Grafana, a legend in a column": Sample(
+        written(
+            '"Time","Metric","Value"', row='{epoch}000,"GPU utilization {{gpu=""0""}}",{busy}'
+        )
+    ),
+    "Lightning with the GPU in front": Sample(
+        written(
+            "step,device_id: 0/utilization.gpu (%),device_id: 1/utilization.gpu (%),"
+            "device_id: 0/utilization.memory (%),created_at",
+            row="{at},{busy}.0,55.0,31.0,{epoch}",
+        ),
+        gpus=2,
+    ),
+    "Lightning's metrics.csv, of whose rows few have the GPU": Sample(
+        written(METRICS, row="0,{at},0.5,\n0,{at},,{busy}.0\n0,{at},0.4,"), began=None
+    ),
+    "HWiNFO in cp1252": Sample(
+        written(HWINFO, row="2.3.2026,9:00:0{at}.000,12.5,{busy}.0,3.0,56.0,", foot=HWINFO)
+    ),
+    "a Chinese spreadsheet": Sample(
+        written(
+            "时间,显卡编号,GPU利用率(%),显存使用率(%),显存使用(MB)",
+            row="2026-03-02 09:00:0{at},0,{busy},31,1200",
+        )
+    ),
+    "a German spreadsheet": Sample(
+        written(
+            "Zeitstempel;GPU-Auslastung [%];CPU-Auslastung [%];Speicher [MiB]",
+            row="02.03.2026 09:00:0{at};{busy},0;12,5;1200,5",
+        )
+    ),
+    **{
+        f"headings in another language: {heading}": Sample(headed(heading, time=time))
+        for time, heading in (
+            ("Horodatage", "Taux d'utilisation GPU (%)"), ("Heure", "Utilisation du GPU"),
+            ("Fecha y hora", "Uso de GPU (%)"), ("Hora", "Utilización GPU"),
+            ("Data/ora", "Utilizzo GPU (%)"), ("Data e hora", "Uso da GPU (%)"),
+            ("日時", "GPU使用率(%)"), ("タイムスタンプ", "GPU 負荷 [%]"), ("시간", "GPU 사용률(%)"),
+            ("時間", "顯示卡使用率(%)"), ("Время", "Загрузка ГП (%)"),
+            ("Tijd", "GPU-belasting (%)"),
+            ("Czas", "Użycie GPU (%)"), ("Zaman", "GPU kullanımı (%)"),  # noqa: RUF001
+            ("Zeit", "Auslastung GPU"), ("Zeit", "GPU-Last"),
+        )
+    },
+    "gpustat in French": Sample(
+        written(row="n1  lun. 02 mars 2026 09:00:0{at}  535.86.10\n" + GPUSTAT)
+    ),
+    "gpustat in Chinese": Sample(
+        written(row="n1  2026年03月02日 星期一 09时00分0{at}秒  535.86.10\n" + GPUSTAT)
+    ),
+    "month first, by a midnight": Sample(
+        "timestamp, utilization.gpu [%]\n"
+        + "".join(
+            f"03-{moment}, {busy}\n"
+            for moment, busy in zip(AROUND_MIDNIGHT, BUSY, strict=True)
+        ),
+        began="2026-03-11T23:59:56",
+    ),
+    "quoted in Markdown": Sample(
+        "We see:\n" + "".join(f"> {line}\n" for line in QUERY.splitlines()), skipped=1
+    ),
+    "a table in Markdown": Sample(
+        written(
+            "| time | GPU | Util % |", "|---|:-:|--:|",
+            row="| 2026-03-02 09:00:0{at} | 0 | {busy} |",
+        )
+    ),
+    "a table of a database": Sample(
+        written("        time         | util ", "---------------------+------",
+                row=" 2026-03-02 09:00:0{at} | {busy:>3}", foot="(8 rows)\n"),
+        skipped=1,
+    ),
+    "a header one short": Sample(
+        written(
+            "time,gpu_index,gpu_name,gpu_util_percent,temp_c",
+            row="2026-03-02 09:00:0{at},2026/03/02 09:00:0{at}.000, 0, NVIDIA X, {busy}, 42",
+        )
+    ),
+    "a header one short, of row names": Sample(
+        written("time gpu_util temp", row='"{at}" "2026-03-02 09:00:0{at}" {busy} 42')
+    ),
+    "a German date with a dot behind the month": Sample(
+        written("Zeit;GPU-Last [%]", row="02. Mär. 2026 09:00:0{at};{busy}")
+    ),
+    "a Chinese date": Sample(
+        written("时间,GPU使用率(%)", row="2026年03月02日 09:00:0{at},{busy}")
+    ),
+    "milliseconds since the start": Sample(
+        written("elapsed (ms),gpu_util", row="{at}000,{busy}"), began=None
+    ),
+    "a row for each process, of one GPU": Sample(
+        written(
+            "timestamp,pid,gpu_util", row="2026-03-02 09:00:0{at}.5,11,{busy}\n"
+            "2026-03-02 09:00:0{at}.5,12,{busy}",
+        ),
+        skipped=8,
+    ),
+    "headings of two words": Sample(
+        written(
+            "GPU Monitor - Press Ctrl+C", "Time     GPU%   Mem Used   Mem Total",
+            "=====================", row="{at:>5}.0  {busy:>3}.0       1361       8192",
+        ),
+        began=None, skipped=2,
+    ),
+    "names that end in percent": Sample(
+        written(
+            "timestamp,gpu_index,temperature_C,utilization_gpu_percent,utilization_memory_percent",
+            row="2026-03-02T09:00:0{at}.000,0, 38, {busy}, 12",
+        )
+    ),
+    "a header in the middle": Sample(
+        QUERY.replace("2026/03/02 09:00:04", "timestamp, index, utilization.gpu [%], "
+                      "memory.used [MiB]\n2026/03/02 09:00:04")
+    ),
+    "zeros of a crash at the head": Sample("\0" * 700 + QUERY),
+    "zeros of a crash at the tail": Sample(QUERY + "\0" * 700),
+    "zeros of a crash amid": Sample(
+        QUERY.replace("2026/03/02 09:00:04", "\0" * 700 + "2026/03/02 09:00:04")
+    ),
+}  # fmt: skip
+
+
+def read(data: bytes) -> tuple[dict[int, list[tuple[float, float | None]]], str | None, int]:
+    """Of each GPU the seconds and percents, when it began, and how many lines were skipped."""
+    with LogText("-", io.BytesIO(data)) as text:
+        reader = reader_for(text.lines(), name="log", options=LogOptions())
+        samples = list(reader.samples())
+    first_ns = min(one.stamp_ns for one in samples)
+    said: dict[int, list[tuple[float, float | None]]] = {}
+    for one in samples:
+        percent = None if one.busy_ratio is None else round(100 * one.busy_ratio, 6)
+        said.setdefault(one.gpu, []).append(((one.stamp_ns - first_ns) / 1e9, percent))
+    facts = reader.facts()
+    began = facts.clock.iso(first_ns)
+    return said, began, facts.skipped_lines
+
+
+def expected(sample: Sample) -> dict[int, list[tuple[float, float | None]]]:
+    busy: list[tuple[float, ...]] = [BUSY, *[(55.0,) * len(BUSY)] * (sample.gpus - 1)]
+    return {gpu: [(at, float(one)) for at, one in enumerate(of)] for gpu, of in enumerate(busy)}
+
+
+def encoded(name: str, text: str) -> bytes:
+    return text.encode("cp1252" if "cp1252" in name else "utf-8")
+
+
+@pytest.fixture(params=SAMPLES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class TestALogOfAStranger:
+    def test_says_what_each_gpu_did_and_when(self, name: str) -> None:
+        sample = SAMPLES[name]
+
+        said, began, skipped = read(encoded(name, sample.text))
+
+        assert said == expected(sample)
+        assert (began or "")[:19] == (sample.began or "")
+        assert skipped == sample.skipped
+
+    @pytest.mark.parametrize("form", ["crlf", "bom", "utf-16", "utf-16-le", "no last line end"])
+    def test_says_the_same_however_it_was_saved(self, name: str, form: str) -> None:
+        text = SAMPLES[name].text
+        forms = {
+            "crlf": lambda: encoded(name, text.replace("\n", "\r\n")),
+            "bom": lambda: text.encode("utf-8-sig"),
+            "utf-16": lambda: text.replace("\0", "").encode("utf-16"),
+            "utf-16-le": lambda: text.replace("\0", "").encode("utf-16-le"),
+            "no last line end": lambda: encoded(name, text.rstrip("\n")),
+        }
+
+        said, _, _ = read(forms[form]())
+
+        assert said == expected(SAMPLES[name])
+
+    def test_says_the_same_with_every_cell_in_quotes(self, name: str) -> None:
+        text = SAMPLES[name].text
+        separator = ";" if "Zeitstempel;" in text else ","
+        rows = list(csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True))
+        if len({len(row) for row in rows}) > 1 or "\0" in text or len(rows[0]) < 2:
+            pytest.skip("no plain CSV")
+        out = io.StringIO()
+        csv.writer(out, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(rows)
+
+        said, _, _ = read(out.getvalue().encode())
+
+        assert said == expected(SAMPLES[name])
+
+
+class TestALegacyEncoding:
+    @pytest.mark.parametrize(
+        ("name", "encoding"),
+        [("a Chinese spreadsheet", "gb18030"), ("HWiNFO in cp1252", "latin-1"),
+         ("headings in another language: Utilización GPU", "latin-1")],
+    )  # fmt: skip
+    def test_says_the_same(self, name: str, encoding: str) -> None:
+        said, _, _ = read(SAMPLES[name].text.encode(encoding))
+
+        assert said == expected(SAMPLES[name])
+
+
+NO_UTILISATION = {
+    "a CPU": "time,cpu_usage,system/cpu_utilization_percentage,cpu0_util",
+    "a memory": "time,memory_usage_percent,utilization.memory [%],GPU Memory Usage [%]",
+    "memory in Chinese": "时间,显存使用率(%),内存使用率,CPU使用率",
+    "memory in German": "Zeit;Speicherauslastung [%];CPU-Auslastung",
+    "engines": "time,GPU Memory Controller Load [%],GPU Bus Load [%],GPU D3D Usage [%]",
+    "a path of another machine": "time,:monitor:machine/utilization,cpu/0/usage,disk/util",
+    "labels of a temperature": 'time,"DCGM_FI_DEV_GPU_TEMP{gpu=""0""}"',
+    "a stat of Grafana": "time,Last,Max",
+    "clocks": "time,gpu_clock,sm_clock,power_percent",
+}
+OTHERS = {
+    "nvitop": "Mon Mar 02 09:00:00 2026\n| NVITOP 1.3.2    Driver Version: 550.54 |",
+    "nvidia-smi pmon": "# gpu   pid  type    sm   mem\n# Idx     #   C/G     %     %\n"
+    "    0  4711     C    95    40",
+    "tegrastats": "03-02-2026 09:00:00 RAM 2274/6834MB (lfb 27x4MB) CPU [9%] GR3D_FREQ 97% AUX@3C",
+    "rocm-smi": "\n=== ROCm System Management Interface ===\nGPU  Temp  AvgPwr  VRAM%  GPU%\n"
+    "0    45.0c  38.0W  12%  97%",
+    "rocm-smi's lines": "GPU[0]          : GPU use (%): 97",
+    "rocm-smi's CSV": "device,GPU use (%)\ncard0,97\ncard1,55",
+    "amd-smi": "GPU  POWER  GPU_T  GFX_CLK  GFX%  MEM%\n  0  95 W  45 C  1700 MHz  97 %  5 %",
+    "amd-smi's CSV": "timestamp,gpu,gfx,gfx_clock\n1772442000,0,97,1700\n1772442001,0,97,1700",
+    "intel_gpu_top": " Freq MHz      IRQ RC6     Power W             RCS             BCS\n"
+    " req  act       /s   %   gpu   pkg       %  se  wa       %\n  300  300  12  97  0.1  8  1  0",
+    "powermetrics": "*** Sampled system activity (Mon Mar  2 09:00:00 2026 +0100) (1000.00ms) ***\n"
+    "GPU HW active residency:  97.00%",
+    "asitop": "E-CPU Usage: 12% @ 1000 MHz\nGPU Usage: 97%",
+    "watch": "\x1b[?1049h\x1b[1;24r\x1b[4l\x1b[H\x1b[2JEvery 1.0s: nvidia-smi\x1b[1;50Hnode1: Mon\n"
+    "| NVIDIA-SMI 535.86.10 |\x1b[9;60H97%",
+    "nvtop": "\x1b[?1049h\x1b[2;1H Device 0 [NVIDIA A100] PCIe GEN 4@16x RX: 0.000 KiB/s",
+}
+
+
+class TestWhatIsNoUtilisation:
+    @pytest.mark.parametrize("header", NO_UTILISATION.values(), ids=NO_UTILISATION)
+    def test_is_refused_with_the_columns_that_there_are(self, header: str) -> None:
+        separator = ";" if ";" in header else ","
+        width = len(next(csv.reader([header], delimiter=separator)))
+        rows = [separator.join([str(at), *["97"] * (width - 1)]) for at in range(9)]
+
+        with pytest.raises(UnreadableLogError, match=r"no utilisation column among: .*--column"):
+            read("\n".join([header, *rows]).encode())
+
+    def test_is_the_total_of_dstat(self) -> None:
+        text = DSTAT + '"gpu-tot",,\n"gpu-tot:use","gpu-tot:mem","gpu-tot:strv"\n' + "97,5,0\n" * 9
+
+        with pytest.raises(UnreadableLogError, match=r"gpu-tot.*DSTAT_GPU=all"):
+            read(text.encode())
+
+
+class TestWhatAnotherToolWrote:
+    @pytest.mark.parametrize("tool", OTHERS)
+    def test_is_refused_by_its_name_with_what_to_do(self, tool: str) -> None:
+        name = tool.partition("'")[0]
+
+        with pytest.raises(UnreadableLogError, match=rf"this is .*\b{name}\b.*; .*\b(write|log)\b"):
+            read((OTHERS[tool] + "\n").encode() * 3)
+
+    def test_does_not_matter_below_a_log(self) -> None:
+        said, _, _ = read((QUERY + "rocm-smi\n").encode())
+
+        assert len(said[0]) == len(BUSY)
+
+
+class TestAMissingColumn:
+    @given(st.sets(st.sampled_from(["timestamp", "index", "name", "memory.used [MiB]"])))
+    def test_leaves_the_others_as_they_are(self, missing: set[str]) -> None:
+        cells = {
+            "timestamp": "2026/03/02 09:00:0{at}.000", "index": "0", "name": "NVIDIA A40",
+            "utilization.gpu [%]": "{busy} %", "memory.used [MiB]": "1200 MiB",
+        }  # fmt: skip
+        kept = {name: cell for name, cell in cells.items() if name not in missing}
+        text = written(", ".join(kept), row=", ".join(kept.values()))
+
+        said, _, skipped = read(text.encode())
+
+        assert said == expected(SAMPLES["nvidia-smi"])
+        assert skipped == 0
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["device,r/s,w/s,%util", "interface,rx_mbps,utilization", "%user,%iowait,utilization"],
+)
+def test_what_may_be_of_a_disk_a_network_or_a_processor_is_refused(heading: str) -> None:
+    cells = ",".join("1" * (heading.count(",") - 1)) + ",1,{busy}"
+    text = headed(heading, cells.lstrip(","))
+
+    with pytest.raises(UnreadableLogError, match="nothing in the header names a GPU"):
+        read(text.encode())
