@@ -1,115 +1,139 @@
-"""Specification of how the model of suspicion is fitted, and how it is held against truth."""
+"""Specification of how the model of suspicion is fitted, and how it is tested on others."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from gpumon.core.settings.input_model import CENTRES, SCALES, WEIGHTS
-from gpumon.core.time.cycles import PauseShape
+from gpumon.core.settings.input_model import AT_LEAST, PRIOR, TERMS, WEIGHTS
 from gpumon.core.time.suspicion import Suspicion
-from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.truth.input_model.cases import Case, cases_of
-from tests.truth.input_model.fitting import fitted
+from gpumon.core.verdict import LikelyCause
+from tests.truth.input_model.cases import (
+    FAMILIES,
+    Case,
+    cases_of,
+    recorded_cases,
+    worst_of_each_machine,
+)
+from tests.truth.input_model.fitting import solved
 from tests.truth.input_model.scored import (
-    HARD_KINDS,
-    Told,
+    Graded,
     brier,
-    by_machine,
+    graded,
+    left_out_table,
+    lost_seconds_table,
     precision,
+    rates_table,
     recall,
-    tables,
+    reliability_table,
+    terms_table,
 )
-from tests.truth.worlds import (
-    DEVELOPMENT_SEEDS,
-    EVALUATION_SEEDS,
-    KINDS,
-    TRAINING_SEEDS,
-)
+from tests.truth.measured_page import PAGE
+from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS
 
-TOLD = [
-    Told(0.9, True, True), Told(0.6, False, True), Told(0.55, True, True),
-    Told(0.2, True, True), Told(0.1, False, True), Told(0.0, True, False),
+SOME = [
+    Graded("worlds", "a", 0.9, True), Graded("worlds", "a", 0.7, False),
+    Graded("renewal", "b", 0.35, True), Graded("renewal", "b", 0.1, False),
 ]  # fmt: skip
 
 
-def case(probability: float | None, **more: Any) -> Case:
+def case(probability: float | None, *, starved_ratio: float = 0.3, lost_s: float = 10.0) -> Case:
     suspicion = None if probability is None else Suspicion(probability, (LikelyCause.LATE_INPUT,))
-    told: dict[str, Any] = {
-        "kind": "worker_waves", "seed": 1, "minutes": 15.0, "gpu": 0, "period_s": 1.0,
-        "pauses": 9, "lost_s": 10.0, "lost_ratio": 0.3, "verdict": VerdictName.PARTIAL,
-        "suspicion": suspicion, "starved_ratio": 0.3, "accused_by": {},
-    }  # fmt: skip
-    return Case(**(told | more))
+    return Case(
+        family="worlds", kind="worker_waves", seed=1, minutes=15.0, gpu=0, period_s=1.0, pauses=9,
+        lost_s=lost_s, suspicion=suspicion, starved_ratio=starved_ratio, truly_lost_s=100.0,
+    )  # fmt: skip
 
 
 class TestTheFit:
-    def test_finds_the_weights_that_made_the_answers(self) -> None:
+    @staticmethod
+    def weights(answers: Sequence[float], count: int = 20_000) -> list[float]:
+        """Fitted to terms that are drawn, and answers that follow from these weights."""
         rng = np.random.default_rng(1)
-        features = rng.normal(size=(20_000, 3))
-        odds = 1.0 + 2.0 * features[:, 0] - 1.5 * features[:, 0] * features[:, 1]
-        is_late = rng.random(20_000) < 1 / (1 + np.exp(-odds))
+        values = rng.uniform(-1, 1, size=(count, len(TERMS)))
+        odds = math.log(PRIOR / (1 - PRIOR)) + values @ np.array(answers)
+        is_starved = rng.random(count) < 1 / (1 + np.exp(-odds))
+        found: list[float] = solved(values, is_starved, np.ones(count)).tolist()
+        return found
 
-        model = fitted(("a", "b", "c"), features, is_late, np.ones(20_000), terms=3)
+    def test_finds_the_weights_that_made_the_answers(self) -> None:
+        answers = [2.0, -0.6, -1.0, -0.5, -1.2, -1.5, -0.8]
 
-        assert set(model.weights) == {(), ("a",), ("a", "b")}
-        assert model.weights["a",] / model.scales["a"] == pytest.approx(2.0, abs=0.15)
-        both = model.weights["a", "b"] / (model.scales["a"] * model.scales["b"])
-        assert both == pytest.approx(-1.5, abs=0.15)
+        assert self.weights(answers) == pytest.approx(answers, abs=0.12)
 
-    def test_of_the_table_that_is_kept_has_finite_weights_of_features_that_there_are(self) -> None:
-        assert set(CENTRES) == set(SCALES) == set(PauseShape._fields)
-        assert len(WEIGHTS) <= 120
-        assert all(map(math.isfinite, WEIGHTS.values()))
+    def test_never_turns_a_statement_over(self) -> None:
+        found = self.weights([-1.0, *[1.0] * (len(TERMS) - 1)])
 
-    def test_is_made_on_other_worlds_than_it_is_judged_by(self) -> None:
+        least = [AT_LEAST.get(name, 0.0) for name in TERMS]
+        assert found == [least[0], *(-weight for weight in least[1:])]
+
+    def test_is_made_on_other_machines_than_it_is_judged_by(self) -> None:
         assert not {*TRAINING_SEEDS} & {*EVALUATION_SEEDS, *DEVELOPMENT_SEEDS}
+
+    def test_has_three_generators_with_late_loaders_and_others(self) -> None:
+        assert len(FAMILIES) == 3
+        assert all(len(family.kinds) >= 20 for family in FAMILIES.values())
 
 
 class TestTheScore:
     def test_counts_who_is_accused_rightly_and_who_is_found(self) -> None:
-        assert precision(TOLD, 0.5) == pytest.approx(2 / 3)
-        assert recall(TOLD, 0.5) == pytest.approx(2 / 4)
-        assert (precision(TOLD, 0.7), recall(TOLD, 0.7)) == (1.0, 1 / 4)
+        assert precision(SOME) == 1 / 2
+        assert recall(SOME) == 1 / 2
 
-    def test_is_the_mean_square_of_what_was_told_and_was_so(self) -> None:
-        graded = [one for one in TOLD if one.is_graded]
-
-        expected = (0.1**2 + 0.6**2 + 0.45**2 + 0.8**2 + 0.1**2) / 5
-        assert brier(graded) == pytest.approx(expected)
+    def test_is_the_mean_square_of_what_was_reported_and_was_so(self) -> None:
+        expected = (0.1**2 + 0.7**2 + 0.65**2 + 0.1**2) / 4
+        assert brier(SOME) == pytest.approx(expected)
 
     def test_of_a_machine_is_that_of_the_gpu_that_lost_most(self) -> None:
-        cases = [case(0.9, lost_s=5.0), case(0.2, gpu=1, lost_s=50.0, starved_ratio=0.0)]
+        cases = [case(0.9, lost_s=5.0), case(0.2, lost_s=50.0, starved_ratio=0.0)]
 
-        assert by_machine(cases) == [Told(0.2, True, True)]
+        assert graded(cases) == [Graded("worlds", "worker_waves", 0.2, True)]
 
-    def test_of_a_gpu_that_lost_too_little_for_a_word_is_no_probability(self) -> None:
-        (told,) = by_machine([case(0.9, lost_ratio=0.04, starved_ratio=0.0)])
+    def test_leaves_out_machines_without_a_probability(self) -> None:
+        assert worst_of_each_machine([case(None)]) == []
 
-        assert told == Told(0.0, False, False)
+    def test_has_a_row_for_each_generator_and_for_all_together(self) -> None:
+        table = left_out_table(SOME)
 
-    def test_is_written_for_any_worlds_that_there_are(self) -> None:
-        cases = [one for kind in ("worker_waves", "rounds") for one in cases_of(kind, 4)]
+        assert "| worlds | 2 | 50% | 2 | 0.50 | 1.000 |" in table
+        assert "| each in turn, together | 4 |" in table
+        assert "| 0.9 to 1.0 | 1 (few) |" in reliability_table(SOME)
 
-        said = tables(cases, None)
+    def test_says_how_far_the_lost_seconds_are_off(self) -> None:
+        assert "| 1 s | 2 | 5.0% | 9.0% | 50% |" in lost_seconds_table(
+            [case(0.9, lost_s=100.0), case(0.9, lost_s=90.0)]
+        )
 
-        assert "| per machine | 4 |" in said
-        assert "| rounds | 2 | 0 |" in said
+    def test_compares_one_machine_at_several_rates(self) -> None:
+        cases = [case(0.9)._replace(period_s=period_s) for period_s in (0.2, 1.0, 5.0)]
+
+        assert "| worlds | 1 | 100% |" in rates_table(cases)
 
 
-def test_the_hard_kinds_are_nine_that_there_are() -> None:
-    assert len({*HARD_KINDS}) == 9
-    assert {*HARD_KINDS} <= {*KINDS}
-
-
-@pytest.mark.parametrize(("kind", "is_late"), [("shared_loader", True), ("many_gpus", False)])
-def test_worlds_of_two_kinds_are_told_apart(kind: str, is_late: bool) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_machines_of_each_generator_are_read_and_graded(family: str) -> None:
     """A short version of ``python -m tests.truth.input_model score``."""
-    told = by_machine(one for seed in (1, 3, 5) for one in cases_of(kind, seed))
-    graded = [one.probability for one in told if one.is_graded]
+    kinds = FAMILIES[family].kinds[::6]
+    some = graded(one for kind in kinds for one in cases_of(family, kind, 4))
 
-    assert len(graded) >= 5
-    assert (sum(graded) / len(graded) > 0.8) if is_late else (sum(graded) / len(graded) < 0.3)
+    assert len(some) >= 3
+    accused = [one for one in some if one.probability >= 0.5]
+    assert sum(one.is_starved for one in accused) * 2 >= len(accused)
+
+
+def test_recorded_boards_are_read_and_graded() -> None:
+    some = graded(recorded_cases())
+
+    assert len(some) > 100
+    assert precision(some) > 0.7
+
+
+def test_the_page_has_the_model_that_the_product_has() -> None:
+    page = PAGE.with_name("how-sure.md").read_text(encoding="utf-8")
+
+    assert terms_table() in page
+    assert f"`input_probability` then is {PRIOR}" in page
+    assert set(WEIGHTS) == set(TERMS)

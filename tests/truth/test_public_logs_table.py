@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.verdict import VerdictName
+from tests.builders_cycles import late_waves, on_and_off
 from tests.builders_logs import smi_log
 from tests.truth import measured_page
 from tests.truth.public_logs import PUBLISHED, main, table
 
-STARVING = [96] * 5 + [0] * 4
+STARVING = [round(96 * ratio) for ratio in on_and_off(late_waves(60))]
 _SUSPECTED = VerdictName.STARVATION_SUSPECTED.value.replace("_", " ")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / PUBLISHED[1].file).write_text(smi_log(STARVING * 20))
+    (tmp_path / PUBLISHED[1].file).write_text(smi_log(STARVING))
     return tmp_path
 
 

@@ -1,1 +1,1 @@
-"""Fits the model that says how likely pauses are to wait for input, and holds it against truth."""
+"""Fits the model of suspicion on generated machines, and tests it on generators left out."""

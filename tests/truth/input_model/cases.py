@@ -4,49 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from gpumon.core.report.report import GpuReport
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.suspicion import Suspicion
-from gpumon.core.verdict import VerdictName
-from tests.truth.score.baselines import gpuprof, mean_below_70, sagemaker_in_jobs
+from tests.truth import programs, recorded, renewal, worlds
 from tests.truth.score.by_log import reported, samples_of
-from tests.truth.score.evaluation import GPUPROF, MEAN, SAGEMAKER
-from tests.truth.worlds import GpuTruth, world
 from tests.truth.worlds.kind import MS_PER_HOUR
 from tests.truth.worlds.seeing import SeenLog, seen_all
-from tests.truth.worlds.spans import clipped, total_ms
-from tests.truth.worlds.truth import STARVED_FROM
+from tests.truth.worlds.spans import clipped, no_spans, total_ms
+from tests.truth.worlds.truth import STARVED_FROM, GpuTruth, World
 
 _LONG_HOURS: Final = 2.0
 _SHORT_HOURS: Final = (0.05, 0.25)
 _SHORTEST_MS: Final = 180_000
 _LONG_CUTS: Final = (0.125, 0.25, 0.5, 1.0)
 _SHORT_CUTS: Final = (0.5, 1.0)
-_PERIODS_S: Final = (0.2, 0.2, 1.0, 1.0, 1.0, 1.0, 5.0)
+_PERIODS_S: Final = (0.2, 0.2, 1.0, 1.0, 1.0, 5.0)
 _NS_PER_MS: Final = 1_000_000
+RECORDED: Final = "recorded"
+
+
+class Family(NamedTuple):
+    """One generator.
+
+    Attributes:
+        kinds: What it can make.
+        machine: Makes a machine of a kind, from a seed, of so many hours.
+        is_written_by: Who wrote it, and from what; for the page.
+    """
+
+    kinds: Sequence[str]
+    machine: Callable[[str, int, float], World]
+    is_written_by: str
+
+
+FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+    {
+        "worlds": Family([*worlds.KINDS], worlds.world, "a queue of batches, step by step"),
+        "renewal": Family(
+            [*renewal.KINDS], renewal.machine, "bursts and pauses of any tail, drawn in turn"
+        ),
+        "programs": Family(
+            [*programs.KINDS], programs.machine, "programs that contend for cores, disks and peers"
+        ),
+    }
+)
 
 
 class Case(NamedTuple):
     """One GPU in one log of a known length.
 
     Attributes:
-        kind: Of the world.
-        seed: Of the world.
+        family: Key of ``FAMILIES``, or ``RECORDED``.
+        kind: Of the machine.
+        seed: Of the machine.
         minutes: How long the log is.
         gpu: Which one.
         period_s: Between two rows.
         pauses: As verdicts count them.
-        lost_s: Idle time in use, as told.
-        lost_ratio: Its share of the time in use, as told.
-        verdict: As told.
-        suspicion: As told.
+        lost_s: Idle time in use, as reported.
+        suspicion: As reported.
         starved_ratio: True share of its time in use until then.
-        accused_by: What other tools' rules say of the same log, by their names.
+        truly_lost_s: Idle time in use, in truth; ``None``: unknown.
     """
 
+    family: str
     kind: str
     seed: int
     minutes: float
@@ -54,63 +81,105 @@ class Case(NamedTuple):
     period_s: float
     pauses: int
     lost_s: float
-    lost_ratio: float
-    verdict: VerdictName
     suspicion: Suspicion | None
     starved_ratio: float
-    accused_by: Mapping[str, bool]
-
-    @property
-    def probability(self) -> float:
-        """That it waits for input, as told; 0 where nothing is: too little is lost."""
-        return self.suspicion.input_probability if self.suspicion and self.is_graded else 0.0
+    truly_lost_s: float | None
 
     @property
     def is_graded(self) -> bool:
-        """Whether a probability is told of it."""
-        return self.suspicion is not None and self.lost_ratio >= STARVED_FROM
+        """Whether it has a probability: there are enough pauses."""
+        return self.suspicion is not None and self.pauses >= DEFAULT_SETTINGS.min_pauses
 
     @property
     def is_starved(self) -> bool:
         return self.starved_ratio >= STARVED_FROM
 
     @property
-    def machine(self) -> tuple[str, int, float]:
+    def machine(self) -> tuple[str, str, int, float, float]:
         """Cases of one machine in one log share it."""
-        return self.kind, self.seed, self.minutes
+        return self.family, self.kind, self.seed, self.minutes, self.period_s
 
 
-def cases_of(kind: str, seed: int) -> list[Case]:
-    """What is told of one world: every second one is short, some fine, some coarse."""
+def cases_of(family: str, kind: str, seed: int, periods_s: Sequence[float] = ()) -> list[Case]:
+    """What is reported of one machine: every second one is short, some fine, some coarse.
+
+    Args:
+        family: Key of ``FAMILIES``.
+        kind: One of its kinds.
+        seed: Of the machine.
+        periods_s: Between two readings; empty: drawn.
+    """
     rng = np.random.default_rng([seed, len(kind), *kind.encode()])
     is_long = bool(seed % 2)
     hours = _LONG_HOURS if is_long else float(rng.uniform(*_SHORT_HOURS))
-    period_s = float(rng.choice(_PERIODS_S))
-    if is_long:
-        period_s = max(1.0, period_s)
-    made = world(kind, seed, hours)
-    seen, told = seen_all(made, period_s, rng), []
-    for cut in _LONG_CUTS if is_long else _SHORT_CUTS:
-        until_ms = round(cut * made.duration_ms)
-        if until_ms < _SHORTEST_MS:
-            continue
-        logs = [_until(log, until_ms) for log in seen]
-        rows = [samples_of(at, log, made.gpus[at]) for at, log in enumerate(logs)]
-        for at, report in enumerate(sorted(reported(rows).gpus, key=lambda gpu: gpu.index)):
-            others = _others(logs[at], made.gpus[at], is_whole=cut == 1.0)
-            told.append(_case(made.kind, seed, period_s, until_ms, made.gpus[at], report, others))
-    return told
+    drawn_s = float(rng.choice(_PERIODS_S))
+    made = FAMILIES[family].machine(kind, seed, hours)
+    cases = []
+    for period_s in periods_s or (max(1.0, drawn_s) if is_long else drawn_s,):
+        seen = seen_all(made, period_s, rng)
+        for cut in _LONG_CUTS if is_long else _SHORT_CUTS:
+            until_ms = round(cut * made.duration_ms)
+            if until_ms < _SHORTEST_MS:
+                continue
+            logs = [_until(log, until_ms) for log in seen]
+            rows = [samples_of(at, log, made.gpus[at]) for at, log in enumerate(logs)]
+            for at, report in enumerate(sorted(reported(rows).gpus, key=lambda gpu: gpu.index)):
+                truth = made.gpus[at]
+                in_use_ms = total_ms(clipped(truth.jobs, 0, until_ms))
+                starved_ms = total_ms(clipped(truth.starved, 0, until_ms))
+                case = _case(family, kind, seed, until_ms * 60 / MS_PER_HOUR, period_s, report)
+                lost_ms = total_ms(clipped(truth.lost, 0, until_ms))
+                cases.append(
+                    case._replace(
+                        starved_ratio=starved_ms / in_use_ms if in_use_ms else 0.0,
+                        truly_lost_s=lost_ms / 1_000,
+                    )
+                )
+    return cases
+
+
+def recorded_cases() -> list[Case]:
+    """The stretches of real boards' recordings."""
+    nobody = GpuTruth(no_spans(), no_spans(), no_spans())
+    cases = []
+    for seed, case in enumerate(recorded.cases()):
+        log = SeenLog(case.stamps_ns, case.percents, 0.0)
+        minutes = float(case.stamps_ns[-1] - case.stamps_ns[0]) / 60e9
+        (report,) = reported([samples_of(0, log, nobody)]).gpus
+        read = _case(RECORDED, case.name, seed, minutes, case.period_s, report)
+        cases.append(read._replace(starved_ratio=case.starved_ratio))
+    return cases
 
 
 def all_cases(
-    kinds: Sequence[str], seeds: Iterable[int], heard: Callable[[], None]
+    families: Sequence[str],
+    seeds: Iterable[int],
+    done: Callable[[], None],
+    periods_s: Sequence[float] = (),
 ) -> Iterator[Case]:
-    """Those of all worlds, in order, on all cores; ``heard`` is called after each world."""
-    work = [(kind, seed) for seed in seeds for kind in kinds]
+    """Those of all machines, in order, on all cores; ``done`` is called after each machine."""
+    work = [
+        (name, kind, seed) for seed in seeds for name in families for kind in FAMILIES[name].kinds
+    ]
+    names, kinds, numbers = zip(*work, strict=True)
     with ProcessPoolExecutor() as pool:
-        for told in pool.map(cases_of, *zip(*work, strict=True), chunksize=4):
-            yield from told
-            heard()
+        for cases in pool.map(
+            cases_of, names, kinds, numbers, [periods_s] * len(work), chunksize=4
+        ):
+            yield from cases
+            done()
+
+
+def worst_of_each_machine(cases: Iterable[Case]) -> list[tuple[Case, bool]]:
+    """Of each machine the GPU that lost most of those with three pauses, and if any is starved."""
+    machines: dict[tuple[str, str, int, float, float], list[Case]] = {}
+    for case in cases:
+        machines.setdefault(case.machine, []).append(case)
+    return [
+        (max(graded, key=lambda case: case.lost_s), any(case.is_starved for case in gpus))
+        for gpus in machines.values()
+        if (graded := [case for case in gpus if case.is_graded])
+    ]
 
 
 def _until(log: SeenLog, until_ms: int) -> SeenLog:
@@ -118,37 +187,21 @@ def _until(log: SeenLog, until_ms: int) -> SeenLog:
     return log._replace(stamps_ns=log.stamps_ns[:count], percents=log.percents[:count])
 
 
-def _others(log: SeenLog, gpu: GpuTruth, *, is_whole: bool) -> dict[str, bool]:
-    """Other rules; gpuprof is built into the training, and asked when it is over."""
-    found = {
-        MEAN: mean_below_70(log.percents).is_starved,
-        SAGEMAKER: sagemaker_in_jobs(log, gpu).is_starved,
-    }
-    return found | ({GPUPROF: gpuprof(gpu).is_starved} if is_whole else {})
-
-
 def _case(
-    kind: str,
-    seed: int,
-    period_s: float,
-    until_ms: int,
-    gpu: GpuTruth,
-    told: GpuReport,
-    others: Mapping[str, bool],
+    family: str, kind: str, seed: int, minutes: float, period_s: float, report: GpuReport
 ) -> Case:
-    in_use_ms = total_ms(clipped(gpu.jobs, 0, until_ms))
-    starved_ms = total_ms(clipped(gpu.starved, 0, until_ms))
+    """Without its truth."""
+    totals = report.totals
     return Case(
+        family=family,
         kind=kind,
         seed=seed,
-        minutes=until_ms * 60 / MS_PER_HOUR,
-        gpu=told.index,
+        minutes=minutes,
+        gpu=report.index,
         period_s=period_s,
-        pauses=told.totals.pauses.count,
-        lost_s=told.totals.lost_ns / 1e9,
-        lost_ratio=told.verdict.lost_ratio or 0.0,
-        verdict=told.verdict.name,
-        suspicion=told.totals.suspicion,
-        starved_ratio=starved_ms / in_use_ms if in_use_ms else 0.0,
-        accused_by=others,
+        pauses=totals.pauses.count,
+        lost_s=totals.lost_ns / 1e9,
+        suspicion=totals.suspicion,
+        starved_ratio=0.0,
+        truly_lost_s=None,
     )

@@ -1,83 +1,79 @@
-"""A logistic model of features and their products, fitted by Newton's method and made small."""
+"""A logistic model with a fixed prior and signed weights, fitted by Newton's method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement
-from typing import Final, NamedTuple
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumon.core.settings.input_model import FARTHEST
+from gpumon.core.settings.input_model import AT_LEAST, PRIOR, RARE, TERMS
+from gpumon.core.time.suspicion import term_values
+from tests.truth.input_model.cases import Case, worst_of_each_machine
 
 Floats = NDArray[np.float64]
-_RIDGE: Final = 40.0
-_MOST_ROUNDS: Final = 15
-_SMALL_STEP: Final = 1e-4
-_MOST_AT_ONCE: Final = 3
-"""Features in one product."""
-_DROPPED_AT_ONCE: Final = 6
-"""One in so many of the terms that are left goes at a time."""
+_SIGNS: Final = {name: 1.0 if name == "varying_bursts" else -1.0 for name in TERMS}
+"""Which way each term points; a fit may set a weight to 0, and not turn it over."""
+_RIDGE: Final = 0.0004
+"""For each case."""
+_ROUNDS: Final = 200
+_STEP: Final = 0.5
+_PRECISION: Final = 1e-6
 
 
-class Fitted(NamedTuple):
-    """What ``settings.input_model`` holds."""
+def fitted(cases: Sequence[Case]) -> list[float]:
+    """The weights that these cases give, in the order of ``TERMS``.
 
-    centres: Mapping[str, float]
-    scales: Mapping[str, float]
-    weights: Mapping[tuple[str, ...], float]
+    Where pauses cost too little for a verdict, no weight decides: these cases are left out.
+    """
+    graded, values = [], []
+    for case, is_starved in worst_of_each_machine(cases):
+        shape = case.suspicion.shape if case.suspicion else None
+        if shape is not None and shape.paused_ratio >= RARE:
+            graded.append((case, is_starved))
+            values.append(term_values(shape))
+    answers = np.array([is_starved for _, is_starved in graded])
+    weights: list[float] = solved(np.array(values), answers, _importance(graded)).tolist()
+    return weights
 
 
-def fitted(
-    names: Sequence[str], features: Floats, is_late: NDArray[np.bool_], weight: Floats, terms: int
-) -> Fitted:
-    """The model of so many terms.
+def _importance(graded: Sequence[tuple[Case, bool]]) -> Floats:
+    """Generators count alike, kinds of one generator too, and the share of starved is ``PRIOR``."""
+    per_kind = Counter((case.family, case.kind) for case, _ in graded)
+    share = np.array([1 / per_kind[case.family, case.kind] for case, _ in graded])
+    for family in {case.family for case, _ in graded}:
+        for wanted, prior in ((True, PRIOR), (False, 1 - PRIOR)):
+            these = np.array(
+                [case.family == family and is_starved == wanted for case, is_starved in graded]
+            )
+            if these.any():
+                share[these] *= prior / share[these].sum()
+    return np.asarray(share / share.sum() * len(graded))
+
+
+def solved(values: Floats, is_starved: NDArray[np.bool_], importance: Floats) -> Floats:
+    """Weights within their bounds that fit best.
 
     Args:
-        names: Of the features.
-        features: Shape (n, features).
-        is_late: Shape (n,).
-        weight: How much each counts; shape (n,).
-        terms: How many may be left, with the constant one.
+        values: Shape (n, terms).
+        is_starved: Shape (n,).
+        importance: How much each case counts; shape (n,).
     """
-    centres = np.round(np.median(features, axis=0), 2)
-    scales = np.maximum(0.01, np.round(features.std(axis=0), 2))
-    offs = np.clip((features - centres) / scales, -FARTHEST, FARTHEST)
-    places = range(len(names))
-    products = [
-        product
-        for size in range(_MOST_AT_ONCE + 1)
-        for product in combinations_with_replacement(places, size)
-    ]
-    columns = np.column_stack([offs[:, product].prod(axis=1) for product in products])
-    target = is_late.astype(float)
-    kept = np.arange(len(products))
-    weights = _solved(columns, target, weight)
-    while len(kept) > terms:
-        matters = np.abs(weights) * columns[:, kept].std(axis=0)
-        matters[0] = np.inf
-        drop = min(len(kept) - terms, max(1, len(kept) // _DROPPED_AT_ONCE))
-        kept = np.delete(kept, np.argsort(matters)[:drop])
-        weights = _solved(columns[:, kept], target, weight)
-    named = [tuple(names[at] for at in products[place]) for place in kept]
-    return Fitted(
-        centres=dict(zip(names, centres.tolist(), strict=True)),
-        scales=dict(zip(names, scales.tolist(), strict=True)),
-        weights=dict(zip(named, np.round(weights, 3).tolist(), strict=True)),
-    )
-
-
-def _solved(columns: Floats, target: Floats, weight: Floats) -> Floats:
-    weights = np.zeros(columns.shape[1])
-    ridge = np.full(columns.shape[1], _RIDGE)
-    ridge[0] = 0.0
-    for _ in range(_MOST_ROUNDS):
-        said = 1 / (1 + np.exp(-columns @ weights))
-        slope = columns.T @ (weight * (target - said)) - ridge * weights
-        bend = (columns * (weight * said * (1 - said))[:, None]).T @ columns + np.diag(ridge)
-        step = np.linalg.solve(bend, slope)
-        weights = weights + step
-        if np.abs(step).max() < _SMALL_STEP:
+    signs = np.array([*_SIGNS.values()])
+    least = np.array([AT_LEAST.get(name, 0.0) for name in TERMS])
+    prior = math.log(PRIOR / (1 - PRIOR))
+    weights, ridge = signs * least, _RIDGE * len(values)
+    for _ in range(_ROUNDS):
+        probability = 1 / (1 + np.exp(-(prior + values @ weights)))
+        slope = values.T @ (importance * (is_starved - probability)) - ridge * weights
+        curve = importance * probability * (1 - probability)
+        bend = (values * curve[:, None]).T @ values + ridge * np.eye(len(weights))
+        step = _STEP * np.linalg.solve(bend, slope)
+        moved = signs * np.maximum(least, signs * (weights + step))
+        if np.abs(moved - weights).max() < _PRECISION:
             break
-    return weights
+        weights = moved
+    return np.asarray(np.round(weights, 2) + 0.0)

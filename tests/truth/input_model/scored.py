@@ -1,207 +1,120 @@
-"""How right the probabilities are: the tables of ``docs/accuracy-tables.md``."""
+"""How right the probabilities are on generators left out of the fit: tables in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.verdict import LikelyCause
-from tests.truth.input_model.cases import Case
-from tests.truth.score.evaluation import GPUPROF, MEAN, SAGEMAKER
-from tests.truth.worlds import KINDS
+from gpumon.core.settings.input_model import PRIOR, TERMS, WEIGHTS
+from gpumon.core.time.suspicion import input_probability
+from tests.truth.input_model.cases import FAMILIES, RECORDED, Case, worst_of_each_machine
+from tests.truth.input_model.fitting import fitted
 
-HARD_KINDS: Final = (
-    "worker_waves", "slow_storage", "epoch_restart", "augmentation", "shard_fetch",
-    "checkpoints", "many_gpus", "validation", "rounds",
-)  # fmt: skip
-"""Late loaders whose pauses show, and trainings whose pauses are most like them: nine kinds."""
-
-THRESHOLDS: Final = (0.5, 0.7)
-_BASELINES: Final = (MEAN, SAGEMAKER, GPUPROF)
-_LENGTHS_MINUTES: Final = (3, 5, 15.1, 61, 1_000)
-_PAUSES: Final = (3, 5, 8, 16, 64, 1 << 30)
+_FROM: Final = DEFAULT_SETTINGS.suspected_from
 _TENTHS: Final = 10
-_USUAL_PERIOD_S: Final = 1.0
 _FEW: Final = 50
-_FEW_PAUSES: Final = DEFAULT_SETTINGS.enough_pauses
+_ALIKE_WITHIN: Final = 0.15
+_MOST_KINDS: Final = 12
+_MUCH: Final = 0.1
+_EXACT_WITHIN: Final = 0.01
 
 
-class Told(NamedTuple):
-    """What is told of one machine, or of one GPU.
+class Graded(NamedTuple):
+    """One machine in one log.
 
     Attributes:
-        probability: That it waits for input, 0 to 1.
-        is_starved: Whether it does.
-        is_graded: Whether a probability was told at all.
+        family: Whose machine it is.
+        kind: Of the machine.
+        probability: Of the GPU that lost most.
+        is_starved: Whether any of its GPUs is.
     """
 
+    family: str
+    kind: str
     probability: float
     is_starved: bool
-    is_graded: bool
 
 
-def by_gpu(cases: Iterable[Case]) -> list[Told]:
-    """Each GPU of each log for itself."""
-    return [Told(case.probability, case.is_starved, case.is_graded) for case in cases]
+def left_out(cases: Sequence[Case]) -> dict[str, list[float]]:
+    """The weights for each generator, from the others; for recordings, from all of them."""
+    made = [case for case in cases if case.family in FAMILIES]
+    weights = {name: fitted([case for case in made if case.family != name]) for name in FAMILIES}
+    return {**weights, RECORDED: fitted(made)}
 
 
-def by_machine(
-    cases: Iterable[Case], of: Callable[[Case], float] = lambda case: case.probability
-) -> list[Told]:
-    """Each log: told is what its headline says, of the GPU that lost most."""
-    machines: dict[tuple[str, int, float], list[Case]] = {}
-    for case in cases:
-        machines.setdefault(case.machine, []).append(case)
-    told = []
-    for gpus in machines.values():
-        worst = max(gpus, key=lambda case: (case.is_graded, case.lost_s))
-        told.append(Told(of(worst), any(case.is_starved for case in gpus), worst.is_graded))
-    return told
-
-
-def tables(cases: Sequence[Case], forest: Mapping[int, float] | None) -> str:
-    """All of them, in Markdown.
+def graded(
+    cases: Iterable[Case], weights: Mapping[str, Sequence[float]] | None = None
+) -> list[Graded]:
+    """Each machine with three pauses or more, by the GPU that lost most.
 
     Args:
-        cases: Of seeds that nobody has seen.
-        forest: What a forest on the same features says of a case, by its place; ``None``: there
-            is no scikit-learn here.
+        cases: Of any machines.
+        weights: By family; ``None``: as reported.
     """
-    usual = [case for case in cases if case.period_s <= _USUAL_PERIOD_S]
-    graded = [case for case in usual if case.is_graded]
-    few = [case for case in usual if case.pauses < _FEW_PAUSES]
-    minutes = [
-        (f"{low:g} to {high:g} min" if high < 1_000 else "2 h",
-         [case for case in usual if low <= case.minutes < high])
-        for low, high in pairwise(_LENGTHS_MINUTES)
-    ]  # fmt: skip
-    pauses = [
-        (f"{low} to {high - 1}" if high < 1 << 30 else f"{low} and more",
-         [case for case in graded if low <= case.pauses < high])
-        for low, high in pairwise(_PAUSES)
-    ]  # fmt: skip
-    periods = [
-        (f"{one:g} s", [case for case in cases if case.period_s == one])
-        for one in sorted({case.period_s for case in cases})
+    return [
+        Graded(case.family, case.kind, _probability(case, weights), is_starved)
+        for case, is_starved in worst_of_each_machine(cases)
     ]
-    return "\n\n".join(
-        [
-            f"Of logs with a reading each {_USUAL_PERIOD_S:g} s or more often, but for one table:",
-            _whole(usual),
-            _hard(cases, forest),
-            _baselines(usual),
-            _reliability("told, per machine", usual),
-            _reliability(f"told, fewer than {_FEW_PAUSES} pauses", few),
-            _split("length of the log", minutes),
-            _split("pauses of the GPU that lost most", pauses),
-            _split("a reading each", periods),
-            _causes(graded),
-            _kinds(usual),
-        ]
-    )
 
 
-def _whole(cases: Sequence[Case]) -> str:
-    rows = [("per machine", by_machine(cases)), ("per GPU", by_gpu(cases))]
-    visible = [case for case in cases if KINDS[case.kind].is_visible]
-    rows.append(("per machine, kinds whose pauses show", by_machine(visible)))
-    return _table("all kinds", rows)
+def _probability(case: Case, weights: Mapping[str, Sequence[float]] | None) -> float:
+    suspicion = case.suspicion
+    if suspicion is None:
+        return 0.0
+    if weights is None or suspicion.shape is None:
+        return suspicion.input_probability
+    return input_probability(suspicion.shape, weights[case.family])
 
 
-def _split(what: str, parts: Sequence[tuple[str, Sequence[Case]]]) -> str:
-    return _table(what, [(name, by_machine(part)) for name, part in parts if part])
-
-
-def _table(what: str, rows: Sequence[tuple[str, Sequence[Told]]]) -> str:
-    head = (
-        f"| {what} | logs | starved | told of | precision, recall at 0.5 | at 0.7 | Brier |\n"
-        "|---|---|---|---|---|---|---|"
-    )
-    return "\n".join([head, *(_row(name, told) for name, told in rows)])
-
-
-def _row(name: str, told: Sequence[Told]) -> str:
-    starved, graded = sum(one.is_starved for one in told), [one for one in told if one.is_graded]
-    right = [_right(told, threshold) for threshold in THRESHOLDS]
-    return (
-        f"| {name} | {len(told):,} | {starved:,} | {len(graded):,} | "
-        f"{' | '.join(right)} | {brier(graded):.3f} |"
-    )
-
-
-def precision(told: Sequence[Told], threshold: float) -> float:
+def precision(some: Sequence[Graded]) -> float:
     """Of the accused, the share that is starved."""
-    accused = [one.is_starved for one in told if one.is_graded and one.probability >= threshold]
+    accused = [one.is_starved for one in some if one.probability >= _FROM]
     return sum(accused) / len(accused) if accused else float("nan")
 
 
-def recall(told: Sequence[Told], threshold: float) -> float:
+def recall(some: Sequence[Graded]) -> float:
     """Of the starved, the share that is accused."""
-    starved = [one.is_graded and one.probability >= threshold for one in told if one.is_starved]
+    starved = [one.probability >= _FROM for one in some if one.is_starved]
     return sum(starved) / len(starved) if starved else float("nan")
 
 
-def brier(told: Sequence[Told]) -> float:
-    """Mean squared error of the probabilities that were told."""
-    errors = [(one.probability - one.is_starved) ** 2 for one in told]
+def brier(some: Sequence[Graded]) -> float:
+    """Mean squared error of the probabilities."""
+    errors = [(one.probability - one.is_starved) ** 2 for one in some]
     return sum(errors) / len(errors) if errors else float("nan")
 
 
-def _right(told: Sequence[Told], threshold: float) -> str:
-    return f"{precision(told, threshold):.3f}, {recall(told, threshold):.3f}"
-
-
-def _baselines(cases: Sequence[Case]) -> str:
-    """Per machine, of whole logs: the only ones that all of them can be asked of."""
-    whole = [case for case in cases if GPUPROF in case.accused_by]
-    lines = ["| rule, whole logs, per machine | precision | recall |", "|---|---|---|"]
-    ours = by_machine(whole)
-    for name, threshold in (("**gpumon, p ≥ 0.5**", 0.5), ("**gpumon, p ≥ 0.7**", 0.7)):
+def left_out_table(some: Sequence[Graded]) -> str:
+    """A row for each generator, for all of them together, and for the recordings."""
+    lines = [
+        "| left out | logs | starved | accused | precision | recall | Brier | of the share alone |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    made = [one for one in some if one.family in FAMILIES]
+    rows = [(name, [one for one in some if one.family == name]) for name in FAMILIES]
+    rows.append(("each in turn, together", made))
+    rows.append(("recorded boards", [one for one in some if one.family == RECORDED]))
+    for name, part in rows:
+        if not part:
+            continue
+        share = sum(one.is_starved for one in part) / len(part)
+        accused = sum(one.probability >= _FROM for one in part)
         lines.append(
-            f"| {name} | {precision(ours, threshold):.3f} | {recall(ours, threshold):.3f} |"
+            f"| {name} | {len(part):,} | {share:.0%} | {accused} | {precision(part):.2f} | "
+            f"{recall(part):.3f} | {brier(part):.3f} | {share * (1 - share):.3f} |"
         )
-    machines: dict[tuple[str, int, float], list[Case]] = {}
-    for case in whole:
-        machines.setdefault(case.machine, []).append(case)
-    for rule in _BASELINES:
-        told = [
-            Told(
-                float(any(case.accused_by[rule] for case in gpus)),
-                any(case.is_starved for case in gpus),
-                True,
-            )
-            for gpus in machines.values()
-        ]
-        lines.append(f"| {rule} | {precision(told, 0.5):.3f} | {recall(told, 0.5):.3f} |")
     return "\n".join(lines)
 
 
-def _hard(cases: Sequence[Case], forest: Mapping[int, float] | None) -> str:
-    hard = [
-        (at, case)
-        for at, case in enumerate(cases)
-        if case.kind in HARD_KINDS and case.period_s <= _USUAL_PERIOD_S
-    ]
-    rows = [("gpumon", by_machine(case for _, case in hard))]
-    if forest is not None:
-        said = {id(case): forest.get(at, 0.0) for at, case in hard}
-        rows.append(
-            ("a forest on the same features",
-             by_machine((case for _, case in hard), lambda case: said[id(case)]))
-        )  # fmt: skip
-    return _table("the nine hard kinds", rows)
-
-
-def _reliability(what: str, cases: Sequence[Case]) -> str:
-    """Per machine: what was told, and how often it was so."""
-    told = [one for one in by_machine(cases) if one.is_graded]
-    lines = [f"| {what} | logs | mean told | starved | off |", "|---|---|---|---|---|"]
+def reliability_table(some: Sequence[Graded]) -> str:
+    """What was reported, and how often it was so, of the generators left out."""
+    made = [one for one in some if one.family in FAMILIES]
+    lines = ["| reported | logs | mean | starved | off |", "|---|---|---|---|---|"]
     for tenth in range(_TENTHS):
-        part = [one for one in told if min(_TENTHS - 1, int(one.probability * _TENTHS)) == tenth]
+        part = [one for one in made if min(_TENTHS - 1, int(one.probability * _TENTHS)) == tenth]
         if not part:
             continue
         mean = float(np.mean([one.probability for one in part]))
@@ -209,45 +122,78 @@ def _reliability(what: str, cases: Sequence[Case]) -> str:
         few = "" if len(part) >= _FEW else " (few)"
         lines.append(
             f"| {tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f} | {len(part):,}{few} | "
-            f"{mean:.3f} | {starved:.3f} | {100 * (starved - mean):+.1f} points |"
+            f"{mean:.2f} | {starved:.2f} | {100 * (starved - mean):+.0f} points |"
         )
     return "\n".join(lines)
 
 
-def _kinds(cases: Sequence[Case]) -> str:
-    lines = [
-        "| kind | logs | starved | told of | mean told | at 0.5 | at 0.7 |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for kind in KINDS:
-        told = by_machine(case for case in cases if case.kind == kind)
-        graded = [one.probability for one in told if one.is_graded]
-        if not told:
-            continue
-        mean = f"{np.mean(graded):.2f}" if graded else ""
-        lines.append(
-            f"| {kind} | {len(told)} | {sum(one.is_starved for one in told)} | {len(graded)} | "
-            f"{mean} | {sum(p >= 0.5 for p in graded)} | {sum(p >= 0.7 for p in graded)} |"
-        )
-    return "\n".join(lines)
+def accused_kinds_table(some: Sequence[Graded]) -> str:
+    """The kinds that are not starved and are accused most often."""
+    kinds: dict[tuple[str, str], list[Graded]] = {}
+    for one in some:
+        kinds.setdefault((one.family, one.kind), []).append(one)
+    rows = []
+    for (family, kind), part in kinds.items():
+        wrong = sum(one.probability >= _FROM and not one.is_starved for one in part)
+        if wrong:
+            rows.append((wrong / len(part), f"| {family} | {kind} | {wrong} of {len(part)} |"))
+    rows.sort(key=lambda row: -row[0])
+    head = ["| generator | kind | accused, and not starved |", "|---|---|---|"]
+    return "\n".join([*head, *(text for _, text in rows[:_MOST_KINDS])])
 
 
-def _causes(graded: Sequence[Case]) -> str:
-    """Of machines whose time is lost to something else, whether that is what is named first."""
-    lines = ["| lost to | logs | named first | named at all |", "|---|---|---|---|"]
-    for cause in LikelyCause:
-        named = [
-            case.suspicion.likely_causes
-            for case in graded
-            if case.suspicion and KINDS[case.kind].lost_to is cause
+def rates_table(cases: Iterable[Case]) -> str:
+    """How far apart the probabilities of one machine are that is read at several rates."""
+    machines: dict[tuple[str, str, int, float, int], list[float]] = {}
+    for case in cases:
+        if case.is_graded and case.suspicion is not None:
+            key = (case.family, case.kind, case.seed, case.minutes, case.gpu)
+            machines.setdefault(key, []).append(case.suspicion.input_probability)
+    lines = ["| read at 0.2, 1 and 5 s | GPUs | within 0.15 of itself |", "|---|---|---|"]
+    for name in FAMILIES:
+        spreads = [
+            max(each) - min(each)
+            for (family, *_), each in machines.items()
+            if family == name and len(each) == len(RATES_S)
         ]
-        if named:
-            first, named_at_all = (
-                sum(causes[0] is cause for causes in named),
-                sum(cause in causes for causes in named),
-            )
-            lines.append(
-                f"| {cause.value} | {len(named):,} | {first / len(named):.0%} | "
-                f"{named_at_all / len(named):.0%} |"
-            )
+        if spreads:
+            alike = np.mean([spread <= _ALIKE_WITHIN for spread in spreads])
+            lines.append(f"| {name} | {len(spreads):,} | {alike:.0%} |")
+    return "\n".join(lines)
+
+
+def lost_seconds_table(cases: Iterable[Case]) -> str:
+    """How far the lost seconds are off, of GPUs that lose a tenth or more of a log, by the rate."""
+    errors: dict[float, list[float]] = {}
+    for case in cases:
+        truth_s = case.truly_lost_s
+        if truth_s is not None and truth_s >= _MUCH * 60 * case.minutes:
+            errors.setdefault(case.period_s, []).append(abs(case.lost_s / truth_s - 1))
+    lines = [
+        "| a reading each | GPUs | median error | nine in ten within | within 1 % |",
+        "|---|---|---|---|---|",
+    ]
+    for period_s, some in sorted(errors.items()):
+        half, most = np.quantile(some, [0.5, 0.9])
+        alike = np.mean([error <= _EXACT_WITHIN for error in some])
+        lines.append(f"| {period_s:g} s | {len(some):,} | {half:.1%} | {most:.1%} | {alike:.0%} |")
+    return "\n".join(lines)
+
+
+RATES_S: Final = (0.2, 1.0, 5.0)
+
+
+def abstained(some: Sequence[Graded]) -> float:
+    """The share of logs in which the shape decides nothing, 0 to 1."""
+    return sum(one.probability == PRIOR for one in some) / len(some)
+
+
+def terms_table() -> str:
+    """The model itself, for the page that explains it."""
+    lines = ["| statement | measure | says nothing at | all at | weight |", "|---|---|---|---|---|"]
+    for name, term in TERMS.items():
+        lines.append(
+            f"| {term.says} | `{term.measure}` | {term.zero_at:g} | {term.full_at:g} | "
+            f"{WEIGHTS[name]:+.2f} |"
+        )
     return "\n".join(lines)

@@ -13,8 +13,7 @@ from gpumon.pipeline.reports import report_of
 from tests.builders_report import one_balance
 from tests.builders_unequal import Board, UnequalWorld
 from tests.truth.rules.small_worlds import late_every, training
-from tests.truth.rules.watching import in_log, watched
-from tests.truth.worlds import World
+from tests.truth.rules.watching import watched
 
 HALF_A_MINUTE = 30
 
@@ -73,40 +72,6 @@ class TestHiddenInputWait:
 
     def test_is_silent_where_each_batch_lies_ready(self) -> None:
         assert not hides_much(watched(training(), tagged=True).gpus[0].totals)
-
-
-class TestPromisedSpeed:
-    """The truth is the training without its late batches: it ends sooner by what they cost."""
-
-    @staticmethod
-    def promised(world: World) -> float | None:
-        """The same of its log, and of the daemon that watches it untagged."""
-        of_log, live = ([*one.advice] for one in (in_log(world), watched(world, tagged=False)))
-        assert [one.cause for one in of_log] == [one.cause for one in live] == ["unknown"]
-        bounds = of_log[0].speedup_upper_bound, live[0].speedup_upper_bound
-        assert bounds[0] is None or bounds[0] == pytest.approx(bounds[1], rel=0.02)
-        assert (bounds[0] is None) is (bounds[1] is None)
-        return bounds[0]
-
-    def test_speaks_of_many_short_waits_and_says_at_least_what_can_be_won(self) -> None:
-        world = training(late_ms=late_every(100, 5_000))
-        won = 1 / (1 - world.gpus[0].starved_ratio)
-
-        bound = self.promised(world)
-
-        assert bound is not None
-        assert 0.99 * won <= bound < 1.1 * won
-
-    def test_speaks_of_seven_that_are_alike(self) -> None:
-        world = training(late_ms=late_every(100, 5_000, until=800))
-
-        assert len(world.gpus[0].starved) == 7
-        assert self.promised(world) is not None
-
-    def test_is_silent_where_they_look_like_rounds_of_other_machines(self) -> None:
-        late_ms = {at: 6_000 + 4_000 * (at // 100 % 4) for at in late_every(100, 5_000)}
-
-        assert self.promised(training(late_ms=late_ms, seconds=400)) is None
 
 
 class TestUnequalGpus:

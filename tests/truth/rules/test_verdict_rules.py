@@ -6,6 +6,8 @@ the detector sees a driver's windows, and a training's tags where it has some.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from gpumon.core.verdict import VerdictName
@@ -18,6 +20,9 @@ SELDOM = training(late_ms=late_every(300, 1_000))
 """As often, and 2.5 % starved."""
 CHECKPOINTS = training(hold_every=300, hold_ms=3_000.0)
 """Every half minute a checkpoint of three seconds: 8 % lost, nothing starved."""
+
+HOUR = training(seconds=3_600, begins_s=0)
+"""An hour at work, all of it."""
 
 
 class TestHanging:
@@ -32,6 +37,27 @@ class TestHanging:
         assert verdict_with_tags(world, for_ms=45_000) is not VerdictName.HANGING
         late = training(steps=400, seconds=80, late_ms={200: 35_000})
         assert verdict_with_tags(late) is not VerdictName.HANGING
+
+
+class TestTooFewSamples:
+    def test_speaks_of_a_log_of_six_glances_ten_minutes_apart(self) -> None:
+        assert verdict_in_log(HOUR, period_s=600) is VerdictName.TOO_FEW_SAMPLES
+
+    def test_speaks_of_a_log_that_ended_after_nineteen_seconds(self) -> None:
+        assert verdict_in_log(training(seconds=19, begins_s=0)) is VerdictName.TOO_FEW_SAMPLES
+
+    def test_is_silent_on_one_that_has_a_sample_a_minute(self) -> None:
+        assert verdict_in_log(HOUR, period_s=60) is VerdictName.HEALTHY
+
+    def test_is_silent_on_one_that_went_on_for_a_few_seconds_more(self) -> None:
+        world = training(seconds=25, begins_s=0)
+
+        assert verdict_in_log(world) is not VerdictName.TOO_FEW_SAMPLES
+
+    def test_is_silent_on_what_is_watched_live(self) -> None:
+        world = training(seconds=19, begins_s=0)
+
+        assert verdict_with_tags(world) is not VerdictName.TOO_FEW_SAMPLES
 
 
 class TestNotInUse:
@@ -127,11 +153,18 @@ class TestStalled:
 
 
 class TestStarvationSuspected:
-    def test_speaks_of_three_pauses_of_a_late_loader(self) -> None:
+    def test_speaks_of_many_pauses_of_a_loader_that_is_late_after_bursts_that_vary(self) -> None:
+        late_at = itertools.accumulate(itertools.islice(itertools.cycle((30, 50, 80)), 40))
+        world = training(late_ms=dict.fromkeys(late_at, 4_000), seconds=400)
+
+        assert len(world.gpus[0].starved) > 30
+        assert verdict_in_log(world) is VerdictName.STARVATION_SUSPECTED
+
+    def test_is_silent_on_three_pauses_of_a_late_loader(self) -> None:
         world = training(late_ms={300: 6_000, 500: 6_000, 700: 6_000}, seconds=100)
 
         assert len(world.gpus[0].starved) == 3
-        assert verdict_in_log(world) is VerdictName.STARVATION_SUSPECTED
+        assert verdict_in_log(world) is VerdictName.PARTIAL
 
     @pytest.mark.parametrize("late_ms", [9_000, 30_000])
     def test_is_silent_on_two_though_they_lose_as_much(self, late_ms: int) -> None:

@@ -28,9 +28,9 @@ class Tally:
         false_on_healthy: Of the false, those that lost hardly anything at all. The others do lose
             time, but to something else than their input.
         healthy_ms: Time watched of GPUs that lost hardly anything.
-        lost_errors: Lost seconds told over true ones, less 1; of each starved GPU that was found.
-        starved_errors: The same of what was put down to the input.
-        ious: Starved intervals told and true, over each such GPU.
+        lost_errors: Lost seconds told over true ones, less 1; of each starved GPU.
+        starved_errors: The same of what was put down to the input, of each that was found.
+        ious: Starved intervals told and true, over each that was found.
         delays: Bursts seen in full between the first pause that a driver can show and the word.
         missed_ratios: How much of its time in use each GPU starved that was not found.
     """
@@ -52,13 +52,13 @@ class Tally:
         if not truth.is_starved:
             self._add_not_starved(truth, found, watched_ms)
             return
+        if found.lost_s is not None:
+            self.lost_errors.append(found.lost_s * 1000 / truth.lost_ms - 1)
         if not found.is_starved:
             self.missed += 1
             self.missed_ratios.append(truth.starved_ratio)
             return
         self.right += 1
-        if found.lost_s is not None:
-            self.lost_errors.append(found.lost_s * 1000 / truth.lost_ms - 1)
         if found.starved_s is not None:
             self.starved_errors.append(found.starved_s * 1000 / truth.starved_ms - 1)
         if found.starved is not None:

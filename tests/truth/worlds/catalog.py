@@ -105,11 +105,12 @@ DEVELOPMENT_SEEDS: Final = range(1_000)
 TRAINING_SEEDS: Final = range(300_000, 301_000)
 """Worlds that the model of suspicion is fitted on."""
 
-EVALUATION_SEEDS: Final = range(240_000, 241_000)
+EVALUATION_SEEDS: Final = range(270_000, 271_000)
 """Worlds that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
 detector: a figure that was tuned for says nothing. Whoever changes the detector after having read
 such a figure moves on to seeds that nobody has seen. 100,000 to 100,011, 200,000 to 200,011,
-210,000 to 210,059, 220,000 to 220,079 and 230,000 to 230,079 were used up so."""
+210,000 to 210,059, 220,000 to 220,079, 230,000 to 230,079, 240,000 to 240,049, 250,000 to
+250,015 and 260,000 to 260,031 were used up so."""
 
 
 def world(kind: str, seed: int, hours: float = 2.0) -> World:

@@ -1,0 +1,389 @@
+"""A small discrete-event simulation: programs are generators, resources make them wait.
+
+A program yields how many milliseconds it sleeps, or a deque in which it waits to be woken.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Generator
+from itertools import count
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.truth.worlds.spans import Spans, clipped, difference, intersection, spans_between
+from tests.truth.worlds.truth import GpuTruth, World
+
+Sleeper = Callable[[], object]
+Program = Generator["float | deque[Sleeper]", None, None]
+Making = Generator["float | deque[Sleeper]", None, int]
+"""Makes batches and returns how many."""
+MINUTE_MS: Final = 60_000.0
+_KERNELS_MS: Final = 32.0
+"""A step that does not fill its GPU works and rests about so often."""
+
+
+class Machine:
+    """The clock, chance, the GPUs, and the CPU cores and disk that all programs share.
+
+    Attributes:
+        now_ms: Since the machine's begin.
+        sessions_ms: From when to when each job runs; the last ends after the machine does.
+    """
+
+    def __init__(self, kind: str, seed: int, hours: float) -> None:
+        self.rng = random.Random(f"{kind}/{seed}")
+        self.kind, self.seed, self.duration_ms = kind, seed, round(hours * 60 * MINUTE_MS)
+        self.now_ms = 0.0
+        self.gpus: list[Gpu] = []
+        self._agenda: list[tuple[float, int, Sleeper]] = []
+        self._entries = 0
+        self.sessions_ms: list[tuple[float, float]] = []
+        days = random.Random(f"{kind}/{seed}/sessions")
+        begin_ms = days.uniform(0, 1.5) * MINUTE_MS
+        while begin_ms < self.duration_ms:
+            end_ms = begin_ms + days.lognormvariate(math.log(150), 0.8) * MINUTE_MS
+            self.sessions_ms.append((begin_ms, end_ms))
+            begin_ms = end_ms + days.lognormvariate(math.log(15), 0.9) * MINUTE_MS
+        self.memory_mib = round(self.log(2_000, 75_000))
+        self.cpu = Shared(self, float(self.rng.choice((8, 12, 16, 24, 32))), most=1.0)
+        self.disk = Shared(self, self.log(0.15, 2.5))
+
+    def log(self, low: float, high: float) -> float:
+        """Drawn from ``low`` to ``high``, each factor as likely as another."""
+        return math.exp(self.rng.uniform(math.log(low), math.log(high)))
+
+    def spread(self, mean: float, sigma: float) -> float:
+        """Log-normal with this mean; ``sigma`` 0 is the mean itself."""
+        return mean * self.rng.lognormvariate(-sigma * sigma / 2, sigma)
+
+    def start(self, program: Program) -> None:
+        """Begin it now, beside all others."""
+        self.at(self.now_ms, program.__next__)
+
+    def at(self, at_ms: float, sleeper: Sleeper) -> None:
+        """Wake it then."""
+        self._entries += 1
+        heapq.heappush(self._agenda, (at_ms, self._entries, sleeper))
+
+    def wake(self, waiting: deque[Sleeper]) -> None:
+        """The one that has waited longest goes on, if there is one."""
+        if waiting:
+            self.at(self.now_ms, waiting.popleft())
+
+    def run(self) -> World:
+        """Until the end; returns what happened."""
+        while self._agenda and self._agenda[0][0] < self.duration_ms:
+            self.now_ms, _, sleeper = heapq.heappop(self._agenda)
+            try:
+                wait = sleeper()
+            except StopIteration:
+                continue
+            if isinstance(wait, deque):
+                wait.append(sleeper)
+            elif wait is not None:
+                self.at(self.now_ms + float(wait), sleeper)  # type: ignore[arg-type]
+        gpus = tuple(gpu.truth(self.duration_ms, self.memory_mib) for gpu in self.gpus)
+        return World(self.kind, self.seed, self.duration_ms, gpus)
+
+
+class Work(NamedTuple):
+    """One piece of work on a GPU, and the share of it in which the GPU is busy."""
+
+    begin_ms: float
+    end_ms: float
+    fill: float
+
+
+class Gpu:
+    """Works off what it is given, one piece after the other; ``machine.gpus`` has those seen."""
+
+    def __init__(self, machine: Machine, *, seen: bool = True) -> None:
+        self.free_ms = 0.0
+        self.works: list[Work] = []
+        self.asked_ms: list[tuple[float, float]] = []
+        self.processes: list[Process] = []
+        if seen:
+            machine.gpus.append(self)
+
+    def truth(self, duration_ms: int, memory_mib: int) -> GpuTruth:
+        """What happened on it."""
+        works = np.asarray(self.works, dtype=np.float64).reshape(-1, 3)
+        length_ms, fill = works[:, 1] - works[:, 0], works[:, 2]
+        count = np.where(fill < 1, np.maximum(1, np.rint(length_ms / _KERNELS_MS)), 1).astype(int)
+        which = np.repeat(np.arange(count.size), count)
+        turn = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
+        part_ms = (length_ms / count)[which]
+        begin_ms = works[which, 0] + turn * part_ms
+        busy = _whole(np.column_stack((begin_ms, begin_ms + fill[which] * part_ms)), duration_ms)
+        worked_ms = [p.work_ms for p in self.processes if p.work_ms is not None]
+        jobs = _whole(np.asarray(sorted(worked_ms)).reshape(-1, 2), duration_ms)
+        last = np.searchsorted(busy[:, 0], jobs[:, 1], side="left") - 1
+        jobs[:, 1] = busy[last, 1]  # the last kernels end before their step does
+        asked = _whole(np.asarray(self.asked_ms).reshape(-1, 2), duration_ms)
+        idle = difference(asked, _whole(works[:, :2], duration_ms))
+        held = [(p.began_ms, p.ended_ms or duration_ms) for p in self.processes]
+        return GpuTruth(
+            busy=busy,
+            starved=intersection(idle, jobs),
+            jobs=jobs,
+            held=_whole(np.asarray(held).reshape(-1, 2), duration_ms),
+            memory_mib=memory_mib,
+        )
+
+
+def _whole(edges_ms: NDArray[np.float64], duration_ms: int) -> Spans:
+    edges = np.rint(edges_ms).astype(np.int64)
+    return clipped(spans_between(edges[:, 0], edges[:, 1]), 0, duration_ms)
+
+
+class Process:
+    """A program that holds memory of a GPU; ``work_ms``: its first and last work's edges."""
+
+    def __init__(self, machine: Machine, gpu: Gpu) -> None:
+        self._machine, self.gpu = machine, gpu
+        self.began_ms, self.ended_ms = machine.now_ms, 0.0
+        self.work_ms: tuple[float, float] | None = None
+        gpu.processes.append(self)
+
+    def compute(self, ms: float, fill: float = 1.0, lead_ms: float = 0.0) -> Program:
+        """Work on the GPU; the program goes on ``lead_ms`` before the GPU has done it."""
+        now_ms = self._machine.now_ms
+        begin_ms = max(now_ms, self.gpu.free_ms)
+        end_ms = self.gpu.free_ms = begin_ms + ms
+        self.gpu.works.append(Work(begin_ms, end_ms, fill))
+        self.work_ms = (self.work_ms or (begin_ms,))[0], end_ms
+        if end_ms - lead_ms > now_ms:
+            yield end_ms - lead_ms - now_ms
+
+    def finish(self) -> Program:
+        """Wait until the GPU has done all."""
+        yield max(0.0, self.gpu.free_ms - self._machine.now_ms)
+
+    def ask(self, batch: Program) -> Program:
+        """Wait for a batch."""
+        asked_ms = self._machine.now_ms
+        yield from batch
+        self.gpu.asked_ms.append((asked_ms, self._machine.now_ms))
+
+
+class Shared:
+    """A rate that all who use it share equally, each ``most`` at most: cores, a disk, a network."""
+
+    def __init__(self, machine: Machine, rate: float, most: float = math.inf) -> None:
+        self._machine, self.rate, self._most = machine, rate, most
+        self._each = self._reach = self._at_ms = 0.0
+        self._users: list[tuple[float, int, deque[Sleeper]]] = []
+        self._turn = 0
+
+    def use(self, amount: float) -> Program:
+        """Done when ``amount`` of it was had."""
+        self._advance()
+        waiting: deque[Sleeper] = deque()
+        self._turn += 1
+        heapq.heappush(self._users, (self._reach + amount, self._turn, waiting))
+        self._look_ahead()
+        yield waiting
+
+    def _advance(self) -> None:
+        self._reach += (self._machine.now_ms - self._at_ms) * self._each
+        self._at_ms = self._machine.now_ms
+
+    def _look_ahead(self) -> None:
+        if self._users:
+            self._each = min(self._most, self.rate / len(self._users))
+            turn, left = self._turn, max(0.0, self._users[0][0] - self._reach)
+            self._machine.at(self._at_ms + left / self._each, lambda: self._serve(turn))
+
+    def _serve(self, turn: int) -> None:
+        if turn != self._turn:
+            return  # another came or went since
+        self._advance()
+        self._turn += 1
+        self._machine.wake(heapq.heappop(self._users)[2])
+        self._look_ahead()
+
+
+class Barrier:
+    """Nobody goes on until ``count`` have come."""
+
+    def __init__(self, machine: Machine, count: int) -> None:
+        self._machine, self._count = machine, count
+        self._waiting: deque[Sleeper] = deque()
+
+    def wait(self) -> Program:
+        """Until the last has come."""
+        if len(self._waiting) + 1 < self._count:
+            yield self._waiting
+        else:
+            while self._waiting:
+                self._machine.wake(self._waiting)
+
+
+class Queue:
+    """Holds so many items at most: who puts into a full one waits, who gets from an empty too."""
+
+    def __init__(self, machine: Machine, capacity: int) -> None:
+        self._machine, self._capacity, self.count = machine, capacity, 0
+        self._putting: deque[Sleeper] = deque()
+        self._getting: deque[Sleeper] = deque()
+
+    def put(self) -> Program:
+        """Add one."""
+        while self.count >= self._capacity:
+            yield self._putting
+        self.count += 1
+        self._machine.wake(self._getting)
+
+    def get(self) -> Program:
+        """Remove one."""
+        while not self.count:
+            yield self._getting
+        self.count -= 1
+        self._machine.wake(self._putting)
+
+
+class Loader:
+    """Workers with a bounded queue each, emptied in turn, as PyTorch's DataLoader does."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        workers: int,
+        make: Callable[[], Making],
+        ahead: int = 1,
+        spawn_ms: float = 0.0,
+    ) -> None:
+        self._make, self._spawn_ms = make, spawn_ms
+        self.is_closed = False
+        self._queues = [Queue(machine, ahead) for _ in range(workers)]
+        self._turn = 0
+        for queue in self._queues:
+            machine.start(self._work(queue))
+
+    def _work(self, queue: Queue) -> Program:
+        yield self._spawn_ms
+        while not self.is_closed:
+            for _ in range((yield from self._make())):
+                yield from queue.put()
+
+    def get(self) -> Program:
+        """The next batch, in order."""
+        queue = self._queues[self._turn % len(self._queues)]
+        self._turn += 1
+        yield from queue.get()
+
+
+Act = Callable[[Process], Program]
+"""What a training does after every so many steps."""
+
+
+def sessions(m: Machine, gpu: Gpu, run: Callable[[Process, float], Program]) -> None:
+    """A process for each session, which loads for a while and then runs until its end."""
+    load_ms, compile_ms = m.log(3_000, 60_000), m.rng.choice((0.0, 0.0, m.log(2_000, 60_000)))
+
+    def all_sessions() -> Program:
+        for begin_ms, end_ms in m.sessions_ms:
+            yield max(0.0, begin_ms - m.now_ms)
+            process = Process(m, gpu)
+            yield load_ms
+            if compile_ms:
+                yield from process.compute(m.log(20, 500))
+                yield compile_ms
+            yield from run(process, end_ms)
+            yield from process.finish()
+            process.ended_ms = m.now_ms
+
+    m.start(all_sessions())
+
+
+class Steps:
+    """How long a training's steps take, on the GPU and on the host after it."""
+
+    def __init__(self, m: Machine, ms: float, sigma: float | None = None) -> None:
+        self._m, self.ms = m, ms
+        self.sigma = m.log(0.002, 0.04) if sigma is None else sigma
+        self.host_ms = ms * m.rng.choice((0.0, m.log(0.002, 0.08)))
+        self.fill = m.rng.choice((1.0, m.rng.uniform(0.6, 1.0)))
+        self.lead_ms = m.rng.choice((0.0, 0.9 * ms))
+
+    def one(self, process: Process) -> Program:
+        """Take one."""
+        step_ms = self._m.spread(self.ms, self.sigma)
+        yield from process.compute(step_ms, self.fill, self.lead_ms)
+        if self.host_ms:
+            yield self.host_ms
+
+
+def train(
+    m: Machine,
+    steps: Steps,
+    load: Callable[[], Loader] | None = None,
+    acts: tuple[tuple[int, Act], ...] = (),
+    epoch: int | None = None,
+) -> Callable[[Process, float], Program]:
+    """A loop: ask for a batch, take a step, and after every n steps act.
+
+    It ends where it does the first act, so that ranks that meet in it end together. After each
+    ``epoch`` steps its loader starts anew; ``None``: the workers live on.
+    """
+    ends_every = acts[0][0] if acts else 1
+
+    def run(process: Process, end_ms: float) -> Program:
+        loader = load() if load else None
+        for number in count(1):
+            if loader:
+                yield from process.ask(loader.get())
+            yield from steps.one(process)
+            for every, act in acts:
+                if number % every == 0:
+                    yield from process.finish()
+                    yield from act(process)
+            if load and loader and epoch and number % epoch == 0:
+                loader.is_closed = True
+                loader = load()
+            if number % ends_every == 0 and m.now_ms > end_ms:
+                return
+
+    return run
+
+
+def decoding(m: Machine, core_ms: float, sigma: float, mb: float = 0.0) -> Callable[[], Making]:
+    """Makes one batch: reads so much from the disk, then decodes it on one core."""
+
+    def make() -> Making:
+        if mb:
+            yield from m.disk.use(mb)
+        yield from m.cpu.use(m.spread(core_ms, sigma))
+        return 1
+
+    return make
+
+
+def metrics_call(m: Machine) -> Program:
+    """A metric server answers at once, and now and then after its client tried again."""
+    yield m.spread(120, 0.8) if m.rng.random() > 0.05 else m.log(2_000, 15_000)
+
+
+def neighbours(m: Machine, amount_mb: float, share: float, users: int = 1) -> None:
+    """Others use the disk for minutes at a time, so large a share of the time."""
+    use_ms = m.log(0.3, 5) * 60_000
+
+    def use(until_ms: float) -> Program:
+        while m.now_ms < until_ms:
+            yield from m.disk.use(m.spread(amount_mb, 0.5))
+
+    def come_and_go() -> Program:
+        while True:
+            yield m.rng.expovariate(share / (use_ms * (1 - share)))
+            until_ms = m.now_ms + m.rng.expovariate(1 / use_ms)
+            for _ in range(users):
+                m.start(use(until_ms))
+            yield until_ms - m.now_ms
+
+    m.start(come_and_go())
