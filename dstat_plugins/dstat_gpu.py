@@ -4,9 +4,9 @@
 This is one file under two names. As ``dstat_gpu.py`` it shows busy, memory and starved share of
 each GPU; as ``dstat_gpu_stall.py`` the share that was lost, and the main cause of that.
 
-All shares are of the time between two rows, taken from the counters in the state file of a running
-``gpumon serve``; the first row covers the time since that daemon started, as dstat's own first row
-covers the time since boot. ``-`` is *not known*.
+All shares are of the time that was observed between two rows, taken from the counters in the state
+file of a running ``gpumon serve``; the first row covers the time since that daemon started, as
+dstat's own first row covers the time since boot. ``-`` is *not known*.
 
 ``strv`` is the time in which the GPU was idle because its training waited for input, or paused as
 if it did; a ``?`` after it says that most of that is only suspected: no training process proved it.
@@ -14,12 +14,19 @@ if it did; a ``?`` after it says that most of that is only suspected: no trainin
 ``lost`` is the time in which the GPU was in use and idle; ``main`` is what the main ``cause`` took
 of it. After ``input`` and ``step`` follows the main reason of that cause, where the host showed
 one: ``input/disk``. ``input?`` is only suspected, as above. A pause that has not ended has no cause
-yet: it is not lost, and a row that is mostly such a pause is ``pending``.
+yet: while the GPU keeps starving it is shown as suspected, for a minute; else a row that is mostly
+such a pause is ``pending``, with ``-`` for what was lost and starved.
 
-One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` shows all, ``DSTAT_GPU=0,2,total``
-the named ones. ``0:1`` is MIG instance 1 of GPU 0; a GPU that is cut by MIG has no columns of its
-own, as it has no utilisation. The columns are fixed when dstat starts; GPUs that are made up end
-in ``-sim``, those that are played from a recording in ``-rec``.
+On the screen a row shows its own time: ``use`` and what is lost never exceed 100 together. In a
+file (``--output``) a row has what the counters moved by: a pause counts in the row in which it
+ends, all of it, so a value there can be above 100, and the rows add up to the counters.
+
+One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` and ``DSTAT_GPU=all`` show all,
+``DSTAT_GPU=0,4-6,total`` the named ones. A total has ``wst``, the GPU that lost most of its time in
+that row, where a GPU has its memory or its main share; in a file it has both. ``0:1`` is MIG
+instance 1 of GPU 0; a GPU that is cut by MIG has no columns of its own, as it has no utilisation.
+The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``, those that are
+played from a recording in ``-rec``.
 
 Both hosts ``exec`` this file inside a function, where a module-level name is invisible to methods:
 hence imports inside methods, and helpers as base classes. Pure ASCII, and Python 3.6 or newer.
@@ -34,6 +41,19 @@ class _StateFile:
     SCHEMA = "gpumon.state/1"
     MAX_BYTES = 8 * 1024 * 1024
     MIN_FRESH_NS = 3 * 10**9
+
+    def _state_of_this_row(self):
+        """Return what the first of our columns has read for this row: all show the same moment."""
+        ours = self._ours()
+        if ours and ours[0] is not self:
+            return ours[0]._state
+        self._state = self._fresh_state()[0]
+        return self._state
+
+    @staticmethod
+    def _ours():
+        """Return the plugins among the host's that are made of this file, in their order."""
+        return [o for o in globals().get("totlist") or () if hasattr(o, "_state_of_this_row")]
 
     def _fresh_state(self):
         """Return the first state that a living daemon wrote, or ``None`` and why there is none."""
@@ -111,6 +131,33 @@ class _Figures:
     """
 
     RED_FROM_PERCENT, YELLOW_FROM_PERCENT = 20, 5
+    RISING = ("observed_ns", "busy_ns", "starved_ns", "suspected_ns")
+    COUNTERS = (*RISING, "pending_ns")
+    IDLE = "idle_ns"
+    LONGEST_SHOWN_NS = 60 * 10**9
+    NO_LOSS = ("start_up", "not_in_use")
+
+    def counters(self, gpu):
+        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is unknown.
+
+        Beside ``COUNTERS``: ``input_ns`` and ``unknown_ns``, of which starved and suspected time
+        are a part, and ``proved_ns``, what was lost to any known cause.
+        """
+        counted = self.numbers(gpu, self.COUNTERS)
+        if counted is None:
+            return None
+        lost = self._split(gpu, self.IDLE)
+        if lost is None:
+            lost = {"input_wait": counted["starved_ns"], "unknown": counted["suspected_ns"]}
+        counted["input_ns"] = lost.get("input_wait", 0)
+        counted["unknown_ns"] = lost.get("unknown", 0)
+        unproved = ("unknown", *self.NO_LOSS)
+        counted["proved_ns"] = sum(ns for cause, ns in lost.items() if cause not in unproved)
+        return counted
+
+    def _split(self, gpu, field):
+        parts = gpu.get(field)
+        return self.numbers(parts, parts) if isinstance(parts, dict) else None
 
     @staticmethod
     def numbers(table, names):
@@ -122,7 +169,7 @@ class _Figures:
     @staticmethod
     def share(part, whole):
         """Return ``part`` of ``whole`` in percent, or -1, the hosts' word for not known."""
-        return min(100.0, 100.0 * part / whole) if whole > 0 else -1
+        return 100.0 * part / whole if whole > 0 else -1
 
     @staticmethod
     def added(changes):
@@ -132,6 +179,52 @@ class _Figures:
             for name, ns in change.items():
                 added[name] = added.get(name, 0) + ns
         return added
+
+    def fitted(self, change, gpu):
+        """Return what of ``change`` passed in the row itself; ``undecided_ns`` has no cause yet.
+
+        A pause is counted when it ends, and pending until then; what was pending as the row began
+        is mostly counted as unknown or unused. So known causes come first here, then unknown, up
+        to the row's own idle time. What a GPU that keeps starving has pending is suspected already,
+        for a minute: a longer pause may as well be the end of the job.
+        """
+        idle_ns = max(0.0, change["observed_ns"] - change["busy_ns"])
+        began_with_ns = gpu["pending_ns"] - change["pending_ns"]
+        unproved_ns = idle_ns - change["pending_ns"] - change["proved_ns"]
+        open_ns = change["pending_ns"] + max(0.0, min(began_with_ns, unproved_ns))
+        open_ns = max(0.0, min(open_ns, gpu["pending_ns"], idle_ns))
+        decided_ns = idle_ns - open_ns
+        proved_ns = min(change["proved_ns"], decided_ns)
+        kept = proved_ns / change["proved_ns"] if proved_ns else 0
+        unknown_ns = min(change["unknown_ns"], decided_ns - proved_ns)
+        starved_ns = min(change["starved_ns"], change["input_ns"] * kept)
+        suspected_ns = min(change["suspected_ns"], unknown_ns)
+        is_shown = gpu.get("starved_now") and gpu["pending_ns"] <= self.LONGEST_SHOWN_NS
+        shown_ns = open_ns if is_shown else 0
+        fitted = {name: ns * kept for name, ns in change.items()}
+        fitted.update(
+            observed_ns=change["observed_ns"],
+            busy_ns=change["busy_ns"],
+            starved_ns=starved_ns,
+            suspected_ns=suspected_ns + shown_ns,
+            unknown_ns=unknown_ns + shown_ns,
+            undecided_ns=open_ns - shown_ns,
+        )
+        return fitted
+
+    @staticmethod
+    def is_pending(moved):
+        """Whether most of a row has no cause yet."""
+        return moved.get("undecided_ns", 0) > moved["observed_ns"] / 2
+
+    def worst(self, fitted):
+        """Return the place of the GPU that lost most of its time; ``None`` if none lost any."""
+        shares = [
+            self.share(change["proved_ns"] + change["unknown_ns"], change["observed_ns"])
+            for change in fitted
+        ]
+        most = max(shares)
+        return shares.index(most) if round(most) > 0 else None
 
     def alarm(self, percent):
         """Return the place of red, yellow or green in the hosts' list of colours."""
@@ -146,52 +239,39 @@ class _Use(_Figures):
     OPTION = "--gpu"
     NICKS, WIDTHS = ("use", "mem", "strv"), (3, 3, 4)
     SPARED, COLOURED = 1, 2
-    COUNTERS = ("observed_ns", "busy_ns", "starved_ns", "suspected_ns", "pending_ns")
     MEMORY_FIELDS = ("memory_used_bytes", "memory_capacity_bytes")
-
-    def counters(self, gpu):
-        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is not told."""
-        return self.numbers(gpu, self.COUNTERS)
 
     def shares(self, changes, gpus):
         """Return busy and starved share, and whether most of the latter is only suspected."""
         moved = self.added(changes)
-        suspected_ns = sum(map(self._suspected_ns, changes, gpus))
-        starved = self.share(moved["starved_ns"] + suspected_ns, moved["observed_ns"])
-        busy = self.share(moved["busy_ns"], moved["observed_ns"])
-        return busy, starved, suspected_ns > moved["starved_ns"]
+        starved = self.share(moved["starved_ns"] + moved["suspected_ns"], moved["observed_ns"])
+        busy = min(100.0, self.share(moved["busy_ns"], moved["observed_ns"]))
+        is_suspected = moved["suspected_ns"] > moved["starved_ns"]
+        return busy, -1 if self.is_pending(moved) else starved, is_suspected
 
-    @staticmethod
-    def _suspected_ns(change, gpu):
-        # A pause is counted when it ends, and pending until then. A GPU that keeps starving
-        # shows it while it lasts: at its end pending falls by what suspected rises.
-        pending_ns = change["pending_ns"] if gpu.get("starved_now") else 0
-        return max(0.0, change["suspected_ns"] + pending_ns)
-
-    def row(self, shares, gpus):
-        """Return the values, the mark after the coloured one, and the place of its colour."""
-        busy, starved, is_suspected = shares or (-1, -1, False)
+    def values(self, shares, gpus):
+        """Return what the columns hold."""
+        busy, starved, _ = shares or (-1, -1, False)
         told = [t for t in (self.numbers(gpu, self.MEMORY_FIELDS) for gpu in gpus) if t]
         memory = self.share(*(sum(t[field] for t in told) for field in self.MEMORY_FIELDS))
-        mark = "?" if starved > 0 and is_suspected else " "
+        return [busy, min(100.0, memory), starved]
+
+    def mark(self, shares, gpus):
+        """Return the mark after the coloured value, and the place of its colour."""
+        if not shares:
+            return " ", None
+        _, starved, is_suspected = shares
         is_starved_now = any(gpu.get("starved_now") for gpu in gpus)
-        alarm = 0 if is_starved_now else self.alarm(round(starved))
-        return [busy, memory, starved], mark, alarm if shares else None
+        mark = "?" if starved > 0 and is_suspected else " "
+        return mark, 0 if is_starved_now else self.alarm(round(starved))
 
 
 class _Stall(_Figures):
-    """The columns of ``--gpu-stall``: what was lost, its main cause, and the reason of that.
-
-    Shares are of the time whose cause is decided: what is pending at the end of a row belongs to
-    the one in which its pause ends.
-    """
+    """The columns of ``--gpu-stall``: what was lost, its main cause, and the reason of that."""
 
     OPTION = "--gpu-stall"
     NICKS, WIDTHS = ("lost", "main", "cause"), (4, 4, 10)
     SPARED, COLOURED = 1, 0
-    COUNTERS = ("observed_ns", "suspected_ns", "pending_ns")
-    IDLE = "idle_ns"
-    NO_LOSS = ("start_up", "not_in_use")
     CAUSES = {
         "compile": "compile",
         "input_wait": "input",
@@ -219,41 +299,34 @@ class _Stall(_Figures):
     }
 
     def counters(self, gpu):
-        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is not told.
+        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is unknown.
 
         What is split is named by its field and the part: ``"idle_ns.checkpoint"``.
         """
-        counted = self.numbers(gpu, self.COUNTERS)
-        by_cause = self._split(gpu, self.IDLE)
-        if counted is None or by_cause is None:
+        counted = super().counters(gpu)
+        if counted is None or self._split(gpu, self.IDLE) is None:
             return None
-        counted.update(by_cause)
-        for field in self.BY_REASON.values():  # an older daemon has none
-            counted.update(self._split(gpu, field) or {})
+        for field in (self.IDLE, *self.BY_REASON.values()):  # an older daemon has no reasons
+            parts = self._split(gpu, field) or {}
+            counted.update({field + "." + part: ns for part, ns in parts.items()})
         return counted
-
-    def _split(self, gpu, field):
-        parts = gpu.get(field)
-        told = self.numbers(parts, parts) if isinstance(parts, dict) else None
-        return None if told is None else {field + "." + part: ns for part, ns in told.items()}
 
     def shares(self, changes, gpus):
         """Return the share that was lost, that of its main cause, and the cause in a word."""
         moved = self.added(changes)
-        settled_ns = moved["observed_ns"] - moved["pending_ns"]
-        if moved["pending_ns"] > settled_ns:
+        observed_ns = moved["observed_ns"]
+        if self.is_pending(moved):
             return -1, -1, "pending"
-        by_cause = self._parts(moved, self.IDLE)
-        lost_ns = {cause: ns for cause, ns in by_cause.items() if cause not in self.NO_LOSS}
-        lost = self.share(sum(lost_ns.values()), settled_ns)
+        lost = self.share(moved["proved_ns"] + moved["unknown_ns"], observed_ns)
         if round(lost) == 0:
             return lost, -1, ""
-        unknown_ns = lost_ns.get("unknown", 0)
-        lost_ns["suspected"] = min(moved["suspected_ns"], unknown_ns)
-        lost_ns["unknown"] = unknown_ns - lost_ns["suspected"]
+        parts = self._parts(moved, self.IDLE)
+        lost_ns = {cause: ns for cause, ns in parts.items() if cause not in self.NO_LOSS}
+        lost_ns["suspected"] = min(moved["suspected_ns"], moved["unknown_ns"])
+        lost_ns["unknown"] = moved["unknown_ns"] - lost_ns["suspected"]
         main = max(lost_ns, key=lost_ns.get)
         word = self.CAUSES.get(main, "other") + self._reason(moved, main)
-        return lost, self.share(lost_ns[main], settled_ns), word
+        return lost, self.share(lost_ns[main], observed_ns), word
 
     def _reason(self, moved, cause):
         parts = self._parts(moved, self.BY_REASON.get(cause, ""))
@@ -265,14 +338,20 @@ class _Stall(_Figures):
         start = field + "."
         return {n[len(start) :]: ns for n, ns in moved.items() if n.startswith(start)}
 
-    def row(self, shares, gpus):
-        """Return the values, the mark after the coloured one, and the place of its colour."""
-        lost, main, cause = shares or (-1, -1, "")
-        return [lost, main, cause], "", self.alarm(round(lost)) if shares else None
+    def values(self, shares, gpus):
+        """Return what the columns hold."""
+        return list(shares or (-1, -1, ""))
+
+    def mark(self, shares, gpus):
+        """Return the mark after the coloured value, and the place of its colour."""
+        return "", self.alarm(round(shares[0])) if shares else None
 
 
 class _Rows:
     """From the daemon's counters to what they moved by since the last row."""
+
+    # The driver's samples may be fetched as seldom as every 5 s: this is three times that.
+    REPEATED_FOR_NS = 15 * 10**9
 
     def _moved_since_last_row(self, state):
         """Return ``{index: {counter: ns}}`` of GPUs that answer."""
@@ -287,13 +366,57 @@ class _Rows:
             began = self._row_began.get(gpu.get("uuid"), {})
             change = {name: ns - began.get(name, 0) for name, ns in counters.items()}
             # In a container every daemon is process 1: there, falling counters tell.
-            has_fallen = any(ns < 0 for name, ns in change.items() if name != "pending_ns")
+            has_fallen = any(change[name] < 0 for name in self._kind.RISING)
             moved[index] = counters if has_fallen else change
             before = self._counters.get(gpu.get("uuid"), {"observed_ns": -1})
             if counters["observed_ns"] != before["observed_ns"]:
                 self._moved_at[gpu.get("uuid")] = state["monotonic_ns"]
             self._counters[gpu.get("uuid")] = counters
         return moved
+
+    def _rows_of(self, state):
+        """Return the row of each group of which ``state`` has something."""
+        if state is None:
+            return {}
+        self.name = self._titles(state)
+        moved = self._moved_since_last_row(state)
+        rows = {}
+        for group in self.vars:
+            members = [index for index in moved if group in (index, "total")]
+            if members:
+                self._take_shares(group, {index: moved[index] for index in members}, state)
+                gpus = [state["gpus"][index] for index in members]
+                rows[group] = self._row(gpus, *self._last_shares.get(group, (None, None, "")))
+        if self._host("step") == self._host("op").delay:
+            # Here the next row begins. A GPU that is away, or has no new sample, keeps where its
+            # row began: what is settled meanwhile counts in its next row.
+            for uuid, counters in self._counters.items():
+                began = self._row_began.get(uuid)
+                if began is None or began["observed_ns"] != counters["observed_ns"]:
+                    self._row_began[uuid] = counters
+        return rows
+
+    def _row(self, gpus, shown, filed, worst):
+        """Return a row as values, mark, colour, the values in a file, and the worst GPU."""
+        mark, alarm = self._kind.mark(shown, gpus)
+        values, in_file = self._kind.values(shown, gpus), self._kind.values(filed, gpus)
+        return values, mark, alarm, in_file, worst
+
+    def _take_shares(self, group, changes, state):
+        """Take the shares of a row; where no counter moved, the last ones stand for a while."""
+        gpus = [state["gpus"][index] for index in changes]
+        if any(change["observed_ns"] > 0 for change in changes.values()):
+            fitted = [self._kind.fitted(changes[gpu], state["gpus"][gpu]) for gpu in changes]
+            shown = self._kind.shares(fitted, gpus)
+            filed = self._kind.shares(changes.values(), gpus)
+            worst = self._kind.worst(fitted)
+            name = "" if worst is None else list(changes)[worst]
+            self._last_shares[group] = shown, filed, name
+            return
+        moved_at = max(self._moved_at[gpu.get("uuid")] for gpu in gpus)
+        repeated_for_ns = max(self._fresh_for_ns(state), self.REPEATED_FOR_NS)
+        if state["monotonic_ns"] - moved_at > repeated_for_ns:
+            self._last_shares.pop(group, None)  # it is there, and nothing is known of it
 
 
 class _Layout:
@@ -304,6 +427,7 @@ class _Layout:
     """
 
     MARKS = (("replayed", "-rec"), ("simulated", "-sim"))
+    WORST = "wst"
 
     def colwidth(self):
         """Tell the host the width of one GPU's columns."""
@@ -315,9 +439,16 @@ class _Layout:
         Where they do not fit, it drops them all: rather give up one of each GPU.
         """
         was_narrow, self._is_narrow = self._is_narrow, False
-        self._is_narrow = super().statwidth() > self._room()
+        room = self._room()
+        self._is_narrow = super().statwidth() > room
         if self._is_narrow != was_narrow and "showheader" in globals():
             globals()["showheader"] = True
+        if super().statwidth() > room and not self._has_said_how:
+            self._has_said_how = True
+            ways = " or ".join("DSTAT_GPU=" + g for g in sorted({self.vars[0], "total"}))
+            gpus = "GPUs (%s) or fewer " % ways if len(self.vars) > 1 else ""
+            note = "%s does not fit here: show fewer %sother columns" % (self._kind.OPTION, gpus)
+            self._write(note, "\n" if globals().get("loop") else "")  # there is a table already
         return super().statwidth()
 
     def _columns(self):
@@ -326,16 +457,33 @@ class _Layout:
 
     def _room(self):
         """Return what the terminal leaves beside the columns that stand before these."""
-        if not globals().get("cols"):  # no terminal, or its size is not asked for yet
+        cols, others = globals().get("cols"), globals().get("totlist") or []
+        if not cols or self not in others:  # no terminal, or its size is not asked for yet
             return float("inf")
-        before = self._host("totlist")[: self._host("totlist").index(self)]
-        return self._host("cols") - 1 - sum(other.statwidth() + 1 for other in before)
+        room = cols - 1
+        for other in others[: others.index(self)]:
+            width = other.statwidth() + 1
+            room -= width if width <= room + 1 else 0  # the host leaves out what does not fit
+        return room
+
+    @staticmethod
+    def _write(note, start=""):
+        import contextlib
+        import sys
+
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be closed
+            sys.stderr.write("%sgpumon: %s\n" % (start, note))
 
     def subtitle(self):
         """Give the host the second line of the header."""
         style, reset = self._host("theme")["subtitle"], self._host("ansi")["reset"]
-        nicks = [self.nick[c].ljust(self._kind.WIDTHS[c]) for c in self._columns()]
-        return self._joined([" ".join(style + nick + reset for nick in nicks)] * len(self.vars))
+        groups = []
+        for group in self.vars:
+            worst = self._kind.SPARED if group == "total" else None
+            nicks = [(self.WORST if c == worst else self.nick[c], c) for c in self._columns()]
+            nicks = [nick.ljust(self._kind.WIDTHS[c]) for nick, c in nicks]
+            groups.append(" ".join(style + nick + reset for nick in nicks))
+        return self._joined(groups)
 
     def show(self):
         """Give the host one row for the screen."""
@@ -346,9 +494,12 @@ class _Layout:
         return (self._host("theme")["frame"] + self._host("char")["colon"]).join(groups)
 
     def _cell(self, group, column):
-        theme, (values, mark, alarm) = self._host("theme"), self._rows[group]
-        is_coloured = column == self._kind.COLOURED
-        text = self._text(values[column], mark if is_coloured else "", self._kind.WIDTHS[column])
+        theme, (values, mark, alarm, _, worst) = self._host("theme"), self._rows[group]
+        is_coloured, width = column == self._kind.COLOURED, self._kind.WIDTHS[column]
+        text = self._text(values[column], mark if is_coloured else "", width)
+        if group == "total" and column == self._kind.SPARED:
+            # Of an instance whose name is too long, the GPU that it is a part of.
+            text = ((worst if len(worst) <= width else worst.split(":")[0]) or "-").rjust(width)
         if alarm is None:
             return theme["error"] + text + theme["default"]
         # The hosts show a row in the making darker than one that stands.
@@ -365,9 +516,12 @@ class _Layout:
         return (("-" if value < 0 else "%d" % round(value)) + mark).rjust(width)
 
     def showcsv(self):
-        """Give the host one row for ``--output``; what is not known is an empty cell."""
-        values = [value for group in self.vars for value in self.val[group]]
-        texts = [v if isinstance(v, str) else "%.3f" % v if v >= 0 else "" for v in values]
+        """Give the host one row for ``--output``; what is not known is an empty cell.
+
+        Its values are what the counters moved by: a pause counts in the row in which it ends.
+        """
+        cells = [value for group in self.vars for value in self._rows[group][3]]
+        texts = [v if isinstance(v, str) else "%.3f" % v if v >= 0 else "" for v in cells]
         return self._host("char")["sep"].join(texts)
 
     @staticmethod
@@ -376,20 +530,69 @@ class _Layout:
         return globals()[name]
 
 
-class dstat_plugin(_StateFile, _Rows, _Layout, _Host):  # noqa: N801 - dstat asks for this name
+class _Choice:
+    """Which GPUs the user wants, by ``DSTAT_GPU``: ``0,4-6``, ``0:1``, ``all`` or ``total``."""
+
+    MOST_UNKNOWN, MOST_IN_A_RANGE = 8, 256
+
+    def _groups(self, known):
+        """Return what to show, such as ``["0", "total"]``; without a daemon no GPU is known."""
+        import os
+        import re
+
+        text = re.sub(r"\s*-\s*", "-", os.environ.get("DSTAT_GPU", "").strip())
+        chosen, unknown = [], []
+        for word in filter(None, re.split(r"[,\s]+", text)):
+            labels = self._labels(word, known)
+            unknown += [] if labels else [word]
+            for label in labels:
+                # A GPU that is cut by MIG is its instances.
+                there = [k for k in known or [label] if k == label or k.startswith(label + ":")]
+                there = there if label != "total" else [label]
+                chosen += there
+                unknown += [] if there else [label]
+        if unknown:
+            shown = [ascii(word)[1:-1][:16] for word in unknown[: self.MOST_UNKNOWN]]
+            shown += ["..."] if len(unknown) > len(shown) else []
+            there = ", ".join([*(known or ["indices such as 0,2 or 4-6"]), "all", "total"])
+            self._note("DSTAT_GPU: no GPU is called %s, only %s" % (", ".join(shown), there))
+        if chosen:
+            return sorted(set(chosen), key=chosen.index)
+        return known if known and (self._host("op").full or len(known) <= 2) else ["total"]
+
+    def _labels(self, word, known):
+        """Return the labels that a word stands for; none if it is no name of GPUs."""
+        import re
+
+        if word.lower() in ("all", "total"):
+            return (known if word.lower() == "all" else None) or ["total"]
+        span = re.match(r"([0-9]{1,4})(?:-([0-9]{1,4}))?$", word)
+        if not span:
+            part = re.match(r"([0-9]{1,3}):([0-9]{1,3})$", word)
+            return ["%d:%d" % (int(part.group(1)), int(part.group(2)))] if part else []
+        first, last = int(span.group(1)), int(span.group(2) or span.group(1))
+        labels = ["%d" % index for index in range(first, last + 1)]
+        return labels if len(labels) <= self.MOST_IN_A_RANGE else []
+
+    def _note(self, text):
+        """Write it once, though two options come to the same."""
+        if not any(text in other._notes for other in self._ours()):
+            self._notes.append(text)
+
+
+class dstat_plugin(_StateFile, _Choice, _Rows, _Layout, _Host):  # noqa: N801 - dstat asks for it
     """One kind of columns for the GPUs that a running ``gpumon serve`` watches."""
 
     def __init__(self):
         self._row_began, self._counters, self._moved_at, self._daemon_pid = {}, {}, {}, None
-        self._last_shares, self._is_narrow, self._notes = {}, False, []
+        self._last_shares, self._is_narrow, self._has_said_how = {}, False, False
+        self._notes, self._state = [], None
 
     def check(self):
         """Choose the columns by the file's name, which the hosts have told by now.
 
         Whatever is missing is said once, and the host loads the columns all the same.
         """
-        import sys
-
         self._kind = self.STALL if "gpu_stall" in self.filename.rpartition("/")[2] else self.USE
         self.nick, self.cols = self._kind.NICKS, len(self._kind.NICKS)
         state, problem = self._fresh_state()
@@ -397,30 +600,13 @@ class dstat_plugin(_StateFile, _Rows, _Layout, _Host):  # noqa: N801 - dstat ask
         self.name = self._titles(state)
         if state is None:
             until = ", so %s shows '-' until `gpumon serve` is started" % self._kind.OPTION
-            self._notes.append(problem + until)
+            self._note(problem + until)
         elif not state["gpus"]:
-            self._notes.append("the daemon sees no GPU so far: `gpumon doctor` says why")
+            self._note("the daemon sees no GPU so far: `gpumon doctor` says why")
         for note in self._notes:
-            sys.stderr.write("gpumon: %s\n" % note)
+            self._write(note)
         self._mend_csv()
         return True
-
-    def _groups(self, known):
-        """Return what to show, such as ``["0", "total"]``; without a daemon no GPU is known."""
-        import os
-
-        chosen, unknown = [], []
-        for word in filter(None, os.environ.get("DSTAT_GPU", "").replace(" ", "").split(",")):
-            group = "%d" % int(word) if word.isdecimal() else word
-            is_label = word.replace(":", "", 1).isdecimal()
-            exists = group == "total" or (is_label if known is None else group in known)
-            (chosen if exists else unknown).append(group)
-        if unknown:
-            words = ", ".join(unknown), ", ".join([*(known or ["indices"]), "total"])
-            self._notes.append("DSTAT_GPU: there is no GPU %s, only %s" % words)
-        if chosen:
-            return sorted(set(chosen), key=chosen.index)
-        return known if known and (self._host("op").full or len(known) <= 2) else ["total"]
 
     def _titles(self, state):
         marks = [end for field, end in self.MARKS if state and state.get(field)]
@@ -437,37 +623,12 @@ class dstat_plugin(_StateFile, _Rows, _Layout, _Host):  # noqa: N801 - dstat ask
     def extract(self):
         """Take the values of one row: -1 for whatever is not known."""
         try:
-            self._rows = self._rows_of(self._fresh_state()[0])
+            self._rows = self._rows_of(self._state_of_this_row())
         except Exception:  # dool would die of it, and dstat show old values as if they were new
             self._rows = {}
-        self._rows = {g: self._rows.get(g) or self._kind.row(None, []) for g in self.vars}
-        self.val = {group: values for group, (values, _, _) in self._rows.items()}
-
-    def _rows_of(self, state):
-        """Return the row of each group of which ``state`` tells something."""
-        if state is None:
-            return {}
-        self.name = self._titles(state)
-        moved = self._moved_since_last_row(state)
-        rows = {}
-        for group in self.vars:
-            members = [index for index in moved if group in (index, "total")]
-            if members:
-                gpus = [state["gpus"][index] for index in members]
-                self._take_shares(group, [moved[index] for index in members], gpus, state)
-                rows[group] = self._kind.row(self._last_shares.get(group), gpus)
-        if self._host("step") == self._host("op").delay:
-            # Here the next row begins; a GPU that is away keeps where its row began.
-            self._row_began.update(self._counters)
-        return rows
-
-    def _take_shares(self, group, changes, gpus, state):
-        """Take the shares of a row; where no counter moved, the last ones stand for a while."""
-        moved_at = max(self._moved_at[gpu.get("uuid")] for gpu in gpus)
-        if any(change["observed_ns"] > 0 for change in changes):
-            self._last_shares[group] = self._kind.shares(changes, gpus)
-        elif state["monotonic_ns"] - moved_at > self._fresh_for_ns(state):
-            self._last_shares.pop(group, None)  # it is there, and nothing is known of it
+        nothing = self._row([], None, None, "")
+        self._rows = {group: self._rows.get(group) or nothing for group in self.vars}
+        self.val = {group: row[0] for group, row in self._rows.items()}
 
 
 # Inside a class, too, a host leaves the names above invisible.

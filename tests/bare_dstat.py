@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,12 +30,16 @@ class Table:
 
     Args:
         file_name: What the host calls the plugin's file: by that it chooses its columns.
+        before: Plugins that the host has loaded already.
         options: Of the host.
     """
 
-    def __init__(self, file_name: str = "dstat_gpu", **options: Any) -> None:
+    def __init__(
+        self, file_name: str = "dstat_gpu", before: Sequence[Any] = (), **options: Any
+    ) -> None:
         self.scope: dict[str, Any] = {
             "dstat": BareHost,
+            "totlist": list(before),
             "op": SimpleNamespace(**{"delay": 1, "full": False, "output": False, **options}),
             "step": options.get("delay", 1),
             "ansi": {"reset": ""},

@@ -24,6 +24,11 @@ def waits_of_a_person(count: int) -> list[float]:
     return [min(1.0 + 4.0 * draws.lognormvariate(0.0, 1.2), 55.0) for _ in range(count)]
 
 
+def late_waves(count: int) -> list[tuple[int, int]]:
+    """Samples of work and of pause, as a loader makes them that is late: bursts vary."""
+    return [((3, 5, 8)[k % 3], 3) for k in range(count)]
+
+
 def on_and_off(cycles: Iterable[tuple[int, int]]) -> list[float]:
     """Busy samples and idle ones in turn, so many of each; a busy one ends the last pause."""
     return [ratio for busy, idle in cycles for ratio in [1.0] * busy + [0.0] * idle] + [1.0]

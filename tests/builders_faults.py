@@ -121,7 +121,7 @@ def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFaul
 NOT_LOADED = not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia")
 REPLACED = not_opened(
     "was replaced", codes.VERSION_MISMATCH,
-    refuses="reboot or reload the driver", says="start gpumon again",
+    refuses="reboot or reload the driver|create this container anew", says="start gpumon again",
 )  # fmt: skip
 SHUT_DRIVERS = (
     NOT_LOADED,

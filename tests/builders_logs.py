@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from gpumon.cli import analyze
@@ -84,22 +82,3 @@ def rows(*lines: str) -> str:
 def seconds_of(stamps_ns: Sequence[int]) -> list[float]:
     """Nanoseconds from the first stamp on, as seconds."""
     return [(stamp_ns - stamps_ns[0]) / 1e9 for stamp_ns in stamps_ns]
-
-
-def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
-    """What an archive says of something in it."""
-    info = tarfile.TarInfo(name)
-    info.type, info.size = kind, len(data)
-    return info
-
-
-def tar_of(files: Mapping[str, str | bytes], *more: tarfile.TarInfo) -> bytes:
-    """An archive of these files, behind whatever else is said to be in it."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for info in more:
-            archive.addfile(info)
-        for name, text in files.items():
-            data = text.encode() if isinstance(text, str) else text
-            archive.addfile(member(name, data), io.BytesIO(data))
-    return packed.getvalue()

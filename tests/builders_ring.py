@@ -35,6 +35,9 @@ import fcntl, os, sys
 held = os.open(sys.argv[1], os.O_RDWR)
 fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
 print("held", flush=True)
+sys.stdin.readline()
+os.close(held)
+print("free", flush=True)
 sys.stdin.read()
 """
 
@@ -100,9 +103,32 @@ def _begun(path: Path, data: mmap.mmap, descriptor: int, facts: RunFacts) -> Rin
     return RingWriter(memory, facts)
 
 
+class LockHolder:
+    """Another process that holds a ring's lock, and lives until its block ends."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid = process.pid
+        self._process = process
+
+    def free_lock(self) -> None:
+        """Lose the lock and live on."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == b"free\n"
+
+
 @contextmanager
 def held_by_a_process(path: Path) -> Iterator[int]:
     """Let another process hold the ring's lock; yields its pid."""
+    with lock_holder(path) as holder:
+        yield holder.pid
+
+
+@contextmanager
+def lock_holder(path: Path) -> Iterator[LockHolder]:
+    """Let another process hold the ring's lock until it is asked to free it."""
     holder = subprocess.Popen(
         [sys.executable, "-S", "-c", _HOLD, str(path)],
         stdin=subprocess.PIPE,
@@ -111,7 +137,7 @@ def held_by_a_process(path: Path) -> Iterator[int]:
     with ending(holder):
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        yield holder.pid
+        yield LockHolder(holder)
 
 
 def now() -> int:

@@ -131,9 +131,15 @@ class Story:
             state = self.pass_second(*levels, **told)
         return state
 
-    def pass_second_with(self, phases: Mapping[str, Phases], *levels: float) -> MonitorState:
-        """One second in which several runs enter phases, by the key of each."""
-        return self._second(levels, {key: self._entered(told) for key, told in phases.items()})
+    def pass_second_with(
+        self, phases: Mapping[str, Phases], *levels: float, steps: Mapping[str, int] | None = None
+    ) -> MonitorState:
+        """One second in which several runs enter phases and count steps, by the key of each."""
+        events = {key: self._entered(of_run) for key, of_run in phases.items()}
+        for key, count in (steps or {}).items():
+            events[key] += self._counted(key, count)
+            events[key].sort(key=attrgetter("at_ns"))
+        return self._second(levels, events)
 
     def pass_seconds_at_once(
         self, *levels: float, phases: Phases = (), in_frames: bool = False

@@ -46,7 +46,7 @@ def _six_pauses() -> list[int]:
 
 def _late_loader() -> list[int]:
     draws = random.Random(4)
-    return _cycles((draws.gauss(5.0, 0.7), draws.gauss(3.0, 0.4)) for _ in range(70))
+    return _cycles((draws.gauss(7.0, 2.0), draws.gauss(4.0, 0.5)) for _ in range(70))
 
 
 TEMPTING: Final[Mapping[str, list[int]]] = MappingProxyType(

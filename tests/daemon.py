@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,9 @@ class RunningDaemon:
         environ: Mapping[str, str] | None = None,
         runtime_dir: Path | None = None,
         ready: bool = True,
+        prefix: Sequence[str] = (),
     ) -> None:
+        """``prefix``: the beginning of a command that runs the daemon and becomes it."""
         self.folder = folder
         self.runtime_dir = runtime_dir or folder / "run"
         self._address = ""
@@ -59,11 +61,12 @@ class RunningDaemon:
         listen = () if is_said else ("--listen", "127.0.0.1:0")
         self._words = (*words, *listen)
         self._wait_for_state = ready
+        self._prefix = prefix
 
     def __enter__(self) -> Self:
         with (self.folder / "daemon.log").open("w+") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpumon", "serve", *self._words],
+                [*self._prefix, sys.executable, "-m", "gpumon", "serve", *self._words],
                 env=self.environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,

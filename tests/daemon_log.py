@@ -9,6 +9,7 @@ import pytest
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState, GpuState
+from tests.builders_driver import DriverStory
 from tests.builders_time import s
 
 
@@ -34,8 +35,20 @@ class DaemonLog:
         self._heard.clear()
         for _ in range(times):
             self.fields.follow(gpus, s(self._now_s))
-            self._xids.follow(gpus)
+            self._xids.follow(gpus, s(self._now_s))
             self._now_s += 1
+        return list(self._heard.messages)
+
+    def followed(self, story: DriverStory, *, ticks: int) -> list[str]:
+        """The lines that came in the next ticks of a story."""
+        self._heard.clear()
+        for _ in range(ticks):
+            state = story.tick()
+            self.fields.follow(state.gpus, state.taken_at_ns)
+            self._collectors.follow(
+                state.collectors, state.taken_at_ns, logged=self.fields.sentences
+            )
+            self._xids.follow(state.gpus, state.taken_at_ns)
         return list(self._heard.messages)
 
 

@@ -15,6 +15,7 @@ from tests import measured_again
 from tests.conftest import LONGEST_FILES
 from tests.patience import until
 from tests.shell_environment import SWITCHES
+from tests.tools.run_suites import time_limit
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_A_SHELL = {
@@ -106,6 +107,25 @@ class TestAProcessThatOutlivesItsTest:
             where = rf"^pid (\d+), started in test_leaving.py::\w+{test} .* {word}$"
             (pid,) = re.findall(where, done.stdout, re.MULTILINE)
             assert until(partial(is_gone, Path("/proc") / pid))  # killed, it may still be ending
+
+
+HANGING = """
+import time
+def test_that_hangs():
+    time.sleep(600)
+def test_that_comes_after_it():
+    pass
+"""
+
+
+def test_one_that_hangs_fails_with_its_stack_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+
+    done = run_of_pytest("-n", "1", *time_limit(1), f"--rootdir={tmp_path}", folder=tmp_path)
+
+    assert "1 failed, 1 passed" in done.stdout
+    assert "crashed while running 'test_hanging.py::test_that_hangs'" in done.stdout
+    assert re.search(r"test_hanging\.py\", line 4 in test_that_hangs", done.stderr)
 
 
 def is_gone(process: Path) -> bool:

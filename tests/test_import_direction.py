@@ -41,6 +41,7 @@ CORE_GROUND_UP = (
     "documents",
 )
 NVML_GROUND_UP = (
+    "pynvml_module",
     "codes",
     "binding",
     "clock",

@@ -40,8 +40,8 @@ class TestTheClosedSets:
                 "latency_bound", "unknown",
             }),
             (VerdictName, {
-                "hanging", "not_in_use", "too_short_to_judge", "healthy", "starved", "stalled",
-                "starvation_suspected", "partial",
+                "hanging", "too_few_samples", "not_in_use", "too_short_to_judge", "healthy",
+                "starved", "stalled", "starvation_suspected", "partial",
             }),
             (Severity, {"none", "moderate", "high"}),
             (Pattern, {"unused", "busy", "bursty", "partial"}),

@@ -69,9 +69,9 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._attempt(lambda: self._listen_for_evaluations(self._trainer()))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._attempt(lambda: self._begin(named.get("train_dataloader")))
+        self._attempt(lambda: self._begin(named.get("train_dataloader"), named.get("model")))
 
-    def _begin(self, loader: Any) -> None:  # noqa: ANN401
+    def _begin(self, loader: Any, model: Any) -> None:  # noqa: ANN401
         if self._tagging is not None and self._tagging.is_around:
             return  # a callback of that one trains something of its own
         self._stop()  # what a training that raised left behind
@@ -89,6 +89,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = HuggingFaceTagging(ring, ring.writer, trainer, events)
         tell_of_loader(loader_facts(loader))
+        self._describe_device("torch", model)
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")
 

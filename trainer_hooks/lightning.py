@@ -79,6 +79,7 @@ class PhaseTagger(Tagger):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:
             self._attempt(lambda: tell_of_loader(loader_facts(trainer.train_dataloader)))
+            self._attempt(lambda: self._describe_device("torch", pl_module))
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)

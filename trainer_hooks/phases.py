@@ -1,7 +1,9 @@
 """Tags for training loops of one's own: ``phase()``, ``timed()``, ``step()``.
 
 Only the thread that made the process' ring, by the first call of any of these,
-changes phases; in other threads, and in forked children, they do nothing.
+changes phases; in other threads, and in forked children, they do nothing. In a process that
+``multiprocessing`` started from one that is tagged, they do nothing before its first step, tagger,
+or region that is a step, validation or prediction: a worker of a data loader is no run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.ring import places as at
-from trainer_hooks.ring.process_ring import process_ring
+from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
 from trainer_hooks.trainers.loader_facts import is_told, loader_facts, tell_of_loader
@@ -62,16 +64,18 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         self._before: list[tuple[int, int]] = []  # the writer's span, and the thread that entered
 
     def __enter__(self) -> None:
-        ring = process_ring()
-        writer = ring.writer_here
-        if writer is not None:
+        ring = ring_so_far() or ring_for_phase(self._number)
+        writer = None if ring is None else ring.writer_here
+        if ring is not None and writer is not None:
             span = writer.span
             self._before.append((span, ring.thread))
             ring.depth += 1
             writer.enter(self._number, _MODE_OF.get(self._number, span >> MODE_SHIFT))
 
     def __exit__(self, *_: object) -> None:
-        ring = process_ring()
+        ring = ring_so_far()
+        if ring is None:
+            return
         writer = ring.writer_here
         if writer is not None and self._before:
             span, _thread = self._before.pop()
@@ -100,17 +104,22 @@ class TimedIterator(Proxy, Generic[T]):
     """
 
     _is_in_loop = False
+    _is_early = False  # the loop began before this process had a ring
 
-    def __init__(self, iterator: Iterator[T], name: str) -> None:
+    def __init__(self, iterator: Iterator[T], name: str, source: object = None) -> None:
         self._original = iterator
         self._phase = phase(name)
         self._is_of_batches = name == TrainingPhase.INPUT_WAIT.value
+        self._source = iterator if source is None else source
 
     def __iter__(self) -> TimedIterator[T]:
         self._begin_loop()
         return self
 
     def __next__(self) -> T:
+        if self._is_early and ring_so_far() is not None:
+            _tell_of_loader(self._source)
+            self._begin_loop()
         with self._phase:
             try:
                 item: T = next(self._original)
@@ -126,7 +135,9 @@ class TimedIterator(Proxy, Generic[T]):
             pass
 
     def _begin_loop(self) -> None:
-        writer = process_ring().writer_here
+        ring = ring_for_phase(self._phase._number)
+        self._is_early = ring is None
+        writer = None if ring is None else ring.writer_here
         if self._is_of_batches and writer is not None and writer.span >> MODE_SHIFT == at.TRAINS:
             self._is_in_loop = True
             writer.event(LOOP_BEGAN)
@@ -134,7 +145,8 @@ class TimedIterator(Proxy, Generic[T]):
     def _end_loop(self) -> None:
         if self._is_in_loop:
             self._is_in_loop = False
-            writer = process_ring().writer_here
+            ring = ring_so_far()
+            writer = None if ring is None else ring.writer_here
             if writer is not None:
                 writer.event(LOOP_ENDED)
 
@@ -149,7 +161,8 @@ class TimedIterable(Proxy, Generic[T]):
     def __iter__(self) -> TimedIterator[T]:
         _tell_of_loader(self._original)  # it may have been made before the validation began
         with phase(self._name):  # a loader starts its workers here
-            iterator: TimedIterator[T] = TimedIterator(iter(self._original), self._name)
+            original = iter(self._original)
+            iterator: TimedIterator[T] = TimedIterator(original, self._name, self._original)
             iterator._begin_loop()
             return iterator
 
@@ -225,9 +238,9 @@ def step(samples: int | None = None) -> None:
 
 
 def _tell_of_loader(iterable: object) -> None:
-    ring = process_ring()
-    writer = ring.writer_here
-    if writer is None:
+    ring = ring_for_phase(at.OTHER[0])
+    writer = None if ring is None else ring.writer_here
+    if ring is None or writer is None:
         return
     ring.look_for_gpus()
     validates = writer.present[1] == at.VALIDATES

@@ -10,12 +10,22 @@ from typing import TypeVar
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 
 _Number = TypeVar("_Number", int, float)
-_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.05, 3600
+
+SHORTEST_PERIOD_S = 0.05
+LONGEST_PERIOD_S = 10
+"""Boards were seen to keep 71 utilisation samples of 0.2 s, 14 s in all: what is older is lost."""
+_WHY_NO_LONGER = "NVIDIA drivers keep about 14 s of samples, so a longer period would lose some"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def number_argument(
-    read: Callable[[str], _Number], kind: str, least: float, most: float, *, unit: str = ""
+    read: Callable[[str], _Number],
+    kind: str,
+    least: float,
+    most: float,
+    *,
+    unit: str = "",
+    why_no_more: str = "",
 ) -> Callable[[str], _Number]:
     """Reads a number within bounds. ``argparse`` prints the sentence and exits with 2.
 
@@ -25,6 +35,7 @@ def number_argument(
         least: The lowest that will do.
         most: The highest.
         unit: What both bounds are in.
+        why_no_more: Why ``most`` is the highest, for whoever typed more.
 
     >>> number_argument(int, "a whole number", 20, 100_000)("300")
     300
@@ -36,17 +47,27 @@ def number_argument(
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
         if not least <= number <= most:  # nor is what is no number at all
+            why = f": {why_no_more}" if why_no_more and number > most else ""
             raise argparse.ArgumentTypeError(
-                f"must be between {least} and {most}{unit}, got {text}"
+                f"must be between {least} and {most}{unit}, got {text}{why}"
             )
         return number
 
     return typed
 
 
-def period_argument(shortest_s: float, longest_s: float) -> Callable[[str], float]:
+def period_argument(
+    shortest_s: float, longest_s: float, *, why_no_longer: str = ""
+) -> Callable[[str], float]:
     """Reads a period, in seconds. ``argparse`` prints the sentence and exits with 2."""
-    return number_argument(float, "a number of seconds", shortest_s, longest_s, unit=" seconds")
+    return number_argument(
+        float,
+        "a number of seconds",
+        shortest_s,
+        longest_s,
+        unit=" seconds",
+        why_no_more=why_no_longer,
+    )
 
 
 def time_argument(text: str) -> float:
@@ -72,7 +93,7 @@ def add_period_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--period",
         metavar="SECONDS",
-        type=period_argument(_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S),
+        type=period_argument(SHORTEST_PERIOD_S, LONGEST_PERIOD_S, why_no_longer=_WHY_NO_LONGER),
         default=1.0,
-        help="time between two readings (default: %(default)s)",
+        help=f"time between two readings, at most {LONGEST_PERIOD_S} (default: %(default)s)",
     )

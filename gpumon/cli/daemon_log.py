@@ -80,35 +80,48 @@ class CollectorLog:
 
 
 class XidLog:
-    """Logs an XID of a GPU when it is the first of its kind there, and a GPU that vanished."""
+    """Logs an XID of a GPU when it is the first of its kind there, and a GPU that vanished.
+
+    One that vanishes again and again is logged once, and its return once it has lasted.
+    """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._said: set[tuple[str, int]] = set()
-        self._vanished: set[str] = set()
+        self._listed_since_ns: dict[str, int | None] = {}  # of those that vanished; None: not yet
 
-    def follow(self, gpus: Iterable[GpuState]) -> None:
+    def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
         """Take the errors that the GPUs had up to now, and who is listed."""
         for gpu in gpus:
             uuid = gpu.device.uuid
-            if gpu.listed is (uuid in self._vanished):
-                self._take_listed(gpu)
+            if not gpu.listed:
+                self._is_away(gpu)
+            elif uuid in self._listed_since_ns:
+                self._is_back(gpu, now_ns)
             for xid, _ in gpu.xid_errors:
                 if (uuid, xid) not in self._said:
                     self._said.add((uuid, xid))
                     self._log.warning("GPU %s (%s): %s", gpu.device.label, uuid, xid_sentence(xid))
 
-    def _take_listed(self, gpu: GpuState) -> None:
+    def _is_away(self, gpu: GpuState) -> None:
         uuid, label = gpu.device.uuid, gpu.device.label
-        if gpu.listed:
-            self._vanished.discard(uuid)
-            self._log.info("GPU %s (%s) is listed again", label, uuid)
-        elif gpu.device.parent_uuid is None:  # instances come and go all day long
-            self._vanished.add(uuid)
+        if gpu.device.parent_uuid is not None:  # instances come and go all day long
+            return
+        if uuid not in self._listed_since_ns:
             trouble = vanished()
             self._log.warning(
                 "GPU %s (%s) %s. What to do: %s.", label, uuid, trouble.text, trouble.advice
             )
+        self._listed_since_ns[uuid] = None
+
+    def _is_back(self, gpu: GpuState, now_ns: int) -> None:
+        uuid = gpu.device.uuid
+        since_ns = self._listed_since_ns[uuid]
+        if since_ns is None:
+            self._listed_since_ns[uuid] = now_ns
+        elif now_ns - since_ns >= _WELL_FOR_NS:
+            del self._listed_since_ns[uuid]
+            self._log.info("GPU %s (%s) is listed again", gpu.device.label, uuid)
 
 
 _FieldKey: TypeAlias = tuple[str, str]

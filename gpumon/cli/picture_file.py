@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from gpumon.cli.command import complain
 from gpumon.errors import UsageError
 
 
@@ -25,16 +25,17 @@ def check_place(path: str, source: str | None) -> None:
             raise UsageError(f"{path}: is the file that is to be drawn; name another one")
 
 
-@contextmanager
-def needs_matplotlib() -> Iterator[None]:
-    """Around the import of what draws.
+def can_draw() -> bool:
+    """Whether matplotlib is there; else a sentence on standard error says how to install it.
 
-    Raises:
-        UsageError: matplotlib is not there; says how to install it.
+    Who asks for a picture that cannot be drawn has the report all the same.
     """
     try:
-        yield
-    except ImportError as error:
-        raise UsageError(
-            f"a picture needs matplotlib: `{sys.executable} -m pip install 'matplotlib>=3.8'`"
-        ) from error
+        import gpumon.outlets.plot.html  # noqa: F401
+    except ImportError:
+        complain(
+            "no picture and no page is written, for both need matplotlib: "
+            f"`{sys.executable} -m pip install 'matplotlib>=3.8'`"
+        )
+        return False
+    return True

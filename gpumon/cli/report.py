@@ -37,8 +37,8 @@ _LOOK_EVERY = 256
 _PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
 
 
-_Page = Callable[[ReportWithLanes], None]
-"""Writes a page."""
+_Page = Callable[[ReportWithLanes], int]
+"""Writes a page; the exit code."""
 
 
 class ReportCommand:
@@ -102,7 +102,7 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limits."""
         _check(args)
-        write_page = _page_asked_for(args.html, args.recording)
+        write_page, code = _page_asked_for(args.html, args.recording), 0
         if args.compare:
             before, report = (read_saved(path).report for path in args.compare)
             _print_both(before, report, as_json=args.json)
@@ -110,9 +110,9 @@ class ReportCommand:
             told = _told(args)
             report = told.report
             _print(report, as_json=args.json)
-            write_page(told)
+            code = write_page(told)
         sys.stdout.flush()  # what was printed stands before what is said of it
-        return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above)
+        return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above) or code
 
 
 class ReplayCommand:
@@ -139,8 +139,7 @@ class ReplayCommand:
         write_page = _page_asked_for(args.html, args.file)
         told = _of_recording(args.file, None, None)
         _print(told.report, as_json=args.json)
-        write_page(told)
-        return 0
+        return write_page(told)
 
 
 def _add_html_argument(parser: argparse.ArgumentParser) -> None:
@@ -155,18 +154,27 @@ def _add_html_argument(parser: argparse.ArgumentParser) -> None:
 def _page_asked_for(path: str | None, source: str | None) -> _Page:
     """What writes the page, once there is a report; checked before anything is read.
 
+    It returns the exit code: 1 where nothing can be drawn here; standard error says why.
+
     Raises:
-        UsageError: No file to write to, or no matplotlib.
+        UsageError: No file to write to.
     """
     if path is None:
-        return lambda told: None
-    from gpumon.cli.picture_file import check_place, needs_matplotlib
-    from gpumon.outlets.whole_file import write_whole
+        return lambda report: 0
+    from gpumon.cli.picture_file import can_draw, check_place
 
     check_place(path, source)
-    with needs_matplotlib():
+    if not can_draw():
+        return lambda report: 1
+
+    def write(report: ReportWithLanes) -> int:
         from gpumon.outlets.plot.html import html_page
-    return lambda told: write_whole(path, html_page(*told))
+        from gpumon.outlets.whole_file import write_whole
+
+        write_whole(path, html_page(*report))
+        return 0
+
+    return write
 
 
 # What writes, compares and judges is brought along once there is a report: who asks where no

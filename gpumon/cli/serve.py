@@ -8,6 +8,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from gpumon import __version__
 from gpumon.cli.arguments import add_period_argument
@@ -29,6 +31,7 @@ from gpumon.core.ring.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.callers import WebToken, read_token
+from gpumon.outlets.http.faults import WEB_SERVER
 from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -42,6 +45,7 @@ from gpumon.sources.rings.daemon_folder import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")
+_PROC: Final = Path("/proc")
 
 
 class ServeCommand:
@@ -128,7 +132,7 @@ class Daemon:
         replay = replay_of(source)
         player = None if replay is None else watch_replay(replay, self._clock)
         clock = self._clock if player is None else player.clock
-        exporter = MetricsExporter(clock=clock, version=__version__)
+        exporter = MetricsExporter(clock=clock, version=__version__, proc=_PROC)
         self._http = HttpServer(
             *listen,
             exporter=exporter,
@@ -193,7 +197,8 @@ class Daemon:
 
     def _take(self, moment: Moment) -> None:
         self._keep_folder()
-        collectors = (self._state_file.collector_state(), *self._watch.collectors())
+        outlets = (self._state_file.collector_state(), self._http.collector_state())
+        collectors = (*outlets, *self._watch.collectors())
         state = self._monitor.take(moment, collectors)
         self._reports.follow(state)
         self._publish(state)
@@ -218,8 +223,9 @@ class Daemon:
         self._state_file.write(self._watch.left(state))
         self._http.publish(self._watch.shown(state))
         self._field_log.follow(state.gpus, state.taken_at_ns)
-        self._log.follow(state.collectors, state.taken_at_ns, logged=self._field_log.sentences)
-        self._xid_log.follow(state.gpus)
+        collectors = [one for one in state.collectors if one.name != WEB_SERVER]  # it logs itself
+        self._log.follow(collectors, state.taken_at_ns, logged=self._field_log.sentences)
+        self._xid_log.follow(state.gpus, state.taken_at_ns)
 
     def _greet(self) -> None:
         facts = self._watch.facts

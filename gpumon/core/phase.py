@@ -82,6 +82,9 @@ UNPROVED: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
 STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
 """Phases in which the device has been given its work: idle time there is not a wait of the host."""
 
+WORK_PHASES: Final = STEP_PHASES | {TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
+"""Phases of a process that uses a GPU itself, as no worker of a data loader does."""
+
 _CAUSE_OF_PHASE: Final = {
     TrainingPhase.TRAIN_STEP: IdleCause.WITHIN_STEP,
     TrainingPhase.DEVICE_SYNC: IdleCause.WITHIN_STEP,

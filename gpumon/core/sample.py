@@ -161,6 +161,8 @@ class ProcessSample(NamedTuple):
         name: Its name, only where names were asked for.
         user: Who runs it, only where names were asked for.
         uid: The number of who runs it; ``None``: unknown, or it works for others.
+        serves_others: Whether it works for processes of others, as an MPS server does.
+        is_hidden: Whether it is unknown because ``/proc`` hides processes of other users.
     """
 
     pid: int
@@ -169,6 +171,8 @@ class ProcessSample(NamedTuple):
     name: str | None = None
     user: str | None = None
     uid: int | None = None
+    is_hidden: bool = False
+    serves_others: bool = False
 
 
 class ActivitySample(NamedTuple):
@@ -245,7 +249,8 @@ class GpuSample(NamedTuple):
             values of now are ``None`` where nobody could read them for three periods.
         memory_used_bytes: Device memory in use, in bytes.
         power_watts: Board power draw, in watts: the mean since the tick
-            before, where the driver keeps samples of it.
+            before, where the driver keeps samples of it and that tick was at
+            most 3 s ago; else what the driver reports now.
         temperature_celsius: Core temperature.
         sm_clock_hertz: Clock of the streaming multiprocessors.
         energy_joules: Energy in joules since the driver was loaded; it goes

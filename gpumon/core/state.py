@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
 from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.held import HeldGpu
 from gpumon.core.board.in_job import InJob
 from gpumon.core.board.troubles import (
     NO_ERRORS,
@@ -52,8 +53,7 @@ class GpuState(NamedTuple):
         unsettled: As in ``GpuReport``.
         now: What it does now; ``None`` before its first sample.
         is_undecided: Whether idle time is pending until a run's claim to it is decided.
-        held_since_ns: Since when nothing ran, where processes stay on it all the same; ``None``:
-            it is not held.
+        held: Who holds it without using it; ``None``: nobody does, as far as is known.
     """
 
     device: Device
@@ -73,7 +73,7 @@ class GpuState(NamedTuple):
     is_undecided: bool = False
     in_job: InJob | None = None
     unsettled: Unsettled = NOTHING_UNSETTLED
-    held_since_ns: int | None = None
+    held: HeldGpu | None = None
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
 
@@ -88,12 +88,14 @@ class RunState(RunReport):
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
         is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
+        written_ns: CLOCK_MONOTONIC when it last recorded something; 0: never.
     """
 
     phase: TrainingPhase | None
     epoch: int | None
     named_gpus: tuple[str, ...] | None = None
     is_undecided: bool = False
+    written_ns: int = 0
 
 
 class CollectorState(NamedTuple):
@@ -215,7 +217,7 @@ def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:
     Returns:
         What is known of it, which is no UUID, and why it cannot be read; ``None``: there is none.
     """
-    named = _ONE_GPU.fullmatch(_source_message(state) or "")
+    named = _ONE_GPU.fullmatch(source_message(state) or "")
     if named is None or not state.gpus:
         return None
     mig_index = None if named[2] is None else int(named[2])
@@ -234,12 +236,12 @@ def _lost_by(gpu: GpuState, state: MonitorState) -> Trouble | None:
         return None if is_instance else vanished(last_ns=last_ns, index=index)
     if gpu.present:
         return None
-    message = _source_message(state)
+    message = source_message(state)
     of_all = message if message and not _ONE_GPU.fullmatch(message) else _SILENT
     return lost(of_all, last_ns=last_ns, index=index)
 
 
-def _source_message(state: MonitorState) -> str | None:
+def source_message(state: MonitorState) -> str | None:
     """What the GPUs' source says is wrong now; ``None``: it is well."""
     source = next(iter(state.collectors), None)
     return None if source is None or source.success else source.message

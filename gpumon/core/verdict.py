@@ -12,6 +12,7 @@ class VerdictName(str, Enum):
     """What the time of one GPU looks like, in the order in which the rules are tried."""
 
     HANGING = "hanging"
+    TOO_FEW_SAMPLES = "too_few_samples"
     NOT_IN_USE = "not_in_use"
     TOO_SHORT_TO_JUDGE = "too_short_to_judge"
     HEALTHY = "healthy"
@@ -23,7 +24,9 @@ class VerdictName(str, Enum):
     @property
     def is_judged(self) -> bool:
         """Whether it is about the time the GPU was in use, and there was enough of that."""
-        return self not in (self.HANGING, self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE)
+        return self not in (
+            self.HANGING, self.TOO_FEW_SAMPLES, self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE
+        )  # fmt: skip
 
     @property
     def is_of_a_loss(self) -> bool:

@@ -10,11 +10,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from gpumon.core.clock import seconds
+from gpumon.core.clock import NS_PER_S, seconds
 
 _MOST_DIGITS: Final = 6
 """Who is nearer to a limit than that is at it, for all that a reader can do about it."""
 _LEAST_SHOWN_SHARE: Final = 0.0005
+_NS_OF_UNIT: Final = {"s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _TO: Final = "\N{EN DASH}"
 
 
@@ -76,6 +77,35 @@ def in_unit_of(whole_ns: int, amount_ns: int) -> str:
     unit_s, unit = _unit_of(whole_ns, 3)
     decimals = 2 if seconds(whole_ns) / unit_s < 10 else 1
     return f"{seconds(amount_ns) / unit_s:,.{decimals}f} {unit}"
+
+
+def parts_in_unit_of(like_ns: int, parts_ns: Sequence[int]) -> list[str | None]:
+    """All parts of an amount for a column, rounded so that they add up to it as it stands there.
+
+    Each is rounded up or down, up where most is cut off.
+
+    Args:
+        like_ns: As the first of ``in_unit_of``.
+        parts_ns: None is negative.
+
+    Returns:
+        Cells whose figures sum to that of ``in_unit_of(like_ns, sum(parts_ns))``; ``None`` for a
+        part too short to be seen there.
+
+    >>> parts_in_unit_of(29_000_000_000, [1_440_000_000, 1_440_000_000, 20_000_000])
+    ['1.5 s', '1.4 s', None]
+    >>> in_unit_of(29_000_000_000, 2_900_000_000)
+    '2.9 s'
+    """
+    figure, unit = in_unit_of(like_ns, sum(parts_ns)).replace(",", "").split(" ")
+    decimals = len(figure.partition(".")[2])
+    grain_ns = _NS_OF_UNIT[unit] // 10**decimals
+    grains = [part_ns // grain_ns for part_ns in parts_ns]
+    missing = int(Decimal(figure) * 10**decimals) - sum(grains)
+    by_remainder = sorted(range(len(grains)), key=lambda at: -(parts_ns[at] % grain_ns))
+    for at in by_remainder[:missing]:
+        grains[at] += 1
+    return [f"{count / 10**decimals:,.{decimals}f} {unit}" if count else None for count in grains]
 
 
 def in_about(duration_ns: int) -> str:

@@ -7,8 +7,7 @@ import logging
 import os
 from pathlib import Path
 
-from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.state_codec import state_document
+from gpumon.core.documents.state_codec import StateEncoder
 from gpumon.core.ring.runtime_paths import FILE_FLAGS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.whole_file import replace_file
@@ -30,7 +29,8 @@ class StateFile:
         self._is_out = False
         self.errors_total = 0
         self._address = address
-        self._newest = b""
+        self._encoder = StateEncoder()
+        self._newest: tuple[int, int] | None = None  # length and hash of what was written last
         self._failing: str | None = None
         self._warned: set[int | None] = set()
 
@@ -38,14 +38,13 @@ class StateFile:
         """Replace the file with this state. Never raises for anything the disk does."""
         if self._is_out:
             return
-        document = state_document(state, pid=os.getpid(), address=self._address)
-        body = encode_document(document)
+        body = self._encoder.encode(state, pid=os.getpid(), address=self._address)
         try:
             replace_file(self.path, body, mode=_MODE)
         except OSError as error:
             self._count(error)
         else:
-            self._newest, self._failing = body, None
+            self._newest, self._failing = (len(body), hash(body)), None
 
     def stay_in(self, folder: Path | None, trouble: str | None = None) -> None:
         """Be in this folder from now on.
@@ -76,9 +75,13 @@ class StateFile:
         """Remove the file, unless another daemon has put its own there. Safe to call twice."""
         with contextlib.suppress(OSError):
             # Not by its inode: that goes to another file as soon as this one is replaced.
-            if self._newest and _begins_with(self.path, len(self._newest) + 1) == self._newest:
+            if self._newest is not None and self._is_there(*self._newest):
                 self.path.unlink()
-        self._newest = b""
+        self._newest = None
+
+    def _is_there(self, length: int, hashed: int) -> bool:
+        text = _begins_with(self.path, length + 1)
+        return len(text) == length and hash(text) == hashed
 
     def _count(self, error: OSError) -> None:
         self.errors_total += 1
@@ -88,6 +91,6 @@ class StateFile:
             _LOG.warning("%s; sampling goes on, dstat and others see no new state", self._failing)
 
 
-def _begins_with(path: Path, most_bytes: int) -> bytes | None:
+def _begins_with(path: Path, most_bytes: int) -> bytes:
     with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
         return file.read(most_bytes)

@@ -27,7 +27,7 @@ class Claim(Enum):
     SEEN = "seen"
     """A list named the run's process or its user: it stands for the life of the run."""
     REFUSED = "refused"
-    """A list named only others: it stands from the list on that names its user, if one does."""
+    """A list named only others, or processes whose user is hidden: until one names its user."""
 
 
 class ProcessList(NamedTuple):
@@ -56,8 +56,9 @@ class ProcessList(NamedTuple):
     ) -> Claim | None:
         """Decide the claim of a run during which the GPU worked; ``None``: it is still open.
 
-        Who is unknown contradicts nobody, and an empty list is none while the GPU works: a
-        container hides processes. Where lists do name processes, an empty one can also mean that
+        Who is unknown contradicts nobody, unless ``/proc`` hides who it is: then only a run whose
+        own process is listed is believed. An empty list is none while the GPU works: a container
+        hides processes. Where lists do name processes, an empty one can also mean that
         somebody else's work has just ended: then what comes next tells.
 
         Args:
@@ -73,8 +74,8 @@ class ProcessList(NamedTuple):
         if self.names(reading):
             return Claim.SEEN
         if self.processes:
-            is_known = all(process.uid is not None for process in self.processes)
-            return Claim.REFUSED if is_known else Claim.UNOPPOSED
+            are_owners_known = all(one.uid is not None or one.is_hidden for one in self.processes)
+            return Claim.REFUSED if are_owners_known else Claim.UNOPPOSED
         has_left = reading.ended_ns is not None and reading.ended_ns <= self.read_at_ns
         if has_left or not self.is_known_to_tell:
             return Claim.UNOPPOSED
@@ -89,15 +90,17 @@ class ProcessList(NamedTuple):
 def is_process_of(reading: RingReading, process: ProcessSample) -> bool:
     """Whether that is the run's own process.
 
-    The kernel tells the pid of who holds a ring's lock. Of a ring that nobody holds anybody
-    may have written it, so there the user must be the same, where he is known.
+    The kernel gives the pid of who holds a ring's lock. Of a ring for which it never gave one
+    anybody may have written it, so there the user must be the same, where that can be known.
     """
     if process.pid != reading.host_pid:
         return False
-    return reading.alive or process.uid is None or process.uid == reading.owner_uid
+    if reading.alive and reading.is_pid_seen:
+        return True
+    return process.uid == reading.owner_uid or (process.uid is None and not process.is_hidden)
 
 
-class HeldSamples:
+class UndecidedSamples:
     """What was heard in some ticks and not settled yet: busy time counts, idle time is pending.
 
     Attributes:

@@ -24,7 +24,7 @@ class GpuJoin:
             gpus: The GPUs of the newest frame.
             simulated: Made-up GPUs are joined by name only: no process runs on them.
         """
-        self._simulated = simulated
+        self.is_simulated = simulated
         self._samples = gpus
         working = [gpu for gpu in gpus if not gpu.device.mig_enabled]
         self._all = frozenset([gpu.device.uuid for gpu in working])
@@ -53,11 +53,17 @@ class GpuJoin:
         return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
-        """UUIDs of what the run says, else where NVML sees it, else what it may see; or none."""
+        """UUIDs of what the run names, else where NVML sees it, else what it may see; or none.
+
+        Of a run whose framework computes on the CPU, only where NVML sees it: idle time of a GPU
+        that it does not use is not lost to what it does.
+        """
         facts = reading.facts
+        if facts.on_cpu and not self.is_simulated:
+            return self.seen_on(reading)
         if facts.gpus is not None:
             return self._at_work(self._named(facts.gpus), reading)
-        if self._simulated:
+        if self.is_simulated:
             return frozenset()
         if self._has_processes:
             seen = self.seen_on(reading)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from gpumon.core.board.fill import FillLedger
+from gpumon.core.board.held import HoldWatch
 from gpumon.core.board.in_job import InJobLedger
 from gpumon.core.board.troubles import ErrorWatch
 from gpumon.core.clock import NS_PER_S
@@ -28,37 +29,9 @@ from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.time.rank_wait import RankWait, RankWaits
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
-from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
+from gpumon.pipeline.gpu_claims import Claim, ProcessList, UndecidedSamples
+from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
-
-
-class LastingExcess:
-    """Amounts by which one thing exceeds another, from window to window, less what is noise.
-
-    Each GPU has sample windows of its own, so that what a peer did in one of ours is known to
-    about one of its windows only: two GPUs that pause in the same step seem busier than each
-    other in turn. What fell short a moment ago therefore makes up for what exceeds now, by at
-    most one window. An excess that lasts is hardly the smaller for it.
-
-    >>> excess = LastingExcess()
-    >>> [excess.of("GPU-1", amount, most_ns=100) for amount in (-30, 20, 30, -500, 50, 60)]
-    [0, 0, 20, 0, 0, 10]
-    """
-
-    def __init__(self) -> None:
-        self._short_ns: dict[str, int] = {}  # 0 or less
-
-    def of(self, name: str, amount_ns: int, most_ns: int) -> int:
-        """How much of an amount is in excess; to be asked once for each window.
-
-        Args:
-            name: Of what is compared.
-            amount_ns: By how much it exceeds in this window; below 0: falls short.
-            most_ns: The longest window of the two: no more is made up for.
-        """
-        amount_ns += self._short_ns.get(name, 0)
-        self._short_ns[name] = min(0, max(amount_ns, -most_ns))
-        return max(0, amount_ns)
 
 
 def _hanging_among(runs: Sequence[TrackedRun], uuid: str) -> TrackedRun | None:
@@ -121,13 +94,14 @@ class GpuTracker:
         self._excess = LastingExcess()
         self._awaited = AwaitedWork()
         self._awaiting = Awaiting()
-        self._held = HeldSamples()
+        self._undecided = UndecidedSamples()
         self._open_from_ns: int | None = None  # where the first sample begins that is not decided
         self.claims_refused = 0
         self._hanging: TrackedRun | None = None
         self._hung_ns_span = NEVER, 0
         self._suspended_since_ns: int | None = None
         self._now = JudgedNow(settings)
+        self._hold = HoldWatch(settings.held_after_ns)
         self.rank_waits = RankWaits()
         self.late_peer: TrackedRun | None = None
         self.spun_ns = 0
@@ -155,7 +129,8 @@ class GpuTracker:
             self.unlisted_since_ns = at_ns
             self.newest = self.newest._replace(busy=(), error=None, faults=())
             self._open_from_ns = None
-            for busy, _ in self._held.until(None):  # there is no run any more that it could be of
+            # There is no run any more that these could be of.
+            for busy, _ in self._undecided.until(None):
                 self.ledger.observe(busy)
             self.ledger.end_job()
 
@@ -210,7 +185,7 @@ class GpuTracker:
         listed = ProcessList(
             newest.processes, heard_at_ns if read_at_ns is None else read_at_ns, lists_tell
         )
-        above, samples = self._settings.active_above, [*self._held.samples, *newest.busy]
+        above, samples = self._settings.active_above, [*self._undecided.samples, *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)
             for at, sample in enumerate(samples):
@@ -248,12 +223,18 @@ class GpuTracker:
             since_ns = None  # somebody works here whom no tag names
         self._suspended_since_ns = since_ns
         present = None if newest.processes is None else bool(newest.processes)
-        if self._open_from_ns is None and not self._held:
+        if self._open_from_ns is None and not self._undecided:
             self._settle_tick(newest.busy, present, runs, peers)
-            return
-        self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
-        for busy, was_present in self._held.until(self._open_from_ns):
-            self._settle_tick(busy, was_present, runs, peers)
+        else:
+            self._undecided.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
+            for busy, was_present in self._undecided.until(self._open_from_ns):
+                self._settle_tick(busy, was_present, runs, peers)
+        self._hold.update(
+            newest.busy,
+            newest.processes,
+            self.ledger.last_end_ns,
+            has_run=any(not run.is_over and run.is_surely_on(newest.device.uuid) for run in runs),
+        )
 
     def _settle_tick(
         self,
@@ -308,8 +289,8 @@ class GpuTracker:
         totals, last_ns = ledger.snapshot(), ledger.last_end_ns
         if self._hanging is not None:
             totals = totals._replace(hanging_now=True)
-        if self._held:
-            totals, last_ns = self._held.beside(totals), self._held.until_ns
+        if self._undecided:
+            totals, last_ns = self._undecided.beside(totals), self._undecided.until_ns
         listed = self.unlisted_since_ns is None
         unsettled = ledger.unsettled()
         silence = None if self._hanging is None else self._hanging.silence
@@ -338,11 +319,11 @@ class GpuTracker:
             xid_errors=newest.xid_errors,
             errors=self.errors.errors,
             claims_refused=self.claims_refused,
-            is_undecided=bool(self._held),
+            is_undecided=bool(self._undecided),
             in_job=self.in_job.snapshot(),
             unsettled=unsettled,
             now=self._now.update(moment),
-            held_since_ns=ledger.held_since_ns,
+            held=self._hold.held if newest.error is None else None,
             waits_for=self.rank_waits.most(ledger.jobs),
         )
 
@@ -353,14 +334,15 @@ class GpuTracker:
         uuid = self.newest.device.uuid
         here = [run for run in runs if run.is_under_way_in(sample)]
         is_active = sample.busy_ratio > self._settings.active_above
+        here = self._without_workers(here, sample, is_active=is_active)
         if is_active:
             for run in here:
                 if run.counts_on(uuid):
                     run.used_uuids.add(uuid)
                     run.timeline.note_activity(sample.start_ns, sample.end_ns)
         at_work = [run for run in here if uuid in run.used_uuids]
-        if len(at_work) > 1:  # a run that stands still takes no part of what others lose
-            at_work = [run for run in at_work if not run.stands_still] or at_work
+        if len(at_work) > 1:  # who stands still, or is over, takes no part of what others lose
+            at_work = [run for run in at_work if self._goes_on(run, sample)] or at_work
         if is_active and len(at_work) < len(here):
             # It was others who worked: of these nobody knows yet.
             theirs = {run.reading.owner_uid for run in at_work}
@@ -380,6 +362,32 @@ class GpuTracker:
         )
         if narrowed is not None:
             self.ledger.narrow(narrowed)
+
+    def _without_workers(
+        self, here: list[TrackedRun], sample: BusySample, *, is_active: bool
+    ) -> list[TrackedRun]:
+        """Where a run works on this GPU, those that have worked by then; else all of them.
+
+        What has counted no step beside it is a loader's worker, or is about to begin.
+        """
+        if len(here) < 2:
+            return here
+        uuid, at_work = (
+            self.newest.device.uuid,
+            [run for run in here if run.works_by(sample.end_ns)],
+        )
+        for run in at_work:
+            is_on = uuid in run.used_uuids or (is_active and run.counts_on(uuid))
+            if is_on and self._goes_on(run, sample):
+                return at_work
+        return here
+
+    def _goes_on(self, run: TrackedRun, sample: BusySample) -> bool:
+        """Whether a run neither stands still nor was over before that sample."""
+        if run.stands_still:
+            return False
+        over_ns = run.over_ns(self._settings.idle_job_ends_after_ns)
+        return over_ns is None or over_ns > sample.start_ns
 
     def _follow_hang(self, hanging: TrackedRun | None) -> None:
         """Note from when until when a run hangs: samples come later than what its ring tells."""
@@ -475,7 +483,7 @@ class GpuTracker:
     def _close(self, overs_ns: Mapping[TrackedRun, int | None], *, is_at_work: bool) -> None:
         """End the job of a training whose end the samples have passed, before they go on.
 
-        Unless somebody else holds the GPU, what follows belongs to no job: its process is gone
+        Unless somebody else uses the GPU, what follows belongs to no job: its process is gone
         with its lock, or lives on with other things, once the device has done its last work.
         """
         uuid, last_end_ns, left = self.newest.device.uuid, self.ledger.last_end_ns, False
@@ -485,10 +493,10 @@ class GpuTracker:
             if run.ended_ns is not None or not is_at_work:
                 run.left_ns[uuid] = over_ns
                 left |= uuid in run.used_uuids
-        if left and not self._is_held(overs_ns):
+        if left and not self._is_in_use(overs_ns):
             self.ledger.end_job()
 
-    def _is_held(self, overs_ns: Mapping[TrackedRun, int | None]) -> bool:
+    def _is_in_use(self, overs_ns: Mapping[TrackedRun, int | None]) -> bool:
         """Whether somebody is at work here; who is only about to be begins a job of its own."""
         uuid = self.newest.device.uuid
         if any(over_ns is None and uuid in run.used_uuids for run, over_ns in overs_ns.items()):

@@ -6,18 +6,20 @@ A live daemon, a recording and its replay follow the same states, and come to th
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report, RunReport
+from gpumon.core.ring.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.core.time.counter_history import CounterHistory
 
-_MOST_RUNS: Final = 32
-"""Lanes of more runs than that are not kept: those that ended first go first."""
+_MOST_LANES: Final = 32
+"""Lanes of runs that have ended are kept while there are no more than that."""
 
 _Key = tuple[str, int]  # label and pid
 
@@ -29,6 +31,8 @@ class LaneHistory:
         self._turn = threading.Lock()
         self._gpus: dict[str, _GpuNotes] = {}
         self._runs: dict[_Key, _RunNotes] = {}
+        self._places = FairPlaces[_Key](MOST_RUNS_TOLD, up_to_ended=_MOST_LANES)
+        self._chosen: frozenset[_Key] = frozenset()
         self._began_ns: int | None = None
 
     def follow(self, state: MonitorState) -> None:
@@ -42,8 +46,7 @@ class LaneHistory:
             }
             for gpu in state.gpus:
                 self._gpus[gpu.device.uuid].take(state, gpu)
-            for run in state.runs:
-                self._follow_run(run, state)
+            self._follow_runs(state)
 
     def lanes(self, report: Report, end_ns: int) -> Lanes:
         """The lanes of a report, from its beginning until ``end_ns``.
@@ -61,24 +64,27 @@ class LaneHistory:
             notes = self._runs.get((run.run, run.pid))
             return None if notes is None else notes.history.newest_ns
 
-    def _follow_run(self, run: RunState, state: MonitorState) -> None:
-        key = run.run, run.pid
-        notes = self._runs.get(key)
-        if notes is None:
-            if not run.alive or not self._has_room(state):
-                return
-            notes = self._runs[key] = _RunNotes(run, state, self._began_ns or 0)
-        notes.take(run)
+    def _follow_runs(self, state: MonitorState) -> None:
+        living = {(run.run, run.pid): run for run in state.runs if run.alive}
+        if not living.keys() <= self._runs.keys():
+            self._choose(living)
+            for key in living.keys() & self._chosen - self._runs.keys():
+                self._runs[key] = _RunNotes(living[key], state, self._began_ns or 0)
+        for run in state.runs:
+            notes = self._runs.get((run.run, run.pid))
+            if notes is not None:
+                notes.take(run)
 
-    def _has_room(self, state: MonitorState) -> bool:
-        """Whether there is room for one more run; the oldest one that is over makes it."""
-        if len(self._runs) >= _MOST_RUNS:
-            living = {(run.run, run.pid) for run in state.runs if run.alive}
-            over = next((key for key in self._runs if key not in living), None)
-            if over is None:
-                return False
-            del self._runs[over]
-        return True
+    def _choose(self, living: Mapping[_Key, RunState]) -> None:
+        """Decide whose lanes are kept: of runs that ended, too, where there is room."""
+        claims = [RunClaim(key, run.owner_uid, True, run.written_ns) for key, run in living.items()]
+        claims += [
+            RunClaim(key, notes.owner_uid, False, notes.history.newest_ns)
+            for key, notes in self._runs.items()
+            if key not in living
+        ]
+        self._chosen = self._places.choose(claims)
+        self._runs = {key: notes for key, notes in self._runs.items() if key in self._chosen}
 
     def _gpu_lane(self, uuid: str | None, report: Report, end_ns: int) -> Lane:
         with self._turn:
@@ -144,6 +150,7 @@ class _RunNotes:
     """
 
     def __init__(self, run: RunState, state: MonitorState, observed_from_ns: int) -> None:
+        self.owner_uid = run.owner_uid
         self._began_ns = state.taken_at_ns - run.wall_ns
         if self._began_ns >= observed_from_ns:
             self.history = CounterHistory(self._began_ns, [0] * len(_COUNTED))

@@ -17,7 +17,8 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring.events import RingReading
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.rank_wait import ITS_STEP, SUSPENDED, RankWait
-from gpumon.pipeline.gpu_tracker import GpuTracker, LastingExcess
+from gpumon.pipeline.gpu_tracker import GpuTracker
+from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import TrackedRun
 
 _LATE_IN: Final = (

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
+from gpumon.core.board.troubles import (
+    Trouble,
+    ended_in_log,
+    error_of,
+    failed_in_log,
+    lost_in_log,
+)
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import advise
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.judge.verdict_rules import has_too_few_samples, judge
 from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
 from gpumon.core.log.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.verdict import Verdict, VerdictName
 from gpumon.core.wording import counted, in_time, listed
 from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample, RowColumns
+from gpumon.sources.logs.stamps.log_clock import LogClock
 
 _HEAD_ROOM_NS: Final = 1 << 55
 """Stamps are counted from about a year before the log's first: the detector's clock, like any
 monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
+
+_A_FEW_ROWS: Final = 4
+_UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
+    VerdictName.HEALTHY: ", and worked well until then",
+    VerdictName.NOT_IN_USE: ", and had nothing to do until then",
+}
 
 
 class LogAnalysis:
@@ -48,17 +64,34 @@ class LogAnalysis:
         Raises:
             UnreadableLogError: The log cannot be read on.
         """
-        tracks = self._tracks
-        for gpu, stamp_ns, busy_ratio, used_bytes in samples:
-            if self._zero_ns is None:
-                self._zero_ns = stamp_ns - _HEAD_ROOM_NS
-            while gpu >= len(tracks):
-                tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
-                for track in tracks:
-                    track.share_memory(1 << len(tracks).bit_length())
-            tracks[gpu].take(stamp_ns - self._zero_ns, busy_ratio, used_bytes)
-        for track in tracks:
+        self.take_blocks(
+            [RowColumns(row.gpu, (row.stamp_ns,), (row.busy_ratio,), (row.memory_used_bytes,))]
+            for row in samples
+        )
+
+    def take_blocks(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
+        """The same rows in fewer steps: what comes next of each GPU, to the end of the log.
+
+        Raises:
+            UnreadableLogError: The log cannot be read on.
+        """
+        for block in blocks:
+            if self._zero_ns is None and block:
+                self._zero_ns = min(rows.stamps_ns[0] for rows in block) - _HEAD_ROOM_NS
+            zero_ns = self._zero_ns or 0
+            for gpu, stamps_ns, busy_ratios, used_bytes in block:
+                on_its_clock_ns = [stamp_ns - zero_ns for stamp_ns in stamps_ns]
+                self._track_of(gpu).take_rows(on_its_clock_ns, busy_ratios, used_bytes)
+        for track in self._tracks:
             track.finish()
+
+    def _track_of(self, gpu: int) -> GpuTrack:
+        tracks = self._tracks
+        while gpu >= len(tracks):
+            tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
+            for track in tracks:
+                track.share_memory(1 << len(tracks).bit_length())
+        return tracks[gpu]
 
     def report(self, source: str, facts: LogFacts) -> Report:
         """What the log of that name says, and what its reader knows now that it is read."""
@@ -72,20 +105,36 @@ class LogAnalysis:
             joined.idle_beside_peer_ns if joined is not None else [None] * len(named)
         )
         parents = {index: gpu.uuid for index, gpu, _ in named if gpu.mig_index is None}
+        losses = [self._losses(track, facts) for track in tracks]
+        lost_share = facts.lost_rows / max(1, sum(track.rows for track in tracks))
+        totals_of = [
+            # Where the driver failed, its trouble says so, and when.
+            self._totals(track, gpu, 0 if lost else _unusable(track, lost_share))
+            for (_, gpu, track), lost in zip(named, losses, strict=True)
+        ]
+        verdicts = [judge(totals, self._settings) for totals in totals_of]
+        troubles_of = [
+            lost or tuple(self._ended_early(track, verdict, facts.clock))
+            for track, verdict, lost in zip(tracks, verdicts, losses, strict=True)
+        ]
         gpus = tuple(
             GpuReport(
                 index=index,
                 uuid=gpu.uuid,
                 name=gpu.name,
-                totals=(totals := track.ledger.snapshot()),
-                verdict=judge(totals, self._settings),
-                mig_enabled=gpu.mig_enabled,
+                totals=totals,
+                verdict=verdict,
+                mig_enabled=gpu.mig_enabled and not totals.busy_ns,
                 mig_index=gpu.mig_index,
                 parent_uuid=parents.get(index) if gpu.mig_index is not None else None,
                 idle_beside_peer_ns=idle_beside_peer_ns,
                 held_memory=track.held,
+                told_troubles=troubles,
+                error=error_of(troubles),
             )
-            for (index, gpu, track), idle_beside_peer_ns in zip(named, beside_ns, strict=True)
+            for (index, gpu, track), idle_beside_peer_ns, troubles, totals, verdict in zip(
+                named, beside_ns, troubles_of, totals_of, verdicts, strict=True
+            )
         )
         dropped = sum(track.dropped + track.ledger.rejected for track in self._tracks)
         return Report(
@@ -104,9 +153,59 @@ class LogAnalysis:
             sampling=sampling_of(period_ns, self._settings),
         )
 
+    def _totals(self, track: GpuTrack, gpu: LoggedGpu, unusable: int) -> GpuTotals:
+        """Where the time of a GPU went; nothing of one whose instances alone work (MIG)."""
+        totals = track.ledger.snapshot()
+        if gpu.mig_enabled and not totals.busy_ns:
+            return GpuTotals()
+        totals = totals._replace(
+            samples=track.samples,
+            sample_distance_ns=track.times.median_ns or track.period_ns,
+            unusable_samples=unusable,
+        )
+        if has_too_few_samples(totals, self._settings):
+            totals = totals._replace(
+                suspected_ns=0, irregular_ns=0, suspicion=None, starved_intervals=(), episodes=0
+            )
+        return totals
+
+    def _losses(self, track: GpuTrack, facts: LogFacts) -> tuple[Trouble, ...]:
+        """Why a GPU could not be read in a part of the log, or from some line of it on."""
+        position, zero_ns = self._tracks.index(track), self._zero_ns or 0
+
+        def on_the_clock(stamp_ns: int | None) -> int | None:
+            return None if stamp_ns is None else stamp_ns - zero_ns
+
+        found = []
+        for one in facts.errors:
+            if one.gpu in (None, position):
+                back_ns, last_ns = one.back_ns.get(position), on_the_clock(one.before_ns)
+                if back_ns is None and track.ledger.last_end_ns >= 0:
+                    last_ns = track.ledger.last_end_ns
+                trouble = lost_in_log(one.what, one.times, on_the_clock(back_ns))
+                found.append(
+                    trouble._replace(
+                        line=one.line, began_ns=on_the_clock(one.stamp_ns), last_ns=last_ns
+                    )
+                )
+        if position in facts.partly:
+            line, stamp_ns = facts.partly[position]
+            found.append(failed_in_log(line, on_the_clock(stamp_ns)))
+        return tuple(found)
+
     def lanes(self) -> Lanes:
         """How busy each GPU of the report was, in its order and on its clock."""
         return Lanes(tuple(track.lane.snapshot() for track in self._shown))
+
+    @property
+    def rows(self) -> int:
+        """How many rows the sums are of."""
+        return sum(track.samples for track in self._tracks)
+
+    @property
+    def newest_ratios(self) -> tuple[float, ...]:
+        """How busy each GPU of the report was in its newest row, in its order."""
+        return tuple(track.newest_ratio for track in self._shown)
 
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
         if len(tracks) < 2 or self._room.is_full:
@@ -114,6 +213,27 @@ class LogAnalysis:
         # Rows may come quicker than the driver's windows, which begin when they like on each GPU.
         longest_ns = max(LONGEST_WINDOW_NS, *(track.times.usual_ns for track in tracks))
         return together([track.changes for track in tracks], tolerance_ns=longest_ns // 2)
+
+    def _ended_early(self, track: GpuTrack, verdict: Verdict, clock: LogClock) -> Iterator[Trouble]:
+        """That the log tells of a GPU no more, though it goes on with others and says not why."""
+        longest_ns = max(one.ledger.last_end_ns for one in self._shown)
+        first_ns = min(one.first_ns or 0 for one in self._shown)
+        limits, end_ns = self._settings.log, track.ledger.last_end_ns
+        least_ns = min(
+            limits.ended_early_ns, int(limits.ended_early_share * (longest_ns - first_ns))
+        )
+        silence_ns = longest_ns - end_ns
+        if track.samples and silence_ns >= max(least_ns, _A_FEW_ROWS * track.period_ns):
+            goes_on = track.last_row_ns > end_ns + _A_FEW_ROWS * track.period_ns
+            at = clock.iso(end_ns + (self._zero_ns or 0))
+            when = f"the first {in_time(end_ns - first_ns)}"
+            if at is not None:
+                when = at.replace("T", " ").partition(".")[0]
+            yield ended_in_log(
+                f"had no {'value' if goes_on else 'row'} after {when}, while the log goes on for "
+                f"{in_time(silence_ns)}{_UNTIL_THEN.get(verdict.name, '')}",
+                end_ns,
+            )
 
     def _notes(self, gpus: Sequence[GpuReport], times: PeriodTimes, dropped: int) -> Iterator[str]:
         tracks = self._shown
@@ -142,6 +262,14 @@ class LogAnalysis:
             yield (
                 f"{merged} starved intervals were merged with a neighbour; no sum is changed by it."
             )
+
+
+def _unusable(track: GpuTrack, lost_share: float) -> int:
+    """Rows of a GPU that do not say how busy it was.
+
+    ``lost_share``: rows of which no GPU can be told, for each of which one can be.
+    """
+    return track.unanswered + round(lost_share * track.rows)
 
 
 def _in_order(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
+from operator import sub
 from statistics import median_low
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import MemoryRelease
 from gpumon.core.time.ledger import GpuLedger
+from gpumon.core.time.sample_runs import SampleColumns
 
 LONGEST_WINDOW_NS: Final = NS_PER_S
 """NVML averages utilisation over 1/6 s to 1 s, by product."""
@@ -125,6 +127,16 @@ class PeriodTimes:
         usual = (period_ns for period_ns in by_time if rows[period_ns] >= many)
         return max(usual, key=lambda period_ns: (by_time[period_ns], -period_ns), default=0)
 
+    @property
+    def median_ns(self) -> int:
+        """The period that half of the rows have, or a shorter one; 0 without any."""
+        left = sum(time_ns / period_ns for period_ns, time_ns in self._time_ns.items()) / 2
+        for period_ns, time_ns in sorted(self._time_ns.items()):
+            left -= time_ns / period_ns
+            if left <= 0:
+                return period_ns
+        return 0
+
     def worth_telling(self) -> tuple[tuple[int, int], ...]:
         """Periods and their times, in order of appearance, without those that hardly matter."""
         least_ns = _WORTH_TELLING * sum(self._time_ns.values())
@@ -171,6 +183,9 @@ class GpuTrack:
         period_ns: Time between two rows at present.
         times: How much time had which period, once the log is over.
         period_is_assumed: Whether there were too few rows to tell it.
+        samples: Rows that say how busy it was.
+        unanswered: Rows that do not.
+        newest_ratio: What the newest of them says; 0 before the first.
         dropped: Rows whose time did not rise.
         holes: How many there are.
         holes_ns: Their time.
@@ -178,12 +193,14 @@ class GpuTrack:
 
     def __init__(self, settings: DetectorSettings, period_ns: int | None, room: ChangeRoom) -> None:
         self.ledger = GpuLedger(settings)
-        self.lane = BusyLane(active_above=settings.active_above)
+        self.lane = BusyLane(settings=settings)
         self.changes = StateChanges(settings, room)
         self.held: HeldMemory | None = None
         self.first_ns: int | None = None
         self.times = PeriodTimes()
         self.period_is_assumed = False
+        self.samples = self.unanswered = 0
+        self.newest_ratio = 0.0
         self.dropped = self.holes = self.holes_ns = 0
         self._batch_samples = _BATCH_SAMPLES
         self._follows_period = period_ns is None
@@ -195,9 +212,21 @@ class GpuTrack:
         self._waiting: list[tuple[int, float | None, int | None]] = []
         self._late: list[_Row] = []
         self._short: list[int] = []
-        self._batch: list[BusySample] = []
+        self._starts_ns: list[int] = []
+        self._ends_ns: list[int] = []
+        self._ratios: list[float] = []
         self._window: list[BusySample] = []  # at most one, which the next rows may repeat
         self._used: list[int | None] = []
+
+    @property
+    def rows(self) -> int:
+        """All its rows, with a value or without."""
+        return self.samples + self.unanswered
+
+    @property
+    def last_row_ns(self) -> int:
+        """When its last row was written, with a value or without."""
+        return self._last_ns
 
     def take(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
         """The next row."""
@@ -209,6 +238,32 @@ class GpuTrack:
             self._end_odd()
         self._last_ns = stamp_ns
         self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
+
+    def take_rows(
+        self,
+        stamps_ns: Sequence[int],
+        busy_ratios: Sequence[float | None],
+        used_bytes: Sequence[int | None],
+    ) -> None:
+        """The next rows, as columns: the same as one by one, in one step where all is usual."""
+        if self._are_usual(stamps_ns, busy_ratios):
+            self._starts_ns += (self._last_ns, *stamps_ns[:-1])
+            self._ends_ns += stamps_ns
+            self._ratios += busy_ratios  # type: ignore[arg-type]  # none is None here
+            self._used += used_bytes
+            self._last_ns = stamps_ns[-1]
+            while len(self._ends_ns) >= self._batch_samples:
+                self._settle()
+        else:
+            for row in zip(stamps_ns, busy_ratios, used_bytes, strict=True):
+                self.take(*row)
+
+    def _are_usual(self, stamps_ns: Sequence[int], busy_ratios: Sequence[float | None]) -> bool:
+        """Whether all these rows come a period after the one before them, and answer."""
+        if self.first_ns is None or self._late or self._short or None in busy_ratios:
+            return False
+        silences_ns: list[int] = list(map(sub, stamps_ns, (self._last_ns, *stamps_ns)))
+        return self._shortest_ns <= min(silences_ns) <= max(silences_ns) <= self._longest_ns
 
     def share_memory(self, gpus: int) -> None:
         """Let fewer samples wait, so that those of so many GPUs take no more memory together."""
@@ -291,10 +346,13 @@ class GpuTrack:
         self, start_ns: int, end_ns: int, busy_ratio: float | None, used_bytes: int | None
     ) -> None:
         if busy_ratio is None:
+            self.unanswered += 1
             return
-        self._batch.append(BusySample(start_ns, end_ns, busy_ratio))
+        self._starts_ns.append(start_ns)
+        self._ends_ns.append(end_ns)
+        self._ratios.append(busy_ratio)
         self._used.append(used_bytes)
-        if len(self._batch) >= self._batch_samples:
+        if len(self._ends_ns) >= self._batch_samples:
             self._settle()
 
     def _begin(self) -> None:
@@ -325,25 +383,43 @@ class GpuTrack:
 
     def _settle(self, *, goes_on: bool = True) -> None:
         """Settle the batch; if the log ``goes_on``, a row may repeat the window of the last one."""
-        batch, begin = self._batch, 0
+        columns, used_bytes = self._next_batch()
+        self.samples += len(columns)
+        if len(columns):
+            self.newest_ratio = columns.busy_ratios[-1]
         if not self._tells_memory:
-            self._tells_memory = any(used is not None for used in self._used)
-        for end in self._releases.positions(batch, self._used):
-            self._observe(batch[begin:end], goes_on=False)
+            self._tells_memory = any(used is not None for used in used_bytes)
+        begin = 0
+        for end in self._releases.positions(columns.busy_ratios, used_bytes):
+            self._observe(columns.part(begin, end, self.ledger.levels), goes_on=False)
             self.ledger.end_job()
             self.changes.end_job()
             begin = end
-        self._observe(batch[begin:] if begin else batch, goes_on=goes_on)
-        self.lane.extend(batch)
-        self._memory.extend(batch, self._used)
-        self._used.clear()
-        batch.clear()
+        self._observe(columns.part(begin, len(columns), self.ledger.levels), goes_on=goes_on)
+        self.lane.take(columns)
+        if self._tells_memory:
+            self._memory.take(columns, used_bytes)
 
-    def _observe(self, samples: list[BusySample], *, goes_on: bool) -> None:
+    def _next_batch(self) -> tuple[SampleColumns, list[int | None]]:
+        """What is settled now, and the memory in use at the end of each."""
+        cut = self._batch_samples
+        columns = SampleColumns(
+            self._starts_ns[:cut], self._ends_ns[:cut], self._ratios[:cut], self.ledger.levels
+        )
+        used_bytes = self._used[:cut]
+        for column in (self._starts_ns, self._ends_ns, self._ratios, self._used):
+            del column[:cut]
+        return columns, used_bytes
+
+    def _observe(self, columns: SampleColumns, *, goes_on: bool) -> None:
         if self.period_ns < LONGEST_WINDOW_NS:
-            samples = put_together([*self._window, *samples])
-            self._window = samples[-1:] if goes_on else []
-            if goes_on:
-                del samples[-1:]
-        self.ledger.observe(samples)
-        self.changes.extend(samples)
+            columns = self._windows_of(columns, goes_on=goes_on)
+        self.ledger.observe_columns(columns)
+        self.changes.take(columns)
+
+    def _windows_of(self, columns: SampleColumns, *, goes_on: bool) -> SampleColumns:
+        samples = put_together([*self._window, *map(columns.sample, range(len(columns)))])
+        self._window = samples[-1:] if goes_on else []
+        if goes_on:
+            del samples[-1:]
+        return SampleColumns.of(samples, self.ledger.levels, self.ledger.last_end_ns)[0]

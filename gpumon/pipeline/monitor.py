@@ -13,7 +13,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.late_ranks import LateRanks
-from gpumon.pipeline.runs import RunRegistry
+from gpumon.pipeline.run_registry import RunRegistry
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MOST_BEHIND_NS = 120 * NS_PER_S
@@ -192,8 +192,7 @@ class Monitor:
             # A GPU that is gone must not keep every phase since then in memory.
             needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in self._runs.runs:
-                run.timeline.forget_before(needed_ns)
-                run.reasons.forget_before(needed_ns)
+                run.forget_before(needed_ns)
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
         """Every GPU as outlets show it, and how their source did."""

@@ -134,6 +134,9 @@ class RunReports:
                 # Another has taken its label.
                 self._open[key].gone_ns = self._previous.taken_at_ns
                 self._finish(key, report_of(self._previous))
+        uuids = {gpu.device.uuid for gpu in state.gpus}
+        for gone in self._runs_on.keys() - uuids:  # MIG instances are made anew all day long
+            del self._runs_on[gone]
         self._begin(listed_now)
         living_on = _living_on(state.runs)
         over = []
@@ -265,7 +268,7 @@ class Reports:
         self._runs.follow(state)
         self._lanes.follow(state)
         self.state = state
-        self._history.keep(snapshot_of(state))
+        self._history.keep(state)
 
     def report(
         self,

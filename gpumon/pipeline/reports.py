@@ -8,6 +8,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+from gpumon.core.board.troubles import error_of
 from gpumon.core.join.visible_devices import (
     BEGINNING_NS,
     GpuName,
@@ -26,8 +27,10 @@ from gpumon.core.state import (
     MonitorState,
     RunState,
     clock_of,
+    gpu_troubles,
     origin_of,
     refusal_note,
+    source_message,
     told_troubles,
     unknown_gpu,
 )
@@ -63,11 +66,15 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             unsettled=gpu.unsettled,
             now=gpu.now,
             waits_for=gpu.waits_for,
+            held=gpu.held,
         )
         for gpu in state.gpus
     ]
     gpus = sorted([*gpus, *_unknown(state)], key=lambda gpu: gpu.index)  # which is stable
-    runs = tuple(_run(run, newest.get(run.pid) if run.alive else None) for run in state.runs)
+    runs = tuple(
+        _run(run, newest.get(run.pid) if run.alive else None, simulated=state.simulated)
+        for run in state.runs
+    )
     started, origin_ns = origin_of(state)
     return Report(
         source=state.source,
@@ -87,6 +94,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             *_gross_notes(state),
             *imbalance_notes(gpus, runs),
         ),
+        source_error=None if gpus else source_message(state),
     )
 
 
@@ -107,24 +115,26 @@ def _unknown(state: MonitorState) -> Iterator[GpuReport]:
     )
 
 
-def _run(run: RunState, newest: RingCounts | None) -> RunReport:
+def _run(run: RunState, newest: RingCounts | None, *, simulated: bool) -> RunReport:
+    on_cpu = run.on_cpu and not simulated
+    if newest is None and run.samples != 0 and on_cpu == run.on_cpu:
+        return run  # most have ended, and there may be hundreds
     counts = newest or RingCounts(0, 0)
     return replace(
         run,
         steps=max(run.steps, counts.steps),
         wall_ns=max(run.wall_ns, counts.wall_ns),
         samples=max(run.samples or 0, counts.samples) or None,
+        on_cpu=on_cpu,
     )
 
 
 def _notes(state: MonitorState) -> Iterator[str]:
     for gpu in state.gpus:
         if gpu.error is not None:
-            yield f"GPU {gpu.device.label}: {gpu.error}"
+            yield f"GPU {gpu.device.label}: {error_of(gpu_troubles(gpu, state))}"
         elif not gpu.listed:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
-        elif gpu.held_since_ns is not None:
-            yield _held_note(gpu, gpu.held_since_ns, state)
     if unknown_gpu(state) is not None:
         yield f"{state.collectors[0].message}"
     for collector in state.collectors:
@@ -151,20 +161,10 @@ def _standstills(state: MonitorState) -> Iterator[str]:
                 yield f"{name} hangs: it {silence_clause(run, silence)}."
 
 
-def _held_note(gpu: GpuState, since_ns: int, state: MonitorState) -> str:
-    listed_now = (gpu.latest.processes if gpu.latest else None) or ()
-    pids = [f"{process.pid}" for process in listed_now]
-    named = listed(pids, most=_MOST_NAMED)
-    who = f"process {named} is" if len(pids) == 1 else f"processes {named} are"
-    return (
-        f"GPU {gpu.device.label} is held: nothing has run on it since {clock_of(state, since_ns)}, "
-        f"and {who if pids else 'a process is'} still there."
-    )
-
-
 def _refusals(state: MonitorState) -> Iterator[str]:
-    """Of each user, whose runs name a GPU that only others are on: one sentence."""
+    """Of each user, whose runs name a GPU on which no process is known to be theirs: a note."""
     label_of = {gpu.device.uuid: gpu.device.label for gpu in state.gpus}
+    hidden = {gpu.device.uuid for gpu in state.gpus if _hides_owners(gpu)}
     refused_of: dict[int | None, list[RunState]] = {}
     for run in state.runs:
         if run.refused_uuids:
@@ -173,13 +173,26 @@ def _refusals(state: MonitorState) -> Iterator[str]:
         names = listed([run.run for run in runs], most=_MOST_NAMED)
         uuids = dict.fromkeys(uuid for run in runs for uuid in run.refused_uuids)
         gpus = gpus_named(label_of.get(uuid, uuid) for uuid in uuids)
-        one = len(runs) == 1
+        one, it = len(runs) == 1, "it" if len(uuids) == 1 else "them"
+        if hidden.isdisjoint(uuids):
+            why = f"no process of that user is on {it}"
+            remedy = "If the work runs as another user, make the ring as that user."
+        else:
+            why = f"/proc hides which user the processes on {it} belong to (hidepid)"
+            remedy = (
+                "Run gpumon serve as root, or add its user to the group that /proc is mounted "
+                "with (gid=)."
+            )
         yield (
             f"{'Run' if one else 'Runs'} {names} (user {uid}) {'names' if one else 'name'} "
-            f"{gpus}, but no process of that user is on {'it' if len(uuids) == 1 else 'them'}: "
-            f"what {'it says' if one else 'they say'} is not "
-            "counted there. If the work runs as another user, make the ring as that user."
+            f"{gpus}, but {why}: what {'it says' if one else 'they say'} is not counted there. "
+            f"{remedy}"
         )
+
+
+def _hides_owners(gpu: GpuState) -> bool:
+    listed = () if gpu.latest is None else gpu.latest.processes or ()
+    return any(process.is_hidden for process in listed)
 
 
 def _joining_notes(state: MonitorState) -> Iterator[str]:
@@ -204,7 +217,9 @@ def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) 
     is_known = not run.alive or (run.steps > 0 and run.wall_ns >= BEGINNING_NS)
     if not is_known and not (state.simulated and run.named_gpus is None):
         return doubt_of_names(run.named_gpus, gpus)
-    return doubt_of_work(run.named_gpus, gpus, simulated=state.simulated, pid=run.pid)
+    return doubt_of_work(
+        run.named_gpus, gpus, simulated=state.simulated, pid=run.pid, on_cpu=run.on_cpu
+    )
 
 
 def _gross_notes(state: MonitorState) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 from gpumon.core.ring.events import RingKind, RingReading, RingRecords
@@ -58,7 +60,7 @@ class StepBalance:
 
 
 _STEP: Final = int(RingKind.STEP)
-_EPOCH: Final = int(RingKind.EPOCH)
+_DEVICE_DONE: Final = int(RingKind.DEVICE_DONE)
 _LOOKS: Final = 8
 _LOOKS_AT_FIRST: Final = 160
 """A short training is over after a reading or two: those must tell enough."""
@@ -77,20 +79,37 @@ def _step(events: RingRecords, at: int) -> _Step:
     return _Step(events.stamps_ns[at], events.values[at])
 
 
+_Look = tuple[_Step, _Step]
+
+
+def _is_across_epochs(look: _Look, epochs_ns: Sequence[int]) -> bool:
+    """Whether an epoch began between the two. By stamps: a device may report its last step late."""
+    before, after = look
+    next_epoch = bisect_right(epochs_ns, before.at_ns)
+    return next_epoch < len(epochs_ns) and epochs_ns[next_epoch] <= after.at_ns
+
+
 class StepPace:
     """How long a run's steps take: the median of some in each reading, evenly spread over it.
 
-    A step is the time from the record of its predecessor's end to its own.
+    A step is the time from its predecessor's end to its own. Where the trainer reports when the
+    device finished its steps, those are the ends: a host that runs ahead counts a step as soon as
+    it has handed it over. Elsewhere they are when the host counted them.
     What lies between two epochs is none: validation, checkpoints and the
     loader's start are no part of a step.
     """
 
     def __init__(self) -> None:
+        self._end = _STEP  # the kind of record that ends a step
+        self._epoch_ns: int | None = None  # when the newest epoch began
+        self._begin_afresh()
+
+    def _begin_afresh(self) -> None:
         self._lengths = LengthHistogram()
         self._looked = 0
         self._due_at = 1
         self._median_ns: int | None = None
-        self._last: _Step | None = None  # the newest step, if its epoch goes on
+        self._last: _Step | None = None  # the newest step
 
     def take(
         self, events: RingRecords, suspended_ns: Callable[[int, int], int] = lambda *_: 0
@@ -103,26 +122,36 @@ class StepPace:
                 which it could not tells nothing of the pace.
         """
         kinds = events.kinds
-        first, last = kinds.find(_STEP), kinds.rfind(_STEP)
+        if self._end == _STEP and _DEVICE_DONE in kinds:
+            self._end = _DEVICE_DONE
+            self._begin_afresh()
+        epochs_ns = [] if self._epoch_ns is None else [self._epoch_ns]
+        epochs_ns += compress(events.stamps_ns, events.selected(RingKind.EPOCH))
+        if epochs_ns:
+            self._epoch_ns = epochs_ns[-1]
+        first, last = kinds.find(self._end), kinds.rfind(self._end)
         if first < 0:
-            self._last = None if _EPOCH in kinds else self._last
             return
         since, newest = self._last, _step(events, last)
-        looks = []
-        if since is not None and _EPOCH not in kinds[:first]:
-            looks.append((since, _step(events, first)))
+        looks = [] if since is None else [(since, _step(events, first))]
         stride = len(kinds) // (_LOOKS if self._looked > _ENOUGH_LOOKS else _LOOKS_AT_FIRST)
         at = first
         while 0 <= at < last:
-            end = kinds.find(_STEP, at + 1)
-            if _EPOCH in kinds[at:end]:
+            end = kinds.find(self._end, at + 1)
+            look = _step(events, at), _step(events, end)
+            if _is_across_epochs(look, epochs_ns):
                 at = end  # else a stride as long as some epochs might find nothing but their ends
                 continue
-            looks.append((_step(events, at), _step(events, end)))
-            at = kinds.find(_STEP, max(end, at + stride))
-        looks = [(one, next_) for one, next_ in looks if not suspended_ns(one.at_ns, next_.at_ns)]
+            looks.append(look)
+            at = kinds.find(self._end, max(end, at + stride))
+        looks = [
+            look
+            for look in looks
+            if not _is_across_epochs(look, epochs_ns)
+            and not suspended_ns(look[0].at_ns, look[1].at_ns)
+        ]
         self._count_in(looks, newest.number - (since or _step(events, first)).number)
-        self._last = None if _EPOCH in kinds[last:] else newest
+        self._last = newest
 
     @property
     def median_ns(self) -> int | None:
@@ -134,7 +163,7 @@ class StepPace:
             self._due_at = count + 1 + count // _STEADY_COUNT
         return self._median_ns
 
-    def _count_in(self, looks: Sequence[tuple[_Step, _Step]], steps: int) -> None:
+    def _count_in(self, looks: Sequence[_Look], steps: int) -> None:
         """Take each look for its part of the steps of a reading."""
         part = max(1, steps // max(1, len(looks)))
         self._looked += len(looks)

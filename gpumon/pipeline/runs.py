@@ -1,26 +1,24 @@
-"""Training runs, as their rings tell of them, and the GPUs that count for each."""
+"""One training run, as its ring tells of it, and why runs lost what their GPUs lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 
-from gpumon.core.host.evidence import HostReading, ProcessState
+from gpumon.core.host.evidence import ProcessState
 from gpumon.core.host.reasons import WITH_REASONS, RunReasons
 from gpumon.core.join.idle_bounds import IdleBounds
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
-from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.phase import WORK_PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingReading, RingsReading
+from gpumon.core.ring.events import RingKind, RingReading
 from gpumon.core.ring.present_phase import PresentPhase
 from gpumon.core.ring.silence import RunSilence, StepClock
-from gpumon.core.sample import BusySample, GpuSample
+from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
 from gpumon.pipeline.gpu_claims import Claim
-from gpumon.pipeline.gpu_join import GpuJoin
 from gpumon.pipeline.run_steps import StepBalance, StepPace
 
 _SETTINGS: Final = DEFAULT_SETTINGS
@@ -53,6 +51,9 @@ class TrackedRun:
         self._process: ProcessState | None = None
         self._clock = StepClock()
         self._is_job_held_up = False
+        self._works_from_ns: int | None = None  # its first step or step phase
+        self._written_ns = 0
+        self._has_let_go = False  # of all that led to its last state
         self.take(reading)
 
     @property
@@ -66,6 +67,10 @@ class TrackedRun:
     def is_under_way_in(self, sample: BusySample) -> bool:
         """Whether any of that sample's time is its own."""
         return self.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
+
+    def works_by(self, at_ns: int) -> bool:
+        """Whether it had counted a step, or begun a phase of ``WORK_PHASES``, by then."""
+        return self._works_from_ns is not None and self._works_from_ns <= at_ns
 
     def counts_on(self, uuid: str) -> bool:
         """Whether its claim to that GPU was decided, and stands."""
@@ -172,6 +177,11 @@ class TrackedRun:
         While any rank of its job is stopped, or validates, saves or compiles, no other one can
         count a step either.
         """
+        if self._has_let_go:
+            self.reading = reading  # with the same content each time
+            return
+        if self.bounds is _NO_BOUNDS:
+            self.bounds, self.timeline.keeps_steps = IdleBounds(), True  # it goes on
         ran_until_ns = self.reading.told_until_ns
         self.reading, self._last_state, self._process = reading, None, process
         if process is not None and process.is_stopped:
@@ -181,6 +191,10 @@ class TrackedRun:
             self.timeline.resume(stamps_ns[0] if stamps_ns else reading.told_until_ns)
         self.timeline.extend(reading.events, reading.told_until_ns)
         self._pace.take(reading.events, self.timeline.suspended_ns)
+        if reading.events:
+            self._written_ns = reading.events.stamps_ns[-1]
+        if self._works_from_ns is None:
+            self._works_from_ns = _first_work_ns(reading)
         until_ns = reading.told_until_ns
         stopped_ns = max(0, until_ns - ran_until_ns)
         self._is_job_held_up = is_job_held_up
@@ -195,6 +209,29 @@ class TrackedRun:
         )
         self.balance.take(reading)
         self._present.take(reading.events)
+
+    def forget_before(self, time_ns: int) -> None:
+        """Let go of what was before, and of all but the last state of a run that is gone.
+
+        It is listed for minutes, and in these there may be hundreds of short ones.
+        """
+        if self._has_let_go:
+            return
+        self.timeline.forget_before(time_ns)
+        self.reasons.forget_before(time_ns)
+        ended_ns = self.ended_ns
+        if ended_ns is not None and ended_ns < time_ns and self.is_settled:
+            self.bounds = _NO_BOUNDS  # most of it: windows of which more might become known
+            if self.reading.is_gone:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._has_let_go = True
+        self.timeline, self.reasons, self.balance = _NO_TIMELINE, _NO_REASONS, _NO_BALANCE
+        self._pace, self._clock = _NO_PACE, _NO_CLOCK
+        self.shares = _NO_SHARES
+        self._present, self._told_ns, self.wanted_uuids = _NO_PRESENT, _NO_TIMES, _NOTHING_WANTED
+        self.undecided_on, self.claims, self.left_ns = _NO_UUIDS, _NO_CLAIMS, _NO_ENDS
 
     def state(self, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
@@ -237,9 +274,9 @@ class TrackedRun:
             loader=facts.loader,
             callback_ns=facts.callback_ns,
             step_ns=self._pace.median_ns,
-            shares=self.shares,
+            shares=self.shares or _NO_SHARES,
             ratio_changes=facts.ratio_changes,
-            step_busy_ratios=self.balance.busy_ratios,
+            step_busy_ratios=self.balance.busy_ratios or _NO_SHARES,
             ended_before=reading.ended_ns is not None and reading.ended_ns < began_ns,
             first_input_wait_ns=self.timeline.first_input_wait_ns,
             named_gpus=facts.gpus,
@@ -250,7 +287,38 @@ class TrackedRun:
             reasons=self.reasons.told(),
             suspended_since_ns=self.timeline.suspended_since_ns if reading.alive else None,
             silence=self.silence,
+            written_ns=self._written_ns,
+            on_cpu=facts.on_cpu,
         )
+
+
+def _first_work_ns(reading: RingReading) -> int | None:
+    """When its first step, or phase of ``WORK_PHASES``, began; ``None``: it has had none."""
+    if reading.steps or not WORK_PHASES.isdisjoint(reading.phase_ns):
+        began_before_ns = reading.facts.started_ns
+    else:
+        began_before_ns = None
+    for event in reading.events:
+        enters_work = event.kind is RingKind.ENTER and event.phase in WORK_PHASES
+        if enters_work or event.kind is RingKind.STEP:
+            return event.at_ns
+    return began_before_ns
+
+
+# Of all runs that have let go: they are asked, and nothing is noted in them.
+_NO_TIMELINE: Final = PhaseTimeline()
+_NO_REASONS: Final = RunReasons()
+_NO_BALANCE: Final = StepBalance()
+_NO_BOUNDS: Final = IdleBounds()
+_NO_PACE: Final = StepPace()
+_NO_CLOCK: Final = StepClock()
+_NO_PRESENT: Final = PresentPhase(0)
+_NO_TIMES: Final[dict[TrainingPhase, int]] = {}
+_NO_CLAIMS: Final[dict[str, Claim]] = {}
+_NO_ENDS: Final[dict[str, int]] = {}
+_NO_SHARES: Final[dict[str, float]] = {}
+_NO_UUIDS: Final[set[str]] = set()
+_NOTHING_WANTED: Final[frozenset[str]] = frozenset()
 
 
 def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
@@ -297,131 +365,3 @@ def _weights(runs: Sequence[TrackedRun], cause: IdleCause, start_ns: int, end_ns
     parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
     is_wait = cause is IdleCause.INPUT_WAIT
     return [part.input_wait_ns if is_wait else part.step_ns for part in parts]
-
-
-class RunRegistry:
-    """All runs whose rings exist, joined with the GPUs they may use."""
-
-    def __init__(self, *, simulated: bool) -> None:
-        self._simulated = simulated
-        self._runs: dict[str, TrackedRun] = {}
-
-    @property
-    def runs(self) -> tuple[TrackedRun, ...]:
-        """All of them, oldest first."""
-        return tuple(self._runs.values())
-
-    def take(
-        self,
-        rings: RingsReading,
-        gpus: Sequence[GpuSample],
-        host: HostReading,
-        *,
-        observed_from_ns: int = 0,
-    ) -> None:
-        """Take what the rings said, and the machine; runs no longer listed are forgotten.
-
-        Args:
-            rings: What every ring said in this tick.
-            gpus: The newest answer of each GPU.
-            host: What the machine showed of the runs.
-            observed_from_ns: When observation of the GPUs began.
-        """
-        join = GpuJoin(gpus, simulated=self._simulated)
-        listed = {reading.key for reading in rings.rings}
-        for key in [key for key in self._runs if key not in listed]:
-            del self._runs[key]
-        held_up = self._jobs_held_up(rings, host)
-        for reading in rings.rings:
-            run = self._runs.get(reading.key)
-            if run is None:
-                run = self._runs[reading.key] = TrackedRun(reading)
-                # Nobody saw what the GPU did before: a run that trained then has its first batch.
-                run.timeline.note_activity(0, observed_from_ns)
-            elif reading is not run.reading:
-                run.take(
-                    reading,
-                    host.processes.get(reading.key),
-                    is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),
-                )
-            elif run.is_settled:
-                continue
-            if reading.key in host.of_run:
-                run.reasons.take(host.of_run[reading.key])
-            _join(run, join)
-        self._give_labels()
-
-    def _jobs_held_up(self, rings: RingsReading, host: HostReading) -> dict[JobKey, str]:
-        """Jobs of several ranks in which one keeps the others from a step, with its ring's key."""
-        held_up: dict[JobKey, str] = {}
-        for reading in rings.rings:
-            process, run = host.processes.get(reading.key), self._runs.get(reading.key)
-            is_stopped = process is not None and process.is_stopped
-            if is_stopped or (run is not None and run.holds_job_up):
-                held_up[reading.facts.job, reading.owner_uid] = reading.key
-        return held_up
-
-    def on(self, uuid: str) -> tuple[TrackedRun, ...]:
-        """Runs that may be on this GPU and whose end its samples have not passed."""
-        return tuple(
-            run
-            for run in self._runs.values()
-            if uuid in run.wanted_uuids
-            and run.claims.get(uuid) is not Claim.REFUSED
-            and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
-        )
-
-    def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
-        """Every run as outlets show it, oldest first; observation began at ``began_ns``."""
-        labelled = [run for run in self._runs.values() if run.label]
-        labelled.sort(key=attrgetter("started_ns", "label"))
-        return tuple(run.state(began_ns) for run in labelled)
-
-    def _give_labels(self) -> None:
-        """Give each new run a label, which it keeps: a counter must not change hands.
-
-        A run that ended gives its label up to a newer one of the same name and user; beside
-        one that lives, or one of another user, the newcomer is told apart by its pid. What
-        anybody can copy, a ring that nobody holds, never has the name of a run that lives.
-        """
-        owners = {run.label: run for run in self._runs.values() if run.label}
-        living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
-        new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
-        for run in sorted(new, key=attrgetter("started_ns")):
-            label = name = run.reading.facts.run
-            number = 1
-            while (label in owners and not _may_follow(run, owners[label])) or (
-                label in living and _is_behind(run, living[label])
-            ):
-                suffix = "" if number == 1 else f"-{number}"
-                label = f"{name}-{run.reading.host_pid}{suffix}"
-                number += 1
-            if label in owners:
-                owners[label].label, owners[label].is_superseded = None, True
-            owners[label] = run
-            run.label = label
-
-
-def _join(run: TrackedRun, join: GpuJoin) -> None:
-    reading = run.reading
-    wanted = join.gpus_of(reading)
-    if reading.ended_ns is not None:
-        # Its pid has left the process list with it; its last samples are still to come.
-        wanted |= run.wanted_uuids
-    run.wanted_uuids = wanted
-    run.shares = join.shares_of(reading)
-    for uuid in join.seen_on(reading) & wanted:
-        run.decide(uuid, Claim.SEEN)
-    for uuid in run.refused_uuids:
-        # Who comes to use it later is one of its users from then on.
-        run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
-
-
-def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
-    """Whether the run is over, and the name is that of another user's run that lives."""
-    return not run.reading.alive and living.reading.owner_uid != run.reading.owner_uid
-
-
-def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
-    """Whether the run may take the other's label over, and go on with its counters."""
-    return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid

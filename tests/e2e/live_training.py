@@ -34,7 +34,7 @@ def main(spans: str, gpu: str, kind: str) -> None:
         for _ in itertools.count():
             for _ in timed(BATCHES[kind]()):
                 with phase("train_step"):
-                    device.sleep(STEP_S)
+                    device.measure(lambda: time.sleep(STEP_S))
                 step(samples=32)
                 if kind == "evaluates" and next(steps) % STEPS_BETWEEN_EVALUATIONS == 0:
                     time.sleep(LATE_S)

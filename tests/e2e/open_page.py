@@ -122,6 +122,8 @@ def _later(gpu: GpuState, by_ns: int) -> GpuState:
         ended_ns = None if gpu.now.ended_ns is None else gpu.now.ended_ns + by_ns
         now = gpu.now._replace(since_ns=gpu.now.since_ns + by_ns, ended_ns=ended_ns)
         gpu = gpu._replace(now=now)
+    if gpu.held is not None:
+        gpu = gpu._replace(held=gpu.held._replace(since_ns=gpu.held.since_ns + by_ns))
     if gpu.errors is not None:
         gpu = gpu._replace(errors=gpu.errors.moved(by_ns))
     return gpu

@@ -7,11 +7,12 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.patience import PATIENCE_S
@@ -49,8 +50,16 @@ def on_a_terminal(
     environ: Mapping[str, str],
     columns: int = 120,
     timeout_s: float = 30,
+    ctrl_c_at: str | None = None,
 ) -> Written:
     """Run a program on a colour terminal of 50 lines until it ends by itself.
+
+    Args:
+        words: The program and its arguments.
+        environ: Its environment.
+        columns: Width of the terminal.
+        timeout_s: How long it may take.
+        ctrl_c_at: A pattern; once the terminal shows it, every process there gets a SIGINT.
 
     Raises:
         TimeoutError: It did not end in time; it was killed.
@@ -68,22 +77,41 @@ def on_a_terminal(
     os.close(terminal)
     try:
         with ending(process):
-            raw = _all_output(controller, time.monotonic() + timeout_s)
+            deadline_s = time.monotonic() + timeout_s
+            raw = b""
+            if ctrl_c_at is not None:
+                raw = _output_up_to(ctrl_c_at, controller, deadline_s)
+                os.killpg(process.pid, signal.SIGINT)
+            raw += _all_output(controller, deadline_s)
             return Written(process.wait(timeout=PATIENCE_S), raw.decode("utf-8", "replace"))
     finally:
         os.close(controller)
 
 
 def _all_output(controller: int, deadline_s: float) -> bytes:
-    chunks: list[bytes] = []
+    return b"".join(_chunks(controller, deadline_s))
+
+
+def _output_up_to(pattern: str, controller: int, deadline_s: float) -> bytes:
+    raw = b""
+    for chunk in _chunks(controller, deadline_s):
+        raw += chunk
+        if re.search(pattern, _ESCAPE.sub("", raw.decode("utf-8", "replace"))):
+            return raw
+    raise AssertionError(f"it ended without {pattern!r}: {raw[-2000:]!r}")
+
+
+def _chunks(controller: int, deadline_s: float) -> Iterator[bytes]:
+    last, waiting = b"", select.poll()  # select() refuses a descriptor above 1,023
+    waiting.register(controller, select.POLLIN)
     while True:
         left_s = deadline_s - time.monotonic()
-        if left_s <= 0 or not select.select([controller], [], [], left_s)[0]:
-            raise TimeoutError(f"still running after: {b''.join(chunks)[-2000:]!r}")
+        if left_s <= 0 or not waiting.poll(left_s * 1_000):
+            raise TimeoutError(f"still running after: {last[-2000:]!r}")
         try:
-            chunk = os.read(controller, 65536)
+            last = os.read(controller, 65536)
         except OSError:  # Linux says EIO once the last writer has gone
-            chunk = b""
-        if not chunk:
-            return b"".join(chunks)
-        chunks.append(chunk)
+            return
+        if not last:
+            return
+        yield last

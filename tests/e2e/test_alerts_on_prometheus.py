@@ -47,7 +47,8 @@ def reloaded(
     tmp_path_factory: pytest.TempPathFactory, fake_library: Path
 ) -> Iterator[RunningDaemon]:
     """A daemon of busy GPUs whose driver is gone for five seconds, and comes back loaded anew."""
-    machine = Machine(tmp_path_factory.mktemp("reloaded"), fake_library.parent)
+    folder = tmp_path_factory.mktemp("reloaded")
+    machine = Machine(folder, fake_library.parent, busy_ratio=0.97)  # pauses raise no alert here
 
     def reload() -> None:
         machine.fake.fail_everything(codes.UNINITIALIZED)
@@ -202,6 +203,28 @@ class TestTrainingsThatStandStill:
 
         wait_for(lambda: not standstills.gpu("stops:train_step")["now"]["suspended"])
         assert standstills.gpu("stops:train_step")["starved_seconds"] < 1.5
+
+
+class TestADriverThatIsLoadedAnew:
+    """In a hurry: 90 s are 22 minutes."""
+
+    def test_fires_no_alert_of_any_kind(
+        self, prometheus: Prometheus, in_a_hurry: Prometheus, reloaded: RunningDaemon
+    ) -> None:
+        here = '{instance="reloaded",collector="nvml"}'
+        was_away = f"min_over_time(gpumon_collector_success{here}[1h])"
+
+        found = [one for one in in_a_hurry.alerts() if one["instance"] == "reloaded"]
+
+        assert in_a_hurry.value(was_away) == 0.0
+        assert reloaded.get("/-/ready") == (200, "ready\n")
+        assert [one["alertname"] for one in found if one["alertstate"] == "firing"] == []
+
+    def test_begins_no_process_anew(self, prometheus: Prometheus, in_a_hurry: Prometheus) -> None:
+        started = 'process_start_time_seconds{instance="reloaded"}'
+
+        assert in_a_hurry.value(f"changes({started}[1h])") == 0.0
+        assert in_a_hurry.value(f"count_over_time({started}[1h])") > 30
 
 
 class TestTheirNeighbours:

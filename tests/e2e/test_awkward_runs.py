@@ -203,7 +203,7 @@ class TestARunBesideAThousandOfAnotherUser:
 
 
 class TestARecordingOfAnOlderVersion:
-    """Made before hangs, suspension and bounds existed; the figures are those of that version."""
+    """Made before hangs, suspension and bounds existed; the seconds are those of that version."""
 
     @pytest.mark.parametrize(
         ("name", "word", "verdicts", "waited_s", "busy_s"),
@@ -211,7 +211,7 @@ class TestARecordingOfAnOlderVersion:
             ("fake_boards", "Starved", ["starved", "healthy"], 29.833, 30.0),
             ("nvidia-h100-80gb-hbm3", "Partly busy", ["partial"], 0.0, 8.901),
             ("nvidia-h100-80gb-hbm3-keras", "Starved", ["starved"], 18.037, 19.525),
-            ("nvidia-h200", "Starvation suspected", ["starvation_suspected"], 0.0, 8.876),
+            ("nvidia-h200", "Partly busy", ["partial"], 0.0, 8.876),
             ("nvidia-h200-trainings", "Starved", ["starved"], 59.254, 262.608),
         ],
     )

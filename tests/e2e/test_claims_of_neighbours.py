@@ -18,6 +18,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import ON_A_WAVE, wave_words
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
+from tests.hidden_processes import hiding, needs_hidepid
 from tests.neighbours import NOBODY, as_root, become
 from tests.patience import wait_until
 from tests.processes import ending
@@ -45,8 +46,10 @@ with phase("input_wait"):
 class Machine:
     """A daemon, GPU 0 that Ada trains on, and a stranger who names it."""
 
-    def __init__(self, folder: Path, library: Path, daemon: ExitStack) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, library: Path, daemon: ExitStack, *, hides_processes: bool
+    ) -> None:
+        self.folder, self.hides_processes = folder, hides_processes
         self.fake = FakeNvml(folder / "gpus", gpus=2)
         self.fake.wave(0, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
         self.environ = fake_env(folder / "gpus", library)
@@ -59,7 +62,13 @@ class Machine:
         self.fake.run(0, self.ada.pid)
         self.stranger = self._start("stranger", NOBODY, ONLY_SAYS_SO, on=daemon)
         self.daemon = daemon.enter_context(
-            RunningDaemon(folder, "--period", "0.5", environ=self.environ)
+            RunningDaemon(
+                folder,
+                "--period",
+                "0.5",
+                environ=self.environ,
+                prefix=hiding([]) if hides_processes else (),
+            )
         )
 
     def _start(
@@ -91,11 +100,13 @@ class Machine:
         return gpu
 
 
-@pytest.fixture(scope="module")
-def machine(fake_library: Path) -> Iterator[Machine]:
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=needs_hidepid)], ids=["", "hidepid=2"]
+)
+def machine(fake_library: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name, ExitStack() as stack:
         Path(name).chmod(0o755)  # not below the test's own folder, which others may not enter
-        machine = Machine(Path(name), fake_library.parent, stack)
+        machine = Machine(Path(name), fake_library.parent, stack, hides_processes=request.param)
         wait_until(lambda: bool(machine.run("stranger")["refused_gpus"]), 30)
         wait_until(lambda: machine.gpu()["idle_by_cause"].get("checkpoint", 0.0) > 2.0, 30)
         yield machine
@@ -117,12 +128,13 @@ class TestAStrangerWhoNamesTheGpuOfAnother:
         assert machine.run("stranger")["gpus"] == []
         assert machine.run("stranger")["refused_gpus"] == [uuid]
 
-    def test_is_told_of(self, machine: Machine) -> None:
-        (told,) = (
-            note for note in machine.daemon.report()["notes"] if note.startswith("Run stranger ")
+    def test_is_in_a_note(self, machine: Machine) -> None:
+        (note,) = (
+            one for one in machine.daemon.report()["notes"] if one.startswith("Run stranger ")
         )
 
-        assert f"(user {NOBODY}) names GPU 0, " in told
+        assert f"(user {NOBODY}) names GPU 0, " in note
+        assert ("(hidepid)" in note) == (machine.hides_processes)
 
     def test_is_counted_and_pages_nobody(self, machine: Machine) -> None:
         metrics = machine.daemon.metrics()

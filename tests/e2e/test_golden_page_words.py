@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.board.held import HeldGpu
 from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next")
 NO_TIME = GpuTotals()
+UNUSED = judge(NO_TIME)
 PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2)
 LATE = (LikelyCause.LATE_INPUT,)
 CHECKPOINTS = (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)
@@ -136,6 +138,13 @@ def at_present(
     return one._replace(now=now)
 
 
+def held() -> GpuState:
+    """A GPU of one hour on which a process has been for as long, and nothing has run."""
+    totals = GpuTotals(observed_ns=3600 * S, idle_ns={IdleCause.NOT_IN_USE: 3600 * S})
+    by = HeldGpu(4711, "1000", None, 20 << 30, ORIGIN_NS + 30 * S)
+    return healthy_gpu(device=device(0, "GPU-0"), totals=totals, verdict=judge(totals), held=by)
+
+
 def without_gaps(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip())
 
@@ -217,6 +226,9 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "one that has just begun": said(used(4)),
             "one that has just begun beside another": said(used(4), healthy_gpu()),
             "one without work": said(healthy_gpu(totals=NO_TIME, verdict=judge(NO_TIME))),
+            "one that a process holds, beside one without work": said(
+                held(), healthy_gpu(device=device(1, "GPU-1"), totals=NO_TIME, verdict=UNUSED)
+            ),
             "one that saves, one that waits, and one that does well": said(
                 *list(machine(140, ROLES))[-1].gpus
             ),

@@ -1,7 +1,7 @@
 """Every panel of the dashboard, asked of a real Prometheus that scraped a real daemon.
 
-The GPU is simulated: GPU 0 works 1.5 s and waits 1.5 s, GPU 1 is healthy. A second daemon
-watches two that are equally busy, and one of them a quarter full.
+The GPU is simulated: GPU 0 works 1.5, 0.9 and 2.1 s, and waits 1.5 s after each; GPU 1 is healthy.
+A second daemon watches two that are equally busy, and one of them a quarter full.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.needs import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 
-RHYTHM_SECONDS = 3
+RHYTHM_SECONDS = 9
 SLOW_JOBS = [f"slow-{number}" for number in range(6)]
 """They scrape in the rhythm of GPU 0, each at another moment of it."""
 FILLED_JOB = "filled"

@@ -43,7 +43,7 @@ class TestThePageOfALog:
             width, shown = visit.page.locator("picture img").evaluate(DRAWN)
             pictures.append(shown)
 
-            assert re.match(r"Starvation .*: GPU 0\b", visit.text("h1"))
+            assert re.match(r"Partly busy .*: GPU 0\b", visit.text("h1"))
             assert visit.page.title() == "gpu.csv: GPU time"
             assert width > 900
             assert visit.requested == [page.as_uri()]

@@ -6,11 +6,13 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import parts_in_unit_of
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.reports import report_of
@@ -71,6 +73,25 @@ class TestAPage:
         assert page.text("#sentence").lower() == verdict_line(report).lower()
         assert page.text("#why").lower() == why_line(report).lower()
         assert page.text("#next") == next_line(report)
+
+    def test_rounds_the_parts_of_a_figure_as_the_report_does(self, show: Show) -> None:
+        page, drawn = show(*story(30)), Random(3)
+        amounts = [
+            (like, [drawn.randrange(like) for _ in range(drawn.randrange(1, 6))])
+            for like in (3 * 10**9, 119 * 10**9, 400 * 10**9, 90 * 3600 * 10**9) * 50
+        ]
+
+        cells = page.page.evaluate(
+            "async (all) => { const { partsInUnitOf } = await import('/figures.js');"
+            " return all.map(([like, parts]) => partsInUnitOf(like, parts)); }",
+            amounts,
+        )
+
+        shown = [[cell and cell.replace("\u00a0", " ") for cell in one] for one in cells]
+        assert shown == [
+            [cell and cell.replace(",", "") for cell in parts_in_unit_of(like, parts)]
+            for like, parts in amounts
+        ]
 
     def test_never_takes_a_name_for_markup(self, show: Show) -> None:
         page = show(now(runs=(run("<img src=x onerror=alert(1)>"),)))

@@ -168,6 +168,7 @@ class TestADaemonThatPlaysIt:
         assert played.daemon.report()["replayed"] is True
         assert "(a recording: " in played.daemon.log()
         assert played.daemon.metrics()['gpumon_collector_success{collector="replay"}'] == 0.0
+        assert played.daemon.get("/-/ready")[0] == 503
 
     def test_keeps_its_last_state_and_keeps_it_fresh(self, played: Played) -> None:
         before = played.daemon.state()

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from subprocess import Popen
 
@@ -18,7 +18,7 @@ from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.calls import calls_of
 from tests.e2e.ring_programs import JUNK, MANY, SOMEBODY, answer, by, daemon_in
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
-from tests.patience import wait_until
+from tests.patience import until, wait_until
 from tests.programs import ran_python
 from tests.trainings import TRAINING, process, read, reader_of
 
@@ -195,6 +195,30 @@ class TestADaemonBesideAGreedyNeighbour:
         assert metrics['gpumon_collector_success{collector="phase_rings"}'] == 1
         assert any(TOLD in note for note in report["notes"])
         assert f"phase_rings: {TOLD}" in daemon.log()
+
+    def test_shows_every_run_of_another_user_in_its_metrics(
+        self, tmp_path: Path, shared: Path, many: Beside
+    ) -> None:
+        spans = tmp_path / "busy.jsonl"
+        spans.touch()
+        left_out = f'gpumon_training_runs_left_out{{uid_of_owner="{NOBODY}"}}'
+        with ExitStack() as stack:
+            daemon = stack.enter_context(daemon_in(shared, tmp_path, f"follow:{spans}"))
+            stack.enter_context(many(NOBODY, 300))
+            wait_until(lambda: daemon.metrics().get(left_out, 0) > 100, patience_s=40)
+            others = [
+                stack.enter_context(process(by(SOMEBODY, TRAINING), shared)) for _ in range(3)
+            ]
+            wanted = {f'pid="{one.pid}"' for one in others}
+
+            def shown() -> set[str]:
+                series = [name for name in daemon.metrics() if "_training_run_info{" in name]
+                return {pid for pid in wanted if any(pid in name for name in series)}
+
+            until(lambda: shown() == wanted, within_s=40, every_s=0.05)
+
+            assert shown() == wanted
+            assert daemon.metrics()[left_out] > 100
 
 
 @as_root

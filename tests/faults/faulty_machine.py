@@ -28,11 +28,12 @@ class Machine:
         driver: DriverGeneration = PRESENT_DRIVER,
         *,
         gpus: int = 2,
+        busy_ratio: float = 0.7,
     ) -> None:
         self.folder = folder
         self.fake = FakeNvml(folder / "gpus", gpus=gpus, driver=driver)
         for slot in range(gpus):
-            self.fake.wave(slot, period_s=1.0, busy_ratio=0.7)
+            self.fake.wave(slot, period_s=1.0, busy_ratio=busy_ratio)
         self.environ = fake_env(folder / "gpus", library)
 
     def serve(self, *words: str, ready: bool = True) -> RunningDaemon:

@@ -113,7 +113,9 @@ class TestNoFileDescriptorsLeft:
     """Fault 24."""
 
     @pytest.mark.measured
-    def test_does_not_spin_and_serves_again_when_there_are(self) -> None:
+    def test_does_not_spin_says_so_once_and_serves_again_when_there_are(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with serving(monitor_state()) as server:
             highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
             with socket.socket() as client, contextlib.ExitStack() as blockers:
@@ -126,5 +128,12 @@ class TestNoFileDescriptorsLeft:
                 time.sleep(0.5)
                 used_s = time.process_time() - used_s
 
+            state = server.collector_state()
+
             assert used_s < 0.25
             assert ask(server, "/metrics").status == 200
+
+        assert (state.success, state.errors_total > 1) == (False, True)
+        assert [message for message in caplog.messages if "Too many open files" in message] == [
+            "a connection cannot be accepted: OSError: [Errno 24] Too many open files"
+        ]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpumon.core.board.driver_codes import xid_text
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
@@ -21,6 +22,7 @@ from gpumon.pipeline.reports import report_of
 from tests.builders_driver import DriverStory
 from tests.builders_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
+from tests.daemon_log import DaemonLog
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
@@ -89,6 +91,7 @@ class TestXid79OnGpu5OfEight:
             )  # fmt: skip
             with ending(started) as recorder:
                 daemon.wait_for(lambda state: gpu(state, 7)["observed_ns"] > 4e9)
+                wait_until(lambda: Path(kept).exists() and Path(kept).stat().st_size > 0)
                 eight.fake.report_xid(BROKEN, 79)
                 wait_until(lambda: over_api(daemon, BROKEN)["xid_errors"] == {"79": 1})
                 early = daemon.report()["gpus"][BROKEN]
@@ -125,6 +128,54 @@ class TestXid79OnGpu5OfEight:
             one["text"] for one in over_web["troubles"]
         ]
         assert of_api[1]["troubles"] == []
+
+
+class TestAGpuThatIsLostWithAnXid:
+    @pytest.mark.parametrize("xid", [48, 79, 119])
+    def test_has_one_remedy_everywhere_and_no_advice_on_its_time(
+        self, two_busy: FakeNvml, begin: Begin, xid: int
+    ) -> None:
+        story = begin(two_busy)
+        story.tick(8)
+        story.fake.report_xid(FIRST, xid)
+        story.tick(3)
+        story.fake.lose(FIRST)
+        story.tick(3)
+        report = report_of(story.state)
+
+        remedy = xid_text(xid).advice
+        lost, error = report.gpus[FIRST].troubles
+        assert (lost.advice, error.advice) == (remedy, remedy)
+        document = encode_report(report)
+        (note,) = document["notes"]
+        live = LiveState(story.clock, nothing_said)
+        live.publish(story.state)
+        sentence = f"the GPU is lost (NVML 15): {remedy}"
+        assert note == f"GPU 0: {sentence}"
+        assert document["gpus"][FIRST]["error"] == sentence
+        assert gpu(live.document() or {}, FIRST)["error"] == sentence
+        assert told(story).todo == f"GPU 0: {remedy}."
+        assert report.advice == ()
+
+
+class TestAGpuThatIsLostForFiveOfEveryTenSeconds:
+    def test_is_lost_while_it_is_and_well_in_between_and_logged_once(
+        self, story: DriverStory, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log = DaemonLog(caplog)
+        lines: list[str] = []
+        for _ in range(12):
+            story.fake.lose(FIRST)
+            lines += log.followed(story, ticks=5)
+            assert told(story).verdict == "GPU lost"
+            assert troubles(story) == [[LOST], []]
+            story.fake.find(FIRST)
+            lines += log.followed(story, ticks=5)
+            assert "lost" not in told(story).verdict.lower()
+            assert troubles(story) == [[], []]
+
+        assert len(lines) == 1
+        assert story.observed_s(SECOND) == pytest.approx(10 + 12 * 10, abs=1)
 
 
 class TestAGpuInTrouble:
@@ -205,9 +256,9 @@ class TestAGpuInTrouble:
         both = "GPUs 0 and 1"
         what, _, todo = str(story.trouble).partition(": ")
         assert said.verdict == "GPU lost"
-        assert said.of.startswith(f"{both} ")
         assert "healthy" in said.of, "until then"
-        assert said.why.startswith(f"{both}: {what}, ")
+        assert said.of.startswith(f"{both} cannot be read: {what}.")
+        assert said.why.startswith(f"{both}: last read at ")
         assert said.todo.startswith(f"{both}: {todo}")
         assert troubles(story) == [[LOST], [LOST]]
 

@@ -260,6 +260,7 @@ def test_advice_without_tags() -> Chapters:
         gpu(40, {UNKNOWN: 20}, suspected_s=5, pauses=99), irregular_ns=s(15)
     )  # fmt: skip
     few = gpu(10, {UNKNOWN: 30}, suspected_s=30, pauses=4)
+    on_cpu = replace(run(workers=0, kind="torch"), gpu_uuids=(), alive=True, on_cpu=True)
     unused = [gpu(0, {NOT_IN_USE: 600}, index=at) for at in range(2)]
     hardly = [gpu(at, {NOT_IN_USE: 600}, index=at) for at in (4, 2)]
     return {
@@ -284,6 +285,10 @@ def test_advice_without_tags() -> Chapters:
         ),
         "mostly within the run, untagged": told(gpu(40, {UNKNOWN: 60}), half),
         "a run on no GPU": told(UNTAGGED, replace(run(), gpu_uuids=())),
+        "a run on the CPU": told(UNTAGGED, on_cpu),
+        "a run on the CPU beside a GPU that nobody uses": told(unused[0], on_cpu),
+        "the same, and it is over": told(unused[0], replace(on_cpu, alive=False)),
+        "a run on the CPU beside a GPU whose batches are late": told(LATE, on_cpu),
         "no work": told(unused[0]),
         "hardly any work": told(hardly[0]),
         "hardly any work on two GPUs": told(hardly),
@@ -424,8 +429,8 @@ def test_advice_on_names_of_gpus() -> Chapters:
     eight = [GpuName(str(index), f"GPU-{index}aa") for index in range(8)]
     cut = [GpuName("0", "GPU-0aa"), GpuName("0:0", "MIG-11"), GpuName("0:1", "MIG-22")]
 
-    def at_work(names: Sequence[str] | None, *, simulated: bool = False) -> str:
-        return doubt_of_work(names, eight[:2], simulated=simulated, pid=42)
+    def at_work(names: Sequence[str] | None, **more: bool) -> str:
+        return doubt_of_work(names, eight[:2], **{"simulated": False, **more}, pid=42)
 
     doubts = {
         "one of eight that there is not": doubt_of_names(("0", "99"), eight),
@@ -436,5 +441,7 @@ def test_advice_on_names_of_gpus() -> Chapters:
         "one, and no work there": at_work(("1",)),
         "not given, and no work": at_work(None),
         "not given, of simulated ones": at_work(None, simulated=True),
+        "one, and the framework computes on the CPU": at_work(("1",), on_cpu=True),
+        "not given, of simulated ones, on the CPU": at_work(None, simulated=True, on_cpu=True),
     }
     return {title: f"The run train {doubt}." for title, doubt in doubts.items()}

@@ -57,10 +57,8 @@ def test_words_on_logs() -> Chapters:
         "time that stands still": told(at([7] * 99)),
         "a time of no known form": told(at([], "noon, 0, 50 %")),
         "the end of summer time": told(at([*range(HOUR, 3 * HOUR), *range(2 * HOUR, 3 * HOUR)])),
-        "the begin of summer time": told(at([*range(HOUR, 2 * HOUR), *range(3 * HOUR, 4 * HOUR)])),
         "a clock that is set back": told(at([*range(1_000), *range(880, 2_000)])),
         "a part of an earlier time": told(at([*range(5 * HOUR, 5 * HOUR + 500), *range(500)])),
-        "a column named otherwise": told(smi_log([5]), LogOptions(columns={"utilization.gpu": 1})),
         "what stands before each line": told(
             "".join(f"[worker-0] {line}\n" for line in smi_log([5, 6]).splitlines())
         ),

@@ -101,6 +101,8 @@ def of_what_is_watched() -> Chapters:
         "a stranger's run": notes(report_of(starve(story, 0.5, 0.0))),
         "a run on no GPU": of_run(),
         "a run on no simulated GPU": of_run(simulated=True),
+        "a run whose framework computes on the CPU": of_run(on_cpu=True),
+        "the same beside simulated GPUs": of_run(on_cpu=True, simulated=True),
         "a run that names a GPU that is not there": of_run(named_gpus=("99",)),
         "a run whose waits are gross": of_run(loader={"input_wait": "gross"}),
     }

@@ -13,6 +13,7 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
+from gpumon.core.ring.silence import RunSilence
 from gpumon.core.time.totals import GapTotals
 from gpumon.outlets.text.report_lines import levels_lines
 from gpumon.outlets.text.report_text import render_report
@@ -71,6 +72,9 @@ def only(beginning: str, one: Report) -> str:
 
 @golden_story
 def test_headlines() -> Chapters:
+    nowhere = replace(run(), gpu_uuids=())
+    coming = RunSilence(s(5), TrainingPhase.INPUT_WAIT, s(360), is_first_batch=True)
+
     def pausing(suspected_s: float, longest_s: float) -> GpuReport:
         pauses = GapTotals(count=4, total_ns=s(2), longest_ns=s(longest_s), p50_ns=s(0.5))
         return with_totals(gpu(20, {UNKNOWN: 40}, suspected_s=suspected_s), pauses=pauses)
@@ -141,7 +145,16 @@ def test_headlines() -> Chapters:
         "three GPUs, of which the second loses most": three_lines(
             gpu(58, {UNKNOWN: 2}), gpu(40, {WAIT: 20}, index=1), gpu(50, {SAVE: 10}, index=2)
         ),
-        "no GPU, but a run": three_lines(runs=(replace(run(), gpu_uuids=()),)),
+        "no GPU, but a run": three_lines(runs=(nowhere,)),
+        "no GPU, but a run that computes on the CPU": three_lines(
+            runs=(replace(nowhere, on_cpu=True),)
+        ),
+        "no GPU, but a run that waits for its first batch": three_lines(
+            runs=(replace(nowhere, steps=0, silence=coming),)
+        ),
+        "no GPU, but a run that hangs there": three_lines(
+            runs=(replace(nowhere, steps=0, silence=coming._replace(hanging_from_ns=s(300))),)
+        ),
         "no GPU": three_lines(),
     }
 
@@ -339,6 +352,8 @@ def test_report_runs() -> Chapters:
         "what held it up": told(replace(run(), reasons=(HELD_STEP,))),
         "no GPU so far": told(adrift),
         "no GPU, and it is over": told(replace(adrift, alive=False)),
+        "no GPU, for it computes on the CPU": told(replace(adrift, on_cpu=True)),
+        "the same, and it is over": told(replace(adrift, on_cpu=True, alive=False)),
     }
 
 

@@ -62,6 +62,6 @@ def test_words_of_the_log(caplog: pytest.LogCaptureFixture) -> Chapters:
         "it works again": log.saw(healthy_gpu(), times=20),
         "an XID": log.saw(healthy_gpu(xid_errors=((79, 1),))),
         "a GPU vanishes": log.saw(gone),
-        "it is back": log.saw(healthy_gpu()),
+        "it is back": log.saw(healthy_gpu(), times=20),
     }
     return {title: "\n".join(lines) for title, lines in told.items()}

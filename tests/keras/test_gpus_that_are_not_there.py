@@ -10,6 +10,7 @@ import pytest
 import trainer_hooks
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b
+from trainer_hooks.ring.process_ring import process_ring
 
 
 @pytest.fixture
@@ -53,3 +54,21 @@ class TestATaggerWhoseGpuIsNotThere:
         fit(trainer_hooks.PhaseTagger(gpus="0, GPU-11"))
 
         assert said(recwarn) == []
+
+
+class TestAModelOnTheCpu:
+    """As all are in these tests."""
+
+    @pytest.mark.parametrize(
+        "framework",
+        [
+            pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
+            for name in ("jax", "tensorflow", "torch")
+        ],
+    )
+    def test_is_told_of_whatever_its_framework_is(self, framework: str) -> None:
+        fit(trainer_hooks.PhaseTagger(gpus=[0]))
+
+        writer = process_ring().writer
+        assert writer is not None
+        assert (writer.facts.framework, writer.facts.on_cpu) == (f"keras/{framework}", True)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.keras_jax
 class TestATrainingThatRunsAhead:
     """On JAX the host runs ahead of the device, so whoever waits for a step is seen."""
 
+    @pytest.mark.measured
     def test_still_does_although_each_step_is_checked(self) -> None:
         guard = g.NaNGuard(every=1)
         if ahead_ratio() > 0.5:

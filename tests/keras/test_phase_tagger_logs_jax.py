@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.ring.events import RingRecords
+from gpumon.pipeline.run_steps import StepPace
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b, keras
 
@@ -200,6 +202,24 @@ class TestTheLineAtTheEnd:
         line = self.line(capsys.readouterr().out)
         assert (line["steps"], line["left_out"]) == ("32", "4")
         assert float(line["median"]) < 40
+
+    @pytest.mark.measured
+    @pytest.mark.parametrize("several", [1, 4], ids=["each step", "executions of four"])
+    @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
+    def test_has_the_median_step_of_the_report(
+        self, several: int, ordinary: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Not how long it takes to hand a step over: the host runs ahead of this compute."""
+        wide = [keras.layers.Dense(1_500) for _ in range(3)]
+        model = b.small_model(*wide, steps_per_execution=several)
+        words: dict[str, Any] = {"steps_per_epoch": 16, "epochs": 3, "verbose": 2}
+        words |= {"validation_data": iter(b.SlowBatches(0.02)), "validation_steps": 8}
+
+        model.fit(iter(b.SlowBatches(0.0)), callbacks=[b.tagger(), *b.others(ordinary)], **words)
+
+        line, pace = self.line(capsys.readouterr().out), StepPace()
+        pace.take(RingRecords.of(b.records()))
+        assert pace.median_ns == pytest.approx(float(line["median"]) * MS, rel=0.1)
 
     @pytest.mark.parametrize("verbose", [1, 2, "auto"])
     def test_stands_on_a_line_of_its_own(

@@ -147,3 +147,23 @@ class TestTrainingsThatPauseOnAnH200:
         (bare,) = analyse_file(str(H200_TRAININGS.with_suffix(".csv")), NO_OPTIONS).gpus
 
         assert bare.totals.busy_ns == pytest.approx(told.busy_ns, rel=0.05)
+
+    def test_lost_to_input_what_they_lost_when_the_recording_was_made(self) -> None:
+        (gpu,) = report_of(H200_TRAININGS).gpus
+
+        assert gpu.totals.starved_ns == 56_487_186_665
+
+    def test_drew_at_work_what_the_board_drew_in_ticks_without_a_pause(self) -> None:
+        """Pauses draw 127 W: over all ticks, weighed by their busy part, the mean is 655 W."""
+        (gpu,) = report_of(H200_TRAININGS).gpus
+
+        assert gpu.fill is not None
+        assert gpu.fill.drawn_watts == pytest.approx(692, abs=1)
+        assert gpu.fill.power_watts == pytest.approx(692, abs=1)
+        assert 170 * NS_PER_S < gpu.fill.drawn_ns < gpu.totals.busy_ns
+
+    def test_drew_at_work_no_mean_of_bursts_and_pauses_in_waves_of_an_h200(self) -> None:
+        (gpu,) = report_of(FOLDER / "nvidia-h200.gpumon").gpus
+
+        assert gpu.fill is not None
+        assert gpu.fill.drawn_watts == pytest.approx(690, abs=2)

@@ -48,6 +48,7 @@ MULTI_GPU_ROOMS: Final = ("tests/multi_gpu", "tests/e2e/test_examples.py")
 LINT: Final = "lint"
 TOOLS: Final = "tools"
 BASE_FOLDER: Final = ".venv"
+LONGEST_TEST_S: Final = 300
 MOST_LINES_OF_A_FAILURE: Final = 30
 NOTHING_ASKED_FOR: Final = 5
 """What pytest ends with where no test is left."""
@@ -193,6 +194,7 @@ def jobs_of(
 
 def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
     words = [f"{part.folder}/bin/python", "-m", "pytest"]
+    words += time_limit(LONGEST_TEST_S)
     if sys.stdout.isatty():
         words.append("--color=yes")
     if part.workers:
@@ -201,6 +203,15 @@ def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
         words += ["-m", part.marked]
     names_some = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
     return [*words, *(() if names_some else part.rooms), *for_pytest]
+
+
+def time_limit(seconds: float) -> list[str]:
+    """For pytest: a test that takes longer fails with the stacks of all threads.
+
+    Its process ends; with workers, another one goes on with the tests that are left.
+    """
+    options = {"faulthandler_timeout": f"{seconds:g}", "faulthandler_exit_on_timeout": "true"}
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
 def _variables(part: Part, folder: Path) -> dict[str, str]:

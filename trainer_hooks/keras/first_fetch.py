@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from trainer_hooks.ring.process_ring import ring_so_far
+from trainer_hooks.ring.process_ring import describe_run, ring_so_far
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
+from trainer_hooks.trainers.model_device import is_on_cpu
 from trainer_hooks.trainers.patching import PatchedMethods, Proxy
 
 _ADAPTERS: Final = "keras.src.trainers.data_adapters"
@@ -109,6 +110,14 @@ def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
+def _describe_device() -> None:
+    """Note where the steps will compute, before the first wait for input begins."""
+    with contextlib.suppress(Exception):  # another Keras
+        backend = import_module("keras").config.backend()
+        if backend != "torch":  # there it depends on the model, which is asked as training begins
+            describe_run(on_cpu=is_on_cpu(backend, None))
+
+
 @contextlib.contextmanager
 def _waiting() -> Iterator[None]:
     """A wait for input, where nothing but the start of the process is under way."""
@@ -117,6 +126,7 @@ def _waiting() -> Iterator[None]:
     if writer is None or writer.present[0] != START_UP:
         yield
         return
+    _describe_device()
     before = writer.present
     writer.enter(INPUT_WAIT, before[1])
     try:

@@ -80,7 +80,7 @@ class Figures:
         """An epoch begins."""
         self._epoch_began_ns = monotonic_ns()
         self._waited_before_ns = self._machine.training_wait_ns
-        self._times.begin_epoch(self._writer.steps, self._epoch_began_ns)
+        self._times.begin_epoch(self._writer.steps)
         if self._wants_logs:
             self._gpus.begin()
 

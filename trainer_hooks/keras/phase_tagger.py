@@ -165,6 +165,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if found is not None and is_bracketed(found):
             return None  # another tagger of the same list sees to it
         self._describe_run()
+        self._describe_device(backend, model)
         tagging = Tagging(ring, model, found, backend=backend, options=self._options)
         self._tagging = tagging
         feeder = feeder_of_caller()

@@ -11,8 +11,11 @@ from trainer_hooks.ring.ring_writer import RingWriter
 class StepTimes:
     """The time from the end of each step to that of the next, in a histogram that stays small.
 
+    As in the daemon's report, the first step of an epoch has none: what lies between two epochs,
+    the loader's start included, is no part of a step.
+
     >>> times = StepTimes()
-    >>> times.begin_epoch(0, 0)
+    >>> times.begin_epoch(0)
     >>> for step in range(1, 101):
     ...     times.done(step, step * 1_000_000)
     >>> round(times.median_ns / 1e6, 1), times.left_out
@@ -27,12 +30,13 @@ class StepTimes:
         """Take nothing yet; ``first_step`` steps were done before these."""
         self._lengths = LengthHistogram()
         self._first_step = first_step
-        self._last = (first_step, 0)
+        self._last_step = first_step
+        self._last_ns: int | None = None  # of its end, if its epoch goes on
         self.left_out = self.counted_ns = 0
 
-    def begin_epoch(self, step: int, at_ns: int) -> None:
-        """An epoch begins after ``step`` steps: what was since the last of them is no step."""
-        self._last = (step, at_ns)
+    def begin_epoch(self, step: int) -> None:
+        """An epoch begins after ``step`` steps."""
+        self._last_step, self._last_ns = step, None
 
     def done(self, step: int, at_ns: int) -> None:
         """Step number ``step`` is done. From one thread at a time; steps may be left out.
@@ -41,13 +45,16 @@ class StepTimes:
             step: Counted from 1, those of steps before this training included.
             at_ns: CLOCK_MONOTONIC, nanoseconds.
         """
-        last_step, last_ns = self._last
-        steps, spent_ns = step - last_step, at_ns - last_ns
-        if steps <= 0 or spent_ns <= 0:
+        last_step, last_ns = self._last_step, self._last_ns
+        steps = step - last_step
+        spent_ns = None if last_ns is None else at_ns - last_ns
+        if steps <= 0 or (spent_ns is not None and spent_ns <= 0):
             return
-        self._last = (step, at_ns)
+        self._last_step, self._last_ns = step, at_ns
         if last_step - self._first_step < WARM_UP_STEPS:
             self.left_out += steps
+            return
+        if spent_ns is None:
             return
         self._lengths.add((spent_ns // steps,), each=steps)
         self.counted_ns += spent_ns

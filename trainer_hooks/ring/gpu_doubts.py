@@ -71,5 +71,9 @@ class GpuDoubts:
             self._is_settled = True
             return None
         return doubt_of_work(
-            facts.gpus, gpus_in(state), simulated=state["simulated"], pid=runs[0]["pid"]
+            facts.gpus,
+            gpus_in(state),
+            simulated=state["simulated"],
+            pid=runs[0]["pid"],
+            on_cpu=facts.on_cpu,
         )

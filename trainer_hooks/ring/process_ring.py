@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import RLock, get_ident, get_native_id
 
-from gpumon.core.phase import PHASES
+from gpumon.core.phase import PHASE_NUMBER, PHASES, WORK_PHASES
 from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
@@ -20,12 +20,14 @@ from trainer_hooks.ring import places as at
 from trainer_hooks.ring.call_frames import is_in_our_code
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
+from trainer_hooks.ring.loader_workers import is_loader_worker
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.ring_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.ring.run_nesting import NestedRun, UnderWay
 
+_WORK_NUMBERS = frozenset(PHASE_NUMBER[phase] for phase in WORK_PHASES)
 _ANOTHER_FOLDER = (
     f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "
     "to a folder of yours that has room for 2 MiB"
@@ -207,6 +209,7 @@ class _Slot:
 
     ring: ProcessRing | None = None
     is_being_made = False
+    is_worker: bool | None = None  # of a process with a ring; None: not known yet
     lock = RLock()
 
 
@@ -219,6 +222,21 @@ def process_ring() -> ProcessRing:
 def ring_so_far() -> ProcessRing | None:
     """This process' ring, if something was told already; it is not made for this."""
     return _Slot.ring
+
+
+def ring_for_phase(number: int) -> ProcessRing | None:
+    """This process' ring, made where that phase begins a run. Never raises.
+
+    In a worker of a process that has a ring, it is made by the first step, tagger, or phase of
+    ``WORK_PHASES``. Until then: ``None``.
+    """
+    ring = _Slot.ring
+    if ring is None and number not in _WORK_NUMBERS:
+        if _Slot.is_worker is None:
+            _Slot.is_worker = is_loader_worker()
+        if _Slot.is_worker:
+            return None
+    return process_ring()
 
 
 def withdraw_run() -> None:
@@ -253,6 +271,7 @@ def describe_run(
     gpus: Sequence[int | str] | None = None,
     framework: str | None = None,
     loader: LoaderFacts | None = None,
+    on_cpu: bool | None = None,
 ) -> None:
     """Say more about this run than its environment does; what is ``None`` stays as it was."""
     writer = process_ring().writer
@@ -261,6 +280,7 @@ def describe_run(
     try:
         name = None if _is_refused(writer, run) else run
         facts = _restated(writer.facts, name, gpus, framework, loader)
+        facts = facts if on_cpu is None else replace(facts, on_cpu=on_cpu)
         if facts != writer.facts:
             writer.restate(facts)
             _say_where_gpus_do_not_fit(facts)
@@ -306,6 +326,7 @@ def _restated(
         callback_ns=old.callback_ns,
         shares=old.shares,
         ratio_changes=old.ratio_changes,
+        on_cpu=old.on_cpu,
     )
 
 
@@ -370,6 +391,7 @@ def _forget_in_child() -> None:
     """A forked child records nothing, and must not wait for a lock its parent held."""
     _Slot.lock = RLock()
     _Slot.is_being_made = False
+    _Slot.is_worker = None
     if _Slot.ring is not None:
         _Slot.ring = ProcessRing(None)
 

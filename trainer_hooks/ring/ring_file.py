@@ -20,6 +20,7 @@ from gpumon.core.ring.format import (
     RECORD_COUNT,
     RING_BYTES,
     VERSION,
+    WORD_CLOSED,
     WORD_FACTS_BYTES,
     WORD_FACTS_CRC,
     WORD_FACTS_GENERATION,
@@ -122,7 +123,11 @@ class RingMemory(NamedTuple):
         self.words[WORD_FACTS_GENERATION] += 1
 
     def let_go(self) -> None:
-        """Free its locks, as the end of the process does. It stays mapped."""
+        """Mark that no more is written, and free its locks, as the end of the process does.
+
+        It stays mapped.
+        """
+        self.words[WORD_CLOSED] = 1
         for descriptor in (self.descriptor, self.folder):
             if descriptor is not None:
                 with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.trainers.model_device import is_on_cpu
 
 _WHERE: Final = {
     "setup": "trainer_hooks.lightning",
@@ -84,6 +85,10 @@ class Tagger:
     def _describe_run(self) -> None:
         """Its training begins: say whose that is."""
         describe_run(run=self._run, gpus=self._gpus, framework=self._framework)
+
+    def _describe_device(self, framework: str, model: object) -> None:
+        """Its model is made: note where it computes; see ``is_on_cpu``."""
+        describe_run(on_cpu=is_on_cpu(framework, model))
 
     def _stop(self) -> None:
         if self._tagging is not None:

@@ -19,7 +19,15 @@ from rich.status import Status
 
 from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.findings import DRIVER, OFF, OK, Finding, finding_of, render_findings
+from gpumon.cli.doctor.findings import (
+    DRIVER,
+    OFF,
+    OK,
+    Finding,
+    finding_of,
+    render_findings,
+    with_one_remedy,
+)
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.rule_table import render_rules, rules_document
@@ -132,6 +140,7 @@ class DoctorCommand:
         check_source_word(args.source)
         findings, probed = _look(args.source, nvml_options_of(args))
         findings += machine_findings(has_gpus=findings[0].status == OK)
+        findings = with_one_remedy(findings)
         if args.json:
             print(json.dumps(_document(findings, probed), indent=2))
         else:

@@ -77,6 +77,21 @@ def finding_of(
     )
 
 
+def with_one_remedy(findings: Sequence[Finding]) -> list[Finding]:
+    """The same, a GPU that is lost with the remedy of the error that the daemon counted before."""
+    remedies = {
+        one.name.partition(" XID ")[0]: one.fix
+        for one in reversed(findings)  # the worst comes first
+        if one.group == MACHINE and " XID " in one.name and one.status == BROKEN
+    }
+    return [
+        replace(one, fix=remedies[one.name])
+        if one.status == BROKEN and one.gpu is not None and one.name in remedies
+        else one
+        for one in findings
+    ]
+
+
 _MOST_GPUS: Final = 8
 """That are named: more than elsewhere, for a remedy is of each."""
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
@@ -264,5 +279,6 @@ def _whose(findings: Sequence[Finding]) -> str:
     """Of how many GPUs and of which fields one remedy is."""
     whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
     gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
+    gpus = [gpu for gpu in gpus if not any(what.startswith(f"gpu {gpu} ") for what in whats)]
     where = [gpus_named(gpus, _MOST_GPUS)] if gpus else []
     return " ".join([*where, *([listed(whats)] if whats else [])])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MISSING, OFF, OK, SOURCE, Finding
+from gpumon.core.board.driver_codes import UNREADABLE
 from gpumon.core.board.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.clock import seconds
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
@@ -18,13 +19,9 @@ from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedFie
 
 _LOOK: Final = "see nvidia-smi and dmesg"
 _FIXES: Final = {
-    4: "give this user read and write access to /dev/nvidia*, or run gpumon as root",
     13: "install a newer NVIDIA driver, which has more to ask",
-    15: "look for Xid 79 in `dmesg`, then reset the GPU or reboot",
-    16: "end what uses the GPU, then `nvidia-smi --gpu-reset -i` with its number, or reboot",
-    17: "let the service or container use /dev/nvidia*",
     25: "install a newer NVIDIA driver, which has more to ask",
-    999: _LOOK,
+    **{code: UNREADABLE[code].advice for code in (4, 15, 16, 17, 999)},
 }
 _PERSISTENCE: Final = (
     "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded anew, which "
@@ -111,7 +108,7 @@ def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
 
 def _of_one(gpu: GpuSample, heard: list[GpuSample], asked: ProbedGpu | None) -> Iterator[Finding]:
     yield _identity(gpu)
-    if gpu.error is not None:
+    if gpu.error is not None and (asked is None or asked.lost is not None):
         return
     yield from _in_trouble(heard)
     yield _utilisation(heard, asked)

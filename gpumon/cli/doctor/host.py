@@ -65,7 +65,7 @@ def _amiss(sight: HostSight, others_train: bool) -> Iterator[tuple[str, str]]:
     if not sight.shows_others:
         yield (
             "processes of other users are hidden (hidepid): of their trainings all reasons will "
-            "read unknown",
+            "read unknown, and a run counts on a GPU only if its own process is there",
             "run gpumon serve as root, or as a user of the group that /proc is mounted with (gid=)",
         )
     elif others_train and not sight.opens_others:

@@ -1,4 +1,7 @@
-"""What the driver's codes mean for somebody who trains: its XIDs, and why clocks are held down."""
+"""What the driver's codes mean for somebody who trains, and what to do: the one table of remedies.
+
+Its XIDs, the answers of a GPU that cannot be read, and why clocks are held down.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ _RESET: Final = "end what uses the GPU and reset it (nvidia-smi --gpu-reset), or
 _RESET_OR_UPDATE: Final = f"{_RESET}; if it comes back, try another driver version"
 _LOOK_EARLIER: Final = (
     "look for the XID before it; alone, after a program was ended, it is harmless"
+)
+_OFF_THE_BUS: Final = (
+    "reboot, or cut the machine's power; look at its temperature, power supply and seat"
 )
 _LINK: Final = f"{_RESET}; if it comes back, have the link's bridge or cable looked at"
 
@@ -52,7 +58,7 @@ _TEXTS: Final = {
     74: CodeText("an NVLink failed, and what it carried may be lost", _LINK),
     79: CodeText(
         "the GPU fell off the bus: the host cannot reach it any more",
-        "reboot, or cut the machine's power; look at its temperature, power supply and seat",
+        _OFF_THE_BUS,
     ),
     92: CodeText(
         "single bits of the GPU's memory flip often, each corrected so far",
@@ -80,7 +86,7 @@ _TEXTS: Final = {
 }
 
 OF_PROGRAMS: Final = frozenset({8, 13, 31, 43, 45, 68, 69})
-"""They come from a program as a rule: the GPU itself is well."""
+"""They usually come from a program: the GPU itself is well."""
 
 CAN_WAIT: Final = frozenset({63, 92, 94})
 """The board helped itself: what it asks for may wait until the GPU is free."""
@@ -109,6 +115,32 @@ run the program under compute-sanitizer to find the kernel.'
     """
     meaning, advice = xid_text(xid)
     return f"XID {xid}: {meaning}. What to do: {advice}."
+
+
+UNREADABLE: Final[Mapping[int, CodeText]] = {
+    4: CodeText(
+        "this user may not read the GPU",
+        "give this user read and write access to /dev/nvidia*, or run gpumon as root",
+    ),
+    8: CodeText("the GPU has too little external power", "look at its power cables"),
+    15: CodeText("the GPU is lost", f"look for Xid 79 in `dmesg`, then {_OFF_THE_BUS}"),
+    16: CodeText(
+        "the GPU needs a reset",
+        "end what uses it, gpumon too, then `nvidia-smi --gpu-reset -i` with its number, or reboot",
+    ),
+    17: CodeText(
+        "the operating system blocks the GPU", "let the service or container use its /dev/nvidia*"
+    ),
+    999: CodeText(
+        "the GPU answers with an unknown error",
+        "look for Xid in `dmesg`, then reset the GPU or reboot",
+    ),
+}
+"""By NVML's code: why one GPU cannot be read, while others may be well."""
+
+VANISHED: Final = CodeText(
+    "the driver lists it no longer", "if nobody took it out, look for Xid in `dmesg`, then reboot"
+)
 
 
 THROTTLE_REASONS: Final = {

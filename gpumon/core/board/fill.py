@@ -9,8 +9,10 @@ goes from 96 to 100 %. Two things tell more:
   ``FillSettings.busy_above`` of it, by the stretch's own ``graphics_ratio``,
   else by the utilisation samples that cover at least half of it. Each
   nanosecond counts once, whatever is repeated.
-* **power** where there is no activity: the draw against the limit, over busy
-  utilisation samples in which the clock is full and nothing holds it down.
+* **power** where there is no activity: the draw against the limit, over ticks
+  that were busy all through, at full clock, with nothing that holds it down.
+  The power of a tick is its mean, pauses included: for a tick that also idled
+  it does not give the power of the busy time.
 
 Stretches in which the GPU also idled are left out and not divided by their
 busy share: that would ask two clocks of the driver to agree. Sums are whole
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -77,10 +79,11 @@ class GpuFill(NamedTuple):
         sm_occupancy: Warps resident, of those that could be.
         tensor_active: Share of the time in which the tensor cores worked.
         memory_bandwidth: Memory bandwidth in use, of the most there is.
-        power_ns: Busy time at full clock, not held down, with power and its limit known.
+        power_ns: Time of ticks that were busy all through, at full clock, not held down, with
+            power and its limit known.
         power_mw_ns: Power draw in it, milliwatts times nanoseconds.
         power_limit_mw_ns: Its limit, likewise.
-        drawn_ns: Busy time with power known, at any clock.
+        drawn_ns: Time of ticks that were busy all through, with power known, at any clock.
         drawn_mw_ns: Power draw in it.
         sm_clock: Clock of the multiprocessors, of the highest, over all busy time.
         held_known_ns: Busy time for which it is known what holds the clocks down.
@@ -133,7 +136,7 @@ class GpuFill(NamedTuple):
 
     @property
     def drawn_watts(self) -> float | None:
-        """Mean power over all busy time, in watts."""
+        """Mean power in the time that ``drawn_ns`` counts, in watts."""
         return self.drawn_mw_ns / self.drawn_ns / 1000.0 if self.drawn_ns else None
 
     @property
@@ -171,7 +174,8 @@ def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) 
     RuleKind.FINDING,
     says="the GPU is busy, and little of it works",
     evidence="The share of the multiprocessors that had work while it was busy; on boards "
-    "that do not tell, the power it drew of its limit at full clock.",
+    "that do not tell, the power it drew of its limit at full clock, in ticks that were busy "
+    "all through.",
     thresholds=(
         "fill.min_busy_ns",
         "fill.sm_active_below",
@@ -225,6 +229,20 @@ def _mean_since(before: Mean, after: Mean) -> Mean:
     return Mean(after.known_ns - before.known_ns, after.weighted_ns - before.weighted_ns)
 
 
+class _TickPower(NamedTuple):
+    """The power of a tick that was busy all through, until it counts.
+
+    Attributes:
+        length_ns: How long the tick was.
+        drawn_mw: Mean draw, in milliwatts.
+        limit_mw: Its limit; ``None`` where the clock was not full, or something held it down.
+    """
+
+    length_ns: int
+    drawn_mw: int
+    limit_mw: int | None
+
+
 class FillLedger:
     """One GPU's ``GpuFill``, and whether it is under-filled just now."""
 
@@ -235,6 +253,7 @@ class FillLedger:
         self._fill = NO_FILL
         self._marks = (NO_FILL, NO_FILL)
         self._judged_ns, self._is_now = 0, False
+        self._tick_power: _TickPower | None = None
 
     def observe(self, sample: GpuSample) -> None:
         """Take what the GPU said in one tick; what was taken before changes nothing."""
@@ -262,41 +281,63 @@ class FillLedger:
 
     def _take_busy(self, sample: GpuSample) -> None:
         """What the board said in this tick holds for the busy time that the tick brought."""
-        busy_ns, until_ns, above = 0, self._busy_until_ns, self._settings.busy_above
+        since_ns = self._busy_until_ns or sample.busy[0].start_ns
+        busy_ns, until_ns, above = 0, since_ns, self._settings.busy_above
         for start_ns, end_ns, busy_ratio in sample.busy:
             if end_ns > until_ns:
                 if busy_ratio > above:
                     busy_ns += end_ns - max(start_ns, until_ns)
                 until_ns = end_ns
+        if until_ns == since_ns:
+            return
+        if self._tick_power is not None:
+            self._count_tick_power(self._tick_power, sample.busy, since_ns)
+            self._tick_power = None
         self._busy_until_ns = until_ns
         self._recent.extend(sample.busy)
         if busy_ns and sample.details is not None:
-            self._take_board(sample, sample.details, busy_ns)
+            is_busy_throughout = busy_ns == until_ns - since_ns
+            self._take_board(sample, sample.details, busy_ns, is_busy_throughout)
 
-    def _take_board(self, sample: GpuSample, details: GpuDetails, busy_ns: int) -> None:
+    def _count_tick_power(
+        self, power: _TickPower, busy: Sequence[BusySample], since_ns: int
+    ) -> None:
+        """Count the power of the tick before, if the GPU was still busy right after it.
+
+        Power is known up to the tick, utilisation up to its newest sample, which ends a little
+        earlier: the first sample of this tick shows how busy the GPU was in between.
+        """
+        following = next(one for one in busy if one.end_ns > since_ns)
+        if following.start_ns > since_ns or following.busy_ratio <= self._settings.busy_above:
+            return
+        fill, (length_ns, drawn_mw, limit_mw) = self._fill, power
+        full_ns, most_mw = (length_ns, limit_mw) if limit_mw else (0, 0)
+        counted = fill._replace(
+            drawn_ns=fill.drawn_ns + length_ns,
+            drawn_mw_ns=fill.drawn_mw_ns + drawn_mw * length_ns,
+            power_ns=fill.power_ns + full_ns,
+            power_mw_ns=fill.power_mw_ns + min(drawn_mw, most_mw) * full_ns,
+            power_limit_mw_ns=fill.power_limit_mw_ns + most_mw * full_ns,
+        )
+        self._note(counted, since_ns)
+
+    def _take_board(
+        self, sample: GpuSample, details: GpuDetails, busy_ns: int, is_busy_throughout: bool
+    ) -> None:
         fill, holding = self._fill, frozenset[str]()
         if details.throttle_reasons is not None:
             holding = HOLDING_REASONS.intersection(details.throttle_reasons)
             fill = _with_held(fill, holding, busy_ns)
-        drawn_mw = _milliwatts(sample.power_watts)
-        if drawn_mw is not None:
-            fill = fill._replace(
-                drawn_ns=fill.drawn_ns + busy_ns,
-                drawn_mw_ns=fill.drawn_mw_ns + drawn_mw * busy_ns,
-            )
         clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
         if clock is not None:
             fill = fill._replace(sm_clock=_added(fill.sm_clock, clock, busy_ns))
-            limit_mw = _milliwatts(details.power_limit_watts)
-            is_full = clock >= self._settings.full_clock_from and not holding
-            if limit_mw and drawn_mw is not None and is_full:
-                fill = fill._replace(
-                    power_ns=fill.power_ns + busy_ns,
-                    power_mw_ns=fill.power_mw_ns + min(drawn_mw, limit_mw) * busy_ns,
-                    power_limit_mw_ns=fill.power_limit_mw_ns + limit_mw * busy_ns,
-                )
         if fill is not self._fill:
             self._note(fill, self._busy_until_ns)
+        drawn_mw = _milliwatts(sample.power_watts)
+        if is_busy_throughout and drawn_mw is not None:
+            is_full = clock is not None and clock >= self._settings.full_clock_from and not holding
+            limit_mw = _milliwatts(details.power_limit_watts) if is_full else None
+            self._tick_power = _TickPower(busy_ns, drawn_mw, limit_mw)
 
     def _take_activity(self, activity: ActivitySample) -> None:
         length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)

@@ -12,7 +12,14 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpumon.core.board.driver_codes import CAN_WAIT, OF_PROGRAMS, SLOWDOWNS, xid_text
+from gpumon.core.board.driver_codes import (
+    CAN_WAIT,
+    OF_PROGRAMS,
+    SLOWDOWNS,
+    UNREADABLE,
+    VANISHED,
+    xid_text,
+)
 from gpumon.core.board.fill import GpuFill
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_TROUBLE_SETTINGS, TroubleSettings
@@ -23,6 +30,7 @@ from gpumon.core.wording import in_percent
 UNCORRECTED: Final = "uncorrected"
 """The reason of a trouble with memory errors."""
 
+_UNREAD: Final = "cannot be read: "
 _RESET: Final = (
     "trust no result of that time; end what uses the GPU and reset it (nvidia-smi --gpu-reset), or "
     "reboot; if it comes back, have the board replaced"
@@ -36,6 +44,8 @@ class TroubleKind(str, Enum):
     XID = "xid"
     ECC = "ecc"
     THROTTLED = "throttled"
+    ERROR = "error"
+    ENDED = "ended_early"
 
 
 class Trouble(NamedTuple):
@@ -49,8 +59,11 @@ class Trouble(NamedTuple):
         code: The number of an XID.
         reason: Why it is throttled, by NVML's name; of memory errors, ``UNCORRECTED``.
         duration_ns: For how long it was so.
-        last_ns: When it came last, on the report's clock; of a lost GPU, when
-            it was read last. ``None``: not known.
+        last_ns: When it came last, on the report's clock; of a GPU that is lost, or
+            of which a log ends early, when it was read last. ``None``: not known.
+        line: The line of a log that says so first; so are the next two of a log alone.
+        began_ns: When that was written, as it says itself; ``None``: it does not.
+        ended_ns: When a GPU that could not be read was read again; ``None``: it was not.
     """
 
     kind: TroubleKind
@@ -62,18 +75,23 @@ class Trouble(NamedTuple):
     times: int | None = None
     duration_ns: int | None = None
     last_ns: int | None = None
+    line: int | None = None
+    began_ns: int | None = None
+    ended_ns: int | None = None
 
     @property
-    def claim(self) -> str:
-        """The text without its details."""
-        return self.text.partition(": ")[0] if self.kind is TroubleKind.LOST else self.text
+    def is_of_a_lost_gpu(self) -> bool:
+        """Whether the GPU cannot be read; else it can, or can be again."""
+        return self.kind is TroubleKind.LOST and self.ended_ns is None
 
     @property
     def word(self) -> str:
-        """It in a word or two: ``lost``, ``XID 79``, ``ECC``, ``throttled``."""
+        """It in a word or two: ``lost``, ``XID 79``, ``ECC``, ``throttled``, ``ended early``."""
         if self.kind is TroubleKind.XID:
             return f"XID {self.code}"
-        return "ECC" if self.kind is TroubleKind.ECC else self.kind.value
+        if self.ended_ns is not None:
+            return "lost before"
+        return "ECC" if self.kind is TroubleKind.ECC else self.kind.value.replace("_", " ")
 
 
 class ErrorTimes(NamedTuple):
@@ -143,14 +161,53 @@ def lost(what: str, *, last_ns: int | None = None, index: int | None = None) -> 
 
     When it was read last is on the report's clock.
     """
+    why, _, todo = what.partition(": ")
+    return _lost(f"{_UNREAD}{why}", todo, last_ns, index)
+
+
+def lost_in_log(what: str, times: int, ended_ns: int | None) -> Trouble:
+    """The trouble of a GPU of which a log says that it could not be read, so many times.
+
+    Args:
+        what: As in ``lost``.
+        times: So many.
+        ended_ns: As in ``Trouble``.
+    """
+    if ended_ns is None:
+        return lost(what)
     told, _, todo = what.partition(": ")
-    return _lost(f"cannot be read: {told}", todo, last_ns, index)
+    often = "for a time" if times == 1 else f"{times:,} times"
+    text = f"could not be read {often}, where the log says: {told}"
+    return _lost(text, todo, None, None)._replace(ended_ns=ended_ns)
+
+
+def failed_in_log(line: int, began_ns: int | None) -> Trouble:
+    """The trouble of a GPU of which a log shows an error beside a utilisation, from a line on."""
+    return Trouble(
+        TroubleKind.ERROR, Severity.MODERATE,
+        "answered with ERR! or [Unknown Error] to a part of what it was asked",
+        UNREADABLE[999].advice, line=line, began_ns=began_ns,
+    )  # fmt: skip
+
+
+def ended_in_log(what: str, last_ns: int) -> Trouble:
+    """The trouble of a GPU of which a log tells no more from some moment on, and not why.
+
+    Args:
+        what: Since when, and how it was until then, to be said after its name.
+        last_ns: That moment, on the report's clock.
+    """
+    return Trouble(
+        TroubleKind.ENDED, Severity.MODERATE, what,
+        "if it should have worked on, look for an Xid in `dmesg`; nothing is known of it from then "
+        "on",
+        last_ns=last_ns,
+    )  # fmt: skip
 
 
 def vanished(*, last_ns: int | None = None, index: int | None = None) -> Trouble:
     """The trouble of a GPU that the driver listed, and lists no longer."""
-    todo = "if nobody took it out, look for Xid in `dmesg`, then reboot"
-    return _lost("vanished: the driver lists it no longer", todo, last_ns, index)
+    return _lost(f"vanished: {VANISHED.meaning}", VANISHED.advice, last_ns, index)
 
 
 def _lost(text: str, advice: str, last_ns: int | None, index: int | None) -> Trouble:
@@ -160,6 +217,18 @@ def _lost(text: str, advice: str, last_ns: int | None, index: int | None) -> Tro
         TroubleKind.LOST, Severity.HIGH, text.rstrip("."), advice.rstrip(".") or look,
         last_ns=last_ns,
     )  # fmt: skip
+
+
+def error_of(troubles: Sequence[Trouble]) -> str | None:
+    """Why a GPU cannot be read, and what to do, as its source has it: a colon between both.
+
+    The remedy is that of its trouble, which an XID before it may know better than its source;
+    ``None``: it can be read, or is not listed.
+    """
+    for one in troubles:
+        if one.kind is TroubleKind.LOST and one.text.startswith(_UNREAD):
+            return f"{one.text.removeprefix(_UNREAD)}: {one.advice}"
+    return None
 
 
 def all_troubles(

@@ -18,12 +18,14 @@ from gpumon.core.board.fill import (
     is_under_filled,
     known_ratio,
 )
+from gpumon.core.board.held import HeldGpu
 from gpumon.core.board.in_job import InJob
 from gpumon.core.board.troubles import Trouble
 from gpumon.core.clock import seconds
 from gpumon.core.documents.field_codec import (
     TOLD,
     FieldCodec,
+    MalformedError,
     in_order,
     items,
     mapping,
@@ -36,12 +38,18 @@ from gpumon.core.documents.moments import Moments
 _TROUBLE: Final = FieldCodec(
     Trouble,
     TOLD._replace(text=shown(600)),
-    without=("last_ns",),
+    without=("last_ns", "began_ns", "ended_ns"),
     names={"times": "count", "duration_ns": "seconds"},
-    later=(),
+    later=("line",),
 )
 _IN_JOB: Final = FieldCodec(InJob, TOLD, without=("fill",))
-_TROUBLE_ORDER: Final = ("kind", "severity", "code", "reason", "count", "seconds", "last_seen_at")
+_HELD: Final = FieldCodec(
+    HeldGpu, TOLD, without=("since_ns",), names={"process_count": "processes"}
+)
+_TROUBLE_ORDER: Final = (
+    "kind", "severity", "code", "reason", "count", "seconds", "last_seen_at", "line", "began_at",
+    "ended_at",
+)  # fmt: skip
 
 
 def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
@@ -71,6 +79,31 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
         "under_filled": is_under_filled(fill),
         "held_down": is_held_down(fill),
     }
+
+
+def encode_held(held: HeldGpu | None, moments: Moments) -> dict[str, Any] | None:
+    """Who holds a GPU without using it, and since when; ``None``: nobody."""
+    if held is None:
+        return None
+    return {**_HELD.encode(held), "since": moments.encode(held.since_ns)}
+
+
+def decode_held(document: object, moments: Moments) -> HeldGpu | None:
+    """What ``encode_held`` gave; ``None`` also where since when is not known.
+
+    Raises:
+        MalformedError: It is something else.
+    """
+    if document is None:
+        return None
+    fields = mapping(document)
+    since_ns = moments.decode(fields.get("since"))
+    if since_ns is None:
+        return None
+    held = _HELD.decode(fields, since_ns=since_ns)
+    if held.pid < 1 or held.process_count < 1:
+        raise MalformedError("held by no process")
+    return held
 
 
 def brief_fill(fill: GpuFill) -> dict[str, Any]:
@@ -167,6 +200,8 @@ def encode_troubles(troubles: Sequence[Trouble], moments: Moments) -> list[dict[
     for trouble in troubles:
         told = _TROUBLE.encode(trouble)
         told["last_seen_at"] = moments.encode(trouble.last_ns)
+        told["began_at"] = moments.encode(trouble.began_ns)
+        told["ended_at"] = moments.encode(trouble.ended_ns)
         documents.append(in_order(told, _TROUBLE_ORDER))
     return documents
 
@@ -179,6 +214,11 @@ def decode_troubles(documents: object, moments: Moments) -> tuple[Trouble, ...]:
         ValueError: A value is of another kind, or out of range.
     """
     return tuple(
-        _TROUBLE.decode(one, last_ns=moments.decode(one["last_seen_at"]))
+        _TROUBLE.decode(
+            one,
+            last_ns=moments.decode(one["last_seen_at"]),
+            began_ns=moments.decode(one.get("began_at")),
+            ended_ns=moments.decode(one.get("ended_at")),
+        )
         for one in map(mapping, items(documents))
     )

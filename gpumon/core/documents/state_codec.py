@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpumon.core.clock import seconds
 from gpumon.core.documents.board_codec import brief_fill
-from gpumon.core.documents.field_codec import TOLD, FieldCodec, shown
+from gpumon.core.documents.field_codec import TOLD, FieldCodec, encode_document, shown
 from gpumon.core.documents.moments import Moments
 from gpumon.core.judge.pause_texts import likely_text
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
@@ -57,6 +57,51 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
         A document that ``encode_document`` writes. Values of a GPU that no
         longer answers are ``None``; its counters stay.
     """
+    return {
+        **_before_runs(state, pid=pid, address=address),
+        "runs": [_RUN.encode(run) for run in state.runs],
+        **_after_runs(state),
+    }
+
+
+class StateEncoder:
+    """Writes states one after the other, and each run that has ended only once.
+
+    Hundreds of them may be listed, for minutes: to write them anew in each tick would be most of
+    its time, and the largest thing that it makes.
+    """
+
+    def __init__(self) -> None:
+        self._runs: tuple[RunState, ...] = ()  # of the newest state
+        self._ended: dict[int, bytes] = {}  # of those of them that have ended, by identity
+
+    def encode(self, state: MonitorState, *, pid: int, address: str | None) -> bytes:
+        """What ``encode_document`` makes of the ``state_document`` of the next state."""
+        before = encode_document(_before_runs(state, pid=pid, address=address))
+        after = encode_document(_after_runs(state))
+        parts = [before.rstrip()[:-1], b',"runs":[']
+        for text in self._texts(state.runs):
+            parts += (text, b",")
+        if state.runs:
+            parts.pop()
+        return b"".join((*parts, b"],", after[1:]))
+
+    def _texts(self, runs: tuple[RunState, ...]) -> list[bytes]:
+        ended: dict[int, bytes] = {}
+        texts = []
+        for run in runs:
+            text = self._ended.get(id(run))
+            if text is None:
+                text = encode_document(_RUN.encode(run)).rstrip()
+            if not run.alive:
+                ended[id(run)] = text
+            texts.append(text)
+        # They live for as long as this has them, and so nothing else has their identity.
+        self._runs, self._ended = runs, ended
+        return texts
+
+
+def _before_runs(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:
     moments = Moments(*origin_of(state))
     return {
         "schema": STATE_SCHEMA,
@@ -70,7 +115,11 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
         "replayed": state.replayed,
         "address": address,
         "gpus": [_gpu_document(gpu, moments) for gpu in state.gpus],
-        "runs": [_RUN.encode(run) for run in state.runs],
+    }
+
+
+def _after_runs(state: MonitorState) -> dict[str, Any]:
+    return {
         "collectors": [_COLLECTOR.encode(collector) for collector in state.collectors],
         "rings_left_out": [{"uid": uid, "rings": n} for uid, n in state.rings_left_out],
     }

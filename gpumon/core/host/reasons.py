@@ -113,7 +113,10 @@ class _Sum:
                 self.figures[name] = total + value * waited_ns, of_ns + waited_ns
 
     def means(self) -> WaitFigures:
-        known = {name: total / of_ns for name, (total, of_ns) in self.figures.items() if of_ns}
+        # Most are zero: one object for all of these, as hundreds of runs may be listed.
+        known = {
+            name: total / of_ns or 0.0 for name, (total, of_ns) in self.figures.items() if of_ns
+        }
         return WaitFigures(**{**dict.fromkeys(WaitFigures._fields), **known})  # type: ignore[arg-type]
 
 
@@ -157,6 +160,8 @@ class RunReasons:
 
     def forget_before(self, time_ns: int) -> None:
         """Let go of looks at what ended before ``time_ns``."""
+        if self._recent and time_ns - self._recent[-1].end_ns > self._settings.look_ns:
+            self._recent.clear()  # as the next look would
         if self._looks:
             del self._looks[: bisect_right(self._looks, time_ns, key=_LOOK_END)]
 

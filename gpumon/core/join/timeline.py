@@ -183,6 +183,9 @@ class PhaseTimeline:
         if start_ns < first_ns and parts.input_wait_ns:
             before = parts if end_ns <= first_ns else self._parts(start_ns, first_ns)
             parts.first_input_wait_ns = before.input_wait_ns
+            # No wait counts twice, as that of a validation before the first step.
+            parts.validation_input_wait_ns -= before.validation_input_wait_ns
+            parts.epoch_input_wait_ns -= before.epoch_input_wait_ns
         return parts
 
     def _parts(self, start_ns: int, end_ns: int) -> WindowParts:

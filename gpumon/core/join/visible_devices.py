@@ -16,6 +16,10 @@ from gpumon.core.wording import gpus_named, label_text, listed
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
 _MOST_NAMES: Final = 1_024
 WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
+WHAT_TO_CHECK: Final = (
+    "check that its framework is built for CUDA, and that no variable such as CUDA_VISIBLE_DEVICES "
+    "or JAX_PLATFORMS hides the GPUs from it"
+)
 BEGINNING_NS: Final = 10 * NS_PER_S
 """A run that is younger may be joined yet: the daemon looks once a second."""
 _MOST_SAID: Final = 4
@@ -145,13 +149,20 @@ def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> st
 
 
 def doubt_of_work(
-    names: Collection[str] | None, gpus: Collection[GpuName], *, simulated: bool, pid: int
+    names: Collection[str] | None,
+    gpus: Collection[GpuName],
+    *,
+    simulated: bool,
+    pid: int,
+    on_cpu: bool = False,
 ) -> str:
     """Why a training may have been seen at work on no GPU, and what to set.
 
     To be said after its name; names and GPUs as in ``doubt_of_names``, its pid as the daemon
-    sees it.
+    sees it, ``on_cpu`` as in ``RunFacts``.
     """
+    if on_cpu and not simulated:
+        return f"computes its steps on the CPU, and uses no GPU: {WHAT_TO_CHECK}"
     wrong = doubt_of_names(names, gpus)
     if wrong is not None:
         return wrong
@@ -165,7 +176,8 @@ def doubt_of_work(
         )
     return (
         f"was seen at work on no GPU, for the driver lists its pid {pid} on none: if it uses one "
-        f"(in a container, say), set {WHAT_TO_SET}"
+        f"(in a container, say), set {WHAT_TO_SET}; if its steps compute on the CPU, "
+        f"{WHAT_TO_CHECK}"
     )
 
 

@@ -19,7 +19,9 @@ from gpumon.core.judge.advice_texts import (
     unknown_text,
     within_step_text,
 )
+from gpumon.core.judge.few_samples import few_advice, is_few
 from gpumon.core.judge.fill_texts import under_filled_advice
+from gpumon.core.judge.held_texts import held_advice
 from gpumon.core.judge.imbalance_texts import (
     imbalance_bound,
     imbalance_text,
@@ -33,7 +35,6 @@ from gpumon.core.judge.input_texts import (
     loss_reason,
 )
 from gpumon.core.judge.loss_range import cost_ns, cost_of_use, is_wide, possible_causes
-from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.rank_texts import late_rank_advice, late_rank_text
 from gpumon.core.judge.silence_texts import hanging_text, run_named, silence_clause
 from gpumon.core.judge.speedup import speedup_upper_bound
@@ -79,8 +80,10 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     What no verdict rests on comes after it: a first batch that came late, which
     is paid once; a GPU that is busy and probably waits for a peer, or is
     under-filled, which costs no idle time; and last one that was not in use,
-    which loses nothing by definition.
+    which loses nothing by definition. There is none on a GPU that is lost: its
+    trouble has the remedy.
     """
+    gpus = [gpu for gpu in gpus if not gpu.is_lost]
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
     by_cause = {
         cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)]
@@ -98,7 +101,8 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     at_work = [gpu for gpu in gpus if gpu.label not in waiting]
     beside = (
         _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus), unseen,
-        under_filled_advice(at_work, runs), _unused_gpus(gpus, runs),
+        under_filled_advice(at_work, runs), held_advice(gpus), _unused_gpus(gpus, runs),
+        few_advice(gpus),
     )  # fmt: skip
     return (*found, *(advice for advice in beside if advice is not None))
 
@@ -189,13 +193,15 @@ def _told_once(found: Sequence[Advice]) -> list[Advice]:
 
 
 def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:
-    """GPUs may belong to different jobs: a bound for each of them is the greatest of all."""
-    bounds = [
-        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu.totals, cause))
-        for gpu in gpus
-        if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
-    ]
-    return max(bounds, default=None)
+    """GPUs may belong to different jobs: a bound for each of them is the greatest of all.
+
+    ``None`` where nothing proves the cause.
+    """
+    if cause is IdleCause.UNKNOWN:
+        return None
+    return max(
+        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu.totals, cause)) for gpu in gpus
+    )
 
 
 def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
@@ -363,7 +369,7 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
 
 
 def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
-    unused = [gpu for gpu in judged(gpus) if _is_unused(gpu) and gpu.error is None and gpu.listed]
+    unused = [gpu for gpu in judged(gpus) if _is_unused(gpu) and gpu.listed and gpu.held is None]
     if not unused:
         return None
     names = gpus_named(gpu.label for gpu in unused)
@@ -386,7 +392,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
 def _is_unused(gpu: GpuReport) -> bool:
     is_hanging = gpu.verdict.name is VerdictName.HANGING
     is_suspended = gpu.now is not None and gpu.now.is_suspended
-    return not (gpu.verdict.name.is_judged or is_hanging or is_suspended)
+    return not (gpu.verdict.name.is_judged or is_hanging or is_suspended or is_few(gpu))
 
 
 WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {

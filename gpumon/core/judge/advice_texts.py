@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpumon.core.join.visible_devices import WHAT_TO_CHECK
 from gpumon.core.judge.input_texts import LossReason, step_reason_text
 from gpumon.core.judge.loader_texts import copy_wordings, epoch_wordings, loader_sentences
 from gpumon.core.judge.pause_texts import untagged_text
 from gpumon.core.judge.silence_texts import run_named
+from gpumon.core.judge.usable_rows import has_gaps, text_for_gaps
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
+from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_concerned, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import capital, gpus_named, in_percent, in_time, listed
 
@@ -36,7 +38,7 @@ FIRST_BATCH_TEXT: Final = f"The first batch came late, once a run: {FIRST_BATCH_
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about slow callbacks, with the classes that took the time where they are known."""
     sentences = []
-    for run in _concerned(gpus, runs):
+    for run in runs_concerned(gpus, runs):
         # What took longer than all that was tagged as callbacks saved checkpoints meanwhile.
         in_callbacks_ns = run.phase_ns.get(TrainingPhase.CALLBACKS, 0)
         rest = {name: ns for name, ns in run.callback_ns.items() if ns <= in_callbacks_ns}
@@ -65,6 +67,7 @@ def slowest_callbacks(run: RunReport) -> str:
 
 def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about idle time that nobody has explained."""
+    runs = [run for run in runs if not run.uses_no_gpu]
     if runs and not any(run.gpu_uuids for run in runs):
         return (
             f"The run {runs[0].run} tags its phases, but is joined to no GPU here: say which it "
@@ -75,7 +78,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             "Most of this is not the time of the runs in this report: tag whatever else "
             f"uses {gpus_named(gpu.label for gpu in gpus)}, too."
         )
-    missing = _missing_tags(_concerned(gpus, runs))
+    missing = _missing_tags(runs_concerned(gpus, runs))
     if missing:
         return f"Tag what the loop does in this time: {listed(missing)}."
     if runs:
@@ -89,7 +92,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 
 def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """Where to look in the script of a trainer, whose tagger tells all that is inside of it."""
-    concerned = _concerned(gpus, runs)
+    concerned = runs_concerned(gpus, runs)
     unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
     if any(run.framework == "loop" for run in concerned) or 2 * in_no_phase_ns < unknown_ns:
@@ -116,7 +119,7 @@ def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bo
     unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
     in_no_phase_ns = 0
-    for run in _concerned(gpus, [run for run in runs if run.gpu_uuids]):
+    for run in runs_concerned(gpus, [run for run in runs if run.gpu_uuids]):
         outside_ns -= len(run.gpu_uuids) * run.wall_ns
         in_no_phase_ns += len(run.gpu_uuids) * run.phase_ns.get(TrainingPhase.OTHER, 0)
     return 2 * in_no_phase_ns < unknown_ns <= 2 * outside_ns
@@ -126,9 +129,14 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
     """What to do about GPUs that worked for a moment, and those that did not at all."""
     idle = [gpu for gpu in unused if not gpu.totals.in_use_ns and not gpu.is_hardly_observed]
     other = [gpu for gpu in unused if gpu not in idle]
+    unsure, idle = (
+        [gpu for gpu in idle if has_gaps(gpu)],
+        [gpu for gpu in idle if not has_gaps(gpu)],
+    )
     sentences = [_text_for_too_short(other, runs)] if other else []
+    sentences += [text_for_gaps(unsure)] if unsure else []
     waiting = [run for run in runs if run.alive and not run.gpu_uuids]
-    at_steps = [run for run in waiting if run.steps]
+    at_steps = [run for run in runs if run.steps and (run in waiting or run.uses_no_gpu)]
     coming = [run for run in waiting if not run.steps]
     sentences += [_text_for_steps_without_work(run) for run in at_steps[:2] if idle]
     if idle and coming:
@@ -145,6 +153,8 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
 
 def _text_for_steps_without_work(run: RunReport) -> str:
     """What to do about a run that trains on next to nothing of a GPU."""
+    if run.uses_no_gpu:
+        return f"{capital(run_named(run))} computes its steps on the CPU: {WHAT_TO_CHECK}."
     phase = max(run.phase_ns, key=run.phase_ns.__getitem__, default=TrainingPhase.OTHER)
     text = f"{capital(run_named(run))} counts steps, but hardly uses a GPU"
     if phase is TrainingPhase.OTHER or not run.wall_ns:
@@ -165,7 +175,7 @@ def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) 
     longer = (
         f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time."
     )
-    if any(run.alive for run in trained):
+    if any(run.alive for run in trained) or any(gpu.is_hardly_observed for gpu in worked):
         return longer
     return f"{longer} If there is nothing more to come, give {them} back."
 
@@ -174,14 +184,9 @@ def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
     return gpus_named(gpu.label for gpu in gpus), "it" if len(gpus) == 1 else "them"
 
 
-def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
-    """The runs on these GPUs; where none is known to be, those that are joined to no GPU."""
-    return runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
-
-
 def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to lose less between two epochs, by what the loaders do there."""
-    sentences = loader_sentences(_concerned(gpus, runs), epoch_wordings)
+    sentences = loader_sentences(runs_concerned(gpus, runs), epoch_wordings)
     longer = "Make epochs longer: repeat the data set, and say how many steps are an epoch."
     return " ".join([*sentences, longer])
 
@@ -205,7 +210,7 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 
 def open_split_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How the tags of a run can tell what the idle time of an asynchronous step is of."""
-    concerned = _concerned(gpus, runs)
+    concerned = runs_concerned(gpus, runs)
     waits = 'Put `with phase("device_sync")` around what waits for the GPU (`loss.item()`'
     if any(run.framework != "loop" for run in concerned):
         waits = 'In your own code, put `with phase("device_sync")` around what waits for the GPU ('
@@ -215,7 +220,7 @@ def open_split_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str
 
 def host_to_device_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to hide copies to the GPU, by what is known of the loaders."""
-    sentences = loader_sentences(_concerned(gpus, runs), copy_wordings)
+    sentences = loader_sentences(runs_concerned(gpus, runs), copy_wordings)
     pinned = "" if sentences else "with pinned memory, "
     general = (
         "Copy the next batch while the present one is computed: prefetch to the device, "
@@ -230,7 +235,7 @@ def within_step_text(
     """What to change in a step that leaves the device waiting, by what the frameworks take."""
     if loss is not None:
         return step_reason_text(loss)
-    ways = {_way_of(run) for run in runs_on(gpus, runs) or runs}
+    ways = {_way_of(run) for run in runs_concerned(gpus, runs) or runs}
     way = ways.pop() if len(ways) == 1 else _ANY_WAYS
     return (
         f"The device waits inside the step: use a larger batch{way and f', {way}'}, and read the "

@@ -17,7 +17,7 @@ from gpumon.core.judge.loader_texts import (
     validation_loader_named,
 )
 from gpumon.core.phase import IdleCause, InputWaitReason
-from gpumon.core.report.report import GpuReport, RunReport, runs_on
+from gpumon.core.report.report import GpuReport, RunReport, runs_concerned, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import counted, in_percent, in_time, listed, plainly
 
@@ -90,7 +90,7 @@ def input_wait_text(
     """What to change in an input pipeline, as specific as what is known of it allows."""
     waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
-    concerned = runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
+    concerned = runs_concerned(gpus, runs)
     named = listed([name for run in concerned if (name := validation_loader_named(run))], most=2)
     late = f"The validation data come late ({in_time(in_validation_ns)})"
     validation = f"{late}{f', of {named}' if named else ''}: {_VALIDATION}"

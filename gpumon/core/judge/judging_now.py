@@ -10,6 +10,7 @@ from gpumon.core.judge.since import totals_since
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.now_verdict import NowVerdict
+from gpumon.core.time.packed import Packer
 from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
@@ -21,7 +22,12 @@ class _Mark(NamedTuple):
     totals: GpuTotals
     unsettled: Unsettled
 
-    def until(self, later: _Mark) -> GpuTotals:
+    @classmethod
+    def at(cls, moment: GpuMoment) -> _Mark:
+        """What later moments are compared with."""
+        return cls(moment.totals.to_subtract, moment.unsettled.to_subtract)
+
+    def until(self, later: GpuMoment) -> GpuTotals:
         """The totals of the time between two marks."""
         return totals_since(
             self.totals,
@@ -29,6 +35,11 @@ class _Mark(NamedTuple):
             unsettled_before=self.unsettled,
             unsettled_after=later.unsettled,
         )
+
+
+class _PackedMark(NamedTuple):
+    in_use_ns: int
+    data: bytes  # of a ``_Mark``
 
 
 class GpuMoment(NamedTuple):
@@ -70,7 +81,9 @@ class JudgedNow:
         self._spacing_ns = settings.now_window_ns // _MARKS
         self._newest: GpuMoment | None = None
         self._job_from = _NEVER
-        self._marks: deque[_Mark] = deque([self._job_from])
+        self._window_from = self._job_from
+        self._packer = Packer()
+        self._marks: deque[_PackedMark] = deque()  # in the window, oldest first
         self._free_from: _Mark | None = self._job_from  # when the last job had ended
         self._jobs = 0
         self._due_ns = 0
@@ -88,50 +101,58 @@ class JudgedNow:
         before, self._newest = self._newest, now
         if now.jobs != self._jobs:
             # Its start-up was before it: after the job before, where that had ended by then.
-            last = _NEVER if before is None else _Mark(before.totals, before.unsettled)
+            last = _NEVER if before is None else _Mark.at(before)
             hung = self._word is VerdictName.HANGING  # then its first batch came late, once
             self._job_from = last if self._free_from is None or hung else self._free_from
             self._ended_ns = None
             self._free_from = None
             self._jobs, self._word, self._before, self._is_new = now.jobs, None, None, True
-            self._marks = deque([self._job_from])
+            self._begin_window(self._job_from)
         is_due = now.in_job and now.at_ns >= self._due_ns
         kept = now[_JOBS:]
         if self._verdict is not None and not is_due and kept == self._was:
             return self._verdict
         self._was = kept
         self._due_ns = now.at_ns + self._settings.now_every_ns
-        self._verdict = self._judged(now, _Mark(now.totals, now.unsettled))
+        self._verdict = self._judged(now)
         return self._verdict
 
-    def _judged(self, now: GpuMoment, newest: _Mark) -> NowVerdict:
+    def _judged(self, now: GpuMoment) -> NowVerdict:
         if not now.in_job:
-            self._free_from = self._free_from or newest
+            self._free_from = self._free_from or _Mark.at(now)
             if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
-                return self._at_a_standstill(now, self._job_from.until(newest))
+                return self._at_a_standstill(now, self._job_from.until(now))
             if self._ended_ns is None and now.jobs:
                 self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
             if self._before is VerdictName.HANGING and not self._stood_still:
                 self._before = None  # it went on before it ended
             ended_ns = self._ended_ns
             since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
-            totals = self._job_from.until(newest)
+            totals = self._job_from.until(now)
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
         if self._word is VerdictName.HANGING and now.hanging_since_ns is None:
             # What led to the hang shows nothing of what came after.
-            self._marks, self._is_new = deque([newest]), True
+            self._begin_window(_Mark.at(now))
+            self._is_new = True
         self._stood_still = False
-        marks, in_use_ns = self._marks, newest.totals.in_use_ns
-        if in_use_ns - marks[-1].totals.in_use_ns >= self._spacing_ns:
-            marks.append(newest)
-        while len(marks) > 1 and in_use_ns - marks[1].totals.in_use_ns >= (
-            self._settings.now_window_ns
-        ):
-            marks.popleft()
-        totals = marks[0].until(newest)
+        self._move_window(now)
+        totals = self._window_from.until(now)
         if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
             return self._at_a_standstill(now, totals)
         return self._found_by_totals(now, totals)
+
+    def _begin_window(self, mark: _Mark) -> None:
+        self._window_from = mark
+        self._marks.clear()
+
+    def _move_window(self, now: GpuMoment) -> None:
+        """Let it begin at the newest mark since which the GPU was in use for long enough."""
+        marks, in_use_ns = self._marks, now.totals.in_use_ns
+        last_ns = marks[-1].in_use_ns if marks else self._window_from.totals.in_use_ns
+        if in_use_ns - last_ns >= self._spacing_ns:
+            marks.append(_PackedMark(in_use_ns, self._packer.pack(_Mark.at(now))))
+        while marks and in_use_ns - marks[0].in_use_ns >= self._settings.now_window_ns:
+            self._window_from = self._packer.unpack(marks.popleft().data)
 
     def _at_a_standstill(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
         """The verdict while its run is suspended, or hangs."""

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpumon.core.judge.few_samples import is_few
+from gpumon.core.judge.usable_rows import has_gaps
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
+from gpumon.core.report.report import (
+    GpuReport,
+    LogFinding,
+    Report,
+    judged,
+    well_sampled,
+)
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time
@@ -80,7 +88,10 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
     joined = report.together
     if joined is None or not all_pause_together(joined, DEFAULT_SETTINGS):
         return
-    labels = [report.gpus[position].label for position in joined.in_use]
+    in_use = [report.gpus[position] for position in joined.in_use]
+    if any(is_few(gpu) for gpu in in_use):
+        return
+    labels = [gpu.label for gpu in in_use]
     everyone = len(labels) == len(judged(report.gpus))
     count = f"{len(labels):,} GPUs" if len(labels) > 2 else "GPUs"
     who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else gpus_named(labels)
@@ -95,11 +106,12 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
 
 
 def _beside_peer(report: Report) -> Iterator[LogFinding]:
-    known = judged(report.gpus)
+    known = well_sampled(report.gpus)
     idle = [
         (gpu, gpu.idle_beside_peer_ns)
         for gpu in known
         if gpu.idle_beside_peer_ns is not None
+        and not has_gaps(gpu)
         and idles_beside_peer(gpu.idle_beside_peer_ns, gpu.totals.observed_ns, DEFAULT_SETTINGS)
     ]
     unused = [item for item in idle if not item[0].totals.in_use_ns]
@@ -131,7 +143,7 @@ def _beside_peer(report: Report) -> Iterator[LogFinding]:
 def _held(report: Report) -> Iterator[LogFinding]:
     held = [
         (gpu, gpu.held_memory)
-        for gpu in judged(report.gpus)
+        for gpu in well_sampled(report.gpus)
         if gpu.held_memory is not None and is_memory_held(gpu.held_memory, DEFAULT_SETTINGS)
     ]
     if not held:
@@ -153,7 +165,7 @@ def _held(report: Report) -> Iterator[LogFinding]:
 
 def _coarse(report: Report) -> Iterator[LogFinding]:
     sampling = report.sampling
-    if sampling is None or not sampling.is_coarse:
+    if sampling is None or not sampling.is_coarse or not well_sampled(report.gpus):
         return
     pause = in_time(sampling.shortest_visible_pause_ns)
     yield LogFinding(

@@ -25,7 +25,6 @@ from gpumon.core.judge.log_findings import (
     idles_beside_peer,
     is_memory_held,
 )
-from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.judge.verdict_rules import VERDICT_RULES
 from gpumon.core.report.job_balance import is_unequal
 from gpumon.core.report.report import is_too_coarse
@@ -45,7 +44,6 @@ ALL_RULES: Final = (
     rule_of(is_worth_a_change),
     rule_of(is_first_batch_late),
     rule_of(hides_much),
-    rule_of(promises_speed),
     rule_of(is_unequal),
     *REASON_RULES,
     rule_of(has_lower_clocks),
@@ -57,6 +55,7 @@ ALL_RULES: Final = (
 
 BESIDE_RULES: Final[Mapping[str, str]] = {
     "high_share": "a verdict's severity is high",
+    "enough_pauses": "a loss in pauses that nothing explains may be high",
     "wide_range": "both bounds of what a cause cost are printed, and not one figure",
     "min_coverage": "what no tag explains is told beside what is proved",
     "fill.held_told_from": "what held clocks down is told in passing",
@@ -67,6 +66,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "advice.mostly_low_share": "unexplained time is not put down to small kernels",
     "host.look_ns": "a look at the machine answers for time that was lost",
     "host.queued_share": "cores are said to be short, not workers",
+    "unlikely_below": "late input is among what pauses can be",
     "requests_from": "pauses are said to look like those between requests",
     "every_n_steps_from_ns": "pauses are said to look like checkpoints before rounds",
     "copies_from": "pauses are said to look like checkpoints before rounds",
@@ -78,6 +78,10 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "trouble.recent_ns": "an error of a GPU is told in the first line",
     "imbalance.explained_from": "what makes a GPU slow is said to explain a part of it",
     "log.hole_periods": "time of a log counts as not observed",
+    "log.usable_enough": "the first line says what share of the rows it rests on",
+    "log.usable_least": "a loss is told of the rows that can be read alone, and not as high",
+    "log.ended_early_ns": "the first line says that a GPU's rows end before those of others",
+    "log.ended_early_share": "so it does in a short log",
     "log.period_told_from": "a note tells that a log's period changed",
 }
 """What is decided by a threshold that no rule reads, by its name: how a thing is worded."""

@@ -37,6 +37,24 @@ def is_hanging(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 
 @rule(
+    "too_few_samples",
+    RuleKind.VERDICT,
+    says="a log has too few samples of the GPU for a verdict, or they are too far apart",
+    evidence="The rows of a log that say how busy the GPU was, and the median time between two of "
+    "them. Never of a GPU that is watched live.",
+    thresholds=("log.min_samples", "log.longest_distance_ns"),
+)
+def has_too_few_samples(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether a log has too few samples of it for any other verdict."""
+    if totals.samples is None:
+        return False
+    distance_ns = totals.sample_distance_ns or 0
+    return (
+        totals.samples < settings.log.min_samples or distance_ns > settings.log.longest_distance_ns
+    )
+
+
+@rule(
     "not_in_use",
     RuleKind.VERDICT,
     says="the GPU was not in use, or for a moment of a long time",
@@ -78,7 +96,14 @@ def is_too_short_to_judge(totals: GpuTotals, settings: DetectorSettings) -> bool
     "where idle time is more: no tag proves it, there are too few pauses for a pattern, and most "
     "samples are fully busy.",
     thresholds=("lost_share", "min_pauses", "mostly_high_share"),
-    measured_with=("burst_above", "high_above", "blip_pause_samples", "blip_burst_samples"),
+    measured_with=(
+        "burst_above",
+        "level_samples",
+        "low_below",
+        "high_above",
+        "blip_pause_samples",
+        "blip_burst_samples",
+    ),
 )
 def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether it lost too little for a verdict, or once, unproved and in no pattern."""
@@ -88,7 +113,7 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
         return True
     # One checkpoint, a break between two jobs.
     return (
-        totals.pauses.count < settings.min_pauses
+        totals.pauses.count + totals.low_levels < settings.min_pauses
         and _is_mostly_high(totals, settings)
         and proved_ns(totals) < settings.lost_share * totals.in_use_ns
     )
@@ -135,6 +160,7 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     thresholds=("min_pauses", "min_low_share", "lost_share", "suspected_from"),
     measured_with=(
         "burst_above",
+        "level_samples",
         "blip_pause_samples",
         "blip_burst_samples",
         "low_below",
@@ -162,6 +188,7 @@ def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 VERDICT_RULES: Final = (
     rule_of(is_hanging),
+    rule_of(has_too_few_samples),
     rule_of(is_not_in_use),
     rule_of(is_too_short_to_judge),
     rule_of(is_healthy),
@@ -182,12 +209,11 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
     The wait for the very first batch is in the ratios, and in nothing else.
     """
     rest, in_use_ns = totals.judged, totals.in_use_ns
-    if not rest.in_use_ns:
-        name, severity = VerdictName.NOT_IN_USE, Severity.NONE
-        if totals.hanging_now:
-            name, severity = VerdictName.HANGING, Severity.HIGH
-        return Verdict(name, severity, Pattern.UNUSED, None, None, None, None)
     name = _first_that_holds(rest, settings)
+    if not rest.in_use_ns or name is VerdictName.TOO_FEW_SAMPLES:
+        severity = Severity.HIGH if name is VerdictName.HANGING else Severity.NONE
+        pattern = Pattern.PARTIAL if rest.in_use_ns else Pattern.UNUSED
+        return Verdict(name, severity, pattern, None, None, None, None)
     was_used, suspicion = name is not VerdictName.NOT_IN_USE, totals.suspicion
     return Verdict(
         name=name,
@@ -243,6 +269,14 @@ def is_mostly_in_pauses(totals: GpuTotals) -> bool:
     return 2 * totals.pauses.total_ns > totals.lost_ns
 
 
+def certain_lost_ns(totals: GpuTotals) -> int:
+    """Of the time it lost, what is certainly idle: proved by tags, or in pauses.
+
+    A level below full use is a mean: it may be many small kernels.
+    """
+    return min(totals.lost_ns, max(proved_ns(totals), totals.pauses.total_ns))
+
+
 def _is_likely(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether it still is; what was counted elsewhere is believed."""
     suspicion = totals.suspicion
@@ -272,7 +306,8 @@ def _severity(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) 
         name is VerdictName.PARTIAL and is_mostly_in_pauses(totals)
     )
     is_doubtful = in_pauses and totals.pauses.count < settings.enough_pauses
-    return Severity.HIGH if is_much and not is_doubtful else Severity.MODERATE
+    is_seen = totals.usable_share >= settings.log.usable_least
+    return Severity.HIGH if is_much and is_seen and not is_doubtful else Severity.MODERATE
 
 
 def _pattern(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) -> Pattern:

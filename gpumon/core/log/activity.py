@@ -10,6 +10,7 @@ from typing import Final
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
+from gpumon.core.time.sample_runs import ACTIVE, Levels, SampleColumns
 
 MOST_CHANGES: Final = 6_000_000
 """Changes kept of all GPUs of a log: 8 bytes each, and no log of as many rows needs more."""
@@ -58,7 +59,7 @@ class StateChanges:
 
     def __init__(self, settings: DetectorSettings, room: ChangeRoom) -> None:
         self._settings, self._room = settings, room
-        self._active_above = settings.active_above
+        self._levels = Levels(settings)
         self._changes = array("q")
         self._is_active: bool | None = None
         self._until_ns = self._active_until_ns = self._spent_until_ns = -1
@@ -67,15 +68,17 @@ class StateChanges:
         self._last = BusySample(-1, -1, 0.0)
 
     def extend(self, samples: Sequence[BusySample]) -> None:
-        """Take more samples: disjoint, of valid ratios, oldest first."""
-        for sample in samples:
-            if not sample.may_follow(self._until_ns):
-                continue  # the ledger refuses it too
-            start_ns, end_ns, busy_ratio = sample
-            is_active = busy_ratio > self._active_above
-            if start_ns != self._until_ns or is_active is not self._is_active:
-                self._turn(sample)
-            self._is_active, self._until_ns, self._last = is_active, end_ns, sample
+        """Take more samples, oldest first; what the ledger refuses is left out here, too."""
+        self.take(SampleColumns.of(samples, self._levels, self._until_ns)[0])
+
+    def take(self, columns: SampleColumns) -> None:
+        """Take more samples, which come after those before."""
+        for begin, end in columns.runs:
+            is_active = columns.levels[begin] & ACTIVE != 0
+            if columns.starts_ns[begin] != self._until_ns or is_active is not self._is_active:
+                self._turn(columns.sample(begin))
+            self._is_active, self._until_ns = is_active, columns.ends_ns[end - 1]
+            self._last = columns.sample(end - 1)
 
     def end_job(self) -> None:
         """The job is over, as something else than its samples tells: what follows is no pause."""
@@ -100,7 +103,7 @@ class StateChanges:
     def _turn(self, sample: BusySample) -> None:
         """Another state begins with this sample, or time without any lies before it."""
         start_ns, end_ns, busy_ratio = sample
-        is_active, is_next = busy_ratio > self._active_above, start_ns == self._until_ns
+        is_active, is_next = busy_ratio > self._settings.active_above, start_ns == self._until_ns
         if self._is_active and self._until_ns != self._ended_at_ns:
             self._active_until_ns = self._until_ns
             self._pause_from = len(self._changes)

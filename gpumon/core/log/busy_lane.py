@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from gpumon.core.sample import BusySample
-from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.time.sample_runs import ACTIVE, Levels, SampleColumns
 
 MOST_CELLS: Final = 2_000
 """About one and a half times as many as a picture has columns: folding halves them at worst."""
@@ -50,14 +52,14 @@ class BusyLane:
 
     Args:
         limit: Most cells kept, at least 2.
-        active_above: A sample busier than that is active, 0 to 1.
+        settings: Say from which ratio on a sample is active.
     """
 
     def __init__(
-        self, limit: int = MOST_CELLS, active_above: float = DEFAULT_SETTINGS.active_above
+        self, limit: int = MOST_CELLS, settings: DetectorSettings = DEFAULT_SETTINGS
     ) -> None:
         self._limit = max(2, limit)
-        self._active_above = active_above
+        self._levels = Levels(settings)
         self._shift = 0  # a cell is 2 ** shift ns wide
         self._start_ns: int | None = None
         self._end_ns = self._cell_end_ns = -1
@@ -71,19 +73,25 @@ class BusyLane:
             samples: As ``GpuLedger.observe`` takes them; what it refuses is
                 left out here too, so both come to the same sums.
         """
-        for sample in samples:
-            if not sample.may_follow(self._end_ns):
-                continue
-            start_ns, end_ns, busy_ratio = sample
-            self._end_ns = end_ns
-            length_ns = end_ns - start_ns
-            busy_ns = round(length_ns * busy_ratio)
-            active_ns = length_ns if busy_ratio > self._active_above else 0
-            if end_ns > self._cell_end_ns:
-                self._close_cells(start_ns, length_ns, busy_ns, active_ns)
-            self._observed_ns += length_ns
-            self._busy_ns += busy_ns
-            self._active_ns += active_ns
+        self.take(SampleColumns.of(samples, self._levels, self._end_ns)[0])
+
+    def take(self, columns: SampleColumns) -> None:
+        """Take more samples, which come after those before."""
+        for begin, end in columns.runs:
+            is_active = columns.levels[begin] & ACTIVE != 0
+            while begin < end:
+                # All up to the one that ends the cell, or that one alone.
+                upto = bisect_right(columns.ends_ns, self._cell_end_ns, begin, end)
+                upto = max(upto, begin + 1)
+                start_ns, self._end_ns = columns.starts_ns[begin], columns.ends_ns[upto - 1]
+                length_ns, busy_ns = self._end_ns - start_ns, columns.busy_between(begin, upto)
+                active_ns = length_ns if is_active else 0
+                if self._end_ns > self._cell_end_ns:
+                    self._close_cells(start_ns, length_ns, busy_ns, active_ns)
+                self._observed_ns += length_ns
+                self._busy_ns += busy_ns
+                self._active_ns += active_ns
+                begin = upto
 
     def snapshot(self) -> Lane:
         """The lane so far."""

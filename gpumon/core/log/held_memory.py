@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
+from gpumon.core.time.sample_runs import ACTIVE, Levels, SampleColumns
 
 
 class HeldMemory(NamedTuple):
@@ -34,6 +35,7 @@ class HeldMemoryTracker:
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
+        self._levels = Levels(settings)
         self._idle_ns = self._longest_ns = self._peak_bytes = 0
         # The stretch that is open: none where its peak is nothing.
         self._end_ns = -1
@@ -46,20 +48,30 @@ class HeldMemoryTracker:
             samples: Disjoint, oldest first.
             used_bytes: Memory in use at the end of each; ``None``: not told.
         """
-        active_above = self._settings.active_above
+        self.take(SampleColumns.of(samples, self._levels, -1)[0], used_bytes)
+
+    def take(self, columns: SampleColumns, used_bytes: Sequence[int | None]) -> None:
+        """As ``extend``, of columns."""
         held_from = self._settings.log.held_from_bytes
         bridged_ns = self._settings.idle_job_ends_after_ns
-        for (start_ns, end_ns, busy_ratio), used in zip(samples, used_bytes, strict=True):
-            if busy_ratio > active_above or used is None or used < held_from:
+        for begin, end in columns.runs:
+            if columns.levels[begin] & ACTIVE:
                 if self._peak:
                     self._close()
                 continue
-            if start_ns - self._end_ns > bridged_ns:
-                self._close()
-            self._end_ns, self._sample_ns = end_ns, end_ns - start_ns
-            self._length_ns += end_ns - start_ns
-            if used > self._peak:
-                self._peak = used
+            for at in range(begin, end):
+                used = used_bytes[at]
+                if used is None or used < held_from:
+                    if self._peak:
+                        self._close()
+                    continue
+                start_ns, end_ns = columns.starts_ns[at], columns.ends_ns[at]
+                if start_ns - self._end_ns > bridged_ns:
+                    self._close()
+                self._end_ns, self._sample_ns = end_ns, end_ns - start_ns
+                self._length_ns += end_ns - start_ns
+                if used > self._peak:
+                    self._peak = used
 
     def finish(self) -> HeldMemory:
         """The log is over: what was held up to here."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.held import HeldGpu
 from gpumon.core.board.in_job import InJob
-from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
+from gpumon.core.board.troubles import Trouble, all_troubles
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
@@ -40,6 +41,12 @@ LATE_RANK: Final = "late_rank"
 HANGING: Final = "hanging"
 """The cause in an ``Advice`` on runs that have counted no step for too long."""
 
+HELD: Final = "held"
+"""The cause in an ``Advice`` on GPUs that processes hold without using them."""
+
+TOO_FEW_SAMPLES: Final = "too_few_samples"
+"""The cause in an ``Advice`` on GPUs of which a log has too few samples for a verdict."""
+
 OPEN_SPLIT: Final = "open_split"
 """The cause in an ``Advice`` on a loss of which tags leave open how much each cause has."""
 
@@ -47,7 +54,8 @@ JobKey: TypeAlias = tuple[str, int | None]
 """A job's id, and whose it is; ``None``: not told."""
 
 BESIDE_CAUSES: Final = (
-    UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT, LATE_RANK,
+    UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT, LATE_RANK, HELD,
+    TOO_FEW_SAMPLES,
 )  # fmt: skip
 """The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
 
@@ -65,7 +73,7 @@ class Advice:
             where the shares are known, only what level GPUs would win counts.
             Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
             ``None``: nor is it where nothing proves the cause, and too little
-            is seen of it (``promises_speed``).
+            proves its cause.
         evidence: The observation it rests on, with figures.
         text: What to do.
         gpus: Labels of the GPUs that it would help; empty where nobody said.
@@ -168,6 +176,7 @@ class GpuReport:
             since; nothing where the report was read from a document.
         now: What it does now; ``None`` in a log, and where a document does not say.
         waits_for: The rank of its job that it waits for most; ``None``: in this job it did not.
+        held: Who holds it without using it now; ``None``: nobody, as far as is known.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
             that it reported, that it cannot be read, and what slows it down just now.
     """
@@ -190,6 +199,7 @@ class GpuReport:
     unsettled: Unsettled = NOTHING_UNSETTLED
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
+    held: HeldGpu | None = None
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:
@@ -199,7 +209,7 @@ class GpuReport:
     @property
     def is_lost(self) -> bool:
         """Whether it is there no longer, or gives no answer: what it did is of before."""
-        return any(trouble.kind is TroubleKind.LOST for trouble in self.troubles)
+        return any(trouble.is_of_a_lost_gpu for trouble in self.troubles)
 
     @property
     def is_hardly_observed(self) -> bool:
@@ -259,6 +269,12 @@ def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     return [gpu for gpu in gpus if gpu.is_judgeable]
 
 
+def well_sampled(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+    """Of the GPUs that there is a verdict on those without too few samples in a log."""
+    few = VerdictName.TOO_FEW_SAMPLES
+    return [gpu for gpu in judged(gpus) if gpu.verdict.name is not few]
+
+
 def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:
     """Idle time of these causes, nanoseconds, of all these GPUs."""
     return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus for cause in causes)
@@ -296,6 +312,8 @@ class RunReport:
         suspended_since_ns: Since when its process is stopped, or frozen with its cgroup, on the
             clock of the intervals; ``None``: it can run.
         silence: How long it has counted no step; ``None``: not worth a word.
+        on_cpu: Whether its framework computes on the CPU; never set beside simulated GPUs, for
+            which its steps may stand.
     """
 
     run: str
@@ -323,6 +341,7 @@ class RunReport:
     world_size: int = 1
     suspended_since_ns: int | None = None
     silence: RunSilence | None = None
+    on_cpu: bool = False
 
     @property
     def name(self) -> str:
@@ -339,11 +358,21 @@ class RunReport:
         """Whether all that it names are GPUs of others: then it says nothing of any."""
         return bool(self.refused_uuids) and not self.gpu_uuids
 
+    @property
+    def uses_no_gpu(self) -> bool:
+        """Whether its framework computes on the CPU, and no GPU counts for it."""
+        return self.on_cpu and not self.gpu_uuids
+
 
 def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunReport]:
     """The runs that train on any of these GPUs."""
     uuids = {gpu.uuid for gpu in gpus}
     return [run for run in runs if not uuids.isdisjoint(run.gpu_uuids)]
+
+
+def runs_concerned(gpus: Iterable[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
+    """The runs on these GPUs; where none is known to be, those that may be on any."""
+    return runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids and not run.uses_no_gpu]
 
 
 def hanging_on(
@@ -388,6 +417,8 @@ class Report:
         together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
         sampling: What the period of a log lets anybody see; ``None`` in a live report.
         is_part: Whether it is of a part of the time only: of one run, or of the last hour.
+        source_error: Why the source can read no GPU at all, and after a colon what to do; ``None``
+            where it has read one, or gives no reason.
     """
 
     source: str
@@ -405,6 +436,7 @@ class Report:
     together: Together | None = None
     sampling: Sampling | None = None
     is_part: bool = False
+    source_error: str | None = None
 
     @property
     def at_present(self) -> Report:

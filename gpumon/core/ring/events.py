@@ -161,6 +161,7 @@ class RunFacts:
             process is given; a GPU as ``gpus`` would name it (its index on the
             machine as text, or its UUID). Empty: nobody told.
         ratio_changes: How often the shares became others than those told before.
+        on_cpu: Whether the framework that trains has its model on the CPU, and sees no GPU.
     """
 
     run: str
@@ -178,6 +179,7 @@ class RunFacts:
     callback_ns: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     ratio_changes: int = 0
+    on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,19 +188,21 @@ class RingReading:
 
     Attributes:
         key: Stable name of the ring, its own among all folders and over time.
-        alive: Whether the ring's lock is held.
+        alive: Whether the ring's lock is held, or the ring is written on without one.
         host_pid: The lock holder's pid as this host sees it (from the lock
             while it was held); ``facts.pid`` where the lock was never seen held.
         is_pid_seen: Whether the lock told ``host_pid``: a process of another pid namespace
             cannot be seen from here, and that number is somebody else's.
-        ended_ns: When the run ended: the last instant at which the lock was
-            seen held, or the last record; ``None`` while it lives.
+        ended_ns: When the run ended: the last instant at which it was
+            seen alive, or the last record; ``None`` while it lives.
         events: Records new since the last read, oldest first.
         lost_events: Records overrun or torn since the last read.
         phase_ns: Cumulative time in each phase, without the present one.
         steps: Cumulative training steps, as the totals or a newer record tell.
         samples: Cumulative samples, likewise.
         epoch: Epoch under way; ``None`` before the first.
+        is_gone: Whether it will certainly not be written again: its process has ended, or closed
+            it. Where the process cannot be seen, a run that has ended may live again.
     """
 
     key: str
@@ -215,6 +219,7 @@ class RingReading:
     samples: int
     epoch: int | None
     is_pid_seen: bool = True
+    is_gone: bool = False
 
     @property
     def told_until_ns(self) -> int:

@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from sys import intern
 from typing import Any, Final, NoReturn
 
 from gpumon.core.ring.events import LoaderFacts, RunFacts
@@ -28,6 +29,8 @@ GROSS: Final = "gross"
 VALIDATION_FACTS: Final = "validation_"
 """Before the name of each fact about the loader of the validation."""
 MAX_WORLD: Final = 1 << 24
+_NOTHING: Final[dict[str, Any]] = {}
+"""What most runs have of most facts: one object for all, as hundreds of runs may be listed."""
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
 _ROUNDING: Final = 1e-6
@@ -102,15 +105,16 @@ def parse_facts(raw: bytes) -> RunFacts:
         world_size=max(_whole(value, "world_size", MAX_WORLD), rank + 1),
         pid=_whole(value, "pid", MAX_PID),
         tid=None if value.get("tid") is None else _whole(value, "tid", MAX_PID),
-        framework=_text(value, "framework"),
+        framework=intern(_text(value, "framework")),  # hundreds of runs may have the same
         gpus=_gpus(value.get("gpus")),
         visible_devices=_visible_devices(value.get("visible_devices")),
-        boot_id=_text(value, "boot_id"),
+        boot_id=intern(_text(value, "boot_id")),
         started_ns=_whole(value, "started_ns", _MAX_NUMBER),
-        loader=_loader(value.get("loader")),
-        callback_ns=_callbacks(value.get("callback_ns")),
-        shares=_shares(value.get("shares")),
+        loader=_loader(value.get("loader")) or _NOTHING,
+        callback_ns=_callbacks(value.get("callback_ns")) or _NOTHING,
+        shares=_shares(value.get("shares")) or _NOTHING,
         ratio_changes=_whole({"ratio_changes": 0, **value}, "ratio_changes", COUNT_LIMIT),
+        on_cpu=value.get("on_cpu") is True,
     )
 
 
@@ -132,6 +136,7 @@ def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
         "callback_ns": _callbacks(facts.callback_ns),
         "shares": _shares(facts.shares),
         "ratio_changes": min(facts.ratio_changes, COUNT_LIMIT - 1),
+        "on_cpu": facts.on_cpu,
     }
 
 

@@ -1,16 +1,23 @@
-"""Which phase rings are read where there are more than can be: a fair part for each owner."""
+"""What each owner has where there is not room for all: of rings, series, lanes and looks."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gpumon.core.wording import counted, listed
 
 MOST_OWNERS_TOLD: Final = 16
 """Owners whose rings that are left out are told apart; what others have is one sum."""
+
+
+MOST_RUNS_TOLD: Final = 64
+"""Runs that have series of their own, and a lane while they live."""
+_MOST_REMEMBERED: Final = 1_024
+"""Runs whose newest turn is remembered: four times as many as there are rings that are read."""
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class RingClaim(NamedTuple):
@@ -52,7 +59,10 @@ def part_of_each(owners: int, places: int) -> int:
     return max(1, places // max(1, owners))
 
 
-def fair_parts(wanted: Mapping[int, int], places: int) -> dict[int, int]:
+_Owner = TypeVar("_Owner", int, int | None)
+
+
+def fair_parts(wanted: Mapping[_Owner, int], places: int) -> dict[_Owner, int]:
     """How many of the places each owner has.
 
     Whoever wants less than an equal part has what he wants, and what he leaves
@@ -122,13 +132,108 @@ def fair_choice(
     )
 
 
-def told_by_owner(left_out: Mapping[int, int]) -> tuple[tuple[int | None, int], ...]:
+class RunClaim(NamedTuple, Generic[_Key]):
+    """One run that wants a place: a label in ``/metrics``, a lane.
+
+    Attributes:
+        key: The run's own.
+        owner_uid: Whose run it is; ``None``: unknown.
+        is_alive: Whether it has not ended, or only a moment ago.
+        written_ns: CLOCK_MONOTONIC when it last recorded something.
+    """
+
+    key: _Key
+    owner_uid: int | None
+    is_alive: bool
+    written_ns: int
+
+
+class FairPlaces(Generic[_Key]):
+    """So many places for runs: of each owner a fair part, first of the living, then of the rest.
+
+    Within its owner's part, a run keeps its place. Then come those that recorded something last.
+    With more owners than places, those come first who have one already.
+
+    Attributes:
+        left_out: How many living runs of which owner have no place, since the last choice.
+    """
+
+    def __init__(self, places: int, *, up_to_ended: int | None = None) -> None:
+        """Runs that have ended fill the places up to ``up_to_ended``, all of them by default."""
+        self._places = places
+        self._up_to_ended = places if up_to_ended is None else up_to_ended
+        self._holders: frozenset[_Key] = frozenset()
+        self.left_out: Mapping[int | None, int] = {}
+
+    def choose(self, claims: Collection[RunClaim[_Key]]) -> frozenset[_Key]:
+        """Which of these runs have a place; they come with the oldest owner first."""
+        living = [claim for claim in claims if claim.is_alive]
+        chosen = self._fill(living, self._places)
+        over = [claim for claim in claims if not claim.is_alive]
+        self._holders = chosen | self._fill(over, max(0, self._up_to_ended - len(chosen)))
+        left_out = Counter(claim.owner_uid for claim in living if claim.key not in chosen)
+        self.left_out = dict(left_out)
+        return self._holders
+
+    def _fill(self, claims: Collection[RunClaim[_Key]], places: int) -> frozenset[_Key]:
+        if len(claims) <= places:
+            return frozenset(claim.key for claim in claims)
+        by_owner: defaultdict[int | None, list[RunClaim[_Key]]] = defaultdict(list)
+        for claim in claims:
+            by_owner[claim.owner_uid].append(claim)
+        owners = sorted(by_owner, key=lambda owner: not any(map(self._has_place, by_owner[owner])))
+        parts = fair_parts({owner: len(by_owner[owner]) for owner in owners}, places)
+        chosen: list[_Key] = []
+        for owner, own in by_owner.items():
+            own.sort(key=lambda claim: (not self._has_place(claim), -claim.written_ns))
+            chosen += [claim.key for claim in own[: parts[owner]]]
+        return frozenset(chosen)
+
+    def _has_place(self, claim: RunClaim[_Key]) -> bool:
+        return claim.key in self._holders
+
+
+class FairTurns(Generic[_Key]):
+    """So many turns a tick, of which each owner has a fair part; who waited longest comes first."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+        self._count = 0
+        self._last: dict[_Key, int] = {}  # number of the newest turn, the oldest of them first
+
+    def choose(self, owner_of: Mapping[_Key, int]) -> list[_Key]:
+        """Whose turn it is, in order; the caller notes those that really have it.
+
+        Args:
+            owner_of: The uid of each run that wants a turn, by the run's key.
+        """
+        waiting = sorted(owner_of, key=lambda key: self._last.get(key, 0))
+        if len(waiting) <= self._turns:
+            return waiting
+        left = fair_parts(Counter(owner_of[key] for key in waiting), self._turns)
+        chosen = []
+        for key in waiting:
+            if left[owner_of[key]]:
+                left[owner_of[key]] -= 1
+                chosen.append(key)
+        return chosen
+
+    def note(self, key: _Key) -> None:
+        """That run has its turn now."""
+        self._count += 1
+        self._last.pop(key, None)
+        self._last[key] = self._count
+        if len(self._last) > _MOST_REMEMBERED:
+            del self._last[next(iter(self._last))]
+
+
+def told_by_owner(left_out: Mapping[Any, int]) -> tuple[tuple[int | None, int], ...]:
     """Owner and count, the largest first; what lies beyond ``MOST_OWNERS_TOLD`` under ``None``.
 
     >>> told_by_owner({1000: 3, 65534: 400})
     ((65534, 400), (1000, 3))
     """
-    counts = sorted(left_out.items(), key=lambda told: (-told[1], told[0]))
+    counts = sorted(left_out.items(), key=lambda owner: (-owner[1], owner[0] or 0))
     others = sum(count for _, count in counts[MOST_OWNERS_TOLD:])
     return (*counts[:MOST_OWNERS_TOLD], *(((None, others),) if others else ()))
 

@@ -40,6 +40,7 @@ WORD_HEAD: Final = 4
 WORD_TOTALS_GENERATION: Final = 5
 WORD_FACTS_BYTES: Final = 6
 WORD_FACTS_CRC: Final = 7
+WORD_CLOSED: Final = 8
 TOTALS_AT_WORDS: Final = (16, 48)
 
 # Words of one copy of the totals: those of ``RingTotals`` in their order, and their XOR.
@@ -69,6 +70,7 @@ class RingHeader(NamedTuple):
         facts_generation: Grows by one whenever the facts are restated.
         head: Records written so far; the next one's sequence number.
         totals_generation: Newest copy of the totals that is complete.
+        is_closed: Whether the process has marked that it writes no more, before it freed the lock.
     """
 
     facts_generation: int
@@ -76,6 +78,7 @@ class RingHeader(NamedTuple):
     totals_generation: int
     facts_bytes: int
     facts_crc: int
+    is_closed: bool = False
 
 
 class RingTotals(NamedTuple):
@@ -138,6 +141,7 @@ def parse_header(raw: bytes) -> RingHeader:
         words[WORD_TOTALS_GENERATION],
         words[WORD_FACTS_BYTES],
         words[WORD_FACTS_CRC],
+        words[WORD_CLOSED] != 0,
     )
 
 

@@ -60,13 +60,6 @@ class AdviceSettings(Settings):
         "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
         origin="ours: small kernels in a row read as a level, not as nothing most of the time",
     )
-    promised_pause_ns: int = time_ns(
-        30 * NS_PER_S,
-        "No speed-up is promised for ending pauses that are longer in the median, where nothing "
-        "proves their cause.",
-        origin="ours: a loader is late by seconds; what lasts longer is as often a checkpoint, an "
-        "evaluation, or other machines",
-    )
     level_within: float = share(
         0.02,
         "Skew between the GPUs of a job below which they count as level.",
@@ -225,11 +218,44 @@ class HangSettings(Settings):
 class LogSettings(Settings):
     """Thresholds of sampling, of memory held, and of several GPUs together."""
 
+    min_samples: int = count(
+        20,
+        "Fewer samples of a GPU in a log than that are too few for a verdict.",
+        origin="ours: the pattern takes three pauses with bursts around them, and one look in "
+        "twenty is as much as the share that is worth a verdict",
+    )
+    longest_distance_ns: int = time_ns(
+        300 * NS_PER_S,
+        "So are samples whose median distance is longer.",
+        origin="ours: the driver looks back for at most a second, so beyond it less than one part "
+        "in three hundred of the time is seen",
+    )
     hole_periods: float = times(
         2.5,
         "A silence of more of a log's usual periods is not observed, and a note says so.",
         origin="ours: a single row may be lost or late, two in a row are missing, and nobody knows "
         "what the GPU did",
+    )
+    ended_early_ns: int = time_ns(
+        60 * NS_PER_S,
+        "A GPU whose last row comes so much before that of another one ended early.",
+        origin="ours: as long as a job without a process list is waited for",
+    )
+    ended_early_share: float = share(
+        0.20,
+        "So did one whose last row comes before that by this share of a shorter log.",
+        origin="ours: as high_share; a few rows are missing at the end of any log that was killed",
+    )
+    usable_enough: float = share(
+        0.90,
+        "Where a smaller share of a GPU's rows says how busy it was, the first line says so, and "
+        "nothing of giving it back.",
+        origin="ours: a tenth more or less of any share that is told changes no verdict",
+    )
+    usable_least: float = share(
+        0.50,
+        "Where a smaller share does, no loss is called high, and it is told of those rows alone.",
+        origin="ours: what most rows would say is not known",
     )
     period_told_from: float = share(
         0.01,
@@ -313,6 +339,13 @@ class DetectorSettings(Settings):
         "two bursts, is a pause.",
         origin=_ON_WORLDS,
     )
+    level_samples: int = count(
+        3,
+        "... but a run of at least so many samples is a level that the GPU works at, and no pause, "
+        "where fewer than half of those between its first and last are below low_below, unless "
+        "tags explain most of its idle time.",
+        origin="ours: all windows of a pause but the first and the last are idle all through",
+    )
     low_below: float = share(
         0.10,
         "A sample below it counts as idle in the pattern.",
@@ -332,12 +365,10 @@ class DetectorSettings(Settings):
         origin=_ON_WORLDS + "; one checkpoint, or a break between two jobs, is no pattern",
     )
     enough_pauses: int = count(
-        8,
-        "Fewer pauses than that, of which nothing proves the cause, are never a high loss; they "
-        "are told to be less probably waits for input, and where no probability is known no "
-        "speed-up is promised for ending them.",
-        origin="ours: the same as min_cycles, for as many tell a rhythm; a few checkpoints, or "
-        "rounds of other machines, come in the same form",
+        10,
+        "Fewer pauses than that, of which nothing proves the cause, are never a high loss.",
+        origin="ours: below ten, how the readings fall into the pauses decides what they look "
+        "like; a few checkpoints, or rounds of other machines, come in the same form",
     )
     blip_pause_samples: int = count(
         10,
@@ -368,15 +399,15 @@ class DetectorSettings(Settings):
         "From this probability on that pauses wait for input, they are suspected to.",
         origin="ours: likelier than not",
     )
-    promised_from: float = share(
-        0.70,
-        "From this probability on a speed-up is promised for ending them, at most, and no other "
-        "cause is named; as far below one half, late input is not named.",
-        origin="ours: of those accused there, nearly all are starved (docs/accuracy.md)",
+    unlikely_below: float = share(
+        0.25,
+        "Below this probability late input is not named among what pauses can be.",
+        origin="ours: between what the model says of shapes that speak against late input, 20 %, "
+        "and of those that decide nothing, 35 %",
     )
-    requests_from: float = share(
-        0.20,
-        "Bursts whose median deviation is above this share of their median come when they like: "
+    requests_from: float = times(
+        0.9,
+        "Bursts that differ by more than that many times their median come when they like: "
         "requests to a server, or the cells of a notebook.",
         origin=_ON_WORLDS + "; so many steps of a training differ by less",
     )

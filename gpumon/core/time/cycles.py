@@ -10,26 +10,24 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.settings.input_model import EQUAL_BELOW, VARIES_FROM_GRAINS
 
 _LEAST_S: Final = 0.05
-"""Shorter times, and differences of times, are told by no driver's window: they count as this."""
-
-_NAMED: Final = 3
-"""So many pauses are told by when they began."""
+"""No driver's window shows shorter times: they count as this."""
+_UPPER: Final = 5 / 6
+_LEVEL_FROM_GRAINS: Final = 3.0
 
 
 class Cycle(NamedTuple):
     """A burst and the pause after it, in seconds.
 
     Attributes:
-        pause_from_ns: When the pause began.
         burst_s: From the pause before it to this one.
         burst_idle_s: Idle time amid it: none of these was a pause.
         pause_s: Idle time of the pause.
         pause_busy_s: What the GPU worked in it, in samples that were no burst.
     """
 
-    pause_from_ns: int
     burst_s: float
     burst_idle_s: float
     pause_s: float
@@ -44,50 +42,47 @@ class Cycle(NamedTuple):
 class PauseShape(NamedTuple):
     """What the pauses of a job look like: what ``settings.input_model`` weighs.
 
-    Times are natural logarithms of seconds, *spread* is the logarithm of the
-    median deviation from the median in seconds, and *times* that of a ratio
-    to the median. Shares are 0 to 1.
-
     Attributes:
-        pauses: Logarithm of how many the job has had.
-        sample: Time of one sample.
-        burst: Median burst.
-        pause: Median pause.
-        burst_spread: Of the bursts.
-        pause_spread: Of the pauses.
-        cycle_spread: Of both together, from pause to pause.
-        burst_idle: Share of the bursts that is idle.
-        level: Share of the pauses that is busy.
-        level_spread: Standard deviation of that share from pause to pause.
-        shortest_burst: The median in times of the shortest.
-        longest_burst: The longest in times of the median.
-        short_pauses: The median in times of the shortest tenth.
-        long_pauses: The longest tenth in times of the median.
-        longest_pause: The longest in times of the median.
-        together: Correlation, -1 to 1, of a burst with the pause after it: of their logarithms.
+        pauses: How many the job has had.
+        grain_s: Time of one reading, in seconds: no end of a burst is known better.
+        burst_s: Median burst.
+        burst_width_s: Between the ends of the middle two thirds of the bursts.
+        pause_s: Median pause: its idle time.
+        pause_width_s: As of the bursts.
+        paused_ratio: Idle time of the pauses over the time of the cycles, 0 to 1.
+        level_ratio: Share of the pauses that is busy, 0 to 1.
     """
 
-    pauses: float
-    sample: float
-    burst: float
-    pause: float
-    burst_spread: float
-    pause_spread: float
-    cycle_spread: float
-    burst_idle: float
-    level: float
-    level_spread: float
-    shortest_burst: float
-    longest_burst: float
-    short_pauses: float
-    long_pauses: float
-    longest_pause: float
-    together: float
+    pauses: int
+    grain_s: float
+    burst_s: float
+    burst_width_s: float
+    pause_s: float
+    pause_width_s: float
+    paused_ratio: float
+    level_ratio: float
 
     @property
-    def burst_variation(self) -> float:
-        """Median deviation of the bursts over their median: 0 where all are alike."""
-        return math.exp(self.burst_spread - self.burst)
+    def burst_variation(self) -> float | None:
+        """Width of the bursts over their median; ``None``: the readings cannot tell.
+
+        Bursts that differ by no more than the readings can tell vary by less than that.
+        """
+        if self.burst_width_s > VARIES_FROM_GRAINS * self.grain_s:
+            return self.burst_width_s / self.burst_s
+        grain = self.grain_s / self.burst_s
+        return grain if grain < EQUAL_BELOW else None
+
+    @property
+    def pause_variation(self) -> float | None:
+        """Width of the pauses over their median; ``None``: the readings cannot tell."""
+        is_seen = self.pause_width_s > VARIES_FROM_GRAINS * self.grain_s
+        return self.pause_width_s / self.pause_s if is_seen else None
+
+    @property
+    def resolved_level_ratio(self) -> float | None:
+        """``level_ratio``; ``None``: the readings at either end of a pause are most of it."""
+        return self.level_ratio if self.pause_s >= _LEVEL_FROM_GRAINS * self.grain_s else None
 
 
 class Cycles:
@@ -125,13 +120,6 @@ class Cycles:
         is_steady = _deviation(lengths_s) < settings.steady_below * mean_s
         return nanoseconds(mean_s) if is_steady else None
 
-    @property
-    def latest_ns(self) -> tuple[int, ...]:
-        """When the last few pauses began that are as long as most."""
-        usual_s = _at(sorted(cycle.pause_s for cycle in self._last), 0.5) if self._last else 0.0
-        long = [cycle.pause_from_ns for cycle in self._last if cycle.pause_s >= usual_s]
-        return tuple(long[-_NAMED:])
-
     def shape(self, sample_s: float) -> PauseShape | None:
         """What they look like; ``None``: they are too few to say.
 
@@ -141,30 +129,19 @@ class Cycles:
         last, whole = self._last, self._whole()
         if not whole or self.count < self._settings.min_pauses:
             return None
-        pauses_s = sorted(cycle.pause_s for cycle in last)
         bursts_s = sorted(cycle.burst_s for cycle in whole)
-        pause_s, burst_s = _at(pauses_s, 0.5), _at(bursts_s, 0.5)
-        levels = [cycle.pause_busy_s / (cycle.pause_s + cycle.pause_busy_s) for cycle in last]
+        pauses_s = sorted(cycle.pause_s for cycle in last)
         paused_s = sum(pauses_s)
+        low_s = paused_s + sum(cycle.pause_busy_s for cycle in last)
         return PauseShape(
-            pauses=math.log(self.count),
-            sample=_log(sample_s),
-            burst=_log(burst_s),
-            pause=_log(pause_s),
-            burst_spread=_spread(bursts_s),
-            pause_spread=_spread(pauses_s),
-            cycle_spread=_spread(sorted(cycle.length_s for cycle in whole)),
-            burst_idle=sum(cycle.burst_idle_s for cycle in whole) / max(sum(bursts_s), _LEAST_S),
-            level=1 - paused_s / (paused_s + sum(cycle.pause_busy_s for cycle in last)),
-            level_spread=_deviation(levels),
-            shortest_burst=_log(burst_s) - _log(bursts_s[0]),
-            longest_burst=_log(bursts_s[-1]) - _log(burst_s),
-            short_pauses=_log(pause_s) - _log(_at(pauses_s, 0.1)),
-            long_pauses=_log(_at(pauses_s, 0.9)) - _log(pause_s),
-            longest_pause=_log(pauses_s[-1]) - _log(pause_s),
-            together=_correlation(
-                [_log(cycle.burst_s) for cycle in whole], [_log(cycle.pause_s) for cycle in whole]
-            ),
+            pauses=self.count,
+            grain_s=max(sample_s, _LEAST_S),
+            burst_s=max(_at(bursts_s, 0.5), _LEAST_S),
+            burst_width_s=_width(bursts_s),
+            pause_s=max(_at(pauses_s, 0.5), _LEAST_S),
+            pause_width_s=_width(pauses_s),
+            paused_ratio=paused_s / max(sum(cycle.length_s for cycle in last), _LEAST_S),
+            level_ratio=1 - paused_s / low_s if low_s else 0.0,
         )
 
     def _whole(self) -> Sequence[Cycle]:
@@ -178,26 +155,12 @@ def _at(ordered: Sequence[float], share: float) -> float:
     return ordered[round(share * (len(ordered) - 1))]
 
 
-def _log(seconds: float) -> float:
-    return math.log(max(seconds, _LEAST_S))
-
-
-def _spread(ordered_s: Sequence[float]) -> float:
-    middle_s = _at(ordered_s, 0.5)
-    return math.log(_at(sorted(abs(value_s - middle_s) for value_s in ordered_s), 0.5) + _LEAST_S)
+def _width(ordered: Sequence[float]) -> float:
+    """Between the ends of the middle two thirds of these."""
+    return _at(ordered, _UPPER) - _at(ordered, 1 - _UPPER)
 
 
 def _deviation(values: Sequence[float]) -> float:
     """Their standard deviation."""
     mean = fmean(values)
     return math.sqrt(fmean([(value - mean) ** 2 for value in values]))
-
-
-def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Pearson's, -1 to 1; 0 where one of them is constant."""
-    mean_first, mean_second = fmean(first), fmean(second)
-    off_first = [value - mean_first for value in first]
-    off_second = [value - mean_second for value in second]
-    size = math.sqrt(sum(off * off for off in off_first) * sum(off * off for off in off_second))
-    both = sum(one * other for one, other in zip(off_first, off_second, strict=True))
-    return both / size if size > 1e-9 else 0.0

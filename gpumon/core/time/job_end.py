@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 
 
@@ -40,21 +39,27 @@ class MemoryRelease:
         self._held_bytes = 0
 
     def positions(
-        self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]
+        self, busy_ratios: Sequence[float], used_bytes: Sequence[int | None]
     ) -> list[int]:
-        """Which of these samples found the memory given back since the one before, in order.
+        """Which of some samples found the memory given back since the one before, in order.
 
         Args:
-            samples: Of one GPU, oldest first; each call goes on where the last one ended.
+            busy_ratios: Of one GPU, oldest first; each call goes on where the last one ended.
             used_bytes: Memory in use at the end of each; ``None``: not told.
         """
         active_above = self._settings.active_above
         share, least = self._settings.log.released_share, self._settings.log.held_from_bytes
-        found, held = [], self._held_bytes
-        for at, (sample, used) in enumerate(zip(samples, used_bytes, strict=True)):
+        found: list[int] = []
+        told = [used for used in used_bytes if used is not None]
+        held = self._held_bytes
+        most = max(told, default=0)
+        if not told or min(told) > share * max(most, held):  # at one glance: never given back
+            self._held_bytes = max(most, held)
+            return found
+        for at, (busy_ratio, used) in enumerate(zip(busy_ratios, used_bytes, strict=True)):
             if used is None:
                 continue
-            if held >= least and used <= share * held and sample.busy_ratio <= active_above:
+            if held >= least and used <= share * held and busy_ratio <= active_above:
                 found.append(at)
                 held = 0
             if used > held:

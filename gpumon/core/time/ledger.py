@@ -17,6 +17,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.time.pauses import IdleSpan, PauseTracker
 from gpumon.core.time.pending import PendingTime, Unsettled
+from gpumon.core.time.sample_runs import ACTIVE, BURST, Levels, SampleColumns
 from gpumon.core.time.starved_flag import StarvedFlag
 from gpumon.core.time.totals import GpuTotals
 
@@ -30,19 +31,19 @@ class GpuLedger:
     job has ended (``not_in_use``).
 
     Attributes:
+        levels: What its thresholds say of busy ratios.
         last_end_ns: Where the newest sample ended; -1 before the first.
         resolution_ns: How long it was.
         rejected: Samples dropped so far.
         job_named_process: Whether the process list named somebody during the
             job that is on: then it ends when the list is empty, or after ``held_after_ns``.
-        held_since_ns: Since when nothing was active, where the last job ended so and its
-            processes are still listed; ``None`` otherwise.
         jobs: How many jobs have begun.
         last_active_end_ns: Where the newest active sample ended; 0 before the first.
     """
 
     def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
         self._settings = settings
+        self.levels = Levels(self._settings)
         self._pauses = PauseTracker(self._settings)
         self._flag = StarvedFlag(self._settings)
         self._pending = PendingTime()
@@ -65,7 +66,6 @@ class GpuLedger:
         self._job_from_ns = (0, 0)  # in use and low, as it began
         self.jobs = 0
         self.last_active_end_ns, self.last_end_ns = 0, -1
-        self.held_since_ns: int | None = None
         self.resolution_ns = self.rejected = 0
 
     def observe(self, samples: Iterable[BusySample]) -> None:
@@ -75,9 +75,14 @@ class GpuLedger:
             samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
                 outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
         """
-        for sample in samples:
-            if not self._is_taken(sample):
-                self._settle(sample, 0, 0)
+        columns, rejected = SampleColumns.of([*samples], self.levels, self.last_end_ns)
+        self.rejected += rejected
+        self.observe_columns(columns)
+
+    def observe_columns(self, columns: SampleColumns) -> None:
+        """As ``observe``, of samples that come after all before: run by run, not one by one."""
+        for begin, end in columns.runs:
+            self._settle_run(columns, begin, end)
         self._update_flag()
 
     def observe_shared(
@@ -200,10 +205,8 @@ class GpuLedger:
             self.job_named_process = False  # there is no list any more to say when it ends
         elif present:
             self.job_named_process = self._in_job
-        else:
-            self.held_since_ns = None
-            if self._in_job and self.job_named_process:
-                self.end_job()
+        elif self._in_job and self.job_named_process:
+            self.end_job()
 
     def run_waits(self, waits: bool) -> None:
         """Say whether a tagged run is attached that may yet use the GPU.
@@ -246,6 +249,7 @@ class GpuLedger:
             starved_intervals=pauses.starved_intervals.snapshot(),
             merged_intervals=pauses.starved_intervals.merged,
             episodes=self._flag.episodes,
+            low_levels=pauses.low_levels,
             starved_now=self._flag.raised,
             irregular_ns=pauses.irregular_ns,
             cycle_ns=pauses.cycle_ns,
@@ -312,9 +316,7 @@ class GpuLedger:
             if idle_ns and idle_ns > job_patience_ns(
                 length_ns, self._settings, is_listed=self.job_named_process
             ):
-                held_since_ns = self.last_active_end_ns if self.job_named_process else None
                 self.end_job()
-                self.held_since_ns = held_since_ns
         if active:
             if not self._in_job:
                 self._begin_job()
@@ -333,10 +335,84 @@ class GpuLedger:
                 IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
             )
 
+    def _settle_run(self, columns: SampleColumns, begin: int, end: int) -> None:
+        """Settle a run of samples of which no phase explains anything, as ``_settle`` would each.
+
+        Args:
+            columns: What it is a run of.
+            begin: Its first position.
+            end: The position after its last.
+        """
+        level = columns.levels[begin]
+        if level & BURST and end - begin > 1 and self._pauses.is_open:
+            self._settle_run(columns, begin, begin + 1)  # the burst that ends a pause, by itself
+            begin += 1
+        over = self._position_after_job(columns, begin, end)
+        if over is not None:
+            if over > begin:
+                self._settle_run(columns, begin, over)
+                begin = over
+            self.end_job()
+        start_ns, end_ns = columns.starts_ns[begin], columns.ends_ns[end - 1]
+        length_ns, busy_ns = end_ns - start_ns, columns.busy_between(begin, end)
+        idle_ns = length_ns - busy_ns
+        self.last_end_ns, self.resolution_ns = end_ns, end_ns - columns.starts_ns[end - 1]
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        if level & ACTIVE:
+            if not self._in_job:
+                self._begin_job()
+            elif self._unsure_ns or self._pending.amount_ns:
+                self._confirm_unsure()
+            self.last_active_end_ns = end_ns
+            if idle_ns:
+                self._idle_ns[IdleCause.UNKNOWN] += idle_ns
+            self._count_in_use(columns.busy_ratios[begin], length_ns, busy_ns)
+        else:
+            self._take_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
+        if self._in_job:
+            whole = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            self._follow_pauses(columns, begin, end, whole)
+
+    def _follow_pauses(self, columns: SampleColumns, begin: int, end: int, whole: IdleSpan) -> None:
+        """As ``_follow_pause`` each sample of a run: of one alone, where a burst ends a pause."""
+        pauses = self._pauses
+        if not columns.levels[begin] & BURST:
+            pauses.take_low(whole, columns.busy_ratios[begin], end - begin)
+        elif pauses.is_open:
+            self._follow_pause(whole, columns.busy_ratios[begin])
+        else:
+            start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
+            idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
+            last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            pauses.take_bursts(last, whole.end_ns - whole.start_ns, whole.idle_ns, end - begin)
+
+    def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
+        """The first sample of a run that finds the job over; ``None``: none does."""
+        if not self._in_job or self._run_waits:
+            return None
+        until_ns = self.last_active_end_ns
+        is_active = columns.levels[begin] & ACTIVE
+        if is_active:
+            end = begin + 1  # those after it follow an active sample
+        idle_until_ns = columns.starts_ns if is_active else columns.ends_ns
+        if idle_until_ns[end - 1] - until_ns <= self._settings.idle_job_ends_after_ns:
+            return None
+        for at in range(begin, end):
+            idle_ns = idle_until_ns[at] - until_ns
+            patience_ns = job_patience_ns(
+                columns.ends_ns[at] - columns.starts_ns[at],
+                self._settings,
+                is_listed=self.job_named_process,
+            )
+            if idle_ns and idle_ns > patience_ns:
+                return at
+        return None
+
     def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
         pauses = self._pauses
         if busy_ratio <= self._settings.burst_above:
-            pauses.take_low(span)
+            pauses.take_low(span, busy_ratio)
         elif pauses.is_open:
             before_ns, low_before_ns = self._job_from_ns
             in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
@@ -374,7 +450,7 @@ class GpuLedger:
 
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
-        self._in_job, self.held_since_ns = True, None
+        self._in_job = True
         self.jobs += 1
         self._job_from_ns = (self._in_use_ns, self._low_ns)
         self._pauses.begin_job()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
 from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
@@ -11,6 +12,9 @@ from gpumon.core.time.histograms import GapHistogram
 from gpumon.core.time.intervals import Interval, IntervalList
 from gpumon.core.time.suspicion import JobSuspicion, Suspicion
 from gpumon.core.verdict import LikelyCause
+
+_NAMED: Final = 3
+"""So many pauses are told by when they began."""
 
 
 class IdleSpan(NamedTuple):
@@ -40,11 +44,13 @@ class PauseCount:
     Attributes:
         in_job: How many the present job has had.
         lengths: How long those of all jobs were.
+        latest_ns: When the last few of them began, oldest first.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.lengths = GapHistogram()
+        self.latest_ns: deque[int] = deque(maxlen=_NAMED)
         self.begin_job()
 
     def begin_job(self) -> None:
@@ -52,17 +58,18 @@ class PauseCount:
         self.in_job = self._last_samples = 0
         self._burst_samples = self._bursts = self._long_bursts = 0
 
-    def add_burst(self) -> None:
-        """A burst sample has come; others may follow it."""
-        self._burst_samples += 1
+    def add_burst(self, samples: int = 1) -> None:
+        """Burst samples have come; others may follow."""
+        self._burst_samples += samples
 
-    def end_pause(self, idle_ns: int, samples: int) -> None:
+    def end_pause(self, began_ns: int, idle_ns: int, samples: int) -> None:
         """A pause has ended: so much idle time, in so many samples that are no bursts."""
         if self._is_after_blip(samples):
             self.lengths.lengthen_last(idle_ns)
             self._last_samples += samples
         else:
             self.lengths.add(idle_ns)
+            self.latest_ns.append(began_ns)
             self.in_job += 1
             self._last_samples = samples
         self._bursts += 1
@@ -82,14 +89,20 @@ class PauseTracker:
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
 
+    A run of low samples of which few are near zero is a level, no pause, unless tags explain most
+    of it: its time stays idle and busy as it is, and it is taken for a part of the burst.
+
     What no tag explains of a job's pauses is held back until they look like waits for input, and
-    then suspected. What was suspected stays so, whatever the job looks like later.
+    then suspected, or until they look like requests. Both stay so, whatever the job looks like
+    later.
 
     Attributes:
         gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
         counted: The same as verdicts count them.
         starved_intervals: The pauses that were starved or are suspected.
         suspected_ns: Their untagged idle time.
+        irregular_ns: Untagged idle time of pauses that looked like those between requests.
+        low_levels: How often the GPU worked at a low level instead, between two bursts.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether there were low samples since, which may be a pause.
     """
@@ -99,7 +112,7 @@ class PauseTracker:
         self.gaps = GapHistogram()
         self.counted = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
-        self.suspected_ns = self._irregular_ns = 0
+        self.suspected_ns = self.irregular_ns = self.low_levels = 0
         self._held = IntervalList(MAX_INTERVALS)
         self._job = JobSuspicion(settings)
         self._worst: tuple[float, Suspicion] | None = None
@@ -108,7 +121,6 @@ class PauseTracker:
 
     def begin_job(self) -> None:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
-        self._irregular_ns = self.irregular_ns
         if self._job.is_whole:
             self._worst = self._worst_job()
             self._job.forget()
@@ -123,13 +135,27 @@ class PauseTracker:
         """No pause is open."""
         self._stretches: list[Interval] = []
         self.is_open = False
-        self._low_samples = self._low_ns = 0
+        self._low_samples = self._nearly_idle_samples = self._low_ns = 0
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
 
     @property
     def open_idle_ns(self) -> int:
         """Idle time so far of the pause that is open, if one is; 0 otherwise."""
-        return self._idle_ns + self.before.idle_ns if self.is_open and self.before else 0
+        if not self.is_open or self.before is None or self._is_level:
+            return 0
+        return self._idle_ns + self.before.idle_ns
+
+    @property
+    def _is_level(self) -> bool:
+        """Whether the low samples so far are a level that the GPU works at.
+
+        The first and the last may be parts of bursts: of those between, half are near zero in a
+        pause.
+        """
+        if self._low_samples < self._settings.level_samples:
+            return False
+        is_busy = 2 * self._nearly_idle_samples < self._low_samples - 2
+        return is_busy and self._untagged_ns * 2 > self._idle_ns
 
     @property
     def cycle_ns(self) -> int | None:
@@ -140,14 +166,7 @@ class PauseTracker:
     def suspicion(self) -> Suspicion | None:
         """What pauses of a job look like: of the one that is likeliest to have lost most by it."""
         worst = self._worst_job()
-        return None if worst is None else worst[1]
-
-    @property
-    def irregular_ns(self) -> int:
-        """Untagged idle time of pauses that look like requests, and so are not suspected."""
-        said = self._job.suspicion
-        is_of_requests = said is not None and said.likely_causes[0] is LikelyCause.REQUESTS
-        return self._irregular_ns + (self._held_ns if is_of_requests else 0)
+        return None if worst is None else worst[1]._replace(began_ns=(*self.counted.latest_ns,))
 
     def take_burst(self, span: IdleSpan) -> None:
         """A sample above the burst threshold, while no pause is open."""
@@ -156,13 +175,35 @@ class PauseTracker:
         self._burst_idle_ns += span.idle_ns
         self.counted.add_burst()
 
-    def take_low(self, span: IdleSpan) -> None:
-        """A sample at or below the burst threshold."""
+    def take_bursts(self, last: IdleSpan, length_ns: int, idle_ns: int, samples: int) -> None:
+        """As many samples above the burst threshold, without a gap, while no pause is open.
+
+        Args:
+            last: The newest of them.
+            length_ns: How long they are together.
+            idle_ns: The idle part of all.
+            samples: How many they are.
+        """
+        self.before = last
+        self._burst_ns += length_ns
+        self._burst_idle_ns += idle_ns
+        self.counted.add_burst(samples)
+
+    def take_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
+        """A sample at or below the burst threshold, or several without a gap.
+
+        Args:
+            span: All of them.
+            busy_ratio: How busy the first was; all are below ``low_below``, or none is.
+            samples: How many they are.
+        """
         if self.before is None:
             return  # no burst yet: this is not between two
         start_ns, end_ns, stretches = span.start_ns, span.end_ns, self._stretches
-        self._low_samples += 1
+        self._low_samples += samples
         self._low_ns += end_ns - start_ns
+        if busy_ratio < self._settings.low_below:
+            self._nearly_idle_samples += samples
         self._idle_ns += span.idle_ns
         self._untagged_ns += span.untagged_ns
         self._input_wait_ns += span.input_wait_ns
@@ -179,7 +220,7 @@ class PauseTracker:
         self._untagged_ns = max(0, self._untagged_ns - explained_ns)
 
     def end_pause(self, after: IdleSpan, low_share: float) -> None:
-        """A burst ends the pause that is open.
+        """A burst ends the pause, or the level, that is open.
 
         Args:
             after: The burst sample: its idle part is the pause's too.
@@ -189,14 +230,20 @@ class PauseTracker:
         before = self.before
         if before is None:
             return
+        if self._is_level:
+            self.low_levels += 1
+            self._burst_ns += self._low_ns
+            self._burst_idle_ns += self._idle_ns
+            self._close()
+            self.take_burst(after)
+            return
         idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
         untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
         input_wait_ns = before.input_wait_ns + self._input_wait_ns + after.input_wait_ns
         stretches = self._with_edges(before, after)
-        self.counted.end_pause(idle_ns, self._low_samples)
+        self.counted.end_pause(stretches[0].start_ns, idle_ns, self._low_samples)
         self._job.add(
             Cycle(
-                pause_from_ns=stretches[0].start_ns,
                 burst_s=seconds(self._burst_ns - before.idle_ns),
                 burst_idle_s=seconds(self._burst_idle_ns - before.idle_ns),
                 pause_s=seconds(idle_ns),
@@ -216,6 +263,10 @@ class PauseTracker:
         is_suspected = self._is_suspected(low_share)
         if is_suspected:
             self._suspect()
+        elif self._looks_like_requests():
+            self.irregular_ns += self._held_ns
+            self._held_ns = 0
+            self._held.take()
         if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:
@@ -244,6 +295,10 @@ class PauseTracker:
             and self.counted.in_job >= settings.min_pauses
             and low_share > settings.min_low_share
         )
+
+    def _looks_like_requests(self) -> bool:
+        suspicion = self._job.suspicion
+        return suspicion is not None and suspicion.likely_causes[0] is LikelyCause.REQUESTS
 
     def _suspect(self) -> None:
         self.suspected_ns += self._held_ns

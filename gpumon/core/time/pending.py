@@ -49,6 +49,11 @@ class Unsettled(NamedTuple):
                 by_cause[cause] = by_cause.get(cause, 0) + inside_ns
         return by_cause
 
+    @property
+    def to_subtract(self) -> Unsettled:
+        """What a later one is compared with: how this was settled, the later one knows."""
+        return self._replace(until_ns=(), causes=()) if self.causes else self
+
 
 NOTHING_UNSETTLED: Final = Unsettled()
 

@@ -73,7 +73,8 @@ class GpuTotals(NamedTuple):
             (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
         first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
             paid once, so that no verdict rests on them.
-        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction after
+            the very first batch.
         epoch_input_wait_ns: Of ``input_wait``, what passed at the start of epochs, but the first.
         within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
         may_be_less_ns: Of ``idle_ns``, by cause, what may have been lost to another cause: where
@@ -85,6 +86,11 @@ class GpuTotals(NamedTuple):
         rank_wait_low_ns: Beside all idle time, for how long it certainly waited for another rank of
             its job while it read as busy.
         rank_wait_high_ns: For how long it can have, at most.
+        low_levels: How often it worked at a low level for three samples or more, which is no pause.
+        samples: How many rows of a log say how busy it was; ``None``: it was watched live.
+        sample_distance_ns: The median time between two of them; ``None``: likewise.
+        unusable_samples: How many rows of the log that are of it do not, those among them of which
+            no GPU can be told by its share; ``None``: likewise.
         suspicion: What the pauses of the job that probably lost most look like; ``None``: there
             were too few, or these totals were counted elsewhere.
     """
@@ -122,6 +128,10 @@ class GpuTotals(NamedTuple):
     epoch_input_wait_ns: int = 0
     rank_wait_low_ns: int = 0
     rank_wait_high_ns: int = 0
+    low_levels: int = 0
+    samples: int | None = None
+    sample_distance_ns: int | None = None
+    unusable_samples: int | None = None
 
     @property
     def starved_ns(self) -> int:
@@ -161,6 +171,17 @@ class GpuTotals(NamedTuple):
             first_input_wait_ns=0,
             hanging_idle_ns=_NO_CAUSES,
         )
+
+    @property
+    def usable_share(self) -> float:
+        """The share, 0 to 1, of its rows in a log that say how busy it was."""
+        rows = (self.samples or 0) + (self.unusable_samples or 0)
+        return (self.samples or 0) / rows if rows else 1.0
+
+    @property
+    def to_subtract(self) -> GpuTotals:
+        """What later totals are compared with: without what only these themselves show."""
+        return self._replace(starved_intervals=self.starved_intervals[-1:], suspicion=None)
 
     @property
     def idle_total_ns(self) -> int:

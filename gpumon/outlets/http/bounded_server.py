@@ -18,12 +18,13 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.outlets.http.callers import Caller, caller_of
+from gpumon.outlets.http.faults import FaultLog, SeldomLogged
 from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
 
 _LOG = logging.getLogger(__name__)
@@ -32,11 +33,9 @@ _LINGER_S: Final = 1.0
 """Closed at once, a connection is reset before the client has read its answer."""
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _LOOK_EVERY_S: Final = 0.1
-_ACCEPT_BACKOFF_S: Final = 0.1
+_BACK_OFF_S: Final = 0.1
 _MOST_ACCEPTED_AT_ONCE: Final = 64
 _BLOCK_BYTES: Final = 65_536
-_SAID_EVERY_S: Final = 60.0
-"""What may happen a thousand times a second is said once a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +130,7 @@ class BoundedServer:
         too_long: Makes the answer to a head that has no end.
         busy: Makes the answer where there is no room.
         limits: How much is given away.
+        faults: Counts and logs what fails here; none of it ends the server.
     """
 
     def __init__(
@@ -141,8 +141,9 @@ class BoundedServer:
         too_long: Callable[[], bytes],
         busy: Callable[[], bytes],
         limits: ServerLimits,
+        faults: FaultLog,
     ) -> None:
-        self._receive, self._limits = receive, limits
+        self._receive, self._limits, self._faults = receive, limits, faults
         self._too_long, self._busy = too_long, busy
         self._pools = {
             PoolKind.KEPT: _Pool("kept", limits.max_kept, limits.max_queued),
@@ -155,7 +156,7 @@ class BoundedServer:
         self._woken, self._waker = socket.socketpair()
         self._closing = False
         self._looked_s = 0.0
-        self._pushed_out = Seldom()
+        self._pushed_out = SeldomLogged()
         self._thread: threading.Thread | None = None
         self._listeners = [*listeners]
         for quiet in (*listeners, self._woken, self._waker):
@@ -188,17 +189,38 @@ class BoundedServer:
 
     def _loop(self) -> None:
         while not self._closing:
-            for key, _ in self._selector.select(self._patience_s()):
-                if isinstance(key.data, _Connection):
+            self._survive_turn()
+
+    def _survive_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 - without this thread nobody is answered
+            if not self._closing:  # else it has lost its selector to ``close``
+                self._faults.log("a turn of the web server was cut short", error)
+                time.sleep(_BACK_OFF_S)  # instead of spinning
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._patience_s()):
+            if isinstance(key.data, _Connection):
+                with self._at_its_cost(key.data):
                     self._go_on(key.data)
-                elif key.fileobj is self._woken:
-                    with contextlib.suppress(BlockingIOError):
-                        self._woken.recv(_BLOCK_BYTES)
-                elif isinstance(key.fileobj, socket.socket):
-                    self._accept(key.fileobj)
-            while self._answered:
-                self._take_back(*self._answered.popleft())
-            self._let_go_of_the_late()
+            elif key.fileobj is self._woken:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(_BLOCK_BYTES)
+            elif isinstance(key.fileobj, socket.socket):
+                self._accept(key.fileobj)
+        while self._answered:
+            self._take_back(*self._answered.popleft())
+        self._let_go_of_the_late()
+
+    @contextlib.contextmanager
+    def _at_its_cost(self, connection: _Connection) -> Iterator[None]:
+        """Whatever fails inside ends this connection, and no other."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
+            self._faults.log("a connection was ended", error)
+            self._drop(connection)
 
     def _patience_s(self) -> float | None:
         """Nobody to be timed: then nothing wakes the thread but a client."""
@@ -213,23 +235,32 @@ class BoundedServer:
         for _ in range(_MOST_ACCEPTED_AT_ONCE):
             try:
                 client, address = listener.accept()
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE) and not self._push_out(
-                    [*self._inside.values()]
-                ):
-                    time.sleep(_ACCEPT_BACKOFF_S)  # instead of spinning
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            client.setblocking(False)
-            caller = caller_of(str(address[0]), listener.getsockname()[0])
-            until_s = time.monotonic() + self._limits.read_timeout_s
-            connection = _Connection(client, caller, until_s)
-            has_room = self._make_room(caller)
-            self._inside[client] = connection
-            self._selector.register(client, selectors.EVENT_READ, connection)
-            if has_room:
-                self._go_on(connection)  # its head is there already, as a rule
-            else:
-                self._answer(connection, self._busy())
+            except OSError as error:
+                self._faults.log("a connection cannot be accepted", error)
+                is_out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
+                if not (is_out_of_files and self._push_out([*self._inside.values()])):
+                    time.sleep(_BACK_OFF_S)  # instead of spinning
+                return
+            try:
+                self._admit(client, str(address[0]), listener)
+            except Exception as error:  # noqa: BLE001 - the loop goes on without this client
+                self._faults.log("a connection cannot be accepted", error)
+                self._forget(client)
+
+    def _admit(self, client: socket.socket, peer: str, listener: socket.socket) -> None:
+        client.setblocking(False)
+        caller = caller_of(peer, listener.getsockname()[0])
+        until_s = time.monotonic() + self._limits.read_timeout_s
+        connection = _Connection(client, caller, until_s)
+        has_room = self._make_room(caller)
+        self._inside[client] = connection
+        self._selector.register(client, selectors.EVENT_READ, connection)
+        if has_room:
+            self._go_on(connection)  # its head has usually come already
+        else:
+            self._answer(connection, self._busy())
 
     def _go_on(self, connection: _Connection) -> None:
         """The client has sent something, or takes something, or has gone."""
@@ -292,9 +323,12 @@ class BoundedServer:
         """What a thread has answered is sent; only then comes the next of its kind."""
         pool = self._pools[job.pool]
         pool.running -= 1
-        self._answer(connection, connection.unsent)
+        with self._at_its_cost(connection):
+            self._answer(connection, connection.unsent)
         if pool.waiting:
-            self._begin(*pool.waiting.popleft())
+            connection, job = pool.waiting.popleft()
+            with self._at_its_cost(connection):
+                self._begin(connection, job)
 
     def _work(self, connection: _Connection, job: Job) -> None:
         try:
@@ -306,6 +340,8 @@ class BoundedServer:
                 answer(connection.socket)
         except OSError:
             _LOG.debug("connection of %s broke off", connection.caller.key, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's
+            self._faults.log("an answer was not made", error)
         finally:  # whatever becomes of this one, its place is given back
             self._answered.append((connection, job))
             self._wake()
@@ -364,12 +400,12 @@ class BoundedServer:
             return False
         greediest, count = Counter(one.caller.key for one in idle).most_common(1)[0]
         self._drop(next(one for one in idle if one.caller.key == greediest))
-        unsaid = self._pushed_out.unsaid()
-        if unsaid is not None:
+        suppressed = self._pushed_out.suppressed()
+        if suppressed is not None:
             _LOG.warning(
                 "the web server is full: of %d connections of %s that ask or read slowly, the "
-                "oldest was ended (and %d more since this was last said)",
-                count, greediest, unsaid,
+                "oldest was ended (and %d more since the last line)",
+                count, greediest, suppressed,
             )  # fmt: skip
         return True
 
@@ -383,29 +419,13 @@ class BoundedServer:
                 self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        self._inside.pop(connection.socket, None)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(connection.socket)
         if connection.stage is _Stage.TAKING:  # the kernel would keep the rest for minutes
             with contextlib.suppress(OSError):
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        connection.socket.close()
+        self._forget(connection.socket)
 
-
-class Seldom:
-    """Counts what was not said, so that the next sentence can tell. Safe on several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._said_s: float | None = None
-        self._unsaid = 0
-
-    def unsaid(self) -> int | None:
-        """How often it has happened unsaid, if it is time to say it; asked each time it happens."""
-        with self._lock:
-            now_s = time.monotonic()
-            if self._said_s is not None and now_s - self._said_s < _SAID_EVERY_S:
-                self._unsaid += 1
-                return None
-            self._said_s, unsaid, self._unsaid = now_s, self._unsaid, 0
-            return unsaid
+    def _forget(self, client: socket.socket) -> None:
+        self._inside.pop(client, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(client)
+        client.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 import time
-import traceback
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from gpumon.outlets.http.bounded_server import Job, PoolKind, Seldom, ServerLimits
+from gpumon.outlets.http.bounded_server import Job, PoolKind, ServerLimits
 from gpumon.outlets.http.callers import Caller
+from gpumon.outlets.http.faults import FaultLog
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Refused, Request, read_head
 from gpumon.outlets.http.routes import (
@@ -28,15 +28,16 @@ _LOG = logging.getLogger(__name__)
 _STREAM_SEND_BUFFER_BYTES: Final = 65_536
 """The kernel would hold megabytes for a client that stopped reading: many minutes of events."""
 _EVENTS: Final = "text/event-stream"
-_MOST_PLACES: Final = 100
 
 
 class HttpHandler:
     """Makes answers of requests: bytes, or a stream."""
 
-    def __init__(self, routes: Routes, live: LiveState, limits: ServerLimits) -> None:
+    def __init__(
+        self, routes: Routes, live: LiveState, limits: ServerLimits, faults: FaultLog
+    ) -> None:
         self._routes, self._live, self._limits = routes, live, limits
-        self._faults = FaultLog()
+        self._faults = faults
 
     def receive(self, head: bytes, caller: Caller) -> bytes | Job:
         """What is refused is answered at once; what is served is a job for a thread."""
@@ -51,7 +52,7 @@ class HttpHandler:
             if response is not None:
                 return encoded(response, with_body=request.method == "GET")
         except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
-            self._faults.tell("a request", error)
+            self._faults.log("a request cannot be answered", error)
             return broken()
         if request.path == STREAM_PATH:
             if request.method == "HEAD":
@@ -64,7 +65,7 @@ class HttpHandler:
         try:
             response = self._routes.answer(request, caller)
         except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
-            self._faults.tell(request.path, error)
+            self._faults.log(f"{request.path} cannot be answered", error)
             return broken()
         return encoded(response, with_body=request.method == "GET")
 
@@ -82,30 +83,7 @@ class HttpHandler:
         except OSError:
             pass  # it has gone, or reads too slowly: TimeoutError is one of them
         except Exception as error:  # noqa: BLE001 - ours to log; the page comes again
-            self._faults.tell(STREAM_PATH, error)
-
-
-class FaultLog:
-    """Says what went wrong here at most once a minute, and shows each place of it once."""
-
-    def __init__(self) -> None:
-        self._seldom = Seldom()
-        self._shown: set[tuple[str, str, int | None]] = set()
-
-    def tell(self, what: str, error: Exception) -> None:
-        """Log a fault of ours: what cannot be answered, and why."""
-        unsaid = self._seldom.unsaid()
-        if unsaid is None:
-            return
-        more = f" (and {unsaid} more faults since this was last said)" if unsaid else ""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = (type(error).__name__, frame.filename, frame.lineno)
-        is_new = place not in self._shown and len(self._shown) < _MOST_PLACES
-        self._shown |= {place} if is_new else set()
-        _LOG.error(
-            "%s cannot be answered%s: %s: %s", what, more, type(error).__name__, error,
-            exc_info=error if is_new else None,
-        )  # fmt: skip
+            self._faults.log(f"{STREAM_PATH} cannot be answered", error)
 
 
 def broken() -> bytes:

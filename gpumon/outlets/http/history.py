@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from math import isnan, nan
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
@@ -25,8 +25,9 @@ KEPT_PERIODS: Final = 600
 _MOST_POINTS: Final = KEPT_PERIODS + 12
 """Ticks come a little early and late: a stretch of time has room for a few more of them."""
 
-_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _NOT_STARVED, _CAUSES = range(7)
+_SEQUENCE, _END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _NOT_STARVED, _CAUSES = range(8)
 _COLUMN: Final = {cause: number for number, cause in enumerate(CAUSES, start=_CAUSES)}
+_WIDTH: Final = _CAUSES + len(CAUSES)
 _INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
 _UNKNOWN: Final = _COLUMN[IdleCause.UNKNOWN]
 
@@ -66,7 +67,7 @@ class History:
         encoded = []
         for uuid, lane in lanes:
             with self._lock:
-                points = [point.document() for point in lane.points]
+                points = [point.document() for point in lane.points()]
             name = encode_document(label_text(uuid)).rstrip()
             encoded.append(name + b":" + encode_document(points).rstrip())
         return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
@@ -75,7 +76,7 @@ class History:
         """The points that the last tick added or rewrote, in the same form but not yet as text."""
         with self._lock:
             gpus = {
-                label_text(uuid): [point.document() for point in lane.touched]
+                label_text(uuid): [point.document() for point in lane.touched.values()]
                 for uuid, lane in self._lanes.items()
             }
             return {**self._head(), "gpus": gpus}
@@ -95,18 +96,16 @@ class History:
         }
 
 
-@dataclass(slots=True, eq=False)
-class _Point:
-    """One tick of a GPU; a third of a kilobyte, whatever happens."""
+class _Point(NamedTuple):
+    """One tick of a GPU: a row of its lane, which is changed where it stands."""
 
-    sequence: int
     utilization_ratio: float | None
-    cells: array[int]  # whole nanoseconds
+    cells: memoryview  # the tick's number, then whole nanoseconds
 
     def document(self) -> dict[str, Any]:
         cells = self.cells
         return {
-            "sequence": self.sequence,
+            "sequence": cells[_SEQUENCE],
             "end_ns": cells[_END],
             "observed_ns": cells[_OBSERVED],
             "busy_ns": cells[_BUSY],
@@ -131,47 +130,78 @@ class _Point:
 
 
 class _Lane:
-    """One GPU's points, the oldest first."""
+    """One GPU's points: rows of one array, made once, in which the newest replaces the oldest.
+
+    So a daemon's memory does not grow while its history fills.
+
+    Attributes:
+        touched: Points that the last tick added or rewrote, by its number.
+        gone_until_ns: Where the newest point ended that was let go of; ``None``: none was.
+    """
 
     def __init__(self) -> None:
-        self.points: deque[_Point] = deque()
-        self.touched: list[_Point] = []
+        self._cells = memoryview(array("q", bytes(8 * _WIDTH * _MOST_POINTS)))
+        self._ratios = array("d", bytes(8 * _MOST_POINTS))  # nan: none
+        self._oldest = self._count = 0
+        self.touched: dict[int, _Point] = {}
         self.gone_until_ns: int | None = None
-        self._before = array("q", [0] * (_CAUSES + len(CAUSES)))
+        self._before = array("q", bytes(8 * _WIDTH))
+
+    def points(self, *, newest_first: bool = False) -> Iterator[_Point]:
+        """All points, the oldest first by default."""
+        numbers = range(self._count)
+        for number in reversed(numbers) if newest_first else numbers:
+            yield self._point((self._oldest + number) % _MOST_POINTS)
 
     def let_go(self, until_ns: int) -> None:
         """Forget the points that ended by then, and the oldest where there is no room for more."""
-        points = self.points
-        while points and (points[0].cells[_END] <= until_ns or len(points) >= _MOST_POINTS):
-            self.gone_until_ns = points.popleft().cells[_END]
+        while self._count:
+            end_ns = self._point(self._oldest).cells[_END]
+            if end_ns > until_ns and self._count < _MOST_POINTS:
+                break
+            self.gone_until_ns = end_ns
+            self._oldest, self._count = (self._oldest + 1) % _MOST_POINTS, self._count - 1
 
     def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
         now = _counters(taken_at_ns, gpu)
         grown = array(
             "q", [after - before for after, before in zip(now, self._before, strict=True)]
         )
+        grown[_SEQUENCE] = sequence
         grown[_END] = now[_END] if grown[_OBSERVED] else taken_at_ns
         pending_before_ns, self._before = self._before[_PENDING], now
         suspected_ns, grown[_SUSPECTED] = grown[_SUSPECTED], 0
         not_starved_ns, grown[_NOT_STARVED] = grown[_NOT_STARVED], 0
         released_ns, grown[_PENDING] = max(0, -grown[_PENDING]), max(0, grown[_PENDING])
         latest = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
-        newest = _Point(sequence, latest, grown)
-        self.touched = [newest]
         waiting = self._waiting(pending_before_ns) if released_ns else []
+        settled = []
         for earlier in waiting:
             moved_ns = earlier.settle(released_ns, grown)
             if moved_ns:
                 released_ns -= moved_ns
-                self.touched.append(earlier)
-        self.points.append(newest)
+                settled.append(earlier)
+        newest = self._add(latest, grown)
+        self.touched = {point.cells[_SEQUENCE]: point for point in (newest, *settled)}
         self._mark(_SUSPECTED, suspected_ns, _UNKNOWN, waiting)
         self._mark(_NOT_STARVED, not_starved_ns, _INPUT_WAIT, waiting)
+
+    def _add(self, ratio: float | None, cells: array[int]) -> _Point:
+        at = (self._oldest + self._count) % _MOST_POINTS
+        self._count += 1
+        self._cells[at * _WIDTH : (at + 1) * _WIDTH] = cells
+        self._ratios[at] = nan if ratio is None else ratio
+        return self._point(at)
+
+    def _point(self, at: int) -> _Point:
+        ratio = self._ratios[at]
+        cells = self._cells[at * _WIDTH : (at + 1) * _WIDTH]
+        return _Point(None if isnan(ratio) else ratio, cells)
 
     def _waiting(self, pending_ns: int) -> list[_Point]:
         """Points that hold the pending time, oldest first."""
         found: list[_Point] = []
-        for point in reversed(self.points):
+        for point in self.points(newest_first=True):
             if pending_ns <= 0:
                 break
             if point.cells[_PENDING]:
@@ -179,17 +209,16 @@ class _Lane:
                 pending_ns -= point.cells[_PENDING]
         return found[::-1]
 
-    def _mark(self, column: int, amount_ns: int, cause: int, settled: list[_Point]) -> None:
+    def _mark(self, column: int, amount_ns: int, cause: int, settled: Sequence[_Point]) -> None:
         """Mark idle time of a cause as suspected, say: what just settled first, then backwards."""
-        for point in chain(settled, reversed(self.points)):
+        for point in chain(settled, self.points(newest_first=True)):
             if amount_ns <= 0:
                 break
             share_ns = min(point.cells[cause] - point.cells[column], amount_ns)
             if share_ns > 0:
                 point.cells[column] += share_ns
                 amount_ns -= share_ns
-                if point not in self.touched:
-                    self.touched.append(point)
+                self.touched.setdefault(point.cells[_SEQUENCE], point)
 
 
 def _counters(taken_at_ns: int, gpu: GpuState) -> array[int]:
@@ -198,6 +227,6 @@ def _counters(taken_at_ns: int, gpu: GpuState) -> array[int]:
     end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
     # The wait for a first batch, what passed while a run hung, and what may be of another cause.
     not_starved_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0) - totals.starved_ns
-    fixed = [end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
+    fixed = [0, end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
              totals.suspected_ns, not_starved_ns]  # fmt: skip
     return array("q", [*fixed, *(totals.idle_ns.get(cause, 0) for cause in CAUSES)])

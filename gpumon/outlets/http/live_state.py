@@ -8,15 +8,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpumon.core.board.troubles import all_troubles
+from gpumon.core.board.troubles import all_troubles, error_of
 from gpumon.core.clock import Clock, seconds
-from gpumon.core.documents.board_codec import encode_troubles
+from gpumon.core.documents.board_codec import encode_held, encode_troubles
 from gpumon.core.documents.field_codec import encode_document
 from gpumon.core.documents.moments import Moments
 from gpumon.core.documents.report_codec import encode_reasons, encode_standstill
 from gpumon.core.documents.state_codec import board_document, state_document
+from gpumon.core.ring.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
-from gpumon.core.state import MonitorState, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.history import History
 
@@ -57,18 +58,25 @@ class LiveState:
             self._changed.notify_all()
 
     @property
-    def ready(self) -> bool:
-        """Whether a frame has ever come."""
-        state = self._state
-        return state is not None and state.samples_total > 0
-
-    @property
     def source_trouble(self) -> str | None:
-        """Why the GPUs cannot be read now, as a sentence; ``None``: they can."""
+        """Why no GPU can be read now, as a sentence; ``None``: at least one can.
+
+        A GPU that answered within the last two and a half periods can be read.
+        """
         state = self._state
-        if state is None or not state.collectors or state.collectors[0].success:
+        source = None if state is None else next(iter(state.collectors), None)
+        message = None if source is None or source.success else source.message
+        if state is None or not state.samples_total:
+            return message or "no GPU has been read yet"
+        age_ns = self._clock.monotonic_ns() - state.taken_at_ns
+        if age_ns > stale_after_ns(state.period_ns):
+            return f"the newest tick is {seconds(age_ns):.0f} s old"
+        for collector in state.collectors:
+            if collector.name == REPLAY and not collector.success:
+                return collector.message
+        if any(gpu.present for gpu in state.gpus):
             return None
-        return state.collectors[0].message
+        return message or "no GPU answers"
 
     def document(self) -> dict[str, Any] | None:
         """The newest state as ``/api/v1/state`` shows it; ``None`` before the first tick."""
@@ -80,7 +88,11 @@ class LiveState:
         moments = Moments(*origin_of(state))
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told |= board_document(gpu)
-            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), moments)
+            told["held"] = encode_held(gpu.held, moments)
+            troubles = gpu_troubles(gpu, state)
+            told["troubles"] = encode_troubles(troubles, moments)
+            if gpu.error is not None:
+                told["error"] = label_text(error_of(troubles), 512)
         for told, run in zip(document["runs"], state.runs, strict=True):
             told["owner_uid"] = run.owner_uid
             told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]

@@ -55,6 +55,7 @@ _PAGE_FILES: Final = {
 }
 """Closed list of the live page's files: no part of a request is ever used as a path."""
 
+_NO_GPU: Final = "no GPU can be read now"
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
@@ -154,11 +155,11 @@ class Routes:
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
     def _ready(self, caller: Caller) -> Response:
-        if self._live.ready:
+        trouble = self._live.source_trouble
+        if trouble is None:
             return sentence(200, "ready")
         # Beyond loopback, no sentence that may name a file.
-        trouble = self._live.source_trouble if caller.is_local else None
-        return sentence(503, f"not ready: {trouble or 'no GPU has been read yet'}")
+        return sentence(503, f"not ready: {trouble if caller.is_local else _NO_GPU}")
 
     def _reported(self, query: str, *, has_lanes: bool) -> Response:
         scope = report_scope(query)

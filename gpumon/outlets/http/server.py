@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import Clock
-from gpumon.core.state import MonitorState
+from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, ServerLimits
 from gpumon.outlets.http.callers import WebToken, is_loopback
+from gpumon.outlets.http.faults import FaultLog
 from gpumon.outlets.http.handler import HttpHandler, encoded
 from gpumon.outlets.http.live_state import LiveState, SaidReader
 from gpumon.outlets.http.routes import ReportReader, Routes, sentence
@@ -101,14 +102,16 @@ class HttpServer:
         self.host, self.port = (self.here or reached)[0]
         self._live.address = self.address
         routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
+        self._faults = FaultLog()
         self._server = BoundedServer(
             listeners,
-            HttpHandler(routes, self._live, limits).receive,
+            HttpHandler(routes, self._live, limits, self._faults).receive,
             too_long=lambda: encoded(sentence(431, "The head of the request is too long.")),
             busy=lambda: encoded(
                 sentence(503, "too many connections, try again.", ("Retry-After", "5"))
             ),
             limits=limits,
+            faults=self._faults,
         )
 
     @property
@@ -128,6 +131,10 @@ class HttpServer:
         """Show this tick from now on. Called by one thread; waits for nobody."""
         self._exporter.publish(state)
         self._live.publish(state)
+
+    def collector_state(self) -> CollectorState:
+        """How the server did of late, for ``gpumon_collector_success{collector="web_server"}``."""
+        return self._faults.collector_state()
 
     def close(self) -> None:
         """Stop answering, end all streams and free the ports, within two seconds."""

@@ -70,6 +70,9 @@ _GPU_TIME = (
      "Total time in seconds the GPU certainly was idle because its training waited for input."),
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
      "Total time in seconds of pauses that no tag explains and that probably waited for input."),
+    ("gpu_rank_wait_seconds_total", _COUNTER, "uuid", counted("totals.rank_wait_low_ns"),
+     "Total time in seconds the GPU certainly waited for another rank of its job while it read as "
+     "busy."),
     ("gpu_input_wait_seconds_total", _COUNTER, "uuid reason", MetricView.input_wait_by_reason,
      "Total time in seconds the GPU was idle waiting for input, by what held the input up; with "
      "the reason unknown, they add up to the cause input_wait."),
@@ -94,6 +97,9 @@ _GPU_NOW = (
     ("gpu_under_filled", _GAUGE, "uuid", MetricView.under_filled_now,
      "Whether the GPU was busy and little of it worked over its last one to two minutes of busy "
      "time; no series where nothing tells."),
+    ("gpu_held", _GAUGE, "uuid", MetricView.held_now,
+     "Whether a process has been on the GPU and nothing has run there for more than 10 minutes; no "
+     "series without a process list."),
     ("gpu_sample_resolution_seconds", _GAUGE, "uuid", now("resolution_ns"),
      "Time in seconds one utilization sample covers; shorter pauses do not show as such."),
     ("gpu_utilization_ratio", _GAUGE, "uuid", now("latest.utilization_ratio"),
@@ -197,6 +203,9 @@ _MONITOR = (
     ("phase_rings_left_out", _GAUGE, "uid_of_owner", MetricView.rings_left_out,
      "Number of phase rings that are not read, for there are too many, by the uid they belong to; "
      "_other beyond 16 owners."),
+    ("training_runs_left_out", _GAUGE, "uid_of_owner", MetricView.without_series,
+     "Number of living training runs that have no series, for there are too many, by the uid they "
+     "belong to; _other beyond 16 owners."),
     ("collector_duration_seconds", _GAUGE, "collector", collector("duration_seconds"),
      "Time in seconds the collector's last read took."),
     ("collector_errors_total", _COUNTER, "collector", collector("errors_total"),

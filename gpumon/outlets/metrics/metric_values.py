@@ -16,13 +16,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.phase import CAUSES, PHASES
+from gpumon.core.ring.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim, told_by_owner
 from gpumon.core.sample import GpuDetails
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.wording import label_text
-
-MAX_RUNS: Final = 64
-"""Training runs with series of their own; a looping client must not fill Prometheus."""
 
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: far beyond any machine."""
@@ -33,6 +31,8 @@ MAX_XIDS: Final = 64
 _XIDS: Final = "gpumon_gpu_xid_errors_total"
 _ERRORS: Final = "gpumon_nvml_errors_total"
 _SHORTEST_STALE_NS: Final = 2 * NS_PER_S
+_SCRAPED_WITHIN_NS: Final = 60 * NS_PER_S
+"""Longer than the period of most Prometheus servers."""
 
 _Item = TypeVar("_Item")
 
@@ -50,6 +50,7 @@ class MetricView:
         call_counts: The same functions, so that one cap is for both.
         call_errors: Distinct pairs of driver function and error.
         dropped: ``(family, label sets left out since the start)``.
+        runs_left_out: How many runs of which uid have no series now, as ``told_by_owner``.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -62,6 +63,7 @@ class MetricView:
     call_counts: tuple[tuple[str, int], ...] = ()
     call_errors: tuple[tuple[str, int, int], ...] = ()
     dropped: tuple[tuple[str, int], ...] = ()
+    runs_left_out: tuple[tuple[int | None, int], ...] = ()
     now_ns: int = 0
     version: str = ""
 
@@ -100,6 +102,11 @@ class MetricView:
         for gpu in self.gpus_present():
             if not gpu.device.mig_enabled:
                 yield (gpu.device.uuid,), gpu.totals.starved_now
+
+    def held_now(self) -> Iterator[Row]:
+        for gpu in self.gpus_present():
+            if gpu.latest is not None and gpu.latest.processes is not None:
+                yield (gpu.device.uuid,), gpu.held is not None
 
     def under_filled_now(self) -> Iterator[Row]:
         for gpu in self.gpus_present():
@@ -194,8 +201,10 @@ class MetricView:
                 yield (one.run, uuid), share
 
     def rings_left_out(self) -> Iterator[Row]:
-        for uid, count in () if self.state is None else self.state.rings_left_out:
-            yield ("_other" if uid is None else uid,), count
+        return _by_owner(() if self.state is None else self.state.rings_left_out)
+
+    def without_series(self) -> Iterator[Row]:
+        return _by_owner(self.runs_left_out)
 
     def last_sample_timestamps(self) -> Iterator[Row]:
         if self.state is None:
@@ -204,6 +213,16 @@ class MetricView:
             if gpu.last_sample_at_ns is not None and gpu.listed:
                 age_ns = self.state.taken_at_ns - gpu.last_sample_at_ns
                 yield (gpu.device.uuid,), self.state.wall_time_s - seconds(age_ns)
+
+
+def _by_owner(counts: Iterable[tuple[int | None, int]]) -> Iterator[Row]:
+    for uid, count in counts:
+        yield ("_other" if uid is None else uid,), count
+
+
+def _lives(run: RunState, state: MonitorState) -> bool:
+    """Whether it has not ended, or so short a time ago that nobody may have scraped its end yet."""
+    return run.alive is True or state.taken_at_ns - run.written_ns < _SCRAPED_WITHIN_NS
 
 
 class LabelBudget:
@@ -216,10 +235,10 @@ class LabelBudget:
     def __init__(self) -> None:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
+        self._places = FairPlaces[str](MOST_RUNS_TOLD)
 
     def select(self, state: MonitorState) -> MetricView:
         """What of this state may become series."""
-        runs = sorted(state.runs, key=lambda run: not run.alive)
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
@@ -228,26 +247,42 @@ class LabelBudget:
         return MetricView(
             state=state,
             gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),
-            runs=self._keep("gpumon_training", runs, lambda run: run.run, MAX_RUNS),
+            runs=self._runs_with_series(state),
             collectors=self._keep("gpumon_collector", state.collectors, lambda one: one.name),
             call_seconds=call_seconds,
             call_counts=tuple(one for one in state.call_counts if one[0] in called),
             call_errors=self._keep(_ERRORS, state.call_errors, lambda one: f"{one[0]} {one[1]}"),
             dropped=tuple(self._dropped.items()),
+            runs_left_out=told_by_owner(self._places.left_out),
         )
+
+    def _runs_with_series(self, state: MonitorState) -> tuple[RunState, ...]:
+        """Living ones first."""
+        runs = sorted(state.runs, key=lambda run: not run.alive)
+        distinct = self._keep("gpumon_training", runs, lambda run: run.run, len(runs))
+        kept = {run.run: run for run in distinct}
+        chosen = self._places.choose(
+            [
+                RunClaim(run.run, run.owner_uid, _lives(run, state), run.written_ns)
+                for run in state.runs
+                if kept.get(run.run) is run
+            ]
+        )
+        self._dropped["gpumon_training"] += len(distinct) - len(chosen)
+        return tuple(run for run in distinct if run.run in chosen)
 
     def _keep(
         self,
         family: str,
         items: Iterable[_Item],
         key: Callable[[_Item], str],
-        limit: int = MAX_OTHERS,
+        most: int = MAX_OTHERS,
     ) -> tuple[_Item, ...]:
         kept: dict[str, _Item] = {}
         for item in items:
             # Two names may differ only in what sanitising takes away.
             name = label_text(key(item))
-            if name in kept or len(kept) >= limit:
+            if name in kept or len(kept) >= most:
                 self._dropped[family] += 1
             else:
                 kept[name] = item

@@ -14,9 +14,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -50,11 +51,26 @@ _Series: TypeAlias = dict[tuple[str, ...], tuple[Any, ...]]
 
 
 class MetricsExporter:
-    """Renders the newest tick for any number of scrapers, on the thread of whoever asks."""
+    """Renders the newest tick for any number of scrapers, on the thread of whoever asks.
+
+    Args:
+        clock: By which a tick becomes old.
+        version: Of gpumon.
+        metrics: What is exposed.
+        proc: A procfs to read ``process_*`` of this process from, at each scrape; ``None``: none.
+    """
 
     def __init__(
-        self, *, clock: Clock, version: str, metrics: Sequence[MetricSpec] = METRICS
+        self,
+        *,
+        clock: Clock,
+        version: str,
+        metrics: Sequence[MetricSpec] = METRICS,
+        proc: Path | None = None,
     ) -> None:
+        # Made once: it remembers when the machine was booted, so a clock that is set later does
+        # not look like another start.
+        self._process = None if proc is None else ProcessCollector(proc=str(proc), registry=None)
         self._clock = clock
         self._version = version
         self._metrics = metrics
@@ -74,7 +90,7 @@ class MetricsExporter:
         now_ns = self._clock.monotonic_ns()
         view = replace(self._newest, now_ns=now_ns, version=self._version)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Scrape(view, self._metrics, self._warn_once))
+        registry.register(_Scrape(view, self._metrics, self._process, self._warn_once))
         # Decided here: client_python trips over versions such as "abc" and repeats them unread.
         if "application/openmetrics-text" in (accept or ""):
             body = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
@@ -94,15 +110,19 @@ class _Scrape(Collector):
         self,
         view: MetricView,
         metrics: Sequence[MetricSpec],
+        process: ProcessCollector | None,
         on_error: Callable[[str, Exception], None],
     ) -> None:
         self._view = view
         self._metrics = metrics
+        self._process = process
         self._on_error = on_error
         self._refused: Counter[str] = Counter()
         self._succeeded: dict[str, bool] = {}
 
     def collect(self) -> Iterator[Metric]:
+        if self._process is not None:
+            yield from self._of_process(self._process)
         for spec in self._metrics:
             series = self._read(spec)
             if spec.name == _DROPPED:
@@ -113,6 +133,15 @@ class _Scrape(Collector):
                 series |= {(f"metrics_{group}",): (float(ok),) for group, ok in groups}
             if series:
                 yield _family(spec, series)
+
+    def _of_process(self, process: ProcessCollector) -> list[Metric]:
+        self._succeeded["process"] = True
+        try:
+            return [*process.collect()]
+        except Exception as error:  # noqa: BLE001 - it reads files, and no GPU may be lost by that
+            self._succeeded["process"] = False
+            self._on_error("process_*", error)
+            return []
 
     def _read(self, spec: MetricSpec) -> _Series:
         self._succeeded.setdefault(spec.group, True)

@@ -23,11 +23,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+from gpumon.core.board.troubles import worst
 from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
+from gpumon.core.ring.fair_share import fair_parts
 from gpumon.core.time.intervals import Interval
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
@@ -48,9 +50,10 @@ from gpumon.outlets.plot.lane_drawing import (
     set_axes,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
-from gpumon.outlets.text.claims import verdict_word
+from gpumon.outlets.text.claims import word_in_table
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
+from gpumon.outlets.text.trouble_lines import has_trouble
 
 MOST_LANES: Final = 16
 MOST_RUNS: Final = 4
@@ -70,6 +73,8 @@ _LEGEND_COLUMNS: Final = 6
 _LEAST_SHARE: Final = 0.001
 """Of a run's time: a phase with less of it cannot be seen."""
 _UNDER_LANES: Final = 40.0
+_WORD_LENGTH: Final = 26
+"""Letters of what stands to the right of a lane."""
 
 _NO_BREAK_HERE: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))|(?<=\bGPU) (?=\d)")
 _STYLE: Final = {
@@ -118,7 +123,7 @@ def description(report: Report, lanes: Lanes) -> str:
         ]
         said.append(f"Run {label_text(run.run)}: {', '.join(told)}.")
     said += [
-        f"GPU {gpu.label}: {verdict_word(gpu)}, busy {in_percent(_busy_ratio(gpu))}."
+        f"GPU {gpu.label}: {word_in_table(gpu)}, busy {in_percent(_busy_ratio(gpu))}."
         for gpu in report.gpus[:MOST_LANES]
     ]
     return " ".join(said)
@@ -138,7 +143,7 @@ def _drawn(report: Report, lanes: Lanes, palette: Palette, *, headline: bool) ->
     axis = clock_axis_of(report, _span_of(report, seen))
     blocks = [_line_block(line) for line in (_headline(report, palette) if headline else [])]
     if runs:
-        blocks += _run_blocks(runs, len(lanes.runs), axis, palette, is_last=not shown)
+        blocks += _run_blocks(runs, len(report.runs), axis, palette, is_last=not shown)
     if shown:
         blocks += _gpu_blocks(report, shown, lanes.runs, axis, palette)
     height = _MARGIN + sum(block.height for block in blocks)
@@ -233,8 +238,8 @@ def _run_blocks(
     ]
     blocks.append(_room(_UNDER_LANES if is_last else _GAP))
     if len(runs) < known:
-        said = f"The {len(runs)} of {counted(known, 'run', 'runs')} that took longest."
-        blocks.append(_words_block(said, palette))
+        note = f"{len(runs)} of {counted(known, 'run', 'runs')}: the longest of each user."
+        blocks.append(_words_block(note, palette))
     return blocks
 
 
@@ -265,7 +270,8 @@ def _gpu_blocks(
             marks = GpuMarks(columns[number], holes[number], lost, tuple(unused))
             draw_gpu_lane(axes, marks, axis, palette)
             set_axes(axes, axis, palette, has_strip=has_lost, is_last=number == len(shown) - 1)
-            colour = palette.quiet if gpu.verdict.severity is Severity.NONE else palette.lost
+            is_well = gpu.verdict.severity is Severity.NONE and not has_trouble(gpu)
+            colour = palette.quiet if is_well else palette.lost
             _write_beside(axes, _beside_gpu(gpu), colour, palette)
 
         return _Block(lane_height + _GAP, draw)
@@ -277,11 +283,12 @@ def _gpu_blocks(
         _room(_UNDER_LANES),
     ]
     if len(shown) < len(report.gpus):
-        said = (
-            f"The {len(shown)} of {counted(len(report.gpus), 'GPU', 'GPUs')} that lost most time "
-            "while in use; the report has all of them."
+        broken = "are in trouble or " if any(map(has_trouble, report.gpus)) else ""
+        note = (
+            f"The {len(shown)} of {counted(len(report.gpus), 'GPU', 'GPUs')} that {broken}lost "
+            "most time while in use; the report has all of them."
         )
-        blocks.append(_words_block(said, palette))
+        blocks.append(_words_block(note, palette))
     return blocks
 
 
@@ -318,20 +325,31 @@ def _wrapped(words: str, width: int, most: int) -> list[str]:
 
 
 def _shown(gpus: Sequence[GpuReport], lanes: Sequence[Lane]) -> list[tuple[GpuReport, Lane]]:
-    """The GPUs that lost most, in the order of the report."""
+    """The GPUs in trouble and those that lost most, in the order of the report."""
     both = list(zip(gpus, lanes, strict=True))
-    ranked = sorted(range(len(both)), key=lambda number: -both[number][0].totals.lost_ns)
+
+    def place(number: int) -> tuple[int, int]:
+        gpu = both[number][0]
+        return -worst(gpu.troubles).gravity, -gpu.totals.lost_ns
+
+    ranked = sorted(range(len(both)), key=place)
     return [both[number] for number in sorted(ranked[:MOST_LANES])]
 
 
 def _shown_runs(
     runs: Sequence[RunReport], lanes: Sequence[RunLane]
 ) -> list[tuple[RunReport, RunLane]]:
-    """The runs that took longest, in the order of the report."""
+    """Of each owner a fair part, those that took longest; in the order of the report."""
     lane_of = {(lane.run, lane.pid): lane for lane in lanes}
     both = [(run, lane_of[key]) for run in runs if (key := (run.run, run.pid)) in lane_of]
-    longest = sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns)[:MOST_RUNS]
-    return [one for one in both if one in longest]
+    left = fair_parts(Counter(run.owner_uid for run, _ in both), MOST_RUNS)
+    shown = []
+    for one in sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns):
+        owner_uid = one[0].owner_uid
+        if left[owner_uid]:
+            left[owner_uid] -= 1
+            shown.append(one)
+    return [one for one in both if one in shown]
 
 
 def _span_of(report: Report, lanes: Iterable[Lane | RunLane]) -> Interval:
@@ -360,7 +378,7 @@ class _Beside(NamedTuple):
 
 def _beside_gpu(gpu: GpuReport) -> _Beside:
     name, busy = label_text(f"GPU {gpu.label}", 20), in_percent(_busy_ratio(gpu))
-    return _Beside(name, label_text(gpu.name), f"busy {busy}", verdict_word(gpu))
+    return _Beside(name, label_text(gpu.name), f"busy {busy}", word_in_table(gpu, _WORD_LENGTH))
 
 
 def _write_beside(axes: Axes, beside: _Beside, colour: str, palette: Palette) -> None:

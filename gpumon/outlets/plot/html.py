@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
@@ -13,22 +14,22 @@ from typing import Final
 from gpumon import __version__
 from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.judge.input_texts import WORD_OF_REASON
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.wording import (
     capital,
     in_about,
     in_percent,
-    in_time,
     in_unit_of,
     is_next_to_nothing,
     label_text,
     listed,
+    parts_in_unit_of,
 )
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
-from gpumon.outlets.text.claims import verdict_word
+from gpumon.outlets.text.claims import word_in_table
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
@@ -157,16 +158,19 @@ def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
     said = []
     for gpu in gpus:
         waited_ns = gpu.totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        by_reason = sorted(gpu.totals.input_wait_by_reason_ns.items(), key=lambda one: -one[1])
+        reasons_ns, unknown = Counter(gpu.totals.input_wait_by_reason_ns), InputWaitReason.UNKNOWN
+        reasons_ns[unknown.value] += max(0, waited_ns - reasons_ns.total()) if reasons_ns else 0
+        by_reason = reasons_ns.most_common()
+        cells = parts_in_unit_of(waited_ns, [part_ns for _, part_ns in by_reason])
         shares = [
-            f"{in_time(part_ns, waited_ns)} for {WORD_OF_REASON.get(reason, label_text(reason))} "
+            f"{cell} for {WORD_OF_REASON.get(reason, label_text(reason))} "
             f"({in_percent(part_ns / waited_ns)})"
-            for reason, part_ns in by_reason
-            if part_ns and waited_ns
+            for cell, (reason, part_ns) in zip(cells, by_reason, strict=True)
+            if cell is not None and waited_ns
         ]
         if shares:
-            waited = f"GPU {gpu.label} waited {in_time(waited_ns)} for input"
-            said.append(f"{waited}: {listed(shares)}.")
+            waited = f"GPU {gpu.label} waited {in_unit_of(waited_ns, waited_ns)} for input"
+            said.append(f"{waited}: {listed(shares, most=len(InputWaitReason))}.")
     return said
 
 
@@ -256,7 +260,7 @@ def _cells(
     parts += [totals.pending_ns] if has_pending else []
     return [
         name,
-        verdict_word(gpu),
+        word_in_table(gpu),
         _unbroken(in_unit_of(longest_ns, whole_ns)),
         *map(cell, parts),
         cell(totals.starved_ns + totals.suspected_ns),

@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.core.board.fill import is_under_filled
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.judge.few_samples import few_claim
 from gpumon.core.judge.fill_texts import fill_claim
 from gpumon.core.judge.loss_range import cost_in_percent, is_split_open, possible_causes
 from gpumon.core.judge.pause_texts import certain_loss
@@ -19,7 +20,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import gpus_named, in_percent, listed
 from gpumon.outlets.text.now_lines import is_over
-from gpumon.outlets.text.trouble_lines import has_trouble
+from gpumon.outlets.text.trouble_lines import has_trouble, trouble_words
 
 WORD_OF_VERDICT: Final[Mapping[VerdictName, str]] = {
     **{name: name.value.replace("_", " ") for name in VerdictName},
@@ -41,9 +42,21 @@ def is_well(gpu: GpuReport) -> bool:
 
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict as people say it."""
+    is_unused = gpu.verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
+    if gpu.held is not None and is_unused:
+        return "held"
     if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
         return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
     return WORD_OF_VERDICT[gpu.verdict.name]
+
+
+def word_in_table(gpu: GpuReport, most: int = 80) -> str:
+    """Its verdict and its troubles, as far as there is room: the troubles before the verdict."""
+    word, broken = verdict_word(gpu), trouble_words(gpu)
+    if gpu.is_lost or not broken:
+        return broken or word
+    both = f"{word}, {broken}"
+    return both if len(both) <= most else broken[:most]
 
 
 def claim_of(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
@@ -63,6 +76,8 @@ def claim_of(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
             return f"{name} {_partial_claim(gpu, report)}."
         case VerdictName.HEALTHY:
             return _work_well(alike)
+        case VerdictName.TOO_FEW_SAMPLES:
+            return few_claim(alike)
         case _:
             used = [other for other in alike if other.totals.in_use_ns]
             if any(other.totals.hanging_idle_ns for other in used):
@@ -78,7 +93,14 @@ def claim_of(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
 
 def _were_unused(gpus: Sequence[GpuReport]) -> str:
     """Of GPUs that were never in use: what little each of them worked."""
-    at_work = [gpu for gpu in gpus if gpu.totals.busy_ns >= _NOTICED_RATIO * gpu.totals.observed_ns]
+    gpus = [gpu for gpu in gpus if gpu.held is None]  # held ones have a sentence of their own
+    at_work = [
+        gpu
+        for gpu in gpus
+        if gpu.totals.busy_ns and gpu.totals.busy_ns >= _NOTICED_RATIO * gpu.totals.observed_ns
+    ]
+    if not gpus:
+        return ""
     if not at_work:
         return all_of(gpus, "had nothing to do", "had nothing to do") + "."
     most = max(gpu.totals.busy_ns / gpu.totals.observed_ns for gpu in at_work)
@@ -150,7 +172,7 @@ def verb(gpu: GpuReport, present: str, past: str) -> str:
 
 def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
     loses = verb(gpu, "loses", "lost")
-    return f"{loses} {certain_loss(gpu, least_visible_ns(report), *LOSS_LIMITS)}"
+    return f"{loses} {certain_loss(gpu, report.sampling, *LOSS_LIMITS)}"
 
 
 def _unexplained(gpu: GpuReport) -> str:
@@ -190,9 +212,3 @@ def all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
 def also_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
     """The same as a further sentence; empty where there are none."""
     return f" {all_of(gpus, one, many)}." if gpus else ""
-
-
-def least_visible_ns(report: Report) -> int:
-    """The shortest pause whose length can be trusted."""
-    sampling = report.sampling
-    return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpumon.core.board.fill import is_under_filled
+from gpumon.core.judge.few_samples import few_reason, is_few
 from gpumon.core.judge.fill_texts import fill_reason
 from gpumon.core.judge.imbalance_texts import may_wait_unseen
 from gpumon.core.judge.log_findings import coarse_sentence
 from gpumon.core.judge.silence_texts import run_named, silence_clause
+from gpumon.core.judge.usable_rows import (
+    are_alike,
+    has_gaps,
+    is_mostly_unseen,
+    rests_on,
+    usable_share,
+)
+from gpumon.core.judge.verdict_rules import certain_lost_ns
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -38,6 +48,7 @@ from gpumon.outlets.text.now_lines import (
     clock,
     ended_in_a_hang,
     hang_claim,
+    held_claims,
     is_over,
     stands_still,
     standstill_claim,
@@ -47,6 +58,7 @@ from gpumon.outlets.text.now_lines import (
 from gpumon.outlets.text.reasons import in_no_verdict, proved_meanwhile, reason_of
 from gpumon.outlets.text.trouble_lines import (
     has_trouble,
+    source_sentence,
     trouble_evidence,
     trouble_sentences,
     trouble_title,
@@ -59,6 +71,7 @@ _ORDER = (
     VerdictName.STARVATION_SUSPECTED,
     VerdictName.PARTIAL,
     VerdictName.HEALTHY,
+    VerdictName.TOO_FEW_SAMPLES,
     VerdictName.TOO_SHORT_TO_JUDGE,
     VerdictName.NOT_IN_USE,
 )
@@ -67,29 +80,36 @@ WHY_MUTE: Final = (
     "its GPU instance with no other."
 )
 
+MIG_IN_LOG: Final = (
+    "With MIG on, the driver reports no utilisation of the whole GPU, and the log has none of its "
+    "instances."
+)
+
 
 def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     """The GPU that the headline speaks of.
 
-    One whose run hangs or is suspended, or the one that loses most in the gravest way; then one
-    whose last job did. Where none lost enough for a word, one that is under-filled. A GPU that is
-    cut by MIG, and an instance that does not tell how busy it is, are no part of it; ``None``
-    where there is no other.
+    One whose run hangs or is suspended, or the one that loses most for certain: by tags, or in
+    pauses, for a level below full use may be many small kernels. Then one whose last job did.
+    Where none lost enough for a word, one that is under-filled. A GPU that is cut by MIG, and an
+    instance that does not tell how busy it is, are no part of it; ``None`` where there is no other.
     """
     known = judged(gpus)
     readable = [gpu for gpu in known if not gpu.is_lost] or known
     return min(readable, key=_how_well, default=None)
 
 
-def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int]:
+def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int, int]:
     lost_ns, place, now = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name), gpu.now
     if gpu.verdict.name is VerdictName.HANGING or (now is not None and now.is_suspended):
-        return 0, True, False, place, -lost_ns
+        return 0, True, False, place, -lost_ns, True
     if is_well(gpu) and not ended_in_a_hang(gpu):
-        return 3, not is_under_filled(gpu.fill), False, place, -lost_ns
+        is_full = not is_under_filled(gpu.fill)
+        return 3, is_full, is_over(gpu), place, -lost_ns, gpu.held is None
     # Before those that wait for a rank of their job stands that rank.
     waits = waits_for_rank(gpu) or gpu.verdict.main_cause is IdleCause.IMBALANCE
-    return 2 if is_over(gpu) else 1, True, waits, -lost_ns, place
+    certain_ns = certain_lost_ns(gpu.totals.judged)
+    return 2 if is_over(gpu) else 1, True, waits, -certain_ns, -lost_ns, place
 
 
 def verdict_line(report: Report) -> str:
@@ -115,31 +135,48 @@ def _time_line(report: Report) -> str:
     """Where the time of the GPUs that can be read went."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
+        unread = source_sentence(report)
+        if unread:
+            return unread
         if report.gpus:
-            return f"unknown: {_mute(report.gpus)}."
+            return f"unknown: {_mute(report)}."
         if not report.runs:
             return "no GPU was observed."
         silent = [(run, run.silence) for run in report.runs if run.silence is not None]
         for run, silence in silent[:1]:
             word = "hanging" if silence.is_hanging else "no GPU yet"
             return f"{word}: {capital(run_named(run))} {silence_clause(run, silence)}."
-        return f"no GPU: {_runs_of(report)} on none."
-    title = title_of_now(gpu, report, _word(gpu))
+        return f"no GPU: {_runs_of(report)}."
+    told = gpu
+    if is_mostly_unseen(gpu):
+        told = replace(gpu, verdict=gpu.verdict._replace(severity=Severity.NONE))
+    title = title_of_now(told, report, _word(gpu))
     return f"{title}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
 
 
 def _time_claim(gpu: GpuReport, report: Report) -> str:
-    if stands_still(gpu, report):
-        return capital(standstill_claim(gpu, report))
-    if ended_in_a_hang(gpu):
-        return hang_claim(gpu)
     known = judged(report.gpus)
-    heard = [other for other in known if gpu.is_lost or not other.is_lost]
-    present = [other for other in heard if is_over(other) is is_over(gpu)]
-    past = [other for other in heard if is_over(other) and not is_over(gpu)]
+    readable = [other for other in known if gpu.is_lost or not other.is_lost]
+    held = held_claims(readable, report)
+    if stands_still(gpu, report):
+        return f"{capital(standstill_claim(gpu, report))} {held}".rstrip()
+    if ended_in_a_hang(gpu):
+        return f"{hang_claim(gpu)} {held}".rstrip()
+    present = [other for other in readable if is_over(other) is is_over(gpu)]
+    past = [other for other in readable if is_over(other) and not is_over(gpu)]
     alike = [other for other in present if other.verdict.name is gpu.verdict.name]
-    said = f"{claim_of(gpu, alike, report)}{_others(gpu, present)}"
-    return f"{said}{also_of(past, 'is not in use now', 'are not in use now')}"
+    free = [other for other in past if other.held is None]
+    claim = claim_of(gpu, alike, report)
+    if is_mostly_unseen(gpu) and not is_well(gpu):
+        claim = f"In the rows that can be used, {claim}"
+    others = [one for one in readable if one is not gpu and not has_trouble(one)]
+    rest = "" if are_alike(readable) else rests_on(others)
+    claim = f"{claim}{_others(gpu, present)} {rest}".rstrip()
+    claim = f"{claim}{also_of(free, 'is not in use now', 'are not in use now')}".strip()
+    if is_over(gpu):
+        at_work = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
+        claim += also_of(at_work, "is in use now", "are in use now")
+    return f"{held} {claim}".strip() if gpu.held is not None else f"{claim} {held}".strip()
 
 
 def why_line(report: Report) -> str:
@@ -149,8 +186,12 @@ def why_line(report: Report) -> str:
     if gpu is None:
         if any(gpu.is_mute for gpu in report.gpus):
             return WHY_MUTE
+        if report.gpus and report.sampling is not None:
+            return MIG_IN_LOG
         if report.gpus:
             return "no instance is made, so nothing can run."
+        if report.source_error is not None:
+            return "since gpumon began, no GPU has been read."
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
@@ -170,6 +211,8 @@ def _why(gpu: GpuReport, report: Report) -> str:
             idle = f"idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"
             before = f"before that, {who}{idle}."
         return f"{standstill_reason(gpu, report) or capital(before)}"
+    if verdict.name is VerdictName.TOO_FEW_SAMPLES:
+        return few_reason(gpu)
     if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return (
             f"{who}in use for {part_of(totals.in_use_ns, totals.observed_ns)} "
@@ -211,8 +254,11 @@ def _of_its_use(gpu: GpuReport, lost_ns: int) -> str:
 
 
 def _runs_of(report: Report) -> str:
-    names = listed([label_text(run.run) for run in report.runs])
-    return f"the run {names} was" if len(report.runs) == 1 else f"the runs {names} were"
+    names, is_one = listed([label_text(run.run) for run in report.runs]), len(report.runs) == 1
+    who = f"the run {names}" if is_one else f"the runs {names}"
+    if all(run.uses_no_gpu for run in report.runs):
+        return f"{who} {'computes' if is_one else 'compute'} on the CPU"
+    return f"{who} {'was' if is_one else 'were'} on none"
 
 
 def _word(gpu: GpuReport) -> str:
@@ -222,7 +268,10 @@ def _word(gpu: GpuReport) -> str:
 
 
 def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
-    """What the word healthy is worth where pauses, or waits for another GPU, go unseen."""
+    """What a verdict is worth where many rows, pauses, or waits for another GPU, go unseen."""
+    if has_gaps(gpu):
+        whose = "the" if are_alike(judged(report.gpus)) else "its"
+        return f", as far as {usable_share(gpu)} of {whose} rows can tell"
     if gpu.verdict.name is not VerdictName.HEALTHY or stands_still(gpu, report):
         return ""
     if coarse_sentence(report):
@@ -231,8 +280,22 @@ def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
     return ", as far as utilisation can tell" if unseen else ""
 
 
-def _mute(gpus: Sequence[GpuReport]) -> str:
+def has_instance(gpu: GpuReport, gpus: Sequence[GpuReport]) -> bool:
+    """Whether an instance of a GPU that is cut by MIG is among these."""
+    return any(
+        other.mig_index is not None
+        and (other.parent_uuid == gpu.uuid if gpu.uuid else other.index == gpu.index)
+        for other in gpus
+    )
+
+
+def _mute(report: Report) -> str:
+    gpus = report.gpus
     mute = [gpu for gpu in gpus if gpu.is_mute]
+    if not mute and report.sampling is not None:
+        return (
+            f"MIG is on, and the log has no utilisation of {gpus_named(gpu.label for gpu in gpus)}"
+        )
     if not mute:
         return f"MIG is on, on {gpus_named(gpu.label for gpu in gpus)}, without an instance"
     return all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
@@ -242,14 +305,19 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     """One clause about the GPUs the sentence does not name."""
     if is_well(main):
         rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
-        unused = [gpu for gpu in rest if not gpu.totals.in_use_ns]
+        few = [gpu for gpu in rest if is_few(gpu)]
+        rest = [gpu for gpu in rest if gpu not in few]
+        unused = [gpu for gpu in rest if not gpu.totals.in_use_ns and gpu.held is None]
         briefly = [gpu for gpu in rest if gpu.totals.in_use_ns]
         hardly = f"in use for less than {LEAST_IN_USE}"
-        return also_of(unused, "was not in use", "were not in use") + also_of(
-            briefly, f"was {hardly}", f"were {hardly}"
+        return (
+            also_of(unused, "was not in use", "were not in use")
+            + also_of(briefly, f"was {hardly}", f"were {hardly}")
+            + also_of(few, "has too few samples", "have too few samples")
         )
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
     well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
+    one, many = ("was", "were") if is_over(main) else ("is", "are")
     return also_of(also, "loses time too", "lose time too") + also_of(
-        well, "is healthy", "are healthy"
+        well, f"{one} healthy", f"{many} healthy"
     )

@@ -1,14 +1,17 @@
-"""What a headline has on the present: since when, what was before, and what stands still."""
+"""What a headline has on the present: since when, what was before, what stands still or is held."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 from gpumon.core.clock import seconds
 from gpumon.core.documents.moments import began_at
 from gpumon.core.judge.advice_texts import FIRST_BATCH_REMEDY
+from gpumon.core.judge.held_texts import holders, memory_of
 from gpumon.core.judge.silence_texts import (
+    hanging_text,
     run_named,
     silence_clause,
     sleeping_sentence,
@@ -16,9 +19,10 @@ from gpumon.core.judge.silence_texts import (
 )
 from gpumon.core.report.report import GpuReport, Report, RunReport, hanging_on, runs_on
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import capital, counted, in_time, listed, time_of_day
+from gpumon.core.wording import capital, counted, gpus_named, in_time, listed, time_of_day
 
 _MOST_NAMED: Final = 3
+_WAIT_FOR_IT: Final = f"wait for it. If it is always late: {FIRST_BATCH_REMEDY}"
 
 
 def clock(report: Report, at_ns: int) -> str:
@@ -121,7 +125,18 @@ def what_to_do_now(gpu: GpuReport, report: Report) -> str:
     if gpu.now is not None and gpu.now.is_suspended:
         return suspended_text(_suspended_on(gpu, report))
     if gpu.verdict.name is not VerdictName.HANGING and waits_for_first_batch(gpu, report):
-        return f"wait for it. If it is always late: {FIRST_BATCH_REMEDY}"
+        return _WAIT_FOR_IT
+    return ""
+
+
+def what_to_do_without_a_gpu(runs: Sequence[RunReport]) -> str:
+    """What to do about the first of these runs that counts no step, on no GPU so far; or empty."""
+    silent = [(run, run.silence) for run in runs if run.silence is not None]
+    for run, silence in silent[:1]:
+        if silence.is_hanging:
+            return hanging_text([run])
+        if silence.is_first_batch:
+            return _WAIT_FOR_IT
     return ""
 
 
@@ -136,6 +151,27 @@ def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
         and run.silence.is_first_batch
         and (not run.gpu_uuids or gpu.uuid in run.gpu_uuids)
     ]
+
+
+def held_claims(gpus: Sequence[GpuReport], report: Report) -> str:
+    """Which of these GPUs are held, by whom and since when; empty where none is."""
+    by_holder = holders(gpus)
+    claims = [_held_claim(holder, held, report) for holder, held in by_holder[:_MOST_NAMED]]
+    others = [gpu.label for _, held in by_holder[_MOST_NAMED:] for gpu in held]
+    if others:
+        claims.append(f"{gpus_named(others)} {'is' if len(others) == 1 else 'are'} held as well.")
+    return " ".join(claims)
+
+
+def _held_claim(holder: str, gpus: Sequence[GpuReport], report: Report) -> str:
+    memory = memory_of(gpus)
+    names = gpus_named(gpu.label for gpu in gpus)
+    since_ns = max(gpu.held.since_ns for gpu in gpus if gpu.held is not None)
+    moment = clock(report, since_ns)
+    since = f" since {moment}" if moment else " for more than 10 minutes"
+    more = " with others" if any(gpu.held and gpu.held.process_count > 1 for gpu in gpus) else ""
+    holds = f"holds {f'{memory} of ' if memory else ''}{names}{more}"
+    return f"{holder} {holds}, and nothing has run there{since}."
 
 
 def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:

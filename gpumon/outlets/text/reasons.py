@@ -15,7 +15,7 @@ from gpumon.core.judge.loss_range import (
     is_wide,
     possible_causes,
 )
-from gpumon.core.judge.pause_texts import clockwork, likely_text
+from gpumon.core.judge.pause_texts import clockwork, least_visible_ns, likely_text
 from gpumon.core.judge.rank_texts import wait_in_time
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
@@ -29,7 +29,6 @@ from gpumon.outlets.text.claims import (
     MOST_CAUSES,
     doing,
     greatest_proved,
-    least_visible_ns,
     waits_for_rank,
 )
 
@@ -85,7 +84,10 @@ def _once_suspected(gpu: GpuReport) -> str:
     if not is_less or suspected_ns < DEFAULT_SETTINGS.advice.min_share * in_use_ns:
         return ""
     suspected = in_time(suspected_ns, in_use_ns)
-    return f"Earlier they looked more like it: {suspected} of them stays suspected."
+    return (
+        f"Earlier their shape pointed to late batches: {suspected} of them stays counted as "
+        "suspected."
+    )
 
 
 def _moments(gpu: GpuReport, report: Report) -> str:
@@ -122,7 +124,7 @@ def _in_pauses(gpu: GpuReport, report: Report) -> str:
     totals = gpu.totals
     paused = in_time(totals.pauses.total_ns, totals.in_use_ns)
     pauses = counted(totals.pauses.count, "pause", "pauses")
-    return f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
+    return f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu, report.sampling)}"
 
 
 def proved_meanwhile(gpu: GpuReport) -> str:
@@ -157,5 +159,5 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
 def _longest(gpu: GpuReport, report: Report) -> str:
     """The longest pause; of a log that is too coarse, only one that can be seen as such."""
     longest_ns = gpu.totals.pauses.longest_ns
-    is_seen = longest_ns >= least_visible_ns(report)
+    is_seen = longest_ns >= least_visible_ns(report.sampling)
     return f", the longest {in_about(longest_ns)}" if is_seen else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from datetime import datetime
 from typing import Final
 
+from gpumon.core.board.troubles import error_of
 from gpumon.core.clock import seconds
 from gpumon.core.join.batch_shares import simple_ratios
+from gpumon.core.join.visible_devices import WHAT_TO_CHECK
 from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.judge.advice_texts import slowest_callbacks
 from gpumon.core.judge.imbalance_texts import shares_text
@@ -28,6 +30,7 @@ from gpumon.core.report.report import (
     RunReport,
     Sampling,
     machine_time,
+    well_sampled,
 )
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GapTotals
@@ -46,9 +49,9 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.claims import greatest_proved, waits_for_rank
 from gpumon.outlets.text.headline import main_gpu
-from gpumon.outlets.text.now_lines import clock, what_to_do_now
+from gpumon.outlets.text.now_lines import clock, what_to_do_now, what_to_do_without_a_gpu
 from gpumon.outlets.text.style import wrapped
-from gpumon.outlets.text.trouble_lines import first_remedy
+from gpumon.outlets.text.trouble_lines import first_remedy, remedy_of_the_source
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 _TOLD_IN_WHY: Final = "sampling_too_coarse"
@@ -91,7 +94,7 @@ def _moment(started_at: str) -> str:
 
 def machine_line(report: Report) -> str:
     """Where the GPU-time of several GPUs went; empty of fewer than two."""
-    machine = machine_time(report.gpus)
+    machine = machine_time(well_sampled(report.gpus))
     if machine.gpus < 2 or not machine.observed_ns:
         return ""
     parts = [
@@ -111,7 +114,8 @@ def machine_line(report: Report) -> str:
 
 def next_line(report: Report) -> str:
     """What to do first: about a GPU in trouble, then about the time that is lost."""
-    return first_remedy(report, Severity.HIGH) or _about_time(report)
+    grave = first_remedy(report, Severity.HIGH)
+    return grave or remedy_of_the_source(report) or _about_time(report)
 
 
 def _about_time(report: Report) -> str:
@@ -122,12 +126,22 @@ def _about_time(report: Report) -> str:
     if now:
         return now
     if gpu is None and report.runs:
+        if at_once := what_to_do_without_a_gpu(report.runs):
+            return at_once
+        if all(run.uses_no_gpu for run in report.runs):
+            return f"{WHAT_TO_CHECK}."
         return (
             "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
             "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
             "did next to nothing there."
         )
-    if advice is None and report.gpus and all(one.is_cut for one in report.gpus):
+    are_cut = bool(report.gpus) and all(one.is_cut for one in report.gpus)
+    if advice is None and are_cut and report.sampling is not None:
+        return (
+            "watch its instances: `gpumon serve` on that machine reads those that the board shows, "
+            "and `dcgmi dmon -e 1001` logs them for `gpumon analyze`."
+        )
+    if advice is None and are_cut:
         return "create an instance (`nvidia-smi mig -lgip` lists what fits), or turn MIG off."
     if advice is None and gpu is None:
         return "run `gpumon doctor`: it says what can be read."
@@ -180,7 +194,7 @@ def main_advice(report: Report) -> Advice | None:
 def told_advice(report: Report) -> Advice | None:
     """The advice in the line Next; ``None``: that line is on a trouble, or on what to do now."""
     gpu = main_gpu(report.at_present.gpus)
-    if first_remedy(report, Severity.HIGH):
+    if first_remedy(report, Severity.HIGH) or remedy_of_the_source(report):
         return None
     return None if gpu is not None and what_to_do_now(gpu, report) else main_advice(report)
 
@@ -216,8 +230,10 @@ def _sentences(finding: LogFinding, report: Report) -> str:
     return f"{finding.text} {finding.remedy}"
 
 
-def notes_beside(report: Report, told: Collection[str] = ()) -> list[str]:
-    """What else is to be known of the report, but for notes that are told elsewhere."""
+def notes_beside(report: Report) -> list[str]:
+    """The notes of the report, without those that its troubles repeat."""
+    told = {f"GPU {gpu.label}: {error_of(gpu.troubles)}" for gpu in report.gpus}
+    told |= {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}
     notes = [label_text(note, 2_000) for note in report.notes if note not in told]
     if report.skipped_lines:
         notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
@@ -283,12 +299,15 @@ def _run_sentences(run: RunReport, label_of: Mapping[str, str], report: Report) 
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
         f"{counted(run.steps, 'step', 'steps')} in {in_time(run.wall_ns)}{pace}."
     )
-    if not run.gpu_uuids:
-        is_over = run.alive is False
+    is_over = run.alive is False
+    if run.uses_no_gpu:
+        used = "no GPU was used" if is_over else "it uses no GPU"
+        text += f" Its steps compute on the CPU: {used}."
+    elif not run.gpu_uuids:
         text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
     if run.refused_uuids:
         named = gpus_named(label_of.get(uuid, uuid) for uuid in run.refused_uuids)
-        text += f" It names {named}, where no process of its user is: not counted there."
+        text += f" It names {named}, where no process is known to be its user's: not counted there."
     if run.shares:
         text += f" Of each batch, {shares_text(run.shares, label_of)}"
         changes = counted(run.ratio_changes, "change", "changes")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.board.troubles import worst
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
+from gpumon.core.judge.few_samples import is_few, samples_told
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
 from gpumon.core.judge.input_texts import WORD_OF_REASON
 from gpumon.core.judge.loss_range import is_wide
@@ -26,10 +27,18 @@ from gpumon.core.wording import (
     in_unit_of,
     is_next_to_nothing,
     label_text,
+    parts_in_unit_of,
     time_range,
 )
-from gpumon.outlets.text.claims import LOSS_LIMITS, verdict_word
-from gpumon.outlets.text.headline import WHY_MUTE, main_gpu, verdict_line, why_line
+from gpumon.outlets.text.claims import LOSS_LIMITS, word_in_table
+from gpumon.outlets.text.headline import (
+    MIG_IN_LOG,
+    WHY_MUTE,
+    has_instance,
+    main_gpu,
+    verdict_line,
+    why_line,
+)
 from gpumon.outlets.text.report_lines import (
     findings_beside,
     levels_lines,
@@ -90,11 +99,13 @@ def _observed(report: Report) -> str:
     return "\n".join(wrapped(observed_sentences(report)))
 
 
-def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
+def mig_sentence(gpu: GpuReport, report: Report) -> str:
     """What is to be said of a GPU that is cut by MIG, or of a mute part of one; else empty."""
     if gpu.is_cut:
-        if any(other.parent_uuid == gpu.uuid for other in gpus):
+        if has_instance(gpu, report.gpus):
             return "MIG is on: its instances are below."
+        if report.sampling is not None:
+            return f"MIG is on. {MIG_IN_LOG}"
         return "MIG is on, and no instance is made: nothing can run on it."
     if gpu.is_mute:
         return f"how busy it is is not known. {capital(WHY_MUTE)}"
@@ -106,7 +117,7 @@ def _overview(report: Report) -> str:
     longest_ns = max(gpu.totals.observed_ns for gpu in report.gpus)
     for gpu in report.gpus:
         totals, verdict = gpu.totals, gpu.verdict
-        unknown = mig_sentence(gpu, report.gpus)
+        unknown = mig_sentence(gpu, report)
         if unknown and not totals.observed_ns:
             broken = trouble_words(gpu)
             lines += wrapped(f"{broken}: {unknown}" if broken else unknown, first=f"{gpu.label:<8}")
@@ -115,24 +126,17 @@ def _overview(report: Report) -> str:
         lines.append(
             f"{gpu.label:<4}{in_unit_of(longest_ns, totals.observed_ns):>13}{in_percent(busy):>8}"
             f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
-            f"  {_in_a_word(gpu)}"
+            f"  {word_in_table(gpu, _WIDEST_WORD)}"
         )
     lines.append("busy: share of the time observed; lost and starved: of the time in use")
     return "\n".join(lines)
 
 
-def _in_a_word(gpu: GpuReport) -> str:
-    """Its verdict and its troubles, as far as there is room: the troubles before the verdict."""
-    word, broken = verdict_word(gpu), trouble_words(gpu)
-    if gpu.is_lost or not broken:
-        return broken or word
-    both = f"{word}, {broken}"
-    return both if len(both) <= _WIDEST_WORD else broken[:_WIDEST_WORD]
-
-
 def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     """A GPU's table; of one that only MIG is to be said of, that."""
-    said = mig_sentence(gpu, report.gpus)
+    if is_few(gpu):
+        return "\n".join(wrapped(f"{_name(gpu)}: {samples_told(gpu)}."))
+    said = mig_sentence(gpu, report)
     if not said:
         return "\n".join([_table(gpu, style), *levels_lines(gpu, report.sampling)])
     lines = wrapped(f"{_name(gpu)}: {said}")
@@ -147,8 +151,8 @@ def _name(gpu: GpuReport) -> str:
 
 def _table(gpu: GpuReport, style: TextStyle) -> str:
     totals = gpu.totals
-    in_use = f"in use for {in_time(totals.in_use_ns)}"
-    lines = [style.painted(f"{_name(gpu)}: {in_use}", "bold")]
+    held = "" if gpu.held is None else f", held by process {gpu.held.pid}"
+    lines = [style.painted(f"{_name(gpu)}: in use for {in_time(totals.in_use_ns)}{held}", "bold")]
     # The headline's shares are of the time in use.
     lines.append(f"  of the {in_time(totals.observed_ns)} observed:")
     lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
@@ -162,10 +166,8 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         if cause is gpu.verdict.main_cause and gpu.verdict.name.is_of_a_loss:
             row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
         lines.append(row)
-        is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
-        if cause is IdleCause.UNKNOWN and is_suspected:
-            lines.append(_detail("of it suspected starvation", totals.suspected_ns, totals))
-        lines += [_detail(f"of it {part}", ns, totals) for part, ns in _parts(cause, totals)]
+        for split in _splits(cause, totals):
+            lines += _details(split, idle_ns, totals.observed_ns)
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
@@ -214,23 +216,62 @@ def _detail(title: str, amount_ns: int, totals: GpuTotals) -> str:
     return f"    {title:<28.28}{in_unit_of(totals.observed_ns, amount_ns):>13}"
 
 
-def _parts(cause: IdleCause, totals: GpuTotals) -> list[tuple[str, int]]:
+class _Split(NamedTuple):
+    """Parts of the time of one cause, and what is left of it.
+
+    Attributes:
+        parts: What each is called, and how long it is, nanoseconds.
+        rest: What the rest is called.
+        is_rest_told: Whether it is shown where it is all there is.
+    """
+
+    parts: Sequence[tuple[str, int]]
+    rest: str
+    is_rest_told: bool = False
+
+
+def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
     """What is known of the time of one cause: when it was, and why, the greatest reason first."""
-    parts: list[tuple[str, int]] = []
-    by_reason: dict[str, int] = {}
+    if cause is IdleCause.UNKNOWN:
+        suspected = [("of it suspected starvation", totals.suspected_ns)]
+        yield _Split(suspected, "of it not suspected")
     if cause is IdleCause.INPUT_WAIT:
-        by_reason = dict(totals.input_wait_by_reason_ns)
-        parts = [
-            ("for the first batch", totals.first_input_wait_ns),
-            ("in validation", totals.validation_input_wait_ns),
-            ("at the start of epochs", totals.epoch_input_wait_ns),
+        moments = [
+            ("when: for the first batch", totals.first_input_wait_ns),
+            ("when: in validation", totals.validation_input_wait_ns),
+            ("when: at the start of epochs", totals.epoch_input_wait_ns),
         ]
-    elif cause is IdleCause.WITHIN_STEP:  # only its Python is looked at: the rest goes unsaid
-        by_reason = dict(totals.within_step_by_reason_ns)
-        by_reason.pop(InputWaitReason.UNKNOWN, None)
-    reasons = sorted(by_reason.items(), key=lambda item: -item[1])
-    parts += [(f"for {WORD_OF_REASON.get(name, name)}", ns) for name, ns in reasons]
-    return [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
+        yield _Split(moments, "when: at other times")
+        yield _by_reason(totals.input_wait_by_reason_ns, is_rest_told=True)
+    if cause is IdleCause.WITHIN_STEP:  # only its Python is looked at
+        yield _by_reason(totals.within_step_by_reason_ns)
+
+
+def _by_reason(by_reason: Mapping[str, int], *, is_rest_told: bool = False) -> _Split:
+    unknown = InputWaitReason.UNKNOWN.value
+    known = sorted(
+        ((name, ns) for name, ns in by_reason.items() if name != unknown), key=lambda one: -one[1]
+    )
+    parts = [(f"of it for {WORD_OF_REASON.get(name, name)}", ns) for name, ns in known]
+    rest = f"of it for {WORD_OF_REASON[unknown]}"
+    return _Split(parts, rest, is_rest_told=is_rest_told and bool(by_reason))
+
+
+def _details(split: _Split, whole_ns: int, like_ns: int) -> list[str]:
+    """Lines on the parts of an amount, which add up to it as it is printed."""
+    left_ns, parts_ns = whole_ns, []
+    for _, part_ns in split.parts:
+        parts_ns.append(min(left_ns, part_ns))
+        left_ns -= parts_ns[-1]
+    cells = parts_in_unit_of(like_ns, [*parts_ns, left_ns])
+    if not split.is_rest_told and not any(cells[:-1]):
+        return []
+    titles = [*(title for title, _ in split.parts), split.rest]
+    return [
+        f"    {title:<28.28}{cell:>13}"
+        for title, cell in zip(titles, cells, strict=True)
+        if cell is not None
+    ]
 
 
 def _sum_row(gpu: GpuReport) -> str:
@@ -243,9 +284,11 @@ def _sum_row(gpu: GpuReport) -> str:
 
 def _hidden(gpu: GpuReport) -> str:
     totals = gpu.totals
+    exposed_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
     text = (
         f"The training also waited {in_time(totals.hidden_input_wait_ns)} for input while "
-        f"the GPU was busy: hidden, nothing to gain. Exposed: {in_time(totals.starved_ns)}."
+        f"the GPU was busy: hidden, nothing to gain. Exposed: "
+        f"{in_time(exposed_ns, totals.observed_ns)}."
     )
     return "\n".join(wrapped(text, first="  "))
 
@@ -256,8 +299,7 @@ def _runs(report: Report) -> str:
 
 
 def _notes(report: Report) -> str:
-    told = {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}  # among those in trouble
-    notes = notes_beside(report, told)
+    notes = notes_beside(report)
     return "\n".join(line for note in notes for line in wrapped(note, first="Note: "))
 
 

@@ -44,6 +44,8 @@ def said_of(report: Report) -> dict[str, Any]:
 def _tone(report: Report) -> str:
     gpu = main_gpu(report.at_present.gpus)
     broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    if report.source_error is not None:
+        return "bad"
     if broken is Severity.HIGH or gpu is None:
         return _TONES[broken]
     if gpu.now is not None and gpu.now.is_suspended:
@@ -57,6 +59,8 @@ def _tone(report: Report) -> str:
 
 def _title(report: Report) -> str:
     """A few words for the browser's tab."""
+    if report.source_error is not None:
+        return "no GPU can be read"
     gpus = report.at_present.gpus
     broken = [gpu for gpu in gpus if any(one.severity is Severity.HIGH for one in gpu.troubles)]
     if broken:

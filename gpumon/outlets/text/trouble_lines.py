@@ -10,7 +10,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, worst
 from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, gpus_named, in_time, label_text, listed
+from gpumon.core.wording import counted, gpus_named, in_time, label_text, listed, plainly
 
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
@@ -33,7 +33,12 @@ def has_trouble(gpu: GpuReport) -> bool:
 
 def trouble_title(report: Report) -> str:
     """What a verdict on GPUs in trouble begins with."""
-    return "GPU lost" if any(gpu.is_lost for gpu in report.gpus) else "GPU in trouble"
+    if any(gpu.is_lost for gpu in report.gpus):
+        return "GPU lost"
+    worth_a_word = {
+        one.kind for gpu in report.gpus for one in gpu.troubles if one.severity is not Severity.NONE
+    }
+    return "rows end early" if worth_a_word == {TroubleKind.ENDED} else "GPU in trouble"
 
 
 def trouble_sentences(report: Report, severity: Severity) -> str:
@@ -50,8 +55,9 @@ def trouble_evidence(report: Report) -> str:
     """What grave troubles rest on, a sentence for each GPU; empty where there is none."""
     sentences = []
     for one in _told(report, Severity.HIGH)[:_MOST_SENTENCES]:
-        clauses = "; ".join(_evidence(trouble, report) for trouble in one.troubles)
-        sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
+        clauses = "; ".join(filter(None, (_evidence(each, report) for each in one.troubles)))
+        if clauses:
+            sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
     return " ".join(sentences)
 
 
@@ -59,6 +65,19 @@ def first_remedy(report: Report, severity: Severity) -> str:
     """What to do about the first trouble that is that grave; empty where there is none."""
     first = next(iter(_told(report, severity)), None)
     return "" if first is None else f"{_names(first.gpus, report)}: {first.troubles[0].advice}."
+
+
+def source_sentence(report: Report) -> str:
+    """Why no GPU at all can be read, where the source gives the reason; else empty."""
+    if report.source_error is None:
+        return ""
+    return f"no GPU can be read: {report.source_error.partition(': ')[0].rstrip('.')}."
+
+
+def remedy_of_the_source(report: Report) -> str:
+    """What to do about it; empty where nothing is wrong, or the source names no remedy."""
+    todo = (report.source_error or "").partition(": ")[2].rstrip(".")
+    return f"{todo}." if todo else ""
 
 
 def trouble_words(gpu: GpuReport) -> str:
@@ -97,17 +116,36 @@ def _told(report: Report, severity: Severity) -> list[_Told]:
 
 def _sentences(told: _Told, report: Report) -> str:
     first, *others = told.troubles
-    said = f"{_names(told.gpus, report)} {first.claim}."
+    said = f"{_names(told.gpus, report)} {first.text}{_where(first, report)}."
     if not others:
         return said
     who = "It" if len(told.gpus) == 1 else "They"
-    return f"{said} {who} {listed([one.claim for one in others], most=2)}."
+    texts = [f"{one.text}{_where(one, report)}" for one in others]
+    return f"{said} {who} {listed(texts, most=2)}."
+
+
+def _where(trouble: Trouble, report: Report) -> str:
+    """Where a log says it, and when that was; empty where no log does."""
+    if trouble.line is None:
+        return ""
+    if trouble.kind is not TroubleKind.LOST:
+        return f" (first in line {trouble.line:,}, {_moment(trouble.began_ns, report)})"
+    until = _moment(trouble.ended_ns, report)
+    began, last = _moment(trouble.began_ns, report), _moment(trouble.last_ns, report)
+    when = "before its first row"
+    if began:
+        when = f"from {began} on" if trouble.ended_ns is None else f"from {began}"
+    elif last:
+        when = f"after the last row before it, {last}"
+    until = f", read again {until}" if until else ""
+    return f" (line {trouble.line:,}, {when}{until})"
 
 
 def _evidence(trouble: Trouble, report: Report) -> str:
+    if trouble.is_of_a_lost_gpu:
+        return _at("last read", trouble, report)
     if trouble.kind is TroubleKind.LOST:
-        why = trouble.text.partition(": ")[2]
-        return f"{why}{_at(', last read', trouble, report)}"
+        return ""
     return f"{trouble.word} {_how_much(trouble, report)}"
 
 
@@ -116,8 +154,9 @@ def _paragraph(told: _Told, report: Report) -> str:
     more = f", {_how_much(trouble, report)}"
     if trouble.kind is TroubleKind.LOST:
         more = _at(", last read", trouble, report) if len(told.gpus) == 1 else ""
+        more = _where(trouble, report) or more
     elif trouble.times is None and trouble.duration_ns is None:
-        more = ""
+        more = _where(trouble, report)
     return f"{_names(told.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
 
 
@@ -133,10 +172,19 @@ def _at(words: str, trouble: Trouble, report: Report) -> str:
     """When it was, by the wall clock; empty where that is not known."""
     if trouble.last_ns is None or report.started_at is None:
         return ""
-    moment = datetime.fromisoformat(report.started_at)
-    moment += timedelta(seconds=seconds(trouble.last_ns - report.origin_ns))
+    return f"{words} at {_moment(trouble.last_ns, report)}"
+
+
+def _moment(at_ns: int | None, report: Report) -> str:
+    """A moment by the wall clock, or how long after the report's first one; empty for ``None``."""
+    if at_ns is None:
+        return ""
+    passed_s = seconds(at_ns - report.origin_ns)
+    if report.started_at is None:
+        return f"{plainly(passed_s)} s after the beginning"
+    moment = datetime.fromisoformat(report.started_at) + timedelta(seconds=passed_s)
     zone = "" if moment.utcoffset() is None else f" {moment:%Z}"
-    return f"{words} at {moment:%Y-%m-%d %H:%M:%S}{zone}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{zone}"
 
 
 def _names(gpus: Sequence[GpuReport], report: Report) -> str:

@@ -35,6 +35,20 @@ export function inUnitOf(wholeNs, ns) {
   return `${(ns / unitNs).toFixed(wholeNs / unitNs < 10 ? 2 : 1)}${NBSP}${unit}`;
 }
 
+// All parts of an amount for a column, rounded so that they add up to it as it stands there; null
+// for a part too short to be seen there.
+export function partsInUnitOf(wholeNs, partsNs) {
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const [figure, unit] = inUnitOf(wholeNs, sum(partsNs)).split(NBSP);
+  const scale = 10 ** figure.split(".")[1].length;
+  const grainNs = unitOf(wholeNs)[0] / scale;
+  const grains = partsNs.map((ns) => Math.floor(ns / grainNs));
+  const byRemainder = [...partsNs.keys()].sort((a, b) => (partsNs[b] % grainNs) - (partsNs[a] % grainNs));
+  const missing = Math.round(Number(figure) * scale) - sum(grains);
+  for (const at of byRemainder.slice(0, missing)) grains[at] += 1;
+  return grains.map((count) => (count > 0 ? `${(count / scale).toFixed(Math.log10(scale))}${NBSP}${unit}` : null));
+}
+
 // How long ago, or for how long by now: nobody adds these up.
 export function roughly(ns) {
   const seconds = ns / 1e9;

@@ -4,7 +4,7 @@
 import { duration, share } from "/figures.js";
 import { Lane, partsOf, sumOf, windowNs } from "/lanes.js";
 import { Order, WELL } from "/order.js";
-import { hasTrouble, isBroken } from "/troubles.js";
+import { hasTrouble, isBroken, isLost } from "/troubles.js";
 import { gpuFigures, gpuLine, gpuName, gpuTitle, hasTime, isUnderFilled, migSentence, verdictNow } from "/words.js";
 
 const MOST_UNFOLDED = 4;
@@ -113,7 +113,7 @@ function drawLane(card, gpu, points, view) {
   const hungry = shown.reduce((sum, point) => sum + point.starved_ns + point.suspected_ns, 0);
   card.canvas.setAttribute(
     "aria-label",
-    `${gpuName(gpu)}, last ${stretch}: busy ${share(busy, whole)}, starved or suspected ${share(hungry, whole)}. The table below has the figures.`,
+    `${gpuName(gpu)}${isLost(gpu) ? ", lost now" : ""}, last ${stretch}: busy ${share(busy, whole)}, starved or suspected ${share(hungry, whole)}. The table below has the figures.`,
   );
   card.lane.draw(points, view);
 }

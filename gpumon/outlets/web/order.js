@@ -9,7 +9,7 @@ const NOTED = 2;
 export const WELL = 3;
 const QUIET = 4;
 
-const RANK_OF_VERDICT = new Map([["healthy", WELL], ["not_in_use", QUIET], ["too_short_to_judge", QUIET]]);
+const RANK_OF_VERDICT = new Map([["healthy", WELL], ["not_in_use", QUIET], ["too_short_to_judge", QUIET], ["too_few_samples", QUIET]]);
 const BETTER_FOR_NS = 10e9; // so long a GPU must do better before it gives up its place
 const CLEARLY_MORE = 1.25; // a GPU that lost so much more than the one before it overtakes it
 

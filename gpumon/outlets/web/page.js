@@ -4,7 +4,7 @@ import { NBSP, roughly } from "/figures.js";
 import { Cards, setText } from "/gpus.js";
 import { Palette } from "/lanes.js";
 import { drawAdvice, drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { driverTrouble, hasTime } from "/words.js";
+import { hasTime } from "/words.js";
 
 const AGE_EVERY_MS = 200;
 const RECONNECT_MS = 3_000;
@@ -115,13 +115,12 @@ function draw() {
 }
 
 // The daemon's own words, all of one tick: a figure in one sentence is the same in the next.
-function drawVerdict({ state, headline, advice }) {
-  const trouble = driverTrouble(state.gpus, state.collectors);
-  element("verdict").dataset.tone = trouble ? "bad" : headline.tone;
+function drawVerdict({ headline, advice }) {
+  element("verdict").dataset.tone = headline.tone;
   // Large letters break early: a GPU keeps its number.
   setText(element("sentence"), headline.verdict.replace(/\b(GPUs?|rank) (?=\d)/g, `$1${NBSP}`));
-  setText(element("why"), trouble?.why ?? headline.why);
-  setText(element("next"), trouble?.next ?? headline.next);
+  setText(element("why"), headline.why);
+  setText(element("next"), headline.next);
   drawAdvice(element("more"), element("advice"), advice.filter((_, place) => place !== headline.advice));
   document.title = headline.title ? `${headline.title} · gpumon` : "gpumon";
 }

@@ -1,8 +1,8 @@
 // The figures as tables: for eyes that want numbers, and for screen readers.
 
-import { duration, gpuTime, inUnitOf, roughly, share } from "/figures.js";
+import { duration, gpuTime, inUnitOf, partsInUnitOf, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
-import { troubleWord } from "/troubles.js";
+import { isLost, troubleWord } from "/troubles.js";
 import { LABELS, PARTS, REASONS, boundInWords, gpuLabel, gpuTitle, hasTime, heldUpInWords, verdictWord, whomInWords } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
@@ -59,23 +59,26 @@ function causeRow(key, ns, gpu, isMain) {
   );
 }
 
-// What is known of why that time was lost, the greatest reason first. Within the step only Python's
-// lock is looked for: what is left of it goes unsaid.
-function reasonRows(cause, gpu) {
+// What is known of why that time was lost, the greatest reason first, and what is left of it. Within
+// the step only Python's lock is looked for.
+function reasonRows(cause, causeNs, gpu) {
   const byReason = { input_wait: gpu.input_wait_by_reason_ns, within_step: gpu.within_step_by_reason_ns }[cause] ?? {};
-  return Object.entries(byReason)
-    .filter(([name, ns]) => ns >= LEAST_SHOWN * gpu.observed_ns && (cause === "input_wait" || name !== "unknown"))
-    .sort((a, b) => b[1] - a[1])
-    .map(([name, ns]) => make(
-      "tr",
-      { className: "reason" },
-      make("th", { scope: "row", text: `for ${REASONS.get(name) ?? name}` }),
-      make("td", { text: inUnitOf(gpu.observed_ns, ns) }),
-      make("td", { text: share(ns, gpu.observed_ns) }),
-    ));
+  const parts = Object.entries(byReason).filter(([name]) => name !== "unknown").sort((a, b) => b[1] - a[1]);
+  const leftNs = causeNs - parts.reduce((total, [, ns]) => total + ns, 0);
+  parts.push(["unknown", Math.max(0, leftNs)]);
+  const cells = partsInUnitOf(gpu.observed_ns, parts.map(([, ns]) => ns));
+  if (!Object.keys(byReason).length || (cause === "within_step" && !cells.slice(0, -1).some(Boolean))) return [];
+  return parts.flatMap(([name, ns], at) => (cells[at] === null ? [] : [make(
+    "tr",
+    { className: "reason" },
+    make("th", { scope: "row", text: `for ${REASONS.get(name) ?? name}` }),
+    make("td", { text: cells[at] }),
+    make("td", { text: share(ns, gpu.observed_ns) }),
+  )]));
 }
 
 function wordOf(gpu) {
+  if (isLost(gpu)) return "lost";
   if (!gpu.present) return "not answering, last known";
   const trouble = troubleWord(gpu);
   return trouble ? `${trouble}, ${verdictWord(gpu)}` : verdictWord(gpu);
@@ -106,7 +109,7 @@ function causeTable(gpu) {
     { className: "causes" },
     make("caption", { text: `${gpuTitle(gpu)}: ${wordOf(gpu)}` }),
     make("thead", {}, head),
-    make("tbody", {}, ...shown.flatMap(([key, ns]) => [causeRow(key, ns, gpu, lost?.[0] === key), ...reasonRows(key, gpu)])),
+    make("tbody", {}, ...shown.flatMap(([key, ns]) => [causeRow(key, ns, gpu, lost?.[0] === key), ...reasonRows(key, ns, gpu)])),
     make("tfoot", {}, foot),
   );
 }
@@ -129,7 +132,7 @@ function runRow(run, gpus) {
   const known = (uuid) => gpus.find((gpu) => gpu.uuid === uuid);
   const label = (uuid) => (known(uuid) ? gpuLabel(known(uuid)) : uuid);
   const indices = run.gpus.map((uuid) => `${label(uuid)}${part(uuid)}`);
-  indices.push(...(run.refused_gpus ?? []).map((uuid) => `${label(uuid)} (not counted: only others are on it)`));
+  indices.push(...(run.refused_gpus ?? []).map((uuid) => `${label(uuid)} (not counted: no process there is known to be its user's)`));
   const phase = run.alive ? (run.phase ?? "unknown") : "ended";
   const now = make("td", { "data-label": "now" }, swatch(run.alive ? run.phase ?? "unknown" : "not_in_use"), phase);
   const cell = (label, text) => make("td", { "data-label": label, text });

@@ -1,7 +1,7 @@
 // From numbers to what people read. Pure functions: no page, no clock.
 
 import { NBSP, duration, share } from "/figures.js";
-import { troubles } from "/troubles.js";
+import { isLost, lostInWords, troubles } from "/troubles.js";
 
 // Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
 // of the daemon's closed set, but parts of a lane all the same.
@@ -40,6 +40,7 @@ const VERDICTS = {
   hanging: "hanging",
   not_in_use: "not in use",
   too_short_to_judge: "too short to judge",
+  too_few_samples: "too few samples",
   healthy: "healthy",
   starved: "starved",
   stalled: "stalled",
@@ -49,13 +50,15 @@ const VERDICTS = {
 
 // Its verdict at present, else that on all its time.
 export const verdictNow = (gpu) => gpu.now?.verdict ?? gpu.verdict;
-export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
+const UNUSED = new Set(["not_in_use", "too_short_to_judge", "too_few_samples"]);
+const word = (gpu, verdict) => (gpu.held && UNUSED.has(verdict) ? "held" : (VERDICTS[verdict] ?? verdict));
+export const verdictWord = (gpu) => word(gpu, gpu.verdict);
 
 // "starved since 14:03 UTC"
 function wordNow(gpu) {
-  const word = gpu.now?.suspended ? "suspended" : (VERDICTS[verdictNow(gpu)] ?? verdictNow(gpu));
-  const since = gpu.now?.since?.slice(11, 16);
-  return since ? `${word} since ${since} UTC` : word;
+  const now = gpu.now?.suspended ? "suspended" : word(gpu, verdictNow(gpu));
+  const since = (now === "held" ? gpu.held : gpu.now)?.since?.slice(11, 16);
+  return since ? `${now} since ${since} UTC` : now;
 }
 
 // "0", and "0:1" for MIG instance 1 of GPU 0.
@@ -141,15 +144,6 @@ function heldInWords({ fill }) {
   return `clocks held down ${share(fill.held_ratio, 1)} of its busy time${by}`;
 }
 
-// What is wrong with the driver as a whole, and what to do, as its source says: "what: what to do".
-export function driverTrouble(gpus, collectors) {
-  const source = collectors[0];
-  if (!source || source.success || !source.message || gpus.some((gpu) => gpu.present)) return null;
-  const [, what, todo] = /^(.+?): (.+)$/s.exec(source.message) ?? [];
-  if (!todo || /^GPU [\d:]+$/.test(what)) return null; // that one says it itself
-  return { why: `${what[0].toUpperCase()}${what.slice(1)}.`, next: `${todo[0].toUpperCase()}${todo.slice(1)}.` };
-}
-
 // How much faster at most; nothing where nothing is promised.
 export function boundInWords({ speedup_upper_bound: bound, may_be_more: mayBeMore }) {
   if (!(bound > 1.005)) return "";
@@ -172,13 +166,10 @@ export function whomInWords({ gpus: labels = [] }) {
 
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
+  if (isLost(gpu)) return lostInWords(gpu);
   const told = troubles(gpu);
-  if (isTakenAway(gpu)) return told[0]?.text ?? "no longer there";
-  const errors = told.filter((one) => one.kind !== "lost").map((one) => one.text);
-  if (!gpu.present) {
-    const why = gpu.error ?? told.find((one) => one.kind === "lost")?.text;
-    return [why ? `not answering: ${why}` : "not answering", ...errors].join(" · ");
-  }
+  if (isTakenAway(gpu)) return "no longer there";
+  if (!gpu.present) return ["not answering", ...told.map((one) => one.text)].join(" · ");
   const words = [wordNow(gpu)];
   const losses = lossesInWords(gpu);
   if (losses.length > 0) words.push(`since the start: ${losses.join(", ")}`);

@@ -148,10 +148,18 @@ class TestAGpuThatVanished:
     def test_is_logged_when_it_has_and_when_it_is_back(self, log: DaemonLog) -> None:
         there, away = healthy_gpu(), healthy_gpu(present=False, listed=False)
 
-        told = [log.saw(starved_gpu(), one) for one in (there, away, away, there, there)]
+        states = [there, away, away, *[there] * 13]
+        logged = [log.saw(starved_gpu(), one) for one in states]
 
-        assert [len(lines) for lines in told] == [0, 1, 0, 1, 0]
-        assert all(line.startswith(f"GPU 1 ({HEALTHY_UUID}) ") for line in told[1] + told[3])
+        assert [len(lines) for lines in logged] == [0, 1, *[0] * 11, 1, 0, 0]
+        assert all(line.startswith(f"GPU 1 ({HEALTHY_UUID}) ") for line in logged[1] + logged[13])
+
+    def test_for_five_of_every_ten_seconds_is_logged_once(self, log: DaemonLog) -> None:
+        there, away = healthy_gpu(), healthy_gpu(present=False, listed=False)
+
+        logged = [log.saw(one, times=5) for one in [away, there] * 30]
+
+        assert [len(lines) for lines in logged] == [1, *[0] * 59]
 
     def test_is_not_an_instance_that_was_destroyed(self, log: DaemonLog) -> None:
         part = device(1, "MIG-a", parent_uuid="GPU-x", mig_index=0)

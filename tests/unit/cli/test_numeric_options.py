@@ -90,3 +90,26 @@ def test_nonsense_is_refused_in_one_sentence(
     assert told[0].startswith(f"argument {option}: ")
     assert told[1:2] in ([], ["example:"])
     assert "invalid _" not in told[0]  # which is a name of ours, and tells nobody what is wanted
+
+
+class TestThePeriodOfALiveSource:
+    @pytest.mark.parametrize("words", [["serve"], ["record", "new"]], ids=" ".join)
+    @pytest.mark.parametrize("seconds", ["10.001", "14", "30", "3600"])
+    def test_is_refused_where_the_drivers_ring_might_not_reach_back_so_far(
+        self, words: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as raised:
+            parsers()["gpumon"].parse_args([*words, "--period", seconds])
+
+        assert raised.value.code == 2
+        assert (
+            f"argument --period: must be between 0.05 and 10 seconds, got {seconds}: NVIDIA "
+            "drivers keep about 14 s of samples, so a longer period would lose some"
+        ) in capsys.readouterr().err
+
+    @pytest.mark.parametrize("words", [["serve"], ["record", "new"]], ids=" ".join)
+    @pytest.mark.parametrize("seconds", ["0.05", "1", "10"])
+    def test_may_be_as_long_as_nothing_is_lost(self, words: list[str], seconds: str) -> None:
+        args = parsers()["gpumon"].parse_args([*words, "--period", seconds])
+
+        assert args.period == float(seconds)

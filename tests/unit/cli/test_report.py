@@ -112,17 +112,22 @@ class TestThePageOfTheDaemonsReport:
         assert asked == [(None, "train")]
         assert '<img src="data:' in page.read_text()
 
-    def test_is_refused_before_it_is_asked_where_nothing_can_draw_it(
-        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_comes_without_a_page_where_nothing_can_draw_it(
+        self, slow: str, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "matplotlib", None)
 
-        refused = gpumon("report", "--html", tmp_path / "page.html")
+        printed = gpumon("report", slow, "--html", tmp_path / "page.html")
+        judged = gpumon(
+            "report", slow, "--html", tmp_path / "page.html", "--fail-if-starved-above", "99"
+        )
 
-        assert (refused.code, refused.out) == (2, "")
-        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in refused.err
+        assert (printed.code, printed.out) == (1, render_report(SLOW, PLAIN))
+        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in printed.err
+        assert judged.code == 1
+        assert not (tmp_path / "page.html").exists()
 
 
 class TestASavedReport:

@@ -1,8 +1,10 @@
-"""Specification of the daemon's beginning: what it cannot have, it lets go of."""
+"""Specification of the daemon: what it cannot have, it lets go of, and how its own parts fare."""
 
 from __future__ import annotations
 
 import socket
+import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from gpumon.cli.serve import Daemon
 from gpumon.errors import GpumonError
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
+from tests.patience import PATIENCE_S, wait_until
 
 
 def test_a_daemon_without_a_folder_gives_its_port_back(
@@ -31,3 +34,46 @@ def test_a_daemon_without_a_folder_gives_its_port_back(
         )
 
     socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_fault_of_the_web_server_is_survived_and_counted_in_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "run"))
+    daemon = Daemon(
+        "simulated:healthy",
+        listen=["127.0.0.1:0"],
+        token=None,
+        period_s=0.1,
+        wait=False,
+        nvml=DEFAULT_OPTIONS,
+    )
+    selector = daemon._http._server._selector
+    select, faults = selector.select, [RuntimeError("a fault of the loop")]
+
+    def failing(timeout: float | None) -> object:
+        if faults:
+            raise faults.pop()
+        return select(timeout)
+
+    monkeypatch.setattr(selector, "select", failing)
+
+    def scraped() -> list[str]:
+        url = f"http://{daemon._http.address}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            body: str = answer.read().decode()
+        return [line for line in body.splitlines() if 'collector="web_server"' in line]
+
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    try:
+        wait_until(lambda: 'gpumon_collector_errors_total{collector="web_server"} 1.0' in scraped())
+        series = scraped()
+    finally:
+        daemon.stop()
+        thread.join(PATIENCE_S)
+
+    assert 'gpumon_collector_success{collector="web_server"} 0.0' in series
+    assert [one for one in caplog.messages if "web" in one] == [
+        "a turn of the web server was cut short: RuntimeError: a fault of the loop"
+    ]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.wording import in_about, in_gpu_time, in_percent, in_time, plainly
+from gpumon.core.wording import (
+    in_about,
+    in_gpu_time,
+    in_percent,
+    in_time,
+    in_unit_of,
+    parts_in_unit_of,
+    plainly,
+)
 
 
 class TestNoPowerOfTen:
@@ -38,3 +48,36 @@ class TestNoPowerOfTen:
     @given(st.floats(0.0, 1e9))
     def test_is_in_any_share(self, ratio: float) -> None:
         assert "e" not in in_percent(ratio)
+
+
+def figure(cell: str | None) -> Decimal:
+    return Decimal("0" if cell is None else cell.split()[0].replace(",", ""))
+
+
+class TestPartsOfAnAmount:
+    @given(
+        st.integers(1, 10**17).flatmap(
+            lambda like_ns: st.tuples(
+                st.just(like_ns), st.lists(st.integers(0, like_ns), min_size=1, max_size=8)
+            )
+        )
+    )
+    def test_add_up_to_it_as_printed_and_each_is_rounded_up_or_down(
+        self, given_ns: tuple[int, list[int]]
+    ) -> None:
+        like_ns, parts_ns = given_ns
+
+        cells = parts_in_unit_of(like_ns, parts_ns)
+
+        whole = in_unit_of(like_ns, sum(parts_ns))
+        assert sum(map(figure, cells)) == figure(whole)
+        digits = figure(whole).as_tuple().exponent
+        assert isinstance(digits, int)
+        grain = Decimal(1).scaleb(digits)
+        unit_s = {"s": 1, "min": 60, "h": 3600}[whole.split()[1]]
+        for cell, part_ns in zip(cells, parts_ns, strict=True):
+            assert cell is None or cell.split()[1] == whole.split()[1]
+            assert abs(figure(cell) - Decimal(part_ns) / (unit_s * 10**9)) < grain
+
+    def test_are_left_out_where_they_are_too_short_to_be_seen(self) -> None:
+        assert parts_in_unit_of(60 * 10**9, [10**10, 10**6, 0]) == ["10.0 s", None, None]

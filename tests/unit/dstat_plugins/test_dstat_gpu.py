@@ -10,7 +10,8 @@ import pytest
 
 from gpumon.core.state import GpuState
 from tests.bare_dstat import DASHES, Table
-from tests.builders_dstat import gpu, publish
+from tests.builders_dstat import gpu, publish, state_of
+from tests.builders_dstat_rows import as_read
 from tests.builders_state import GIB
 
 
@@ -28,6 +29,10 @@ BUSY = gpu(observed_s=100, busy_s=100)
 LATER = gpu(observed_s=104, busy_s=101, starved_s=2)
 STARVES = gpu(observed_s=100, busy_s=50, suspected_s=50, starved_now=True)
 PAUSES = gpu(observed_s=101, busy_s=50, suspected_s=50, pending_s=1, starved_now=True)
+LASTS, LASTS_LONGER = (
+    gpu(observed_s=100 + s, busy_s=50, suspected_s=50, pending_s=s, starved_now=True)
+    for s in (60, 61)
+)
 
 
 class TestARow:
@@ -55,21 +60,17 @@ class TestARow:
     ) -> None:
         assert cells_after(runtime, *states) == cells
 
-    def test_ceases_to_be_repeated_after_three_seconds_without_an_observation(
-        self, runtime: Path
-    ) -> None:
-        publish(runtime, BUSY, age_s=2.5)
+    def test_ceases_to_be_repeated_after_three_of_the_longest_waits_for_samples(self) -> None:
         table = Table()
-        table.row()
+        table.plugin.vars = ["0"]
+        states = [as_read(state_of(BUSY)), *(as_read(state_of(LATER)) for _ in range(17))]
         shown = []
-        for age_s in (1.5, 0.0, -1.0, -2.0):  # the daemon ticks on, the GPU tells it nothing
-            publish(runtime, LATER, age_s=age_s)
+        for second, document in enumerate(states):  # nothing new of the GPU from the second one on
+            answer = ({**document, "monotonic_ns": second * 1e9}, None)
+            table.plugin._fresh_state = lambda answer=answer: answer
             shown.append(table.cells())
 
-        assert shown == [["25", "50", "50"]] * 3 + [["-", "50", "-"]]
-
-        publish(runtime, gpu(observed_s=105, busy_s=102, starved_s=2), age_s=-2.5)
-        assert table.cells() == ["100", "50", "0"]
+        assert shown[1:] == [["25", "50", "50"]] * 16 + [["-", "50", "-"]]
 
     def test_starts_again_also_where_the_new_daemon_has_counted_longer(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=10, busy_s=10))
@@ -92,7 +93,9 @@ class TestAPauseThatHasNotEnded:
                 [STARVES, PAUSES, gpu(observed_s=102, busy_s=51, suspected_s=51, starved_now=True)],
                 ["100", "50", "0"],
             ),
-            ([BUSY, gpu(observed_s=101, busy_s=100, pending_s=1)], ["0", "50", "0"]),
+            ([BUSY, gpu(observed_s=101, busy_s=100, pending_s=1)], ["0", "50", "-"]),
+            ([STARVES, LASTS], ["0", "50", "100?"]),
+            ([STARVES, LASTS, LASTS_LONGER], ["0", "50", "-"]),
             (
                 [
                     gpu(observed_s=100, busy_s=60, pending_s=40, starved_now=True),
@@ -104,7 +107,9 @@ class TestAPauseThatHasNotEnded:
         ids=[
             "is shown while it lasts where the GPU keeps starving",
             "is not shown again when it has",
-            "is not taken for starvation where it may be the end of a job",
+            "is not known where it may be the end of a job",
+            "is shown for a minute",
+            "is not known after that",
             "takes nothing from what is proved where it was that",
         ],
     )
@@ -195,4 +200,4 @@ class TestADash:
 
         publish(runtime, gpu(busy_s=30))
 
-        assert table.cells() == ["30", "50", "0"]
+        assert table.cells() == ["30", "0", "0"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from gpumon.core.phase import IdleCause
 from tests.bare_dstat import Table
 from tests.builders_dstat import gpu, publish
 from tests.builders_state import GIB
@@ -15,35 +17,20 @@ from tests.builders_state import GIB
 
 class TestTheGroups:
     @pytest.mark.parametrize(
-        ("gpus", "is_full", "named", "names"),
+        ("gpus", "is_full", "names"),
         [
-            (2, False, None, ["gpu0", "gpu1"]),
-            (3, False, None, ["gpu-tot"]),
-            (3, True, None, ["gpu0", "gpu1", "gpu2"]),
-            (3, True, "2, 0,total,2", ["gpu2", "gpu0", "gpu-tot"]),
+            (2, False, ["gpu0", "gpu1"]),
+            (3, False, ["gpu-tot"]),
+            (3, True, ["gpu0", "gpu1", "gpu2"]),
         ],
-        ids=["one for each of two", "one in total for more", "all with -f", "those that are named"],
+        ids=["one for each of two", "one in total for more", "all with -f"],
     )
     def test_are_of_the_gpus_that_there_are(
-        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, is_full: bool,
-        named: str | None, names: list[str],
-    ) -> None:  # fmt: skip
+        self, runtime: Path, gpus: int, is_full: bool, names: list[str]
+    ) -> None:
         publish(runtime, *map(gpu, range(gpus)))
-        if named is not None:
-            monkeypatch.setenv("DSTAT_GPU", named)
 
         assert Table(full=is_full).plugin.name == names
-
-    def test_leave_out_an_unknown_one_with_a_sentence(
-        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        publish(runtime, gpu(0), gpu(1))
-        monkeypatch.setenv("DSTAT_GPU", "1,7,x")
-
-        assert Table().plugin.name == ["gpu1"]
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert re.search("7, x, .* 0, 1, total$", said)
 
     @pytest.mark.parametrize(
         ("made_up", "name"),
@@ -68,7 +55,9 @@ class TestTheGroups:
             gpu(2, present=False),
         )
 
-        assert Table().cells() == ["75", "100", "25?"]
+        table = Table()
+        assert table.cells() == ["75", "1", "25?"]
+        assert table.plugin.val["total"] == [75, 100, 25]
 
 
 class TestWithoutADaemon:
@@ -78,7 +67,7 @@ class TestWithoutADaemon:
 
         publish(runtime, *(gpu(index, busy_s=25) for index in range(4)))
 
-        assert table.cells() == ["25", "50", "0"]
+        assert table.cells() == ["25", "0", "0"]
 
     def test_gpus_that_the_user_names_are_taken_at_their_word(
         self, runtime: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,8 +116,125 @@ class TestANarrowTerminal:
         assert table.scope["showheader"]
         assert table.plugin.subtitle().split() == ["use", "mem", "strv"]
 
+    def test_that_fits_none_of_them_is_told_once_how_to_choose(
+        self, runtime: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        publish(runtime, gpu(0), gpu(1))
+        use, stall = Table("dstat_gpu"), Table("dstat_gpu_stall")
+        others = [SimpleNamespace(statwidth=lambda: 43), use.plugin, stall.plugin]
+        for table in (use, stall):
+            table.scope.update(totlist=others, cols=80, loop=0)
+        for _ in range(2):
+            assert use.plugin.statwidth() == 25
+            assert stall.plugin.statwidth() == 31
+
+        assert capsys.readouterr().err == (
+            "gpumon: --gpu-stall does not fit here: show fewer GPUs "
+            "(DSTAT_GPU=0 or DSTAT_GPU=total) or fewer other columns\n"
+        )
+
+    def test_says_what_to_leave_out_of_a_single_gpu_on_a_line_below_the_table(
+        self, runtime: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        publish(runtime, gpu(0))
+        table = Table()
+        table.scope.update(totlist=[table.plugin], cols=5, loop=9)
+        table.plugin.statwidth()
+
+        assert capsys.readouterr().err == (
+            "\ngpumon: --gpu does not fit here: show fewer other columns\n"
+        )
+
+
+class TestATotal:
+    """A total has the worst GPU where a GPU has its memory, or its main share."""
+
+    GPUS = (
+        gpu(0, busy_s=100),
+        gpu(1, busy_s=20, starved_s=10, idle_s={IdleCause.CHECKPOINT: 70}),
+        gpu(2, busy_s=50, starved_s=50),
+    )
+
+    @pytest.mark.parametrize("option", ["dstat_gpu", "dstat_gpu_stall"])
+    def test_names_the_gpu_that_loses_most_in_the_same_width(
+        self, runtime: Path, option: str
+    ) -> None:
+        publish(runtime, *self.GPUS)
+        table = Table(option)
+
+        assert table.plugin.subtitle().split()[1] == "wst"
+        assert table.cells()[1] == "1"
+        widths = {len(table.plugin.subtitle()), table.plugin.statwidth()}
+        assert widths == {len(re.sub("<[^>]*>", "", table.row()))}
+
+    def test_names_the_worst_of_the_row_and_not_of_all_time(self, runtime: Path) -> None:
+        publish(runtime, *self.GPUS)
+        table = Table()
+        table.row()
+        idle_s = {IdleCause.CHECKPOINT: 70}
+        publish(
+            runtime,
+            gpu(0, observed_s=110, busy_s=110),
+            gpu(1, observed_s=110, busy_s=30, starved_s=10, idle_s=idle_s),
+            gpu(2, observed_s=110, busy_s=57, starved_s=53),
+        )
+
+        assert table.cells()[1] == "2"
+
+    def test_names_none_where_none_loses_any(self, runtime: Path) -> None:
+        publish(runtime, *(gpu(index, busy_s=100) for index in range(3)))
+
+        assert Table().cells() == ["100", "-", "0"]
+
+    @pytest.mark.parametrize(("label", "shown"), [("5:1", "5:1"), ("15:6", "15")])
+    def test_names_the_gpu_of_an_instance_where_that_one_s_name_is_too_long(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, label: str, shown: str
+    ) -> None:
+        number, part = map(int, label.split(":"))
+        of_device: dict[str, Any] = {"uuid": "MIG-1", "parent_uuid": "GPU-5", "mig_index": part}
+        publish(runtime, gpu(number, starved_s=100, **of_device), gpu(1, busy_s=100))
+        monkeypatch.setenv("DSTAT_GPU", "total")
+
+        assert f"<text>{shown:>3} " in Table().row()
+
+
+class TestBothOptionsInOneHost:
+    def test_show_the_same_moment_though_the_daemon_writes_between_them(
+        self, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(0, busy_s=100))
+        use, stall = Table("dstat_gpu"), Table("dstat_gpu_stall")
+        for table in (use, stall):
+            table.scope["totlist"] = [use.plugin, stall.plugin]
+        use.cells()
+        publish(runtime, gpu(0, busy_s=60, starved_s=40))
+
+        assert stall.cells() == ["0", "-", "-"]
+        assert use.cells() == ["60", "50", "40"]
+
+    def test_say_once_what_both_have_to_say(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        publish(runtime, gpu(0))
+        monkeypatch.setenv("DSTAT_GPU", "7")
+        first = Table("dstat_gpu")
+        second = Table("dstat_gpu_stall", before=[first.plugin])
+
+        assert second.plugin.vars == ["0"]
+        assert capsys.readouterr().err.count("DSTAT_GPU") == 1
+
 
 class TestCsv:
+    def test_of_a_total_has_its_memory_and_its_main_share(self, runtime: Path) -> None:
+        publish(runtime, *TestATotal.GPUS)
+        cells = []
+        for option in ("dstat_gpu", "dstat_gpu_stall"):
+            table = Table(option)
+            table.plugin.extract()
+            cells += table.plugin.showcsv().split(",")
+
+        assert cells == ["56.667", "50.000", "20.000", "43.333", "23.333", "checkpoint"]
+
     def test_has_an_empty_cell_for_what_is_not_known(self, runtime: Path) -> None:
         publish(runtime, gpu(0, busy_s=31.25, memory_used_bytes=None), gpu(1, present=False))
         table = Table()

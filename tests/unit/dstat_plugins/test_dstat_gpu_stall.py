@@ -90,7 +90,9 @@ class TestARow:
             gpu(3, present=False),
         )
 
-        assert stall().cells() == ["23", "13", "checkpoint"]
+        table = stall()
+        assert table.cells() == ["23", "0", "checkpoint"]
+        assert table.plugin.val["total"] == pytest.approx([70 / 3, 40 / 3, "checkpoint"], abs=1e-6)
 
     def test_of_a_gpu_that_goes_is_dashes_beside_the_others(self, runtime: Path) -> None:
         publish(runtime, gpu(0, starved_s=100), gpu(1, starved_s=100))
@@ -108,13 +110,13 @@ class TestAPauseThatHasNotEnded:
             ([BUSY, PAUSES], ["-", "-", "pending"]),
             (
                 [BUSY, PAUSES, gpu(observed_s=102, busy_s=101, idle_s={CHECKPOINT: 1})],
-                ["62", "62", "checkpoint"],
+                ["40", "40", "checkpoint"],
             ),
         ],
         ids=[
             "is not lost",
             "leaves a row without an answer that it mostly fills",
-            "belongs to the row in which it ends, which never says more than 100",
+            "is shown as far as it passed in the row in which it ends",
         ],
     )
     def test(self, runtime: Path, states: list[GpuState], cells: list[str]) -> None:
@@ -292,7 +294,7 @@ class TestTheColumns:
         monkeypatch.setenv("DSTAT_GPU", "1,7")
 
         assert stall().plugin.name == ["gpu1"]
-        assert "no GPU 7" in capsys.readouterr().err
+        assert "no GPU is called 7" in capsys.readouterr().err
 
     def test_are_words_and_empty_cells_in_a_file(self, runtime: Path) -> None:
         publish(

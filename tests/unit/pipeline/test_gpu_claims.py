@@ -37,6 +37,12 @@ def nobody(story: Story) -> None:
     """Nobody comes."""
 
 
+def stranger_who_steps(story: Story) -> None:
+    """A stranger comes whose ring counts steps."""
+    stranger(story)
+    story.alter_ring("stranger", steps=3)
+
+
 @pytest.fixture
 def story(story: Story) -> Story:
     """The driver lists a process of Ada's on GPU 0, and nobody else's."""
@@ -108,10 +114,11 @@ class TestAStranger:
         assert mine == list(alone.runs)
 
     @pytest.mark.parametrize(
-        "told", [an_untagged_job, the_end_of_a_job, what_two_others_waited_for]
+        "state_of", [an_untagged_job, the_end_of_a_job, what_two_others_waited_for]
     )
-    def test_changes_nothing_of(self, told: Callable[[Comes], GpuState]) -> None:
-        assert told(stranger).totals == told(nobody).totals
+    @pytest.mark.parametrize("comes", [stranger, stranger_who_steps])
+    def test_changes_nothing_of(self, state_of: Callable[[Comes], GpuState], comes: Comes) -> None:
+        assert state_of(comes).totals == state_of(nobody).totals
 
     def test_takes_nothing_of_what_two_others_waited_for(self) -> None:
         idle_ns = what_two_others_waited_for(stranger).totals.idle_ns
@@ -128,6 +135,34 @@ class TestAStranger:
             state = starve(story, 0.5)
 
         assert gpu(state).totals.starved_ns == 0
+
+    def test_is_not_believed_where_proc_hides_whose_the_processes_are(self, story: Story) -> None:
+        story.processes[0] = (ProcessSample(ADAS_PID, None, is_hidden=True),)
+        training(story)
+        stranger(story)
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        state = starve(story, *[0.5, 0.0] * 10)
+
+        gpus = {run.run: (run.gpu_uuids, run.refused_uuids) for run in state.runs}
+        assert gpus == {"train": (("GPU-0",), ()), "stranger": ((), ("GPU-0",))}
+        assert gpu(state).totals.starved_ns == 0
+        (note,) = (one for one in report_of(state).notes if one.startswith("Run stranger "))
+        assert "hides which user the processes on it belong to (hidepid)" in note
+        assert "the group that /proc is mounted with" in note
+
+    @pytest.mark.parametrize("is_hidden", [False, True])
+    def test_gains_nothing_by_the_pid_of_another_in_a_ring_that_moves_without_a_lock(
+        self, story: Story, is_hidden: bool
+    ) -> None:
+        uid = None if is_hidden else ADA
+        story.processes[0] = (ProcessSample(ADAS_PID, None, uid=uid, is_hidden=is_hidden),)
+        training(story, "stranger", uid=STRANGER, pid=ADAS_PID)
+        story.alter_ring("stranger", is_pid_seen=False)
+
+        state = starve(story, *[0.5, 0.0] * 10)
+
+        assert gpu(state).totals.starved_ns == 0
+        assert state.runs[0].refused_uuids == ("GPU-0",)
 
     def test_is_no_peer_of_a_training_whose_job_he_names(self, story: Story) -> None:
         story.processes[1] = (ProcessSample(STRANGERS_PID, None, uid=STRANGER),)

@@ -52,6 +52,23 @@ def joined(machine: list[GpuSample], *, simulated: bool = False, **facts: object
     return sorted(GpuJoin(machine, simulated=simulated).gpus_of(run_that_says(**facts)))
 
 
+class TestARunWhoseFrameworkComputesOnTheCpu:
+    """It loses no GPU's idle time, whatever it says, unless the driver sees it there."""
+
+    @pytest.mark.parametrize("named", [None, ("0",)])
+    @pytest.mark.parametrize("others", [(None, None), (5, 5)], ids=["no list", "only others"])
+    def test_counts_for_no_gpu(
+        self, named: tuple[str, ...] | None, others: tuple[int | None, ...]
+    ) -> None:
+        assert joined(gpus(*others), gpus=named, on_cpu=True) == []
+
+    def test_counts_for_a_gpu_that_its_process_is_on(self) -> None:
+        assert joined(gpus(5, PID), gpus=("0",), on_cpu=True) == ["GPU-1a"]
+
+    def test_counts_for_the_simulated_gpus_that_it_stands_for(self) -> None:
+        assert joined(gpus(None, None), simulated=True, gpus=("1",), on_cpu=True) == ["GPU-1a"]
+
+
 class TestARun:
     def test_counts_for_the_gpus_it_names_whatever_else_is_known(self) -> None:
         named = ("1", "GPU-2")

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpumon.core.board.held import HeldGpu
+from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
+from gpumon.errors import UsageError
+from gpumon.outlets.text.headline import verdict_line
+from gpumon.outlets.text.report_lines import next_line
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
 from tests.builders_story import STEP, WAIT, Story, gpu
 from tests.builders_time import s
@@ -36,7 +45,7 @@ class TestAPauseOfANotebook:
 
         assert held.totals.idle_ns == {IdleCause.NOT_IN_USE: s(601)}
         assert (held.totals.pending_ns, held.totals.in_use_ns) == (0, s(60))
-        assert held.held_since_ns == story.now_ns - s(601)
+        assert held.held == HeldGpu(7, "1000", None, 1 << 30, since_ns=story.now_ns - s(601))
 
     def test_of_two_hours_never_settles_in_one_lump(self, story: Story) -> None:
         notebook(story)
@@ -50,16 +59,145 @@ class TestAPauseOfANotebook:
 
 class TestAHeldGpu:
     def test_is_named_with_who_holds_it_and_since_when(self, story: Story) -> None:
-        state = notebook(story).pass_seconds(700, 0.0)
+        verdict = verdict_line(report_of(notebook(story).pass_seconds(700, 0.0)))
 
-        notes = report_of(state).notes
-        assert any("GPU 0 is held" in note and "process 7 is" in note for note in notes)
+        assert (
+            "Process 7 (user 1000) holds 1.0 GiB of GPU 0, and nothing has run there since "
+            "00:01 UTC." in verdict
+        )
+
+    def test_that_was_never_used_is_held_too(self, story: Story) -> None:
+        other = ProcessSample(8, 1 << 20, uid=1001)
+        story.processes[0] = (ProcessSample(7, 1 << 30, None, "python3", "ada", 1000), other)
+        story.pass_seconds(600, 0.0, 0.0)
+        assert gpu(story.state).held is None
+        state = story.pass_seconds(2, 0.0, 0.0)
+
+        report = report_of(state)
+        assert gpu(state).verdict.name is VerdictName.NOT_IN_USE
+        assert verdict_line(report) == (
+            "held: Process 7 (python3, ada) holds 1.0 GiB of GPU 0 with others, and nothing has "
+            "run there since 00:00 UTC. GPU 1 had nothing to do."
+        )
+        assert next_line(report) == (
+            "Ask ada whether process 7 is still needed: ending it frees 1.0 GiB of GPU 0."
+        )
+
+    def test_is_not_named_together_with_a_free_one(self, story: Story) -> None:
+        story.processes[0] = NOTEBOOK
+        verdict = verdict_line(report_of(story.pass_seconds(700, 0.0, 1.0)))
+
+        assert verdict.startswith("healthy")
+        assert "GPU 1 works well. Process 7 (user 1000) holds 1.0 GiB of GPU 0" in verdict
+        table = render_report(report_of(story.state), TextStyle())
+        assert "GPU 0: in use for 0 s, held by process 7\n" in table
+        assert "not in use" not in verdict
+
+    def test_does_not_work_a_little(self, story: Story) -> None:
+        story.processes[0] = NOTEBOOK
+
+        assert gpu(story.pass_seconds(700, 0.04)).held is None
+
+    def test_is_held_by_who_has_been_there_for_long(self, story: Story) -> None:
+        story.processes[0] = NOTEBOOK
+        story.pass_seconds(700, 0.0)
+        story.processes[0] = (*NOTEBOOK, ProcessSample(99, 40 << 30, uid=1001))
+        held = gpu(story.pass_second(0.0)).held
+
+        assert held is not None
+        assert (held.pid, held.process_count) == (7, 2)
+
+    def test_is_held_by_nobody_where_processes_come_and_go(self, story: Story) -> None:
+        for pid in range(20):
+            story.processes[0] = (ProcessSample(100 + pid, 1 << 30, uid=1000),)
+            state = story.pass_seconds(60, 0.0)
+
+        assert gpu(state).held is None
+
+    def test_is_not_held_by_a_server_that_works_for_others(self, story: Story) -> None:
+        story.processes[0] = (ProcessSample(5, 30 << 20, serves_others=True),)
+
+        assert gpu(story.pass_seconds(700, 0.0)).held is None
+
+    def test_is_held_again_at_once_after_a_list_that_was_empty(self, story: Story) -> None:
+        before = gpu(notebook(story).pass_seconds(700, 0.0)).held
+        story.processes[0] = ()
+        story.pass_second(0.0)
+        story.processes[0] = NOTEBOOK
+
+        assert gpu(story.pass_second(0.0)).held == before
+
+    def test_is_held_through_a_tick_without_a_list(self, story: Story) -> None:
+        before = gpu(notebook(story).pass_seconds(700, 0.0)).held
+        story.processes[0] = None
+
+        assert gpu(story.pass_second(0.0)).held == before
+        assert gpu(story.pass_seconds(40, 0.0)).held is None
+
+    def test_is_told_once_of_a_process_that_holds_several(self, story: Story) -> None:
+        story.processes = {0: NOTEBOOK, 1: NOTEBOOK}
+        report = report_of(story.pass_seconds(700, 0.0, 0.0))
+
+        assert verdict_line(report) == (
+            "held: Process 7 (user 1000) holds 2.0 GiB of GPUs 0 and 1, and nothing has run there "
+            "since 00:00 UTC."
+        )
+        assert next_line(report) == (
+            "Ask user 1000 whether process 7 is still needed: ending it frees 2.0 GiB of "
+            "GPUs 0 and 1."
+        )
+
+    def test_gives_no_headline_beside_one_that_works_now(self, story: Story) -> None:
+        notebook(story)
+        verdict = verdict_line(report_of(story.pass_seconds(700, 0.0, 1.0)))
+
+        assert verdict.startswith("healthy")
+        assert "ended" not in verdict
+        assert "GPU 1 works well." in verdict
+        assert "Process 7 (user 1000) holds 1.0 GiB of GPU 0" in verdict
+
+    @pytest.mark.parametrize("wrong", [{"processes": 0}, {"pid": 0}, {"pid": -1}])
+    def test_is_refused_in_a_saved_report_where_no_process_can_hold_it(
+        self, story: Story, wrong: dict[str, int]
+    ) -> None:
+        document = encode_report(report_of(notebook(story).pass_seconds(700, 0.0)))
+        document["gpus"][0]["held"] |= wrong
+
+        with pytest.raises(UsageError):
+            decode_report(document)
+
+    def test_is_in_the_report_as_json(self, story: Story) -> None:
+        report = report_of(notebook(story).pass_seconds(700, 0.0))
+        document = encode_report(report)
+
+        assert document["gpus"][0]["held"] == {
+            "pid": 7, "user": "1000", "command": None, "memory_bytes": 1 << 30, "processes": 1,
+            "since": "1970-01-01T00:01:00+00:00",
+        }  # fmt: skip
+        again = encode_report(decode_report(document))
+        assert again["gpus"][0]["held"] == document["gpus"][0]["held"]
+
+    def test_is_held_no_longer_than_it_was_observed(self, story: Story) -> None:
+        story.processes[0] = NOTEBOOK
+        story.pass_second(None)  # the first read of the driver's samples only finds the position
+        story.pass_seconds(600, 0.0)
+        assert gpu(story.state).held is None
+
+        held = gpu(story.pass_seconds(2, 0.0)).held
+        assert held is not None
+        assert held.since_ns == story.now_ns - s(601)
+
+    def test_is_not_held_while_it_cannot_be_read(self, story: Story) -> None:
+        notebook(story).pass_seconds(700, 0.0)
+        story.errors[0] = "lost"
+
+        assert gpu(story.pass_second(0.0)).held is None
 
     def test_begins_a_new_job_when_it_works_again(self, story: Story) -> None:
         notebook(story).pass_seconds(700, 0.0)
         again = gpu(story.pass_seconds(20, 1.0))
 
-        assert again.held_since_ns is None
+        assert again.held is None
         assert again.totals.in_use_ns == again.totals.busy_ns == s(80)
         assert again.verdict.name is VerdictName.HEALTHY
 
@@ -67,7 +205,7 @@ class TestAHeldGpu:
         notebook(story).pass_seconds(700, 0.0)
         story.processes[0] = ()
 
-        assert gpu(story.pass_second(0.0)).held_since_ns is None
+        assert gpu(story.pass_second(0.0)).held is None
 
 
 class TestATaggedRun:
@@ -77,5 +215,5 @@ class TestATaggedRun:
         story.pass_seconds(20, 1.0, phases=[(0.0, STEP)])
         state = story.pass_seconds(700, 0.0, phases=[(0.0, WAIT)])
 
-        assert gpu(state).held_since_ns is None
+        assert gpu(state).held is None
         assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(700)}

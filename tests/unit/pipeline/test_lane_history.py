@@ -9,6 +9,7 @@ import pytest
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
+from gpumon.core.ring.fair_share import FairPlaces
 from gpumon.pipeline.lane_history import LaneHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_state import monitor_state, run
@@ -142,10 +143,8 @@ class TestTheLaneOfARun:
 
         assert lane.reason_ns == {InputWaitReason.CPU_BOUND: (s(0.4), s(1.0))}
 
-    def test_is_kept_of_the_newest_runs_and_of_those_that_live(
-        self, followed: Followed, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("gpumon.pipeline.lane_history._MOST_RUNS", 3)
+    def test_is_kept_of_the_newest_runs_and_of_those_that_live(self, followed: Followed) -> None:
+        followed.history._places = FairPlaces(3)
         followed.pass_second(0.0)
         for number in range(5):
             followed.story.ring(f"run{number}", pid=number + 10)
@@ -155,3 +154,17 @@ class TestTheLaneOfARun:
                 followed.story.end_ring(f"run{number}")
 
         assert [lane.run for lane in followed.lanes.runs] == ["run1", "run3", "run4"]
+
+    def test_is_kept_of_each_user(self, followed: Followed) -> None:
+        many = [f"a{number:02}" for number in range(70)]
+        for number, key in enumerate(many):
+            followed.story.ring(key, pid=number + 10, uid=1000)
+        followed.pass_second(0.0)
+        followed.story.ring("b", pid=99, uid=1001)
+        for key in [*many, "b"]:
+            followed.story.alter_ring(key, phase_ns={STEP: S})
+        followed.pass_second(1.0)
+
+        names = [lane.run for lane in followed.lanes.runs]
+        assert "b" in names
+        assert len(names) == 64

@@ -14,9 +14,10 @@ from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Pattern, VerdictName
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from tests.builders_cycles import late_waves, on_and_off
 from tests.builders_log_rows import analysis_of, facts_of, rows_of
 from tests.builders_logs import analyse_file, analysed, only_gpu, rows, smi_log, smi_stamp
-from tests.builders_time import rhythm, s
+from tests.builders_time import s
 
 
 class TestAWorldOfKnownTruth:
@@ -25,20 +26,20 @@ class TestAWorldOfKnownTruth:
         return only_gpu(analysed(smi_log(percents)))
 
     def test_bursts_and_pauses_are_suspected_and_their_seconds_are_right(self) -> None:
-        # 3 s of work, 2 s without any, 60 times: 120 s lost, the last 2 s after the last burst.
-        gpu = self.analysed(rhythm(3, 2, 60, level=100))
+        # 3, 5 and 8 s of work in turn, 3 s without any after each, 60 times.
+        gpu = self.analysed([100 * ratio for ratio in on_and_off(late_waves(60))])
 
         assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
         assert gpu.verdict.pattern is Pattern.BURSTY
-        assert gpu.totals.suspected_ns / 1e9 == pytest.approx(118.0, rel=0.02)
-        assert gpu.totals.gaps.count == 59
-        assert gpu.totals.busy_ns / 1e9 == pytest.approx(180.0, rel=0.02)
+        assert gpu.totals.suspected_ns / 1e9 == pytest.approx(180.0, rel=0.02)
+        assert gpu.totals.gaps.count == 60
+        assert gpu.totals.busy_ns / 1e9 == pytest.approx(321.0, rel=0.02)
 
     def test_pauses_out_of_step_with_the_samples_keep_their_seconds(self) -> None:
         # 1.5 s of work and 1.5 s of pause, seen at 1 s: every other sample is half.
         gpu = self.analysed([100, 50, 0] * 80)
 
-        assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
+        assert gpu.verdict.name is VerdictName.PARTIAL
         assert gpu.totals.busy_ns / 1e9 == pytest.approx(120.0, rel=0.02)
         assert gpu.totals.idle_total_ns / 1e9 == pytest.approx(120.0, rel=0.02)
 
@@ -116,12 +117,12 @@ class TestSeveralGpus:
 
 class TestTheReport:
     def test_begins_one_period_before_the_first_stamp(self) -> None:
-        report = analysed(smi_log([*[100, 0, 0] * 3, *[100] * 20]))
+        report = analysed(smi_log([100 * ratio for ratio in on_and_off(late_waves(30))]))
 
         intervals = encode_report(report)["gpus"][0]["starved_intervals"]
 
         assert report.started_at == "2025-06-13T00:00:00.000"
-        assert intervals == [[1.0, 3.0], [4.0, 6.0], [7.0, 9.0]]
+        assert intervals[:3] == [[3.0, 6.0], [11.0, 14.0], [22.0, 25.0]]
 
     def test_of_a_relative_log_names_no_date_and_loses_no_sample_before_its_zero(self) -> None:
         report = analysed(rows("Relative_Time_s,GPU_Utilization_%", "0.0,3", "0.5,2", "1.0,9"))
@@ -187,7 +188,7 @@ class TestLaws:
 
 class TestRowsThatComeGpuByGpu:
     def test_are_of_one_time_as_those_that_come_moment_by_moment(self) -> None:
-        one, other = (rows_of(gpu, rhythm(3, 2, 20)) for gpu in (0, 1))
+        one, other = (rows_of(gpu, on_and_off(late_waves(30))) for gpu in (0, 1))
         by_gpu = analysis_of(one)
         by_gpu.take(other)
         by_moment = analysis_of(row for both in zip(one, other, strict=True) for row in both)
@@ -196,3 +197,23 @@ class TestRowsThatComeGpuByGpu:
         told, true = (encode_report(done.report("a", facts)) for done in (by_gpu, by_moment))
         assert told["gpus"][0]["starved_intervals"] == true["gpus"][0]["starved_intervals"]
         assert told["gpus"][1]["starved_intervals"] == true["gpus"][1]["starved_intervals"] != []
+
+
+class TestGpusOfSeveralHosts:
+    @pytest.mark.parametrize("heading", ["hostname", "host", "node name", "Server", "instance"])
+    def test_with_the_same_index_are_not_one(self, heading: str) -> None:
+        lines = [f"timestamp,{heading},index,utilization.gpu"]
+        for at_s in range(60):
+            stamp = f"2026/03/02 09:00:{at_s:02}.000"
+            lines += [f"{stamp},n1,0,{97 if at_s % 10 < 6 else 0}", f"{stamp},n2,0,97"]
+        report = analysed(rows(*lines))
+
+        assert [gpu.totals.pauses.count for gpu in report.gpus] == [5, 0]
+        assert [gpu.name for gpu in report.gpus] == ["GPU of n1", "GPU of n2"]
+        assert any("GPU 0 is 0 of n1, GPU 1 is 0 of n2" in note for note in report.notes)
+
+    def test_that_are_of_one_host_keep_their_index(self) -> None:
+        lines = [f"2026/03/02 09:00:{at_s:02}.000,n1,3,97" for at_s in range(60)]
+        (gpu,) = analysed(rows("timestamp,host,index,utilization.gpu", *lines)).gpus
+
+        assert (gpu.index, gpu.name) == (3, None)

@@ -49,4 +49,4 @@ class TestALogOfTenRowsASecond:
         cycle = [96] * 15 + [40] * 5 + [0] * 10 + [40] * 5
         totals = only_gpu(analysed(smi_log(cycle * 12 + [96] * 5, period_s=0.1))).totals
 
-        assert totals.suspected_ns / 1e9 == pytest.approx(12 * (1.0 + 2 * 0.5 * 0.6), rel=0.02)
+        assert totals.gaps.total_ns / 1e9 == pytest.approx(12 * (1.0 + 2 * 0.5 * 0.6), rel=0.02)

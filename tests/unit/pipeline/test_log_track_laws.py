@@ -37,10 +37,15 @@ stories = st.lists(
 periods_s = st.sampled_from([0.1, 0.25, 1.0, 5.0, 60.0])
 
 
-def tracked(story: list[Row], period_s: float, *, gpus: int = 1) -> GpuTrack:
-    """All rows of a GPU of a log of so many, taken; the more there are, the fewer wait."""
+def new_track(*, gpus: int = 1) -> GpuTrack:
     track = GpuTrack(DEFAULT_SETTINGS, None, ChangeRoom())
     track.share_memory(gpus)
+    return track
+
+
+def tracked(story: list[Row], period_s: float, *, gpus: int = 1) -> GpuTrack:
+    """All rows of a GPU of a log of so many, taken; the more there are, the fewer wait."""
+    track = new_track(gpus=gpus)
     rows = [row for row in story for _ in range(row.times)]
     for at, row in enumerate(rows):
         track.take(s(BEGAN_S + at * period_s), row.busy_ratio, row.used_bytes)
@@ -63,6 +68,27 @@ class TestAGpuOfALog:
         assert sum(lane.busy_ns) == totals.busy_ns
         assert sum(ns for ns, state in spans if state) == totals.observed_ns
         assert sum(ns for ns, state in spans if state >= GpuActivity.PAUSED) == totals.in_use_ns
+
+    @settings(max_examples=50)
+    @given(stories, periods_s, st.integers(1, 300))
+    def test_has_the_same_from_rows_in_blocks(
+        self, story: list[Row], period_s: float, block: int
+    ) -> None:
+        one_by_one, in_blocks = tracked(story, period_s), new_track()
+        rows = [row for row in story for _ in range(row.times)]
+        stamps_ns = [s(BEGAN_S + at * period_s) for at in range(len(rows))]
+        for at in range(0, len(rows), block):
+            part = rows[at : at + block]
+            ratios, used = [row.busy_ratio for row in part], [row.used_bytes for row in part]
+            in_blocks.take_rows(stamps_ns[at : at + block], ratios, used)
+        in_blocks.finish()
+
+        assert in_blocks.ledger.snapshot() == one_by_one.ledger.snapshot()
+        assert list(in_blocks.changes) == list(one_by_one.changes)
+        assert in_blocks.lane.snapshot() == one_by_one.lane.snapshot()
+        assert in_blocks.held == one_by_one.held
+        assert in_blocks.holes_ns == one_by_one.holes_ns
+        assert in_blocks.samples == one_by_one.samples
 
     @settings(max_examples=50)
     @given(stories, periods_s)

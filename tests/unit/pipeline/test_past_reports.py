@@ -260,6 +260,15 @@ def test_only_so_many_that_ended_are_kept(watched: Watched) -> None:
     assert watched.of("run69").runs[0].run == "run69"
 
 
+def test_gpus_that_are_gone_are_forgotten(watched: Watched) -> None:
+    watched.train("slow", WAIT, 3)
+    assert list(watched.reports._runs_on) == ["GPU-0"]
+
+    watched.reports.follow(watched.story.state._replace(gpus=()))
+
+    assert not watched.reports._runs_on
+
+
 class TestARunThatEndedBeforeObservationBegan:
     @pytest.fixture
     def watched(self) -> Watched:

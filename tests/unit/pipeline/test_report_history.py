@@ -13,7 +13,7 @@ from gpumon.core.sample import BusySample, Frame, ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.time.totals import GpuTotals
-from gpumon.pipeline.report_history import ReportHistory, Snapshot, snapshot_of
+from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_story import STEP, WAIT, Story
 from tests.builders_time import every, s
@@ -31,7 +31,7 @@ class Kept(Story):
 
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
         state = super()._advance(*frames, error=error)
-        self.history.keep(snapshot_of(state))
+        self.history.keep(state)
         return state
 
     def last(self, seconds: float) -> Report:
@@ -83,6 +83,33 @@ class TestTheLastSeconds:
 
         assert totals(found).observed_ns == s(30)
         assert found.notes[-1] == "gpumon started 30 s ago: nothing earlier is kept."
+
+
+class TestRunsThatHaveEnded:
+    def test_are_left_out_where_that_was_before(self, kept: Kept) -> None:
+        kept.pass_seconds(10, 1.0)
+        for name in ("first", "second"):
+            kept.ring(name)
+            kept.pass_second(1.0, phases=[(0.0, STEP)], key=name)
+            kept.pass_seconds(99, 1.0)
+            kept.end_ring(name)
+        kept.pass_seconds(50, 1.0)
+
+        listed = {asked: [run.run for run in kept.last(asked).runs] for asked in (40, 120, 240)}
+
+        assert listed == {40: [], 120: ["second"], 240: ["first", "second"]}
+
+    def test_are_noted_once_and_forgotten_with_their_rings(self, kept: Kept) -> None:
+        kept.ring()
+        kept.pass_second(1.0, phases=[(0.0, STEP)])
+        kept.end_ring()
+        kept.pass_seconds(9, 1.0)
+        assert list(kept.history._ended_ns) == [("train", 42)]
+
+        kept.rings.clear()
+        kept.pass_second(1.0)
+
+        assert not kept.history._ended_ns
 
 
 class TestAPauseThatBeganBefore:
@@ -171,7 +198,7 @@ class TestADay:
     ) -> None:
         state = kept.pass_second(1.0)
         for at_ns in range(0, DAY_NS, s(10)):
-            kept.history.keep(Snapshot(at_ns, (), frozenset()))
+            kept.history.keep(state._replace(taken_at_ns=at_ns, gpus=()))
         now = report_of(state)
 
         hour, day = (kept.history.since(now, DAY_NS, h * 3600) for h in (1, 23))

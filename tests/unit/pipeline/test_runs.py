@@ -152,3 +152,71 @@ class TestThePhasesOfARun:
 
         assert told == s(1)
         assert state.runs[0].phase_ns[WAIT] == s(1)
+
+
+class TestARunThatIsOverForGood:
+    @pytest.fixture
+    def over(self, training: Story) -> Story:
+        """It was, 20 seconds ago; its GPU has gone on."""
+        training.pass_seconds(5, 0.5, phases=[(0.0, STEP), (0.5, WAIT)])
+        training.end_ring()
+        training.alter_ring(is_gone=True)
+        training.pass_seconds(20, 0.0)
+        return training
+
+    def test_keeps_its_last_state_and_nothing_that_led_to_it(self, over: Story) -> None:
+        (kept,) = over.state.runs
+        over.ring("next", pid=43)
+        over.pass_second(1.0, phases=[(0.0, STEP)], key="next")
+        (first, living) = over.monitor._runs.runs
+        assert first.timeline is not living.timeline
+        assert first.bounds is not living.bounds
+        over.end_ring("next")
+        over.alter_ring("next", is_gone=True)
+        over.pass_seconds(20, 0.0)
+
+        (first, second) = over.monitor._runs.runs
+
+        assert over.state.runs[0] is kept
+        assert first.timeline is second.timeline
+        assert first.bounds is second.bounds
+        assert first.reasons is second.reasons
+
+    def test_is_shown_as_before_where_its_ring_is_read_anew(self, over: Story) -> None:
+        before = over.state.runs
+
+        over.alter_ring(phase_ns={}, steps=0)
+        over.pass_second(0.0)
+
+        assert over.state.runs == before
+
+    def test_is_counted_for_no_gpu_any_more(self, over: Story) -> None:
+        assert over.monitor._runs.on("GPU-0") == ()
+
+
+class TestARunThatHasEndedThoughItsProcessLives:
+    def test_goes_on_from_what_it_was(self, training: Story) -> None:
+        training.pass_seconds(5, 0.5, phases=[(0.0, STEP), (0.5, WAIT)], steps=10)
+        training.end_ring()
+        ended = training.pass_seconds(20, 0.0).runs[0]
+
+        training.alter_ring(alive=True, ended_ns=None)
+        training.pass_seconds(5, 0.5, phases=[(0.0, STEP), (0.5, WAIT)], steps=10)
+
+        (run,) = training.state.runs
+        assert run.alive
+        assert run.step_ns == ended.step_ns is not None
+        assert run.gpu_uuids == ended.gpu_uuids == ("GPU-0",)
+        assert gpu(training.state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(5)
+
+
+class TestARunThatSaysLateThatItComputesOnTheCpu:
+    def test_uses_no_gpu_from_then_on(self, story: Story) -> None:
+        story.processes[0] = (ProcessSample(7, None, uid=0),)  # another process of its user
+        story.ring()
+        before = story.pass_second(1.0, phases=[(0.0, TrainingPhase.START_UP)])
+        story.alter_facts(on_cpu=True)
+        after = story.pass_seconds(20, 0.5, phases=[(0.0, WAIT)])
+
+        assert [state.runs[0].gpu_uuids for state in (before, after)] == [("GPU-0",), ()]
+        assert IdleCause.INPUT_WAIT not in gpu(after).totals.idle_ns

@@ -102,6 +102,43 @@ class TestTheTimeOfAStep:
         assert 0.15 <= found <= 0.205
 
 
+def marks(*step_ms: float, first: int = 1, start_ms: float = 0.0) -> list[RingEvent]:
+    """The same of steps that the device itself reports."""
+    steps = ends(*step_ms, first=first, start_ms=start_ms)
+    return [step._replace(kind=RingKind.DEVICE_DONE) for step in steps]
+
+
+class TestTheTimeOfAStepThatTheDeviceReports:
+    """A host that runs ahead counts thirty steps in a few milliseconds, and then waits for them."""
+
+    def test_is_from_end_to_end_on_the_device(self) -> None:
+        handed_over, done = ends(*[0.3] * 40), marks(*[30.0] * 40)
+
+        assert median_ms(handed_over, done) == about(30)
+        assert median_ms(sorted([*handed_over, *done], key=lambda one: one.at_ns)) == about(30)
+
+    def test_forgets_what_the_host_counted_before_the_first_was_reported(self) -> None:
+        ahead = ends(*[0.3] * 400)
+
+        assert median_ms(ahead, marks(*[30.0] * 8)) == about(30)
+        assert median_ms(ahead, marks(30)) is None
+
+    def test_leaves_out_what_lies_between_epochs_where_the_last_of_one_is_reported_late(
+        self,
+    ) -> None:
+        events: list[RingEvent] = []
+        for epoch in range(12):
+            begin_ms = 10_000.0 * epoch
+            done = marks(500, 20, 20, first=3 * epoch + 1, start_ms=begin_ms)
+            events += [_record(RingKind.EPOCH, begin_ms, epoch), *done]
+        # As where a thread asks the device: the epoch's last step, after the next has begun.
+        for at in range(4, len(events), 4):
+            events[at - 1], events[at] = events[at], events[at - 1]
+
+        assert median_ms(events) == about(20)
+        assert median_ms(*([event] for event in events)) == about(20)
+
+
 class TestTheLooks:
     def test_are_few_however_many_records_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lengths = LengthHistogram.add

@@ -11,7 +11,7 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.report_history import ReportHistory, snapshot_of
+from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_monitor import moment, monitor
@@ -92,7 +92,7 @@ class TestTheLastMinutes:
         history = ReportHistory()
         states = watched([*empty, *full])
         for state in states:
-            history.keep(snapshot_of(state))
+            history.keep(state)
         last = states[-1]
 
         recent = history.since(report_of(last), last.taken_at_ns, 150.0)

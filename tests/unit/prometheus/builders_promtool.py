@@ -18,6 +18,7 @@ from typing import TypeAlias
 from tests.needs import needed
 from tests.patience import HANG_S
 
+RULES = Path(__file__).resolve().parents[3] / "prometheus"
 STEP_S = 5
 Spans: TypeAlias = tuple[tuple[float, float], ...]
 """Minutes from, inclusive, and to."""
@@ -177,7 +178,7 @@ class Story:
         chosen = f'ALERTS{{alertname=~"{alerts}",alertstate=~"{state}"}}'
         return self.at(last, f"count(last_over_time({chosen}[{round((last - first) * 60)}s]))", 0)
 
-    def told(self, rules: Path, rhythm: Rhythm, folder: Path) -> str:
+    def told(self, rhythm: Rhythm, folder: Path) -> str:
         """What promtool has against it; nothing if all is as was asked."""
         test = {
             "interval": f"{STEP_S}s",
@@ -195,7 +196,7 @@ class Story:
         }
         path = folder / f"{rhythm}.yml"
         document = {
-            "rule_files": [str(rules / "rules.yml"), str(rules / "alerts.yml")],
+            "rule_files": [str(RULES / "rules.yml"), str(RULES / "alerts.yml")],
             "evaluation_interval": f"{rhythm.evaluation_s}s",
             "tests": [test],
         }
@@ -209,3 +210,7 @@ class Story:
             env=os.environ | {"GOGC": "400"},  # it has ended before it needs tidying: less CPU
         )
         return "" if done.returncode == 0 else f"at {rhythm}: {done.stdout}{done.stderr}"
+
+
+Hold: TypeAlias = Callable[[Story], None]
+"""Asserts of a story that the alerts do what it says."""

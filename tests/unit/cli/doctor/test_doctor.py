@@ -16,6 +16,7 @@ from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding, render_findings
 from gpumon.cli.main import main
+from gpumon.core.board.driver_codes import xid_text
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
@@ -191,6 +192,21 @@ class TestAFinding:
         assert re.search(detail, found[name]["detail"])
         assert re.search(fix, found[name]["fix"] or "")
         assert not {"trouble", "gpu 0 throttled"} & found.keys()
+
+    @pytest.mark.parametrize("xid", [48, 79])
+    def test_of_a_lost_gpu_has_the_remedy_of_the_xid_that_the_daemon_heard(
+        self, it: Doctor, monkeypatch: pytest.MonkeyPatch, xid: int
+    ) -> None:
+        counted = Finding(
+            what=f"gpu 1 XID {xid}", status=BROKEN, detail="the daemon counted it",
+            fix=xid_text(xid).advice, group=MACHINE,
+        )  # fmt: skip
+        monkeypatch.setattr(doctor, "machine_findings", lambda **_: [counted])
+        it.fake.lose(1)
+
+        text = it.tells(*SOON)
+
+        assert text.endswith(f"Fix 1. gpu 1 XID {xid}: {xid_text(xid).advice}")
 
     def test_is_none_at_the_power_limit_of_a_gpu(self, it: Doctor) -> None:
         it.fake.throttle(1, 0x04)

@@ -94,6 +94,7 @@ class TestAContainer:
             (".dockerenv", {}, "Docker (/.dockerenv)"),
             ("run/.containerenv", {}, "Podman (/run/.containerenv)"),
             ("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
+            ("", {"container": "systemd-nspawn"}, "systemd-nspawn ($container)"),
         ],
     )
     def test_is_known_by_its_mark(
@@ -104,6 +105,13 @@ class TestAContainer:
             (tmp_path / mark).touch()
 
         assert str(container_words(environ, tmp_path)).startswith(said)
+
+    @pytest.mark.parametrize("group", ["docker", "kubepods", "containerd", "libpod", "crio", "lxc"])
+    def test_is_known_by_its_control_group(self, tmp_path: Path, group: str) -> None:
+        (tmp_path / "proc/1").mkdir(parents=True)
+        (tmp_path / "proc/1/cgroup").write_text(f"0::/system.slice/{group}-4711.scope\n")
+
+        assert container_words({}, tmp_path) == f"{group} (/proc/1/cgroup)"
 
     def test_is_none_where_nothing_shows_it(self, tmp_path: Path) -> None:
         assert container_words({}, tmp_path) is None

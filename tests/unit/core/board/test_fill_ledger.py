@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.board.fill import Evidence, FillLedger, GpuFill, is_held_down
+from gpumon.core.board.fill import (
+    Evidence,
+    FillLedger,
+    GpuFill,
+    is_held_down,
+    is_under_filled,
+)
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_time import s
@@ -26,6 +34,54 @@ def sums_of(*samples: GpuSample) -> GpuFill:
     fill = told(*samples)
     assert fill is not None
     return fill
+
+
+WINDOWS = 6
+"""Utilisation samples in a second."""
+
+
+def bursts(
+    seconds: int, busy_windows: int, *, busy_watts: float, idle_watts: float
+) -> Iterator[GpuSample]:
+    """An A100 that works for so many of the windows of each second."""
+    share = busy_windows / WINDOWS
+    watts = share * busy_watts + (1 - share) * idle_watts
+    for second in seconds_of(seconds, watts=watts):
+        began_ns = second.busy[0].start_ns
+        edges = [began_ns + s(1) * at // WINDOWS for at in range(WINDOWS + 1)]
+        busy = tuple(
+            BusySample(start_ns, end_ns, float(at < busy_windows))
+            for at, (start_ns, end_ns) in enumerate(pairwise(edges))
+        )
+        details = GpuDetails(began_ns, 400.0, 1.98e9, throttle_reasons=())
+        yield second._replace(busy=busy, details=details)
+
+
+def ticks_of(
+    is_busy: Callable[[float], bool],
+    *,
+    watts: tuple[float, float],
+    seconds: int,
+    tick_s: float = 1.0,
+    behind_s: float = 0.0,
+) -> Iterator[GpuSample]:
+    """Ticks with windows of 0.2 s, each read ``behind_s`` later, and the mean draw since the last.
+
+    ``watts`` are those at work and those in pauses.
+    """
+    first, step_s, windows = next(seconds_of(1)), 0.05, 0
+    for tick in range(1, round(seconds / tick_s)):
+        steps = range(round((tick - 1) * tick_s / step_s), round(tick * tick_s / step_s))
+        draws = [watts[0] if is_busy((step + 0.5) * step_s) else watts[1] for step in steps]
+        known = int((tick * tick_s - behind_s) / 0.2 + 1e-9)
+        parts = [[is_busy(at * 0.2 + part * 0.05 + 0.02) for part in range(4)]
+                 for at in range(windows, known)]  # fmt: skip
+        busy = tuple(
+            BusySample(s(BEGAN_S) + at * s(0.2), s(BEGAN_S) + (at + 1) * s(0.2), sum(part) / 4)
+            for at, part in enumerate(parts, start=windows)
+        )
+        windows = max(windows, known)
+        yield first._replace(busy=busy, power_watts=sum(draws) / len(draws))
 
 
 class TestActivity:
@@ -72,11 +128,13 @@ class TestActivity:
 
 
 class TestPower:
+    """The newest tick counts once the next one shows that the GPU was still busy at its end."""
+
     def test_is_held_against_its_limit_in_busy_time_at_full_clock(self) -> None:
         fill = sums_of(*seconds_of(20, watts=180.0))
 
         assert fill.evidence is Evidence.POWER
-        assert fill.power_ns == s(20)
+        assert fill.power_ns == s(19)
         assert fill.power_ratio == pytest.approx(180 / 700)
         assert fill.sm_clock.ratio == 1.0
 
@@ -103,13 +161,13 @@ class TestPower:
     ) -> None:
         fill = sums_of(*seconds_of(20, watts=180.0, clock=clock, reasons=reasons))
 
-        assert fill.drawn_ns == s(20)
+        assert fill.drawn_ns == s(19)
         assert fill.drawn_watts == 180.0
 
     def test_counts_where_somebody_has_set_the_clock_and_it_is_full(self) -> None:
         reasons = ("applications_clocks_setting",)
 
-        assert sums_of(*seconds_of(20, watts=180.0, reasons=reasons)).power_ns == s(20)
+        assert sums_of(*seconds_of(20, watts=180.0, reasons=reasons)).power_ns == s(19)
 
     def test_is_nothing_without_a_limit(self) -> None:
         bare = [
@@ -118,6 +176,43 @@ class TestPower:
         ]
 
         assert sums_of(*bare).power_ns == 0
+
+    @pytest.mark.parametrize("busy_windows", [6, 4, 3, 2])
+    def test_of_bursts_calls_no_full_board_under_filled(self, busy_windows: int) -> None:
+        """390 of 400 W while it works, 60 W in pauses; a tick has the mean of both."""
+        ledger = FillLedger()
+        for sample in bursts(300, busy_windows, busy_watts=390.0, idle_watts=60.0):
+            ledger.observe(sample)
+        fill = ledger.snapshot()
+
+        assert fill is not None
+        assert fill.power_watts == (390.0 if busy_windows == WINDOWS else None)
+        assert not is_under_filled(fill)
+
+    def test_of_a_burst_counts_in_the_ticks_that_it_fills(self) -> None:
+        # Six seconds at work, half a second idle, and so on: at another place of each tick.
+        fill = sums_of(*ticks_of(lambda at_s: at_s % 6.5 < 6.0, watts=(390.0, 60.0), seconds=390))
+
+        assert fill.drawn_watts == pytest.approx(390.0)
+        assert fill.power_ratio == pytest.approx(390 / 700)
+        assert s(200) < fill.power_ns < s(300)
+
+    @pytest.mark.parametrize("tick_s", [0.1, 0.25, 1.0, 3.0])
+    def test_of_the_pause_after_a_burst_is_not_that_of_the_burst(self, tick_s: float) -> None:
+        # Utilisation is known 0.15 s later than power: the last tick of a burst may hold a pause.
+        samples = ticks_of(
+            lambda at_s: at_s % 8.0 < 7.0, watts=(390.0, 60.0), seconds=240, tick_s=tick_s,
+            behind_s=0.15,
+        )  # fmt: skip
+
+        assert sums_of(*samples).drawn_watts == pytest.approx(390.0)
+
+    def test_of_time_that_is_partly_not_observed_does_not_count(self) -> None:
+        samples = [*seconds_of(40, watts=180.0)]
+        with_holes = [sample for at, sample in enumerate(samples) if at % 4]
+
+        # Of three ticks in a row, the first spans a hole and the last is before one.
+        assert sums_of(*with_holes).drawn_ns == s(11)
 
 
 class TestAnIdleGpu:

@@ -93,7 +93,7 @@ class TestAJob:
         assert (found.jobs, found.begun) == (("j2",), 2)
         assert [one.pid for one in found.tenants] == [2]
         assert found.fill is not None
-        assert (found.fill.drawn_ns, found.fill.drawn_watts) == (s(10), 180.0)
+        assert (found.fill.drawn_ns, found.fill.drawn_watts) == (s(9), 180.0)
 
     def test_that_never_was_leaves_nothing_to_tell(self) -> None:
         assert InJobLedger().snapshot() is None

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.board.driver_codes import OF_PROGRAMS, SLOWDOWNS, THROTTLE_REASONS, xid_text
+from gpumon.core.board.driver_codes import (
+    OF_PROGRAMS,
+    SLOWDOWNS,
+    THROTTLE_REASONS,
+    UNREADABLE,
+    xid_text,
+)
 from gpumon.core.board.troubles import (
     ErrorTimes,
     ErrorWatch,
@@ -28,7 +34,7 @@ from tests.builders_report import gpu, report
 from tests.builders_state import device
 from tests.builders_time import s
 
-LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot"
+LOST = f"{UNREADABLE[15].meaning} (NVML 15): {UNREADABLE[15].advice}"
 NOW_NS = s(100_000)
 DAY_S = 24 * 3600
 
@@ -73,7 +79,7 @@ class TestAGpuThatIsLost:
         (trouble,) = broken(error=LOST).troubles
 
         why, _, advice = LOST.partition(": ")
-        assert trouble.text == f"{trouble.claim}: {why}"
+        assert trouble.text == f"cannot be read: {why}"
         assert trouble.advice == advice
 
     def test_comes_first_and_asks_for_what_its_last_grave_error_asks_for(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.state_codec import state_document
+import pytest
+
+from gpumon.core.documents.field_codec import FieldCodec, encode_document
+from gpumon.core.documents.state_codec import StateEncoder, state_document
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
-from gpumon.core.state import GpuState
+from gpumon.core.state import GpuState, RunState
 from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 
 FIELDS = [
@@ -124,3 +127,32 @@ class TestHostileContent:
         assert body.count(b"\n") == 1
         assert body.isascii()
         assert json.loads(body)["runs"][0]["job"] == "a�b�"
+
+
+class TestAnEncoderOfStates:
+    def test_writes_what_the_document_is(self) -> None:
+        encoder = StateEncoder()
+        ended, living = run("over", alive=False, phase=None), run("on")
+        again = replace(ended, steps=ended.steps + 1)  # what settles after its end
+        for runs in ((), (ended,), (ended, living), (again, living), (again,), ()):
+            state = monitor_state(runs=runs)
+
+            written = encoder.encode(state, pid=77, address=None)
+
+            assert written == encode_document(state_document(state, pid=77, address=None))
+
+    def test_writes_a_run_that_has_ended_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        encoder, written = StateEncoder(), list[str]()
+        ended, living = run("over", alive=False, phase=None), run("on")
+        encode = FieldCodec.encode
+
+        def noted(codec: Any, value: Any, **more: Any) -> dict[str, Any]:
+            if isinstance(value, RunState):
+                written.append(value.run)
+            return encode(codec, value, **more)
+
+        monkeypatch.setattr(FieldCodec, "encode", noted)
+        for _ in range(3):
+            encoder.encode(monitor_state(runs=(ended, living)), pid=77, address=None)
+
+        assert written == ["over", "on", "on", "on"]

@@ -85,3 +85,18 @@ class TestItHasNotCome:
 class TestARunWhoseBeginningIsLost:
     def test_has_no_first_batch(self) -> None:
         assert first_and_all(WAITS_TWICE[1:]) == (None, 0, s(5))
+
+
+def test_the_wait_of_a_validation_before_the_first_step_is_told_once() -> None:
+    """As Lightning's sanity check waits for its batches."""
+    sanity = RingEvent(RingKind.ENTER, s(1), WAIT, TrainingMode.VALIDATION)
+    later = sanity._replace(at_ns=s(6))
+    run = PhaseTimeline()
+    events = (enter(0, START_UP), sanity, enter(3, STEP), step(5, 1), later, enter(8, STEP))
+    run.extend(RingRecords.of(events), s(10))
+
+    for window_s, of_first_s, of_validation_s in (((0, 10), 2, 2), ((0, 2), 1, 0), ((5, 7), 0, 1)):
+        start_s, end_s = window_s
+        parts = run.parts(s(start_s), s(end_s))
+        found = parts.first_input_wait_ns, parts.validation_input_wait_ns
+        assert found == (s(of_first_s), s(of_validation_s))

@@ -6,13 +6,16 @@ What it says is in ``tests/golden``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpumon.core.board.troubles import lost, vanished
 from gpumon.core.judge.advice import advise
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import Advice, GpuReport
+from tests.builders_fill import filled, gpm_fill
 from tests.builders_report import gpu, with_totals
 from tests.builders_time import s
 
@@ -89,6 +92,35 @@ class TestAnAdvice:
     )
     def test_is_not_given_on_what_is_not_worth_one(self, one: GpuReport, on: list[str]) -> None:
         assert causes(one) == on
+
+
+class TestALostGpu:
+    @pytest.mark.parametrize(
+        "one",
+        [
+            gpu(30, {WAIT: 30}),
+            gpu(30, {IdleCause.UNKNOWN: 30}),
+            filled(gpm_fill(0.1)),
+            gpu(0, {IdleCause.NOT_IN_USE: 60}),
+        ],
+        ids=["starved", "cause unknown", "under-filled", "not in use"],
+    )
+    def test_gets_none(self, one: GpuReport) -> None:
+        assert advise([one], [])
+
+        for lost_one in (
+            replace(one, error="the GPU is lost (NVML 15)"),
+            replace(one, told_troubles=(lost("the driver is not loaded: load it"),)),
+            replace(one, listed=False, told_troubles=(vanished(),)),
+        ):
+            assert advise([lost_one], []) == ()
+
+    def test_leaves_that_on_the_others(self) -> None:
+        gone = replace(gpu(30, {WAIT: 30}), error="the GPU is lost (NVML 15)")
+
+        (advice,) = advise([gone, gpu(30, {WAIT: 30}, index=1)], [])
+
+        assert advice.gpus == ("1",)
 
 
 class TestTheFirstBatch:

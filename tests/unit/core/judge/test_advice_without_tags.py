@@ -20,35 +20,23 @@ def only(*gpus: GpuReport) -> Advice:
 
 
 class TestASpeedUp:
-    @pytest.mark.parametrize(
-        ("seconds", "pauses", "bound"),
-        [(20, 8, 1.5), (20, 7, None), (20, 3, None), (300, 10, 8.5), (310, 10, None)],
-        ids=["eight", "seven", "three", "as long as half a minute", "longer"],
-    )
-    def test_is_promised_for_ending_many_short_pauses_that_are_suspected(
-        self, seconds: float, pauses: int, bound: float | None
+    @pytest.mark.parametrize("pauses", [3, 8, 200])
+    @pytest.mark.parametrize("probability", [None, 0.5, 0.99])
+    def test_is_never_promised_for_what_is_only_suspected(
+        self, pauses: int, probability: float | None
     ) -> None:
-        found = only(gpu(40, {UNKNOWN: seconds}, suspected_s=seconds, pauses=pauses))
+        suspected = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=pauses)
+        if probability is not None:
+            suspicion = Suspicion(probability, (LikelyCause.LATE_INPUT,))
+            suspected = with_totals(suspected, suspicion=suspicion)
 
-        assert found.speedup_upper_bound == bound
+        found = only(suspected)
 
-    @pytest.mark.parametrize(("probability", "bound"), [(0.69, None), (0.7, 1.5), (0.99, 1.5)])
-    def test_is_promised_by_the_probability_where_one_is_known(
-        self, probability: float, bound: float | None
-    ) -> None:
-        few_and_long = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=3)
-        suspicion = Suspicion(probability, (LikelyCause.LATE_INPUT,))
-
-        assert only(with_totals(few_and_long, suspicion=suspicion)).speedup_upper_bound == bound
+        assert found.speedup_upper_bound is None
+        assert "worker" not in found.text
 
     def test_is_not_promised_for_a_level(self) -> None:
         assert only(gpu(20, {UNKNOWN: 40})).speedup_upper_bound is None
-
-    def test_of_several_gpus_is_that_of_those_it_is_promised_for(self) -> None:
-        few = gpu(10, {UNKNOWN: 90}, suspected_s=90, pauses=3)
-        many = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=20, index=1)
-
-        assert only(few, many).speedup_upper_bound == 1.5
 
     def test_is_promised_for_what_tags_prove_however_few_and_long_its_pauses(self) -> None:
         assert only(gpu(600, {WAIT: 600}, pauses=3)).speedup_upper_bound == 2.0

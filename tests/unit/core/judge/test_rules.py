@@ -86,6 +86,7 @@ def reported(totals: GpuTotals) -> GpuReport:
 
 EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     **{rule.id: [(totals,) for totals in TOTALS] for rule in VERDICT_RULES},
+    "too_few_samples": [(GpuTotals(samples=30, sample_distance_ns=s(1)),)],
     "starved_now": [(0.1, False), (0.1, True)],
     "under_filled": [(gpm_fill(0.2),), (power_fill(180.0),), (NO_FILL,)],
     "held_down": [(gpm_fill(0.2, held=0.6),)],
@@ -100,7 +101,6 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     ],
     "late_first_batch": [(reported(STARVES),)],
     "hidden_input_wait": [(STARVES,)],
-    "promised_speed": [(PAUSES,), (SUSPECTED,)],
     "unequal_gpus": [(EVEN,)],
     **{rule.id: [([one],) for one in LOOKS] for rule in REASON_RULES},
     "lower_clocks": [(gpm_fill(0.9), gpm_fill(0.9)), (HELD_LOW, NO_FILL)],

@@ -13,7 +13,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.time.intervals import Interval
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.time.totals import GpuTotals
-from tests.builders_cycles import cycles, on_and_off
+from tests.builders_cycles import cycles, late_waves, on_and_off
 from tests.builders_report import report, run
 from tests.builders_time import every, rhythm, s
 
@@ -39,12 +39,12 @@ class TestTheTimeBetween:
         assert between.idle_ns == {IdleCause.UNKNOWN: s(3)}
 
     def test_holds_only_the_pauses_that_ended_meanwhile(self) -> None:
-        before, after = at([*rhythm(2, 2, 8), 1.0], 17, 33)
+        before, after = at(on_and_off(late_waves(60)), 251, 502)
 
         between = totals_since(before, after)
 
-        assert between.gaps.count == 4
-        assert between.starved_intervals[0] == Interval(s(18), s(20))
+        assert between.gaps.count == 30
+        assert between.starved_intervals[0] == Interval(s(253), s(256))
 
     def test_counts_a_pause_that_a_blip_split_before_and_that_went_on_meanwhile(self) -> None:
         pause = [0.0] * 20
@@ -90,7 +90,7 @@ class TestTheTimeBetween:
         assert totals_since(pausing, working).cycle_ns is None
 
     def test_suspects_no_more_than_what_is_unknown_of_it(self) -> None:
-        before, after = at([1.0, *rhythm(2, 2, 8), 1.0], 25, 34)
+        before, after = at(on_and_off(late_waves(40)), 200, 320)
 
         between = totals_since(before, after)
 

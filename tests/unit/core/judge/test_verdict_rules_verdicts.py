@@ -14,6 +14,7 @@ from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import LikelyCause, Pattern, Severity, Verdict, VerdictName
+from tests.builders_cycles import late_waves, on_and_off
 from tests.builders_time import every, rhythm, settled
 
 WAIT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
@@ -64,12 +65,14 @@ class TestAVerdictWithoutTags:
             ([1.0] * 20, VerdictName.HEALTHY, Pattern.BUSY, 0),
             ([0.96] * 60, VerdictName.HEALTHY, Pattern.BUSY, 0),
             (BREAK, VerdictName.HEALTHY, None, 0),
-            ([*rhythm(4, 2, 3), *[1.0] * 4], VerdictName.STARVATION_SUSPECTED, Pattern.BURSTY,
-             6 / 22),
+            (on_and_off(late_waves(30)), VerdictName.STARVATION_SUSPECTED, Pattern.BURSTY,
+             90 / 251),
+            ([*rhythm(4, 2, 30), *[1.0] * 4], VerdictName.PARTIAL, Pattern.BURSTY, 0),
             ([*rhythm(2, 8, 2), 1.0], VerdictName.PARTIAL, None, 0),
             ([0.5] * 60, VerdictName.PARTIAL, Pattern.PARTIAL, 0),
         ],
-        ids=["busy", "a loss below five percent", "one break", "three pauses", "two pauses",
+        ids=["busy", "a loss below five percent", "one break", "pauses after bursts that vary",
+             "pauses after equal bursts", "two pauses",
              "a flat level"],
     )  # fmt: skip
     def test_is_by_how_much_is_lost_and_in_what_pattern(
@@ -116,16 +119,16 @@ class TestAVerdictThatTagsProve:
 
 
 class TestALossInFewPauses:
-    """Fewer than eight prove nothing: as many may be checkpoints, or somebody else's turns."""
+    """Fewer than ten prove nothing: as many may be checkpoints, or somebody else's turns."""
 
     SIX = (*rhythm(60, 30, 6), *[1.0] * 30)
     TWO_AND_A_BLIP = (*rhythm(20, 25, 2), 1.0, *[0.0] * 25, *[1.0] * 20)
 
     @pytest.mark.parametrize(
         ("pauses", "severity"),
-        [(6, Severity.MODERATE), (7, Severity.MODERATE), (8, Severity.HIGH)],
+        [(6, Severity.MODERATE), (9, Severity.MODERATE), (10, Severity.HIGH)],
     )
-    def test_is_moderate_however_much_is_lost_up_to_the_eighth(
+    def test_is_moderate_however_much_is_lost_up_to_the_tenth(
         self, pauses: int, severity: Severity
     ) -> None:
         found = verdict([*rhythm(60, 30, pauses), *[1.0] * 30])

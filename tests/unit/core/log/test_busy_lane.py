@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.log.busy_lane import BusyLane, Lane
 from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.ledger import GpuLedger
 
 S = 1_000_000_000
@@ -65,7 +66,7 @@ class TestALane:
         assert lane.active_ns == (1, 1, 0, 0, 0, 0, 0, 0)
 
     def test_takes_what_is_just_at_the_threshold_for_no_work(self) -> None:
-        lane = BusyLane(8, active_above=0.25)
+        lane = BusyLane(8, DetectorSettings(active_above=0.25))
         lane.extend([BusySample(0, 4, 0.25), BusySample(4, 8, 0.26)])
 
         assert lane.snapshot().active_ns == (0, 0, 0, 0, 1, 1, 1, 1)

@@ -30,6 +30,7 @@ FACTS = RunFacts(
     callback_ns={"TensorBoard": 1_200_000_000, "others": 5},
     shares={"0": 0.6, "GPU-8f1c2a": 0.4},
     ratio_changes=3,
+    on_cpu=True,
 )
 
 
@@ -70,6 +71,16 @@ class TestTheThreadThatTrains:
 
         assert parse_facts(json.dumps(old).encode()).tid is None
         assert parse_facts(encode_facts(replace(FACTS, tid=None))).tid is None
+
+
+class TestAModelOnTheCpu:
+    @pytest.mark.parametrize("value", [1, "true", None, [], False])
+    def test_is_believed_only_where_it_is_exactly_true(self, value: object) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["on_cpu"]
+
+        assert not parse_facts(json.dumps(old).encode()).on_cpu
+        assert not parse_facts(changed(on_cpu=value)).on_cpu
 
 
 class TestTheSharesOfABatch:

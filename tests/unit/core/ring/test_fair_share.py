@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpumon.core.ring.fair_share import (
     FairChoice,
+    FairPlaces,
+    FairTurns,
     RingClaim,
+    RunClaim,
     fair_choice,
     fair_parts,
     left_out_sentence,
@@ -184,3 +189,111 @@ class TestLaws:
         for owner in owners - {greedy}:
             kept, had = taken_of(after, owner), taken_of(before, owner)
             assert kept[:sure] == had[:sure]
+
+
+def run(key: str, owner_uid: int, *, written_ns: int = 0, is_alive: bool = True) -> RunClaim[str]:
+    return RunClaim(key, owner_uid, is_alive, written_ns)
+
+
+class TestPlacesForRuns:
+    def test_are_for_all_where_there_is_room(self) -> None:
+        places = FairPlaces[str](2)
+
+        assert places.choose([run("a", ALICE), run("b", ALICE)]) == {"a", "b"}
+        assert places.left_out == {}
+
+    def test_of_one_owner_with_many_leave_the_others_theirs(self) -> None:
+        places = FairPlaces[str](64)
+        many = [run(f"a{number}", ALICE) for number in range(300)]
+        others = [run(f"b{number}", BOB) for number in range(20)]
+
+        chosen = places.choose([*many, *others])
+
+        assert chosen >= {one.key for one in others}
+        assert len(chosen) == 64
+        assert places.left_out == {ALICE: 256}
+
+    def test_are_given_to_who_recorded_something_last(self) -> None:
+        places = FairPlaces[str](1)
+
+        assert places.choose([run("idle", ALICE), run("new", ALICE, written_ns=9)]) == {"new"}
+
+    def test_are_kept_by_runs_that_live(self) -> None:
+        places = FairPlaces[str](1)
+        places.choose([run("first", ALICE)])
+
+        for written_ns in range(5):
+            newer = run("newer", ALICE, written_ns=written_ns)
+            assert places.choose([run("first", ALICE), newer]) == {"first"}
+        ended = run("first", ALICE, is_alive=False)
+        assert places.choose([ended, run("newer", ALICE)]) == {"newer"}
+
+    def test_of_runs_that_live_are_not_taken_by_runs_that_are_over(self) -> None:
+        places = FairPlaces[str](64)
+        living = [run(f"a{number}", ALICE) for number in range(64)]
+        over = [run(f"b{number}", BOB, written_ns=9, is_alive=False) for number in range(40)]
+        places.choose(living)
+
+        assert places.choose([*over, *living]) == {claim.key for claim in living}
+        assert places.left_out == {}
+
+    def test_are_had_by_owners_of_living_runs_before_owners_of_others(self) -> None:
+        places = FairPlaces[str](64)
+        over = [run(f"run of {uid}", uid, is_alive=False) for uid in range(64)]
+        places.choose(over)
+        living = [run(f"run of {uid}", uid) for uid in range(100, 110)]
+
+        assert places.choose([*over, *living]) >= {claim.key for claim in living}
+
+    def test_pass_to_the_newest_that_ended_where_no_run_lives(self) -> None:
+        places = FairPlaces[str](1)
+        ended = [run(key, ALICE, written_ns=at, is_alive=False) for key, at in (("a", 1), ("b", 2))]
+
+        assert places.choose(ended) == {"b"}
+
+    def test_with_too_many_owners_are_kept_by_those_who_have_one(self) -> None:
+        places = FairPlaces[str](2)
+        places.choose([run("b", BOB), run("c", CAROL)])
+
+        assert places.choose([run("a", ALICE), run("b", BOB), run("c", CAROL)]) == {"b", "c"}
+        assert places.left_out == {ALICE: 1}
+
+
+class TestTurns:
+    def test_come_to_everybody_and_to_each_owner_in_each_tick(self) -> None:
+        turns = FairTurns[str](4)
+        owner_of = {**{f"a{number}": ALICE for number in range(1000)}, "b": BOB}
+        had_turn = []
+        for _ in range(334):
+            chosen = turns.choose(owner_of)
+            assert len(chosen) == 4
+            assert "b" in chosen
+            for key in chosen:
+                turns.note(key)
+            had_turn += chosen
+
+        assert set(had_turn) == set(owner_of)
+
+    def test_with_more_owners_than_turns_go_round(self) -> None:
+        turns = FairTurns[str](32)
+        owner_of = {f"run of {uid}": uid for uid in range(300)}
+        had_turn: set[str] = set()
+        for _ in range(10):
+            chosen = turns.choose(owner_of)
+            for key in chosen:
+                turns.note(key)
+            had_turn.update(chosen)
+
+        assert had_turn == set(owner_of)
+
+    def test_are_remembered_while_a_run_wants_none(self) -> None:
+        turns = FairTurns[str](32)
+        steady = dict.fromkeys(["s0", "s1", "s2", "s3"], ALICE)
+        halves = [{f"{half}{number}": ALICE for number in range(32)} for half in "xy"]
+        counted: Counter[str] = Counter()
+        for tick in range(120):
+            for key in turns.choose({**halves[tick % 2], **steady}):
+                turns.note(key)
+                counted[key] += 1
+
+        assert min(counted[key] for key in steady) >= 50

@@ -17,10 +17,9 @@ REMEMBERED = DEFAULT_SETTINGS.remembered_cycles
 
 
 def cycles_of(bursts_and_pauses: Iterable[tuple[float, float]], busy_s: float = 0.0) -> Cycles:
-    cycles, at_s = Cycles(DEFAULT_SETTINGS), 0.0
+    cycles = Cycles(DEFAULT_SETTINGS)
     for burst_s, pause_s in bursts_and_pauses:
-        cycles.add(Cycle(s(at_s + burst_s), burst_s, 0.1 * burst_s, pause_s, busy_s))
-        at_s += burst_s + pause_s + busy_s
+        cycles.add(Cycle(burst_s, 0.1 * burst_s, pause_s, busy_s))
     return cycles
 
 
@@ -35,47 +34,33 @@ class TestTheShape:
     def test_is_unknown_of_too_few_pauses(self, count: int) -> None:
         assert cycles_of([(4.0, 2.0)] * count).shape(1.0) is None
 
-    def test_of_cycles_alike_to_the_digit_has_the_least_spread_and_no_tails(self) -> None:
-        shape = shape_of([(4.0, 2.0)] * 20)
-
-        assert (shape.burst, shape.pause) == (math.log(4.0), math.log(2.0))
-        assert shape.burst_spread == shape.pause_spread == shape.cycle_spread == math.log(0.05)
-        assert shape.longest_pause == shape.long_pauses == shape.short_pauses == 0.0
-        assert (shape.shortest_burst, shape.longest_burst, shape.together) == (0.0, 0.0, 0.0)
-
-    def test_has_the_shares_of_idle_bursts_and_busy_pauses(self) -> None:
+    def test_has_medians_widths_and_shares(self) -> None:
         shape = shape_of([(4.0, 1.5)] * 20, busy_s=0.5)
 
-        assert shape.burst_idle == pytest.approx(0.1)
-        assert shape.level == pytest.approx(0.25)
-        assert shape.level_spread == pytest.approx(0.0)
+        assert (shape.pauses, shape.grain_s, shape.burst_s, shape.pause_s) == (20, 1.0, 4.0, 1.5)
+        assert (shape.burst_width_s, shape.pause_width_s) == (0.0, 0.0)
+        assert (shape.paused_ratio, shape.level_ratio) == pytest.approx((0.25, 0.25))
 
-    def test_tells_workers_that_race_from_steps_that_are_counted(self) -> None:
-        racing = shape_of([(4.0 + k % 3, 2.0) for k in range(30)])
-        counted = shape_of([(4.0, 2.0 + k % 3) for k in range(30)])
+    def test_has_the_width_of_the_middle_two_thirds(self) -> None:
+        shape = shape_of([(float(burst_s), 2.0) for burst_s in range(10, 71)])
 
-        assert racing.burst_spread > counted.burst_spread
-        assert racing.pause_spread < counted.pause_spread
-        assert racing.burst_variation > 0.1 > counted.burst_variation
-
-    def test_sees_a_pause_that_is_shorter_after_a_longer_burst(self) -> None:
-        assert shape_of([(4.0 + k % 3, 4.0 - k % 3) for k in range(30)]).together < -0.9
+        assert shape.burst_s == 41.0
+        assert shape.burst_width_s == 39.0
 
     def test_leaves_out_the_first_burst_whose_begin_nobody_saw(self) -> None:
-        assert shape_of([(0.1, 2.0), *[(4.0, 2.0)] * 9]).shortest_burst == 0.0
+        assert shape_of([(0.1, 2.0), *[(4.0, 2.0)] * 3]).burst_width_s == 0.0
 
     def test_is_of_the_last_ones_and_counts_them_all(self) -> None:
         shape = shape_of([(90.0, 50.0)] * 10 + [(4.0, 2.0)] * REMEMBERED)
 
-        assert shape.longest_pause == 0.0
-        assert shape.pauses == pytest.approx(math.log(10 + REMEMBERED))
+        assert (shape.pause_width_s, shape.pauses) == (0.0, 10 + REMEMBERED)
 
     def test_of_another_job_forgets_the_one_before(self) -> None:
         cycles = cycles_of([(4.0, 2.0)] * 20)
 
         cycles.forget()
 
-        assert (cycles.count, cycles.shape(1.0), cycles.latest_ns) == (0, None, ())
+        assert (cycles.count, cycles.shape(1.0)) == (0, None)
 
     @given(
         st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-9, 1e6)), min_size=3, max_size=99),
@@ -87,13 +72,32 @@ class TestTheShape:
         assert all(math.isfinite(value) for value in shape_of(some, busy_s))
 
 
-class TestTheLatestPauses:
-    def test_are_the_last_three_that_are_as_long_as_most(self) -> None:
-        cycles = cycles_of([(4.0, 2.0), (4.0, 0.2)] * 10)
+class TestHowMuchBurstsVary:
+    """Readings come once a second."""
 
-        assert len(cycles.latest_ns) == 3
-        assert cycles.latest_ns[-1] == s(9 * 10.2 + 4.0)
-        assert cycles.latest_ns[-1] - cycles.latest_ns[-2] == s(10.2)
+    def test_is_their_width_over_their_median_where_readings_show_it(self) -> None:
+        assert shape_of([(10.0 + k % 5, 2.0) for k in range(30)]).burst_variation == 3 / 12
+
+    @pytest.mark.parametrize(
+        ("burst_s", "variation"), [(10.0, None), (49.0, None), (51.0, 1 / 51.0), (200.0, 1 / 200.0)]
+    )
+    @pytest.mark.parametrize("difference_s", [0.0, 1.0, 2.0])
+    def test_is_at_most_the_grain_where_they_do_not_and_unknown_where_that_is_much(
+        self, burst_s: float, variation: float | None, difference_s: float
+    ) -> None:
+        shape = shape_of([(burst_s + difference_s * (k % 2), 2.0) for k in range(31)])
+
+        if variation is None:
+            assert shape.burst_variation is None
+        else:
+            assert shape.burst_variation == pytest.approx(variation, rel=0.05)
+
+    def test_of_a_level_is_unknown_where_the_readings_at_its_ends_are_most_of_a_pause(self) -> None:
+        short = shape_of([(10.0, 2.0)] * 30, busy_s=1.0)
+        long = shape_of([(10.0, 4.0)] * 30, busy_s=1.0)
+
+        assert short.resolved_level_ratio is None
+        assert long.resolved_level_ratio == pytest.approx(0.2)
 
 
 class TestTheClock:

@@ -19,13 +19,11 @@ Row = tuple[float, float | None]
 
 
 def found_in(*batches: list[Row]) -> list[list[int]]:
-    """Positions found in each batch of rows, a second each."""
-    release, at_s, positions = MemoryRelease(DEFAULT_SETTINGS), 0, []
+    """Positions found in each batch of rows."""
+    release, positions = MemoryRelease(DEFAULT_SETTINGS), []
     for rows in batches:
         used = [None if gib is None else int(gib * GIB) for _, gib in rows]
-        samples = every(1.0, [ratio for ratio, _ in rows], at_s)
-        positions.append(release.positions(samples, used))
-        at_s += len(rows)
+        positions.append(release.positions([ratio for ratio, _ in rows], used))
     return positions
 
 

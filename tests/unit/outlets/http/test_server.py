@@ -15,11 +15,18 @@ import pytest
 
 from gpumon.core.judge.input_texts import reason_sentence
 from gpumon.core.phase import InputWaitReason
-from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
-from gpumon.outlets.http.handler import FaultLog
+from gpumon.outlets.http.faults import FaultLog
 from tests.builders_host import seen
-from tests.builders_state import StoppedClock, monitor_state, run
+from tests.builders_state import (
+    S,
+    StoppedClock,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
 from tests.patience import until
 from tests.serving import ask, dial, got, own_address, read_events, serving
 
@@ -61,26 +68,6 @@ class TestEachAddress:
 
         assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
 
-    def test_healthy_before_any_frame_and_ready_after_the_first(self) -> None:
-        with serving() as server:
-            before = [ask(server, path).status for path in ("/-/healthy", "/-/ready")]
-            server.publish(monitor_state(samples_total=0))
-            no_source = ask(server, "/-/ready").status
-            server.publish(monitor_state(samples_total=1))
-            after = ask(server, "/-/ready").status
-
-        assert (before, no_source, after) == ([200, 503], 503, 200)
-
-    def test_ready_says_what_is_missing_and_to_strangers_only_that_something_is(self) -> None:
-        failing = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
-        state = monitor_state(samples_total=0, collectors=(failing,))
-        with serving(state, listen="0.0.0.0:0") as server:
-            here = ask(server, "/-/ready").text
-            elsewhere = ask(server, "/-/ready", to=own_address()).text
-
-        assert "driver" in here
-        assert "driver" not in elsewhere
-
     def test_state_is_the_document_of_the_state_file(self) -> None:
         with serving(monitor_state()) as server:
             document = json.loads(ask(server, "/api/v1/state").body)
@@ -106,6 +93,76 @@ class TestEachAddress:
         history = json.loads(got("/api/v1/history", monitor_state(), monitor_state()).body)
 
         assert [len(points) for points in history["gpus"].values()] == [2, 2]
+
+
+class TestReady:
+    WELL = CollectorState("nvml", True, 0.0, 0, None)
+    FAILING = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
+    LOST = starved_gpu(present=False, error="the GPU is lost")
+
+    def test_comes_with_the_first_frame_and_health_before_it(self) -> None:
+        with serving() as server:
+            before = [ask(server, path).status for path in ("/-/healthy", "/-/ready")]
+            server.publish(monitor_state(samples_total=0))
+            no_source = ask(server, "/-/ready").status
+            server.publish(monitor_state(samples_total=1))
+            after = ask(server, "/-/ready").status
+
+        assert (before, no_source, after) == ([200, 503], 503, 200)
+
+    def test_goes_with_the_driver_and_comes_back_with_it(self) -> None:
+        gone = [healthy_gpu(present=False)]
+        with serving(monitor_state(collectors=(self.WELL,))) as server:
+            server.publish(monitor_state(gpus=(*gone,), collectors=(self.FAILING,)))
+            without, health = ask(server, "/-/ready"), ask(server, "/-/healthy")
+            server.publish(monitor_state(collectors=(self.WELL,)))
+            again = ask(server, "/-/ready")
+
+        assert (without.status, without.text) == (503, "not ready: no driver: load one\n")
+        assert (health.status, again.status) == (200, 200)
+
+    @pytest.mark.parametrize(
+        ("gpus", "status"),
+        [((LOST, healthy_gpu()), 200), ((LOST, LOST), 503), ((), 503)],
+        ids=["one of two", "both", "none is known"],
+    )
+    def test_is_lost_with_the_last_gpu(self, gpus: tuple[GpuState, ...], status: int) -> None:
+        lost = self.FAILING._replace(message="GPU 0: the GPU is lost")
+
+        answer = got("/-/ready", monitor_state(gpus=gpus, collectors=(lost,)))
+
+        assert answer.status == status
+        assert answer.text == ("ready\n" if status == 200 else f"not ready: {lost.message}\n")
+
+    def test_stays_where_one_field_of_a_gpu_fails(self) -> None:
+        assert got("/-/ready", monitor_state(collectors=(self.FAILING,))).status == 200
+
+    def test_is_over_where_a_recording_is(self) -> None:
+        over = CollectorState("replay", False, 0.0, 0, "the recording is over: 60 s were played.")
+
+        answer = got("/-/ready", monitor_state(collectors=(self.WELL, over)))
+
+        assert (answer.status, answer.text) == (503, f"not ready: {over.message}\n")
+
+    def test_is_lost_where_ticks_come_no_more(self) -> None:
+        clock = StoppedClock()
+        with serving(monitor_state(), clock=clock) as server:
+            clock.now_ns += 3 * S
+            young = ask(server, "/-/ready").status
+            clock.now_ns += S
+            old = ask(server, "/-/ready")
+
+        assert (young, old.status) == (200, 503)
+        assert old.text == "not ready: the newest tick is 4 s old\n"
+
+    def test_says_what_is_missing_and_to_strangers_only_that_something_is(self) -> None:
+        state = monitor_state(samples_total=0, collectors=(self.FAILING,))
+        with serving(state, listen="0.0.0.0:0") as server:
+            here = ask(server, "/-/ready").text
+            elsewhere = ask(server, "/-/ready", to=own_address()).text
+
+        assert "driver" in here
+        assert elsewhere == "not ready: no GPU can be read now\n"
 
 
 class TestTheStream:
@@ -254,7 +311,7 @@ class TestAFaultOfOurs:
             try:
                 raise ZeroDivisionError("fault")
             except ZeroDivisionError as error:
-                faults.tell("/api/v1/report", error)
+                faults.log("/api/v1/report cannot be answered", error)
 
         for _ in range(5):
             fail()

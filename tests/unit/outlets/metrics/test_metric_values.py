@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpumon.core.ring.fair_share import MOST_RUNS_TOLD
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import MAX_RUNS, MAX_XIDS, LabelBudget
+from gpumon.outlets.metrics.metric_values import MAX_XIDS, LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import (
@@ -185,7 +187,7 @@ class TestAGpuCutByMig:
 
 
 LIVING = run("train", steps=2)
-OLD = [run(f"old-{number}", alive=False) for number in range(MAX_RUNS)]
+OLD = [run(f"old-{number}", alive=False) for number in range(MOST_RUNS_TOLD)]
 
 
 class TestRuns:
@@ -207,6 +209,42 @@ class TestRuns:
 
         assert selection.runs == shown
         assert dict(selection.dropped)["gpumon_training"] == left_out
+
+
+class TestRunsOfSeveralOwners:
+    MANY = tuple(run(f"a{number}", owner_uid=1000, pid=number) for number in range(300))
+    ONE = run("b", owner_uid=1001)
+
+    def test_have_series_in_fair_parts(self) -> None:
+        view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
+
+        assert self.ONE in view.runs
+        assert len(view.runs) == MOST_RUNS_TOLD
+        assert view.runs_left_out == ((1000, 301 - MOST_RUNS_TOLD),)
+
+    def test_are_counted_by_the_owner_that_has_too_many(self) -> None:
+        view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
+
+        assert list(view.without_series()) == [((1000,), 301 - MOST_RUNS_TOLD)]
+
+    def test_keep_their_series_while_they_live(self) -> None:
+        budget = LabelBudget()
+        first = budget.select(monitor_state(runs=self.MANY[:MOST_RUNS_TOLD])).runs
+        for count in (65, 300, 65):
+            assert budget.select(monitor_state(runs=self.MANY[:count])).runs == first
+
+    def test_do_not_come_and_go_with_a_short_run_of_another(self) -> None:
+        budget, living = LabelBudget(), self.MANY[:MOST_RUNS_TOLD]
+        now_ns = monitor_state().taken_at_ns
+        short = replace(self.ONE, written_ns=now_ns)
+        shown = []
+        for tick in range(10):
+            other = replace(short, alive=tick % 2 == 0)
+            view = budget.select(monitor_state(runs=(*living, other)))
+            shown.append({one.run for one in view.runs})
+
+        assert shown == [shown[0]] * 10
+        assert "b" in shown[0]
 
 
 def test_a_gpu_that_is_listed_twice_has_series_once_and_is_counted() -> None:

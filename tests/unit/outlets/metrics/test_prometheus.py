@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import resource
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -244,6 +249,87 @@ class TestTheSharesOfARun:
 
         assert series(text, self.SHARE) == {}
         assert series(text, self.CHANGES) == {("resnet",): 2.0}
+
+
+PROCESS_SERIES = (
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_virtual_memory_bytes",
+)
+
+
+class TestTheProcess:
+    """The series on the daemon itself, named as every exporter names them."""
+
+    def scraped(self, proc: Path | None, accept: str | None = None) -> str:
+        made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=proc)
+        made.publish(monitor_state())
+        return made.render(accept)[0].decode()
+
+    def made_up(self, folder: Path, limits: str = "Max open files 1024 4096 files\n") -> Path:
+        """A procfs of a process that started 50 s after the machine, which booted at 1 000 s."""
+        fields = ["S", *["0"] * 10, "250", "50", *["0"] * 6, "5000", "4096000", "100"]
+        assert os.sysconf("SC_CLK_TCK") == 100
+        (folder / "self" / "fd").mkdir(parents=True)
+        (folder / "stat").write_text("cpu 1 2 3\nbtime 1000\n")
+        (folder / "self" / "stat").write_text(" ".join(["7", "(a) name)", *fields]))
+        (folder / "self" / "limits").write_text(limits)
+        for number in range(3):
+            (folder / "self" / "fd" / str(number)).touch()
+        return folder
+
+    def test_has_six_series_that_leave_the_others_as_they_are(self, tmp_path: Path) -> None:
+        text = self.scraped(self.made_up(tmp_path))
+
+        pages = resource.getpagesize()
+        found = [series(text, name) for name in PROCESS_SERIES]
+        assert found == [
+            {(): number} for number in (3.0, 1024.0, 3.0, 100.0 * pages, 1050.0, 4096e3)
+        ]
+        is_own = re.compile(r"(# (HELP|TYPE) )?process_").match
+        without = [line for line in text.splitlines() if not is_own(line)]
+        success = 'gpumon_collector_success{collector="metrics_process"} 1.0'
+        assert set(self.scraped(None).splitlines()) == {*without} - {success}
+
+    def test_is_this_one_on_a_real_machine_and_starts_once(self) -> None:
+        made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=Path("/proc"))
+
+        first, second = made.render()[0].decode(), made.render()[0].decode()
+
+        started = series(first, "process_start_time_seconds")
+        assert started == series(second, "process_start_time_seconds")
+        assert started[()] == pytest.approx(psutil.Process().create_time(), abs=2.0)
+        assert series(first, "process_resident_memory_bytes")[()] > 1e6
+
+    @pytest.mark.prometheus
+    def test_is_clean_by_promtool_and_valid_in_openmetrics(self) -> None:
+        text = self.scraped(Path("/proc"))
+        command = [needed("promtool", "prometheus"), "check", "metrics"]
+
+        done = subprocess.run(command, input=text.encode(), capture_output=True)
+
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+        openmetrics = self.scraped(Path("/proc"), "application/openmetrics-text")
+        families = list(parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]
+        assert sum(family.name.startswith("process_") for family in families) == 6
+
+    def test_costs_no_other_family_where_it_cannot_be_read(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        text = self.scraped(self.made_up(tmp_path, limits="Max open files unlimited\n"))
+
+        assert not series(text, "process_start_time_seconds")
+        assert series(text, "gpumon_collector_success")[("metrics_process",)] == 0.0
+        assert len(series(text, "gpumon_gpu_busy_seconds_total")) == 2
+        assert len(caplog.records) == 1
+
+    def test_has_no_series_where_there_is_no_procfs(self, tmp_path: Path) -> None:
+        text = self.scraped(tmp_path)
+
+        assert [name for name in PROCESS_SERIES if series(text, name)] == []
 
 
 outside_text = st.text(st.characters(), max_size=40)

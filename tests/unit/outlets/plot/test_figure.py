@@ -26,11 +26,12 @@ from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import description, figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
+from tests.builders_cycles import late_waves, on_and_off
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
 from tests.builders_report import run
 from tests.builders_time import every, rhythm, s
 
-BURSTY = every(1.0, rhythm(3, 2, 30))
+BURSTY = every(1.0, on_and_off(late_waves(30)))
 WELL = every(1.0, [0.97] * 150)
 HOLE = [*every(1.0, [1.0] * 50), *every(1.0, [1.0] * 50, start_s=100.0)]
 LATE = every(1.0, [0.0] * 50 + [1.0] * 100)
@@ -100,16 +101,16 @@ class TestWhatItSays:
     def test_names_each_gpu_with_its_model_and_how_busy_it_was(self) -> None:
         said = words_of(figure_of(*logged(BURSTY, WELL, names=["Tesla V100", "NVIDIA A40"])))
 
-        for words in ("GPU 0", "Tesla V100", "busy 60 %", "GPU 1", "NVIDIA A40", "busy 97 %"):
+        for words in ("GPU 0", "Tesla V100", "busy 64 %", "GPU 1", "NVIDIA A40", "busy 97 %"):
             assert words in said
 
     def test_counts_what_it_marks(self) -> None:
         shown = logged(BURSTY)
         totals = shown.report.gpus[0].totals
 
-        assert len(totals.starved_intervals) == 29
+        assert len(totals.starved_intervals) == 30
         assert (
-            f"suspected starvation: {in_time(totals.suspected_ns)} in 29 stretches"
+            f"suspected starvation: {in_time(totals.suspected_ns)} in 30 stretches"
         ) in words_of(figure_of(*shown))
 
     @pytest.mark.parametrize(
@@ -132,6 +133,20 @@ class TestWhatItSays:
         assert " 16 of 40 GPUs " in words_of(figure)
         assert " of 16 GPUs " not in words_of(figure_of(*many(16)))
 
+    def test_show_a_lost_gpu_before_those_that_lost_more_time(self) -> None:
+        report, lanes = many(40)
+        least = min(report.gpus, key=lambda gpu: gpu.totals.lost_ns).index
+        gpus = [
+            replace(gpu, error="the GPU is lost (NVML 15)") if gpu.index == least else gpu
+            for gpu in report.gpus
+        ]
+
+        words = words_of(figure_of(replace(report, gpus=tuple(gpus)), lanes))
+
+        assert f"GPU {least} |" in words
+        assert "| lost |" in words
+        assert " 16 of 40 GPUs that are in trouble or lost most time" in words
+
 
 class TestALane:
     def test_marks_each_lost_stretch_at_its_time(self) -> None:
@@ -140,7 +155,7 @@ class TestALane:
 
         marked = [edge for pair in stretches(axes, LIGHT.lost_ground) for edge in pair]
         lost = shown.report.gpus[0].totals.starved_intervals
-        times = [at_ns / s(150) for one in lost for at_ns in (one.start_ns, one.end_ns)]
+        times = [at_ns / s(251) for one in lost for at_ns in (one.start_ns, one.end_ns)]
         assert marked == pytest.approx(times)
 
     def test_marks_nothing_on_a_healthy_gpu(self) -> None:
@@ -164,7 +179,7 @@ class TestALane:
         heights = (values - baseline) / (values - baseline).max()
         drawn = (heights * (edges[1:] - edges[:-1])).sum() / (edges[-1] - edges[0])
         suspected_ns = shown.report.gpus[0].totals.suspected_ns
-        assert drawn * s(150) == pytest.approx(suspected_ns, rel=0.03)
+        assert drawn * s(251) == pytest.approx(suspected_ns, rel=0.03)
 
     @pytest.mark.parametrize(
         ("samples", "colour", "stretch"),
@@ -280,7 +295,7 @@ class TestTheFile:
         root = ElementTree.fromstring(picture(*logged(BURSTY), "svg"))
 
         title = root.findtext("{http://www.w3.org/2000/svg}title") or ""
-        assert re.search("GPU 0: .*, busy 60 %", title)
+        assert re.search("GPU 0: .*, busy 64 %", title)
 
     @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
     def test_is_the_same_of_the_same_log(self, kind: str) -> None:
@@ -360,7 +375,7 @@ class TestTheRuns:
         figure = figure_of(*trained(*"abcdef"))
 
         assert len(figure.axes) == 4 + 1
-        assert "The 4 of 6 runs that took longest." in words_of(figure)
+        assert "4 of 6 runs: the longest of each user." in words_of(figure)
 
     def test_hold_a_gpu_that_waits_for_its_first_batch_in_use(self) -> None:
         shown = trained("resnet")

@@ -6,8 +6,10 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
+from gpumon.core.board.troubles import error_of
 from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause, TrainingPhase
@@ -27,6 +29,7 @@ from gpumon.outlets.text.report_lines import (
 from tests.builders_log_plot import Logged, logged
 from tests.builders_report import gpu, report, run
 from tests.builders_time import every, rhythm, s
+from tests.unit.core.board.test_troubles import reported
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x00"
 SHOWN = logged(
@@ -148,6 +151,29 @@ WAITED = report(gpu(30, {WAIT: 30}), runs=(run(wall_s=60),))
 
 def page_of(one: Report, lanes: Lanes | None = None) -> Page:
     return Page(html_page(one, lanes).decode())
+
+
+class TestThePageOfAGpuThatIsLost:
+    def test_has_the_word_in_table_and_picture_and_the_remedy_once_each(self) -> None:
+        shown = logged(every(1.0, [0.97] * 170), every(1.0, [0.97] * 90))
+        gone = replace(
+            shown.report.gpus[1],
+            error="the GPU is lost (NVML 15): reboot",
+            told_troubles=reported((79, 1)),
+        )
+        one = replace(
+            shown.report,
+            gpus=(shown.report.gpus[0], gone),
+            notes=(f"GPU 1: {error_of(gone.troubles)}", "Else."),
+        )
+
+        text = unescape(html_page(one, shown.lanes).decode())
+
+        assert re.findall("<td>(healthy|lost)</td>", text) == ["healthy", "lost"]
+        assert "GPU 1: lost, busy 97 %." in text
+        remedies = re.findall(r"What to do: (.*?)\.</li>", text)
+        assert remedies == [gone.troubles[1].advice] * 2
+        assert "reboot" not in text.partition("<h2>Notes")[2]
 
 
 class TestThePageOfATraining:

@@ -28,10 +28,20 @@ class TestTheGpuTheySpeakOf:
         ("gpus", "index"),
         [
             ([gpu(90, {WAIT: 10}), gpu(50, {SAVE: 50}, index=1)], 1),
+            ([gpu(55, {UNKNOWN: 45}), gpu(70, {UNKNOWN: 30}, pauses=9, index=1)], 1),
+            ([gpu(55, {UNKNOWN: 45}), gpu(90, {SAVE: 10}, index=1)], 1),
+            ([gpu(60, {UNKNOWN: 40}), gpu(55, {UNKNOWN: 45}, index=1)], 1),
             ([WORKED_FOR_A_MOMENT, gpu(1800, index=1)], 1),
             ([gpu(0, {NOT_IN_USE: 60}), gpu(6, {UNKNOWN: 2}, index=1)], 1),
         ],
-        ids=["that lost most", "that works", "that worked"],
+        ids=[
+            "that lost most",
+            "that pauses and not a low level",
+            "that tags prove to lose",
+            "of low levels that lost most",
+            "that works",
+            "that worked",
+        ],
     )
     def test_is_the_one_that_matters_most(self, gpus: list[GpuReport], index: int) -> None:
         assert main_gpu(gpus) is gpus[index]

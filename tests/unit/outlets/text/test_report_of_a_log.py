@@ -14,7 +14,7 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, sampling_of
-from gpumon.outlets.text.headline import why_line
+from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import levels_lines
 from tests.builders_report import gpu, report, with_totals
 from tests.builders_time import s
@@ -71,6 +71,22 @@ class TestAFinding:
         text = " ".join(" ".join(shown(coarse, PLAIN)).split())
 
         assert text.count(finding.text) == text.count(finding.remedy) == 1
+
+
+class TestHowOftenItPauses:
+    @pytest.mark.parametrize(
+        ("period_s", "said"),
+        [
+            (1, "one every 18 s"), (2, "about every 18 s"), (5, "about every 20 s"),
+            (10, "about every 20 s"), (60, "about every 60 s"),
+        ],
+    )  # fmt: skip
+    def test_is_no_more_precise_than_its_samples(self, period_s: float, said: str) -> None:
+        seldom = with_totals(gpu(300, {UNKNOWN: 90}, pauses=20), cycle_ns=s(18.4))
+        sampled = sampled_every(period_s, seldom)
+
+        assert f" pauses{' of 4.5 s' * (period_s < 5)}, {said}," in verdict_line(sampled)
+        assert f"{said.replace('18 s', '18.4 s')} like a clock" in why_line(sampled) or period_s > 1
 
 
 class TestTheLengthOfAPause:

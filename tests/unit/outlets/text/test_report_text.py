@@ -6,16 +6,18 @@ Its words are in ``tests/golden``.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle, style_for
-from tests.builders_report import gpu, report, run
+from tests.builders_report import gpu, report, run, with_totals
 from tests.unit.outlets.report_lines import PLAIN, STARVED, shown
 
 UNKNOWN = IdleCause.UNKNOWN
@@ -43,6 +45,71 @@ class TestARunOfBefore:
 
         assert shown(report(idle, runs=(before,))) == shown(report(idle))
         assert shown(report(runs=(before,))) == shown(report())
+
+
+PARTS = st.lists(st.integers(0, 10**14), min_size=4, max_size=4)
+REASONS = st.dictionaries(st.sampled_from([*InputWaitReason]), st.integers(0, 10**13))
+
+
+def in_lines(lines: list[str], prefix: str) -> Decimal:
+    """The sum of the figures of the lines that begin so."""
+    figures = [
+        line.strip().removeprefix(prefix) for line in lines if line.strip().startswith(prefix)
+    ]
+    return sum(
+        (Decimal(re.findall(r"([\d.]+) (?:s|min|h)\b", one)[0]) for one in figures), Decimal()
+    )
+
+
+class TestThePartsOfACause:
+    """As printed, they add up to what is printed above them."""
+
+    @given(PARTS, REASONS)
+    def test_that_is_a_wait_for_input_are_when_it_was_and_why(
+        self, parts_ns: list[int], reasons_ns: dict[InputWaitReason, int]
+    ) -> None:
+        first, validation, epochs, _ = parts_ns
+        waited_ns = max(sum(parts_ns), sum(reasons_ns.values()))
+        waiting = with_totals(
+            gpu(1e4),
+            idle_ns={IdleCause.INPUT_WAIT: waited_ns},
+            first_input_wait_ns=first,
+            validation_input_wait_ns=validation,
+            epoch_input_wait_ns=epochs,
+            input_wait_by_reason_ns={reason.value: ns for reason, ns in reasons_ns.items()},
+        )
+
+        lines = shown(report(waiting))
+
+        row = in_lines(lines, "idle, waiting for input")
+        for prefix in ("when:", "of it"):
+            assert in_lines(lines, prefix) in (0, row)
+        if reasons_ns:
+            assert in_lines(lines, "of it") == row
+
+    @given(st.integers(0, 10**14), st.integers(0, 10**14))
+    def test_of_a_step_are_what_is_python_and_what_is_not(self, lock_ns: int, rest_ns: int) -> None:
+        held = with_totals(
+            gpu(1e4),
+            idle_ns={IdleCause.WITHIN_STEP: lock_ns + rest_ns},
+            within_step_by_reason_ns={"gil_bound": lock_ns, "unknown": rest_ns},
+        )
+
+        lines = shown(report(held))
+
+        assert in_lines(lines, "of it") in (0, in_lines(lines, "idle, within the step"))
+
+    @given(st.integers(0, 10**14), st.integers(0, 10**14))
+    def test_that_is_unknown_are_what_is_suspected_and_what_is_not(
+        self, suspected_ns: int, rest_ns: int
+    ) -> None:
+        late = with_totals(
+            gpu(1e4), idle_ns={UNKNOWN: suspected_ns + rest_ns}, suspected_ns=suspected_ns
+        )
+
+        lines = shown(report(late))
+
+        assert in_lines(lines, "of it") in (0, in_lines(lines, "idle, cause unknown"))
 
 
 class TestTheTerminal:

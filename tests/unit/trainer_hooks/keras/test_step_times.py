@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.ring.events import RingKind
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 from gpumon.core.time.histograms import WARM_UP_STEPS
+from gpumon.pipeline.run_steps import StepPace
 from tests.builders_ring import WrittenRing
 from tests.ring_contents import records_in
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
@@ -22,7 +24,7 @@ steps = st.lists(st.integers(1_000, 10**12), min_size=WARM_UP_STEPS + 1, max_siz
 
 def times_of(*durations_ns: int, at_once: int = 1) -> StepTimes:
     times = StepTimes()
-    times.begin_epoch(0, 1)
+    times.begin_epoch(0)
     step, at_ns = 0, 1
     for duration_ns in durations_ns:
         step, at_ns = step + at_once, at_ns + duration_ns
@@ -53,12 +55,44 @@ class TestTheMedian:
         assert times.median_ns == pytest.approx(4 * MS, rel=0.01)
         assert (times.left_out, times.counted) == (10, 20)
 
-    def test_is_of_no_time_between_epochs(self) -> None:
+    def test_is_of_no_time_between_epochs_and_no_first_step_of_one(self) -> None:
         times = times_of(*[30 * MS] * 10)
-        times.begin_epoch(10, 10_000 * MS)
-        times.done(11, 10_030 * MS)
+        times.begin_epoch(10)
+        times.done(11, 10_500 * MS)
+        times.done(12, 10_530 * MS)
 
-        assert times.counted_ns == 8 * 30 * MS
+        assert (times.counted, times.counted_ns) == (8, 8 * 30 * MS)
+
+    def test_is_unknown_where_each_epoch_is_one_step(self) -> None:
+        times = StepTimes()
+        for step in range(9):
+            times.begin_epoch(step)
+            times.done(step + 1, (step + 1) * 30 * MS)
+
+        assert (times.median_ns, times.left_out) == (None, WARM_UP_STEPS)
+
+    @given(st.lists(st.lists(st.integers(1_000, 10**12), max_size=30), max_size=20))
+    def test_is_the_one_that_the_daemon_reports(self, epochs: list[list[int]]) -> None:
+        times, records, step, at_ns = StepTimes(), list[RingEvent](), 0, 0
+        for epoch, durations_ns in enumerate(epochs):
+            at_ns += 10**9
+            records.append(RingEvent(RingKind.EPOCH, at_ns, TrainingPhase.CALLBACKS, epoch))
+            times.begin_epoch(step)
+            for duration_ns in durations_ns:
+                step, at_ns = step + 1, at_ns + duration_ns
+                times.done(step, at_ns)
+                records.append(
+                    RingEvent(RingKind.DEVICE_DONE, at_ns, TrainingPhase.TRAIN_STEP, step)
+                )
+        pace = StepPace()
+        pace.take(RingRecords.of(records[:50]))
+        for record in records[50:]:
+            pace.take(RingRecords.of([record]))
+
+        reported, counted = pace.median_ns, times.median_ns
+        assert (reported is None) == (counted is None)
+        if len(records) <= 100:
+            assert reported == (counted and round(counted))
 
     def test_is_unknown_before_there_is_a_step_to_count(self) -> None:
         assert times_of().median_ns is None
@@ -69,7 +103,7 @@ class TestAnEndOfAStep:
     def test_that_comes_twice_or_late_is_counted_once(self) -> None:
         times = times_of(*[30 * MS] * 10)
         times.done(10, 999 * MS)
-        times.begin_epoch(10, 1_000 * MS)
+        times.begin_epoch(10)
         times.done(9, 1_001 * MS)
 
         assert times.counted == 7
@@ -85,7 +119,7 @@ class TestAnEndOfAStep:
         def held_after(steps: int) -> int:
             tracemalloc.start()
             times = StepTimes()
-            times.begin_epoch(0, 0)
+            times.begin_epoch(0)
             for step in range(1, steps + 1):
                 times.done(step, step * MS)
             held, _ = tracemalloc.get_traced_memory()

@@ -1,0 +1,200 @@
+"""``gpumon analyze`` on an input that goes on: what came so far, and the Ctrl-C that ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, Final, TextIO
+
+from gpumon.core.clock import nanoseconds, seconds
+from gpumon.core.report.report import Report
+from gpumon.core.wording import counted, in_about, in_percent, in_time
+from gpumon.sources.live_input import LiveReading
+from gpumon.sources.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_EVERY_S: Final = 1.0
+_MOST_SHARE: Final = 0.05
+"""Share of the time that goes into saying what came so far."""
+_MOST_GPUS: Final = 4
+_SILENT_FROM_S: Final = 3.0
+_SILENT_ROWS: Final = 3
+"""Where nothing came for longer than both, the newest row says nothing of now."""
+_MOST_BYTES: Final = 4_096
+_NOTHING: Final = "nothing yet that can be analysed; Ctrl-C ends it"
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def ended_by_signals(live: LiveReading) -> Iterator[None]:
+    """Once a live input is open, Ctrl-C, SIGTERM or a lost terminal ends it; a second, all at once.
+
+    A regular file that is read to its end is no live input: a signal does there what it always did.
+    """
+    before = {number: signal.getsignal(number) for number in _ENDING}
+
+    def end(number: int, _: FrameType | None) -> None:
+        if not live.ended:
+            live.ended = True
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def begin() -> None:
+        for number, handler in before.items():
+            if number != signal.SIGHUP or handler != signal.SIG_IGN:  # nohup
+                signal.signal(number, end)
+
+    live.begin = begin
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class LiveLine:
+    """Shows what came so far of a live input, on a terminal only, until it is ended.
+
+    Each second a forked child takes the input for ended, makes the report of what came, sends
+    one sentence of it here and is gone. So the line says what Ctrl-C would say now, whatever
+    the readers hold back to put rows in order, and memory does not grow.
+
+    Args:
+        live: The input; the line moves whenever it is waited for.
+        stream: Where to show it: standard error, so that a report can be piped.
+    """
+
+    def __init__(self, live: LiveReading, stream: TextIO) -> None:
+        self._live = live
+        self._stream = stream
+        self._progress: Progress | None = None
+        self._next_s = monotonic() + _EVERY_S
+        self._forked_s = 0.0
+        self._child: int | None = None
+        self._pipe = -1
+        self.is_child = False
+
+    def __enter__(self) -> LiveLine:
+        if self._stream.isatty():
+            self._live.look = self._look
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_child:
+            os._exit(1)  # nothing can be said yet
+        self._live.look = lambda: None
+        if self._child is not None:
+            os.kill(self._child, signal.SIGKILL)
+            self._bury(self._child)
+        if self._progress is not None:
+            self._progress.stop()
+
+    def take(self, report: Report, rows: int, busy_ratios: Sequence[float]) -> None:
+        """The report is made: in a child, its sentence is sent and the child is over.
+
+        Args:
+            report: Of what came so far.
+            rows: How many rows it is of.
+            busy_ratios: How busy each of its GPUs was in its newest row.
+        """
+        if self.is_child:
+            newest_s = self._live.newest_s
+            silent_s = 0.0 if newest_s is None else SystemClock().wall_time_s() - newest_s
+            said = so_far(report, rows, busy_ratios, silent_s)
+            os.write(self._pipe, said.encode()[:_MOST_BYTES])
+            os._exit(0)
+
+    def _look(self) -> None:
+        if self._child is not None:
+            self._listen(self._child)
+        now_s = monotonic()
+        if self._child is None and now_s >= self._next_s:
+            self._fork(now_s)
+        if self._progress is not None:
+            self._progress.refresh()
+
+    def _fork(self, now_s: float) -> None:
+        received, sent = os.pipe()
+        self._forked_s = now_s
+        child = os.fork()
+        if child == 0:
+            os.close(received)
+            self._pipe, self.is_child = sent, True
+            self._live.ended = True
+            return
+        os.close(sent)
+        self._child, self._pipe = child, received
+
+    def _listen(self, child: int) -> None:
+        """Take what the child says, if it is ready."""
+        sentence = select.poll()
+        sentence.register(self._pipe, select.POLLIN)
+        if not sentence.poll(0):
+            return
+        said = os.read(self._pipe, _MOST_BYTES)
+        self._bury(child)
+        took_s = monotonic() - self._forked_s
+        self._next_s = self._forked_s + max(_EVERY_S, took_s / _MOST_SHARE)
+        self._show(said.decode(errors="replace") or _NOTHING)
+
+    def _bury(self, child: int) -> None:
+        os.close(self._pipe)
+        os.waitpid(child, 0)
+        self._child = None
+
+    def _show(self, sentence: str) -> None:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress, SpinnerColumn, TextColumn
+            from rich.table import Column
+
+            words = Column(no_wrap=True, overflow="ellipsis")
+            self._progress = Progress(
+                SpinnerColumn("line"),
+                TextColumn("{task.description}", markup=False, table_column=words),
+                console=Console(file=self._stream),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._progress.add_task("")
+            self._progress.start()
+        self._progress.update(self._progress.task_ids[0], description=sentence)
+
+
+def so_far(report: Report, rows: int, busy_ratios: Sequence[float], silent_s: float) -> str:
+    """What came so far, in one line.
+
+    Args:
+        report: Of what came so far.
+        rows: How many rows it is of.
+        busy_ratios: How busy each of its GPUs was in its newest row.
+        silent_s: For how long nothing new was written, seconds.
+    """
+    told = [
+        f"GPU {gpu.label} {in_percent(ratio)}"
+        for gpu, ratio in zip(report.gpus[:_MOST_GPUS], busy_ratios, strict=False)
+    ]
+    more = len(report.gpus) - _MOST_GPUS
+    busy = ", ".join(told) + (f", {more} more" if more > 0 else "")
+    now = f"busy now: {busy}"
+    if silent_s > max(_SILENT_FROM_S, _SILENT_ROWS * seconds(report.period_ns)):
+        now = f"nothing new for {in_about(nanoseconds(silent_s))}"
+    lost = "nothing in use yet"
+    if report.in_use_ns:
+        of_gpus = " of GPU time" if len(report.gpus) > 1 else ""
+        share = in_percent(report.lost_ns / report.in_use_ns)
+        lost = f"lost so far {in_time(report.lost_ns)}{of_gpus}, {share} of the time in use"
+    return (
+        f"{counted(rows, 'row', 'rows')}, {in_time(report.observed_ns)}; {now}; {lost}; "
+        "Ctrl-C ends it with the report"
+    )

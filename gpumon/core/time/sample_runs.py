@@ -1,0 +1,141 @@
+"""Samples of one GPU as columns, cut into runs that can be settled in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul, sub
+from typing import Final
+
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
+
+_MEMO_LIMIT: Final = 4_096
+
+
+ACTIVE: Final = 1
+"""Bit of a level: above ``active_above``."""
+BURST: Final = 2
+"""... above ``burst_above``."""
+_LOW: Final = 4
+"""... below ``low_below``."""
+_HIGH: Final = 8
+"""... above ``high_above``."""
+
+
+class Levels(dict[float, int]):
+    """What the thresholds say of each busy ratio, as bits; most logs hold few different ones."""
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def __missing__(self, busy_ratio: float) -> int:
+        settings = self._settings
+        level = ACTIVE * (busy_ratio > settings.active_above)
+        level |= BURST * (busy_ratio > settings.burst_above)
+        level |= _LOW * (busy_ratio < settings.low_below)
+        level |= _HIGH * (busy_ratio > settings.high_above)
+        if len(self) < _MEMO_LIMIT:
+            self[busy_ratio] = level
+        return level
+
+
+class SampleColumns:
+    """Samples of one GPU, oldest first, disjoint, each longer than nothing.
+
+    Attributes:
+        starts_ns: Where each begins.
+        ends_ns: Where each ends.
+        busy_ratios: How busy it was, 0 to 1.
+        busy_ns: How much of it was busy, in whole nanoseconds.
+        levels: What the thresholds say of each.
+        runs: Begin and end, as positions, of each stretch without a gap in which all samples
+            have the same level.
+    """
+
+    def __init__(
+        self,
+        starts_ns: Sequence[int],
+        ends_ns: Sequence[int],
+        busy_ratios: Sequence[float],
+        levels: Levels,
+    ) -> None:
+        self.starts_ns, self.ends_ns, self.busy_ratios = starts_ns, ends_ns, busy_ratios
+        lengths_ns = map(sub, ends_ns, starts_ns)
+        self.busy_ns: list[int] = list(map(round, map(mul, lengths_ns, busy_ratios)))
+        self._sums_ns = list(accumulate(self.busy_ns, initial=0))
+        self.levels = list(map(levels.__getitem__, busy_ratios))
+        self.runs = self._cut_into_runs()
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[BusySample], levels: Levels, after_ns: int
+    ) -> tuple[SampleColumns, int]:
+        """Samples as columns, and how many were left out.
+
+        Left out is what overlaps what was before, spans no time, or has a ratio that none can have.
+
+        Args:
+            samples: What a source says, oldest first.
+            levels: Of their ratios.
+            after_ns: Where the samples before them ended.
+        """
+        taken = samples
+        if not _are_disjoint(samples, after_ns):
+            taken = list(_disjoint(samples, after_ns))
+        if not taken:
+            return cls((), (), (), levels), len(samples)
+        starts_ns, ends_ns, busy_ratios = zip(*taken, strict=True)
+        return cls(starts_ns, ends_ns, busy_ratios, levels), len(samples) - len(taken)
+
+    def part(self, begin: int, end: int, levels: Levels) -> SampleColumns:
+        """Those from position ``begin`` up to ``end``, not included."""
+        if (begin, end) == (0, len(self)):
+            return self
+        cut = slice(begin, end)
+        return SampleColumns(self.starts_ns[cut], self.ends_ns[cut], self.busy_ratios[cut], levels)
+
+    def __len__(self) -> int:
+        return len(self.ends_ns)
+
+    def busy_between(self, begin: int, end: int) -> int:
+        """Busy nanoseconds of the samples from position ``begin`` up to ``end``, not included."""
+        return self._sums_ns[end] - self._sums_ns[begin]
+
+    def sample(self, at: int) -> BusySample:
+        """The sample at a position."""
+        return BusySample(self.starts_ns[at], self.ends_ns[at], self.busy_ratios[at])
+
+    def _cut_into_runs(self) -> list[tuple[int, int]]:
+        count, levels = len(self.ends_ns), self.levels
+        if not count:
+            return []
+        cuts = [
+            at
+            for at, level, before, start_ns, end_ns in zip(
+                range(1, count), levels[1:], levels, self.starts_ns[1:], self.ends_ns, strict=False
+            )
+            if level != before or start_ns != end_ns
+        ]
+        return list(zip([0, *cuts], [*cuts, count], strict=True))
+
+
+def _are_disjoint(samples: Sequence[BusySample], after_ns: int) -> bool:
+    """Whether all can be taken, seen at one glance."""
+    if not samples:
+        return True
+    starts_ns, ends_ns, ratios = zip(*samples, strict=True)
+    return (
+        after_ns <= starts_ns[0]
+        and all(map(int.__lt__, starts_ns, ends_ns))
+        and all(map(int.__le__, ends_ns, starts_ns[1:]))
+        and all(0.0 <= ratio <= 1.0 for ratio in ratios)
+    )
+
+
+def _disjoint(samples: Iterable[BusySample], after_ns: int) -> Iterable[BusySample]:
+    for sample in samples:
+        if sample.may_follow(after_ns):
+            after_ns = sample.end_ns
+            yield sample

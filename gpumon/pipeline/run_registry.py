@@ -1,0 +1,147 @@
+"""All training runs whose rings exist: their labels, and the GPUs that count for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from gpumon.core.host.evidence import HostReading
+from gpumon.core.report.report import JobKey
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import GpuSample
+from gpumon.core.state import RunState
+from gpumon.pipeline.gpu_claims import Claim
+from gpumon.pipeline.gpu_join import GpuJoin
+from gpumon.pipeline.runs import TrackedRun
+
+
+class RunRegistry:
+    """All runs whose rings exist, joined with the GPUs they may use."""
+
+    def __init__(self, *, simulated: bool) -> None:
+        self._simulated = simulated
+        self._runs: dict[str, TrackedRun] = {}
+
+    @property
+    def runs(self) -> tuple[TrackedRun, ...]:
+        """All of them, oldest first."""
+        return tuple(self._runs.values())
+
+    def take(
+        self,
+        rings: RingsReading,
+        gpus: Sequence[GpuSample],
+        host: HostReading,
+        *,
+        observed_from_ns: int = 0,
+    ) -> None:
+        """Take what the rings said, and the machine; runs no longer listed are forgotten.
+
+        Args:
+            rings: What every ring said in this tick.
+            gpus: The newest answer of each GPU.
+            host: What the machine showed of the runs.
+            observed_from_ns: When observation of the GPUs began.
+        """
+        join = GpuJoin(gpus, simulated=self._simulated)
+        listed = {reading.key for reading in rings.rings}
+        for key in [key for key in self._runs if key not in listed]:
+            del self._runs[key]
+        held_up = self._jobs_held_up(rings, host)
+        for reading in rings.rings:
+            run = self._runs.get(reading.key)
+            if run is None:
+                run = self._runs[reading.key] = TrackedRun(reading)
+                # Nobody saw what the GPU did before: a run that trained then has its first batch.
+                run.timeline.note_activity(0, observed_from_ns)
+            elif reading is not run.reading:
+                if reading.alive:
+                    run.is_superseded = False  # it seemed to have ended, and lives
+                run.take(
+                    reading,
+                    host.processes.get(reading.key),
+                    is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),
+                )
+            elif run.is_settled:
+                continue
+            if reading.key in host.of_run:
+                run.reasons.take(host.of_run[reading.key])
+            _join(run, join)
+        self._give_labels()
+
+    def _jobs_held_up(self, rings: RingsReading, host: HostReading) -> dict[JobKey, str]:
+        """Jobs of several ranks in which one keeps the others from a step, with its ring's key."""
+        held_up: dict[JobKey, str] = {}
+        for reading in rings.rings:
+            process, run = host.processes.get(reading.key), self._runs.get(reading.key)
+            is_stopped = process is not None and process.is_stopped
+            if is_stopped or (run is not None and run.holds_job_up):
+                held_up[reading.facts.job, reading.owner_uid] = reading.key
+        return held_up
+
+    def on(self, uuid: str) -> tuple[TrackedRun, ...]:
+        """Runs that may be on this GPU and whose end its samples have not passed."""
+        return tuple(
+            run
+            for run in self._runs.values()
+            if uuid in run.wanted_uuids
+            and run.claims.get(uuid) is not Claim.REFUSED
+            and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
+        )
+
+    def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
+        """Every run as outlets show it, oldest first; observation began at ``began_ns``."""
+        labelled = [run for run in self._runs.values() if run.label]
+        labelled.sort(key=attrgetter("started_ns", "label"))
+        return tuple(run.state(began_ns) for run in labelled)
+
+    def _give_labels(self) -> None:
+        """Give each new run a label, which it keeps: a counter must not change hands.
+
+        A run that ended gives its label up to a newer one of the same name and user; beside
+        one that lives, or one of another user, the newcomer is told apart by its pid. What
+        anybody can copy, a ring that nobody holds, never has the name of a run that lives.
+        """
+        owners = {run.label: run for run in self._runs.values() if run.label}
+        living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
+        new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
+        for run in sorted(new, key=attrgetter("started_ns")):
+            label = name = run.reading.facts.run
+            number = 1
+            while (label in owners and not _may_follow(run, owners[label])) or (
+                label in living and _is_behind(run, living[label])
+            ):
+                suffix = "" if number == 1 else f"-{number}"
+                label = f"{name}-{run.reading.host_pid}{suffix}"
+                number += 1
+            if label in owners:
+                owners[label].label, owners[label].is_superseded = None, True
+            owners[label] = run
+            run.label = label
+
+
+def _join(run: TrackedRun, join: GpuJoin) -> None:
+    reading = run.reading
+    wanted = join.gpus_of(reading)
+    if reading.ended_ns is not None:
+        # Its pid has left the process list with it; its last samples are still to come.
+        wanted |= run.wanted_uuids
+    run.wanted_uuids = wanted
+    if reading.facts.on_cpu and not join.is_simulated:
+        run.used_uuids &= wanted  # what it seemed to use before that
+    run.shares = join.shares_of(reading)
+    for uuid in join.seen_on(reading) & wanted:
+        run.decide(uuid, Claim.SEEN)
+    for uuid in run.refused_uuids:
+        # Who comes to use it later is one of its users from then on.
+        run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
+
+
+def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
+    """Whether the run is over, and the name is that of another user's run that lives."""
+    return not run.reading.alive and living.reading.owner_uid != run.reading.owner_uid
+
+
+def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
+    """Whether the run may take the other's label over, and go on with its counters."""
+    return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid

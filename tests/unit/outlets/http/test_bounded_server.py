@@ -1,0 +1,226 @@
+"""Specification of the web server's loop: no exception ends it, and each is logged and counted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gpumon.outlets.http.bounded_server import (
+    BoundedServer,
+    Job,
+    PoolKind,
+    Receiver,
+    ServerLimits,
+)
+from gpumon.outlets.http.callers import Caller
+from gpumon.outlets.http.faults import FaultLog
+from tests.patience import PATIENCE_S, until
+
+ANSWER = b"HTTP/1.1 200 OK\r\n\r\nwell\n"
+BAD = b"GET /bad HTTP/1.1\r\n\r\n"
+GOOD = b"GET /good HTTP/1.1\r\n\r\n"
+
+
+class Fails:
+    """Stands in for a function; its first so many calls fail."""
+
+    def __init__(self, well: Callable[..., Any], error: Exception, times: int) -> None:
+        self._well, self._error, self.left = well, error, times
+
+    def __call__(self, *words: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise self._error
+        return self._well(*words)
+
+
+class Running:
+    """A server on loopback that answers everything alike, and its faults."""
+
+    def __init__(self, receive: Receiver, limits: ServerLimits) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._address = listener.getsockname()
+        self.faults = FaultLog()
+        self.server = BoundedServer(
+            [listener],
+            receive,
+            too_long=lambda: b"too long",
+            busy=lambda: b"busy",
+            limits=limits,
+            faults=self.faults,
+        )
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        return self.server._selector
+
+    def dial(self, head: bytes) -> socket.socket:
+        client = socket.create_connection(self._address, timeout=PATIENCE_S)
+        client.sendall(head)
+        return client
+
+    def ask(self, head: bytes = GOOD) -> bytes:
+        """What comes back; nothing where the connection is ended."""
+        with self.dial(head) as client:
+            try:
+                return client.makefile("rb").read()
+            except ConnectionError:
+                return b""
+
+
+def well(head: bytes, caller: Caller) -> bytes:
+    return ANSWER
+
+
+@contextmanager
+def running(receive: Receiver = well, limits: ServerLimits | None = None) -> Iterator[Running]:
+    made = Running(receive, limits or ServerLimits())
+    made.server.start()
+    try:
+        yield made
+    finally:
+        made.server.close()
+
+
+class TestAFaultOfTheLoop:
+    def test_is_survived_logged_once_and_counted_each_time(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with running() as it:
+            broken = Fails(it.selector.select, RuntimeError("select is broken"), times=3)
+            monkeypatch.setattr(it.selector, "select", broken)
+            assert until(lambda: it.ask() == ANSWER and not broken.left)  # each wakes the loop
+            after = it.ask()
+            state = it.faults.collector_state()
+
+        assert after == ANSWER
+        assert (broken.left, state.errors_total, state.success) == (0, 3, False)
+        assert state.message == (
+            "a turn of the web server was cut short: RuntimeError, see the log of gpumon serve"
+        )
+        assert caplog.text.count("Traceback") == 1
+        assert "RuntimeError: select is broken" in caplog.messages[0]
+
+    def test_is_none_where_it_is_closed(self, caplog: pytest.LogCaptureFixture) -> None:
+        with running() as it:
+            assert it.ask() == ANSWER
+
+        assert (it.faults.collector_state().errors_total, caplog.messages) == (0, [])
+
+
+class TestAClientThatCannotBeAccepted:
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOBUFS, errno.EPERM])
+    def test_waits_and_is_served_once_it_can(
+        self, number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        refused = OSError(number, os.strerror(number))
+        with running() as it:
+            # As the kernel answers where a limit is reached: the client stays in the backlog.
+            accept = Fails(socket.socket.accept, refused, times=2)
+            monkeypatch.setattr(socket.socket, "accept", lambda one: accept(one))
+            answer = it.ask()
+            state = it.faults.collector_state()
+
+        assert (answer, state.errors_total) == (ANSWER, 2)
+        (message,) = caplog.messages
+        assert message.startswith("a connection cannot be accepted: ")
+        assert os.strerror(number) in message
+        assert ("Traceback" in caplog.text) is (number == errno.EPERM)
+
+    def test_costs_itself_only_where_no_more_can_be_watched(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As ``epoll_ctl`` answers beyond ``fs.epoll.max_user_watches``."""
+        full = OSError(errno.ENOSPC, "no space")
+        with running() as it:
+            monkeypatch.setattr(it.selector, "register", Fails(it.selector.register, full, 1))
+            first, second = it.ask(), it.ask()
+            state, places = it.faults.collector_state(), len(it.server._inside)
+
+        assert (first, second, state.errors_total) == (b"", ANSWER, 1)
+        assert places <= 1  # the second lingers until it has read its answer
+
+
+class TestAFaultOfOneAnswer:
+    def test_ends_its_connection_where_it_is_the_loop_that_fails(self) -> None:
+        def receive(head: bytes, caller: Caller) -> bytes:
+            if head == BAD:
+                raise ZeroDivisionError("a fault")
+            return ANSWER
+
+        with running(receive) as it:
+            answers = [it.ask(head) for head in (BAD, GOOD, BAD, GOOD)]
+            state = it.faults.collector_state()
+
+        assert answers == [b"", ANSWER, b"", ANSWER]
+        assert state.errors_total == 2
+
+    def test_gives_the_place_of_its_thread_back(self) -> None:
+        def fail() -> bytes:
+            raise ZeroDivisionError("a fault")
+
+        def receive(head: bytes, caller: Caller) -> Job:
+            return Job(PoolKind.KEPT, fail if head == BAD else lambda: ANSWER)
+
+        limits = ServerLimits(max_kept=1, max_queued=1)
+        with running(receive, limits) as it:
+            broken = [it.ask(BAD) for _ in range(3)]
+            answer = it.ask(GOOD)
+            assert until(lambda: it.faults.collector_state().errors_total == 3)
+
+        assert (broken, answer) == ([b""] * 3, ANSWER)
+
+    def test_that_cannot_be_sent_is_dropped_and_the_next_is_made(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def receive(head: bytes, caller: Caller) -> Job:
+            return Job(PoolKind.KEPT, lambda: ANSWER)
+
+        with running(receive) as it:
+            broken = Fails(it.server._answer, MemoryError("no memory"), times=1)
+            monkeypatch.setattr(it.server, "_answer", broken)
+            first, second = it.ask(), it.ask()
+
+        assert (first, second) == (b"", ANSWER)
+        assert it.faults.collector_state().errors_total == 1
+
+
+def test_a_server_is_well_again_a_minute_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    faults = FaultLog()
+    assert faults.collector_state().success
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 // 0
+    faults.log("an answer was not made", raised.value)
+
+    now_s = 59.0
+    young = faults.collector_state()
+    now_s = 60.0
+    old = faults.collector_state()
+
+    assert (young.success, old.success, old.errors_total) == (False, True, 1)
+
+
+def test_a_new_kind_of_fault_is_logged_at_once_and_a_hundred_at_most(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faults = FaultLog()
+
+    def fail(number: int) -> None:
+        with pytest.raises(OSError, match="made up") as raised:
+            raise OSError(number, "made up")
+        faults.log("an answer was not made", raised.value)
+
+    for number in [*range(200), *range(200)]:
+        fail(number)
+
+    assert len(caplog.messages) <= 101
+    assert faults.collector_state().errors_total == 400

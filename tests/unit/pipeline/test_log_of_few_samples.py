@@ -1,0 +1,265 @@
+"""Specification of a log that shows too little: it says so, and accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.judge.few_samples import LOG_A_SECOND
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.report_lines import next_line
+from gpumon.outlets.text.report_text import render_report
+from gpumon.sources.logs.log_sample import BEST_QUERY
+from tests.builders_logs import analysed, only_gpu, rows, smi_log
+from tests.builders_lost_gpu import at_work, csv, table
+from tests.builders_time import rhythm
+from tests.unit.outlets.report_lines import PLAIN
+
+FEW = VerdictName.TOO_FEW_SAMPLES
+ACCUSING = ("batches", "prefetch", "workers", "give", "Give", "loses", "lost", "idle")
+
+
+def percents(ratios: Sequence[float]) -> list[int]:
+    return [round(100 * ratio) for ratio in ratios]
+
+
+def verdict_of(values: Sequence[object], period_s: float = 1.0) -> VerdictName:
+    return only_gpu(analysed(smi_log(values, period_s))).verdict.name
+
+
+def mig_log(of_first: str, seconds: int = 120) -> str:
+    """Two GPUs, of which the first is cut by MIG and the second works."""
+    head = "timestamp, index, mig.mode.current, utilization.gpu [%]"
+    lines = [head]
+    for at_s in range(seconds):
+        stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
+        lines += [f"{stamp}, 0, Enabled, {of_first}", f"{stamp}, 1, Disabled, 97 %"]
+    return rows(*lines)
+
+
+class TestTooFewSamples:
+    def test_are_fewer_than_twenty(self) -> None:
+        assert verdict_of([97] * 19) is FEW
+        assert verdict_of([97] * 20) is VerdictName.HEALTHY
+
+    def test_are_those_in_the_median_more_than_five_minutes_apart(self) -> None:
+        assert verdict_of([97] * 40, 299) is VerdictName.HEALTHY
+        assert verdict_of([97] * 40, 300) is VerdictName.HEALTHY
+        assert verdict_of([97] * 40, 301) is FEW
+
+    def test_are_no_longer_so_where_most_of_many_are_near(self) -> None:
+        log = smi_log([97] * 60) + "".join(
+            f"2026/01/25 {hour:02}:00:00.120, 97 %\n" for hour in range(20)
+        )
+
+        assert only_gpu(analysed(log)).verdict.name is not FEW
+
+    def test_count_only_with_a_value(self) -> None:
+        assert verdict_of([*[97] * 19, *["[N/A]"] * 40]) is FEW
+
+    @pytest.mark.parametrize("ratios", [rhythm(2, 2, 4), [0.0] * 10, [1.0] * 19, [0.4] * 19, [1.0]])
+    def test_accuse_nobody_and_say_what_to_log(self, ratios: list[float]) -> None:
+        report = analysed(smi_log(percents(ratios)))
+        said = render_report(report, PLAIN)
+
+        assert only_gpu(report).verdict.severity is Severity.NONE
+        assert next_line(report) == LOG_A_SECOND
+        assert not [word for word in ACCUSING if word in said]
+
+    def test_are_so_before_the_gpu_is_not_in_use(self) -> None:
+        assert verdict_of([0] * 19) is FEW
+        assert verdict_of([0] * 40) is VerdictName.NOT_IN_USE
+
+    def test_are_told_with_how_many_and_how_far_apart(self) -> None:
+        report = analysed(table([[100], [0], [85]], every_s=900))
+
+        assert verdict_line(report) == (
+            "too few samples: GPU 0 has 3 samples in the log, one every 15 min: too few to say "
+            "where the time went."
+        )
+        assert why_line(report) == (
+            "a verdict takes 20 samples, in the median at most 5 min apart. Each of these covers "
+            "at most the second before it: the rest is unknown."
+        )
+
+    def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:
+        log = csv([*at_work(10, 2), *at_work(60)])
+        report = analysed(log)
+
+        assert [gpu.verdict.name for gpu in report.gpus] == [VerdictName.HEALTHY, FEW]
+        assert verdict_line(report).endswith(" GPU 0 works well. GPU 1 has too few samples.")
+        assert next_line(report) == LOG_A_SECOND
+
+    def test_are_an_advice_without_a_bound_in_json(self) -> None:
+        document = encode_report(analysed(smi_log([97, 0, 97], 3_600)))
+        (gpu,), (advice,) = document["gpus"], document["advice"]
+
+        assert (gpu["verdict"], gpu["severity"], gpu["samples"]) == ("too_few_samples", "none", 3)
+        assert gpu["sample_distance_seconds"] == 3_600
+        assert gpu["suspected_seconds"] == gpu["starved_ratio"] == gpu["lost_ratio"] == 0
+        assert gpu["input_probability"] is gpu["likely_causes"] is None
+        assert advice["cause"] == "too_few_samples"
+        assert (advice["lost_seconds"], advice["speedup_upper_bound"]) == (0, None)
+        assert verdict_line(decode_report(document)) == verdict_line(
+            analysed(smi_log([97, 0, 97], 3_600))
+        )
+
+    def test_keep_the_sums_closed(self) -> None:
+        totals = only_gpu(analysed(smi_log(percents(rhythm(2, 2, 4))))).totals
+
+        assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
+        assert totals.suspected_ns == 0
+
+    def test_hold_no_memory_and_idle_beside_nobody(self) -> None:
+        log = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n" + "".join(
+            f"2026/03/02 {hour:02}:00:00.000, {gpu}, {97 * gpu} %, 30000 MiB\n"
+            for hour in range(15)
+            for gpu in (0, 1)
+        )
+        said = render_report(analysed(log), PLAIN)
+
+        assert "share of the work" not in said
+        assert "held" not in said
+
+    def test_are_logged_instead_with_the_query_that_says_all(self) -> None:
+        assert BEST_QUERY.strip("`") in LOG_A_SECOND
+
+
+class TestAGpuThatMigCuts:
+    @pytest.mark.parametrize("said", ["[N/A]", "N/A", "0 %", "[Not Supported]"])
+    def test_is_not_judged_by_what_a_csv_says_of_it(self, said: str) -> None:
+        report = analysed(mig_log(said))
+        cut = report.gpus[0]
+        printed = render_report(report, PLAIN)
+
+        assert cut.is_cut
+        assert cut.totals.observed_ns == 0
+        assert not any(advice.gpus == ("0",) for advice in report.advice)
+        assert "MIG is on." in printed
+        assert not [word for word in ("give", "Give", "share of the work") if word in printed]
+
+    def test_is_judged_where_it_is_busy_after_all(self) -> None:
+        assert not analysed(mig_log("50 %")).gpus[0].is_cut
+
+    @pytest.mark.parametrize("said", ["N/A", "0"])
+    def test_is_not_judged_by_what_the_table_says_of_it(self, said: str) -> None:
+        moment: list[object] = [0 if said == "0" else said]
+        report = analysed(table([moment] * 60, mig="Enabled"))
+
+        assert (
+            verdict_line(report) == "unknown: MIG is on, and the log has no utilisation of GPU 0."
+        )
+        assert "instance is made" not in render_report(report, PLAIN)
+        assert "dcgmi dmon" in next_line(report)
+
+
+class TestAGpuWithoutAValue:
+    def report(self) -> Report:
+        return analysed(csv([[97, "[N/A]"]] * 60))
+
+    def test_is_told_to_have_none_and_not_to_be_given_back(self) -> None:
+        printed = render_report(self.report(), PLAIN)
+
+        assert self.gpus()[1].verdict.name is FEW
+        assert "GPU 1: no sample with a utilisation." in printed
+        assert "The log holds no utilisation of GPU 1" in printed
+        assert not [word for word in ("give", "Give", "never in use") if word in printed]
+
+    def test_leaves_the_other_its_verdict(self) -> None:
+        assert verdict_line(self.report()) == (
+            "healthy: GPU 0 works well. GPU 1 has too few samples."
+        )
+
+    def gpus(self) -> tuple[GpuReport, ...]:
+        return self.report().gpus
+
+
+def test_a_gpu_that_was_hardly_watched_is_never_to_be_given_back() -> None:
+    report = analysed(smi_log([0] * 45, 0.2))
+
+    assert only_gpu(report).totals.observed_ns == pytest.approx(9e9)
+    assert "give" not in render_report(report, PLAIN)
+
+
+class TestRowsThatEndEarly:
+    @staticmethod
+    def report(
+        until_s: int,
+        of_s: int = 300,
+        *,
+        percent: object = 97,
+        value: object = None,
+        step_s: int = 1,
+    ) -> Report:
+        """Two GPUs that work, of which GPU 1 has other values, or no rows, from a second on."""
+        lines = ["timestamp, index, utilization.gpu [%]"]
+        for at_s in range(0, of_s, step_s):
+            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
+            lines.append(f"{stamp}, 0, 97 %")
+            if at_s < until_s or value is not None:
+                lines.append(f"{stamp}, 1, {percent if at_s < until_s else value} %")
+        return analysed(rows(*lines))
+
+    def test_are_told_before_anything_is_called_healthy(self) -> None:
+        report = self.report(150)
+
+        assert verdict_line(report) == (
+            "rows end early: GPU 1 had no row after 2026-03-02 09:02:29, while the log goes on for "
+            "2.5 min, and worked well until then. GPU 0 works well."
+        )
+        assert next_line(report).startswith("GPU 1: if it should have worked on, look for an Xid")
+
+    def test_are_told_beside_a_loss(self) -> None:
+        lines = ["timestamp, index, utilization.gpu [%]"]
+        for at_s in range(300):
+            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
+            lines.append(f"{stamp}, 0, {97 if at_s % 10 < 6 else 0} %")
+            lines += [f"{stamp}, {gpu}, 97 %" for gpu in (1, 2) if gpu == 1 or at_s < 150]
+        said = verdict_line(analysed(rows(*lines)))
+
+        assert said.startswith("partly busy")
+        assert said.endswith(
+            " GPU 1 is healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
+            "for 2.5 min, and worked well until then."
+        )
+
+    def test_of_a_gpu_without_work_are_told(self) -> None:
+        said = verdict_line(self.report(150, percent=0))
+
+        assert "2.5 min, and had nothing to do until then." in said
+
+    def test_are_told_as_values_where_rows_without_one_go_on(self) -> None:
+        said = verdict_line(self.report(150, value="[N/A]"))
+
+        assert said.startswith("rows end early: GPU 1 had no value after 2026-03-02 09:02:29, ")
+        assert said.endswith(" until then. GPU 0 works well.")
+
+    def test_are_told_by_the_time_passed_where_the_log_has_no_clock(self) -> None:
+        rows_of = [[0], [0, 1]]
+        body = [f"    {gpu}     97     40" for at in range(200) for gpu in rows_of[at < 100]]
+        said = verdict_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
+
+        assert said.startswith("rows end early: GPU 1 had no row after the first 100 s, while ")
+
+    @pytest.mark.parametrize(
+        ("until_s", "of_s", "step_s"),
+        [(40, 80, 1), (200, 265, 1), (300, 600, 5), (1500, 3000, 60), (1200, 1500, 60)],
+    )
+    def test_are_told_of_any_log(self, until_s: int, of_s: int, step_s: int) -> None:
+        assert "GPU 1 had no row after " in verdict_line(self.report(until_s, of_s, step_s=step_s))
+
+    @pytest.mark.parametrize(
+        ("until_s", "of_s", "step_s"),
+        [(260, 300, 1), (297, 300, 1), (300, 300, 1), (37, 40, 1), (1320, 1500, 60)],
+    )
+    def test_are_no_word_worth_where_all_end_within_a_few(
+        self, until_s: int, of_s: int, step_s: int
+    ) -> None:
+        report = self.report(until_s, of_s, step_s=step_s)
+
+        assert verdict_line(report).startswith("healthy")
+        assert not any(gpu.troubles for gpu in report.gpus)
