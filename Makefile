@@ -82,12 +82,13 @@ truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose t
 	$(BIN)/python -m tests.truth.phases_table
 	$(BIN)/python -m tests.truth.host
 	$(BIN)/python -m tests.truth.advice
-	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus $(ARGS)
+	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus \
+		tests/faults/test_every_answer_of_the_driver.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu/test_in_the_middle.py $(ARGS)
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
-	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v bench_day); do \
+	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v -e bench_day -e bench_short_runs); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
@@ -97,8 +98,9 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-soak: .venv/.dev ## minutes of load and of fuzzing, then a simulated day, with memory and descriptors watched
+soak: .venv/.dev ## minutes of load and of fuzzing, 20 of short trainings, a simulated day: memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
+	$(BIN)/python -m benchmarks.bench_short_runs
 	$(BIN)/python -m benchmarks.bench_day
 
 gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (with the torch of GPU_PYTHON)

@@ -64,7 +64,7 @@ def _costs_ns() -> dict[str, float]:
         step(32)
 
     times, ends = StepTimes(), itertools.count(1)
-    times.begin_epoch(0, 0)
+    times.begin_epoch(0)
 
     def end_of_step() -> None:
         number = next(ends)

@@ -65,11 +65,11 @@ _STARVED: Final = _sum(_time("starved", "rate", RATE))
 _SUSPECTED: Final = _sum(_time("suspected", "rate", RATE))
 BUSY_BAND: Final = _band(_sum(_time("busy", "rate", RATE)))
 STARVED_BAND: Final = _band(_STARVED)
-SUSPECTED_BAND: Final = _band(_SUSPECTED)
+_NOT_PROVED: Final = f"clamp_min({_sum(_idle(LOST, 'rate', RATE))} - {_STARVED}, 0)"
+# Pauses of many minutes become suspected in one moment: no more of them than was lost meanwhile.
+SUSPECTED_BAND: Final = _band(f"(({_SUSPECTED}) < {_NOT_PROVED} or {_NOT_PROVED})")
 # All that is lost and in no band of its own: also the wait for a very first batch.
-OTHER_LOSS_BAND: Final = _band(
-    f"clamp_min({_sum(_idle(LOST, 'rate', RATE))} - {_STARVED} - {_SUSPECTED}, 0)"
-)
+OTHER_LOSS_BAND: Final = _band(f"clamp_min({_NOT_PROVED} - ({_SUSPECTED}), 0)")
 NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
 CAUSES: Final = f"sum by (cause) ({_idle(LOST, 'rate', RATE)})"
