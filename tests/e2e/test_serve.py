@@ -17,6 +17,7 @@ import pytest
 from tests.command_line import Shell
 from tests.daemon import RunningDaemon
 from tests.needs import without_driver
+from tests.patience import wait_until
 from tests.programs import gpumon as ran_gpumon
 
 PAUSE_NS = 1_500_000_000
@@ -29,6 +30,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with RunningDaemon(folder, "--source", "simulated:input-bound", "--period", "0.5") as running:
         running.wait_for(lambda state: state["gpus"][0]["suspected_ns"] > 0, patience_s=60)
         yield running
+
+
+def _verdict_of_gpu_0(daemon: RunningDaemon) -> str:
+    return str(daemon.report()["gpus"][0]["verdict"])
 
 
 class TestTheStateFile:
@@ -72,9 +77,9 @@ class TestTheReport:
         daemon.wait_for(
             lambda state: state["gpus"][0]["suspected_ns"] > 10.5 * PAUSE_NS, patience_s=60
         )
+        wait_until(lambda: _verdict_of_gpu_0(daemon) == "starvation_suspected", patience_s=60)
         gpu = daemon.report()["gpus"][0]
 
-        assert gpu["verdict"] == "starvation_suspected"
         assert gpu["pauses"]["count"] >= 5
         assert gpu["busy_ratio"] == pytest.approx(0.5, abs=0.12)
         assert gpu["gaps"]["p50_seconds"] == pytest.approx(1.5, abs=0.05)
@@ -90,9 +95,8 @@ class TestTheReport:
             )
 
     def test_is_what_the_command_prints(self, daemon: RunningDaemon) -> None:
-        daemon.wait_for(
-            lambda state: state["gpus"][0]["suspected_ns"] > 10.5 * PAUSE_NS, patience_s=60
-        )
+        # On a busy machine some samples are late, and the suspicion takes longer.
+        wait_until(lambda: _verdict_of_gpu_0(daemon) == "starvation_suspected", patience_s=90)
         printed = ran_gpumon("report", environ=daemon.environ)
 
         assert printed.returncode == 0

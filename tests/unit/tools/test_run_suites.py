@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from tests.tools.run_suites import (
     SUITES,
     code_of,
     count_of_tests,
+    failed_tests,
     failures_of,
     jobs_of,
     split_words,
     table_of,
+    try_again,
 )
-from tests.tools.side_by_side import Job, Lane
+from tests.tools.side_by_side import Job, Lane, run_side_by_side
 
 FOLDER = Path("/tmp/of-a-run")
 
@@ -207,6 +210,56 @@ class TestTheTable:
     )
     def test_counts_those_that_were_run(self, said: str, tests: int | None) -> None:
         assert count_of_tests(said) == tests
+
+
+UNSTEADY = """
+from pathlib import Path
+import pytest
+def has_run(name):
+    mark = Path(__file__).with_name(name)
+    try:
+        return mark.exists()
+    finally:
+        mark.touch()
+@pytest.mark.parametrize("word", ["a - b"])
+def test_passes_the_second_time(word):
+    assert has_run("unsteady")
+def test_passes():
+    assert not has_run("steady")
+"""
+WRONG = """
+import pytest
+@pytest.mark.parametrize("number", range({failures}))
+def test_fails(number):
+    assert False
+"""
+
+
+class TestWhatFails:
+    """Real runs of pytest, with two workers as the suites have them."""
+
+    def run(self, folder: Path, text: str) -> Job:
+        (folder / "test_it.py").write_text(text)
+        cache = f"cache_dir={folder}/failed"
+        words = [sys.executable, "-m", "pytest", "-q", "-o", cache, f"--rootdir={folder}"]
+        job = Job(name="base", command=[*words, "-n", "2", str(folder)], lane=Lane.BESIDE)
+        run_side_by_side([job], folder)
+        return job
+
+    def test_and_passes_alone_is_named_and_fails_nothing(self, tmp_path: Path) -> None:
+        job = self.run(tmp_path, UNSTEADY)
+        assert job.code == 1
+
+        (passed,) = try_again([job])
+        assert passed.endswith("test_it.py::test_passes_the_second_time[a - b]")
+        assert job.code == 0
+
+    @pytest.mark.parametrize("failures", [1, 4])
+    def test_again_or_with_many_others_fails(self, tmp_path: Path, failures: int) -> None:
+        job = self.run(tmp_path, WRONG.format(failures=failures))
+
+        assert (try_again([job]), job.code) == ([], 1)
+        assert len(failed_tests(job.said)) == failures
 
 
 def test_words_for_pytest_stand_behind_two_dashes() -> None:
