@@ -35,7 +35,7 @@ class TestTheFirstArticles:
     ) -> None:
         told = printed("five_tips.py", tmp_path)
 
-        assert " CPU:1, CPU:2, CPU:3\n" in told
+        assert " GPU:0, GPU:1, GPU:2\n" in told
         assert told.endswith(": True\n")
 
 

@@ -174,6 +174,25 @@ class TestData:
         assert len(model.evaluate(x, y, batch_size=8, verbose=0)) == 2
 
 
+class TestAnOldKeras:
+    @pytest.mark.parametrize("version", ["3.7.0", "3.13.2"])
+    def test_is_refused_by_the_call(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("keras.__version__", version)
+
+        with pytest.raises(ImportError) as refused:
+            multi_gpu.multi_gpu_model(b.dense(), gpus=TWO)
+        assert str(refused.value) == (
+            f"multi_gpu_model needs Keras 3.14 or newer, and this is Keras {version}: "
+            "pip install -U keras"
+        )
+
+    @pytest.mark.parametrize("version", ["3.14.0", "3.16.0.dev2026102704", "4.0.0"])
+    def test_is_none_from_3_14_on(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("keras.__version__", version)
+
+        multi_gpu.multi_gpu_model(b.dense(), gpus=TWO)
+
+
 class TestAnotherBackend:
     def test_is_told_what_to_set(self) -> None:
         code = "from trainer_hooks.multi_gpu import multi_gpu_model"

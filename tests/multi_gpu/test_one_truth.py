@@ -348,3 +348,17 @@ def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
     assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=m.CLOSE)
     untrained = kinds.keeping().predict(x, verbose=0)
     assert np.abs(predicted - untrained).max() > 1e-2
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["", "with a scaled loss"])
+def test_numbers_of_the_optimizer_are_read_as_usual(scaled: bool) -> None:
+    model = b.parallel(b.dense(), devices=["CPU:1", "CPU:2"], ratios=[3, 2])
+    adam = keras.optimizers.Adam(0.25)
+    adam = keras.optimizers.LossScaleOptimizer(adam) if scaled else adam
+    model.compile(adam, "sparse_categorical_crossentropy")
+    model.fit(*b.rows()[:2], batch_size=28, verbose=0)
+
+    assert float(model.optimizer.learning_rate) == 0.25
+    assert int(model.optimizer.iterations) == 3
+    model.optimizer.learning_rate = 0.5
+    assert float(model.optimizer.learning_rate) == 0.5

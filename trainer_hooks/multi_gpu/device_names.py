@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -13,9 +12,7 @@ import keras
 import tensorflow as tf
 
 from trainer_hooks.multi_gpu.batch_split import Tensors
-
-STAND_INS: Final = "GPUMON_STAND_IN_GPUS"
-"""Set to a number N, a script for GPUs 0 to N-1 runs on as many logical CPU devices instead."""
+from trainer_hooks.multi_gpu.stand_ins import STAND_INS, names_of, stand_ins
 
 _NAME: Final = re.compile(r"(?:/?device:|/)?(gpu|cpu):(\d+)", re.IGNORECASE)
 
@@ -28,16 +25,15 @@ def device_names(gpus: int | Sequence[int | str] | None) -> tuple[str, ...]:
             or ``"CPU:1"`` (a logical device), in the order of the ratios; ``None`` for all.
 
     Returns:
-        Such as ``("GPU:0", "GPU:1")``; all of them exist.
+        TensorFlow's names, such as ``("GPU:0", "GPU:1")``; all of them exist. Where CPU devices
+        stand in for GPUs, ``"GPU:0"`` means the first of these.
 
     Raises:
         ValueError: There is no such device, or none at all, or one is named twice.
     """
     logical = tf.config.list_logical_devices()
     known = [device.name.rsplit("device:", 1)[-1] for device in logical]
-    stand_ins = int(os.environ.get(STAND_INS) or 0)
-    visible = [f"CPU:{number}" for number in range(1, stand_ins + 1)]
-    visible = visible or [name for name in known if name.startswith("GPU")]
+    visible = list(stand_ins()) or [name for name in known if name.startswith("GPU")]
     if gpus is None or (isinstance(gpus, int) and not isinstance(gpus, bool)):
         return _first(visible, gpus)
     if isinstance(gpus, (bool, str, bytes)) or not isinstance(gpus, Sequence):
@@ -47,15 +43,18 @@ def device_names(gpus: int | Sequence[int | str] | None) -> tuple[str, ...]:
         )
     if not gpus:
         raise ValueError("gpus is an empty list: name at least one GPU, or leave gpus out for all")
-    names = tuple(_name(gpu, visible) for gpu in gpus)
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no device {name} here; TensorFlow sees {', '.join(known)}")
-        if names.count(name) > 1:
+    of_stand_in = dict(zip(names_of(stand_ins()), stand_ins(), strict=True))
+    named = (_name(gpu, visible) for gpu in gpus)
+    devices = tuple(of_stand_in.get(name, name) for name in named)
+    for name, device in zip(names_of(devices), devices, strict=True):
+        if device not in known:
+            seen = ", ".join(names_of(known))
+            raise ValueError(f"there is no device {name} here; TensorFlow sees {seen}")
+        if devices.count(device) > 1:
             raise ValueError(
                 f"gpus names {name} twice; each GPU can be given only one part of a batch"
             )
-    return names
+    return devices
 
 
 def _first(visible: list[str], count: int | None) -> tuple[str, ...]:
@@ -64,7 +63,8 @@ def _first(visible: list[str], count: int | None) -> tuple[str, ...]:
     if count is None:
         return tuple(visible)
     if not 1 <= count <= len(visible):
-        raise ValueError(f"gpus={count}, and TensorFlow sees {len(visible)}: {', '.join(visible)}")
+        seen = ", ".join(names_of(visible))
+        raise ValueError(f"gpus={count}, and TensorFlow sees {len(visible)}: {seen}")
     return tuple(visible[:count])
 
 
@@ -73,9 +73,8 @@ def _name(gpu: object, visible: list[str]) -> str:
         if not visible:
             raise ValueError(_no_gpu())
         if not 0 <= gpu < len(visible):
-            raise ValueError(
-                f"gpus names GPU {gpu}, and TensorFlow sees {len(visible)}: {', '.join(visible)}"
-            )
+            seen = ", ".join(names_of(visible))
+            raise ValueError(f"gpus names GPU {gpu}, and TensorFlow sees {len(visible)}: {seen}")
         return visible[gpu]
     matched = _NAME.fullmatch(gpu) if isinstance(gpu, str) else None
     if matched is None:
@@ -90,32 +89,6 @@ def _no_gpu() -> str:
         "TensorFlow sees no GPU here; to try without one name logical CPU devices, such as "
         f"gpus=['CPU:0', 'CPU:1'], or run the script as it is with {STAND_INS}=2"
     )
-
-
-def make_stand_ins() -> None:
-    """Make the logical CPU devices that ``$GPUMON_STAND_IN_GPUS`` asks for, where it does.
-
-    Must run before TensorFlow starts; importing ``trainer_hooks.multi_gpu``'s names does it.
-
-    Raises:
-        ValueError: It is not a number from 1 to 64, or TensorFlow has started already.
-    """
-    wanted = os.environ.get(STAND_INS, "")
-    if not wanted:
-        return
-    if not wanted.isdecimal() or not 1 <= int(wanted) <= 64:
-        raise ValueError(f"${STAND_INS} must be a number of devices from 1 to 64, not {wanted!r}")
-    host = tf.config.list_physical_devices("CPU")[0]
-    if tf.config.get_logical_device_configuration(host) is None:
-        # One more than asked for: CPU:0 stays the host, which splits and merges.
-        devices = [tf.config.LogicalDeviceConfiguration()] * (int(wanted) + 1)
-        try:
-            tf.config.set_logical_device_configuration(host, devices)
-        except RuntimeError as error:
-            raise ValueError(
-                f"${STAND_INS}={wanted} comes too late, because TensorFlow has started: import "
-                "multi_gpu_model before the first model or tensor is made"
-            ) from error
 
 
 _KEYS_EACH: Final = 1_000

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, split_counts
 from trainer_hooks.multi_gpu.batch_split import Tensor
-from trainer_hooks.multi_gpu.device_names import device_names, make_stand_ins
+from trainer_hooks.multi_gpu.device_names import device_names
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
+from trainer_hooks.multi_gpu.stand_ins import make_stand_ins
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 make_stand_ins()
 
+OLDEST_KERAS: Final = (3, 14)
+"""On 3.7 to 3.11 a step fails; on 3.12 and 3.13 an ``activity_regularizer`` is counted wrongly."""
 _OWN_STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 
 
@@ -47,8 +51,10 @@ def multi_gpu_model(
         A model to compile, fit, evaluate, predict, checkpoint and save as usual.
 
     Raises:
+        ImportError: Keras is older than 3.14.
         ValueError: Ratios or GPUs that cannot be, or a model that cannot be split.
     """
+    _refuse_old_keras()
     _refuse_what_cannot_be_split(model)
     _warn_of_unknown_variables(model)
     devices = device_names(gpus)
@@ -102,6 +108,15 @@ def serialize(model: keras.Model) -> keras.Model:
         f"{getattr(model, 'name', model)!r} is not a parallel model: serialize() takes what "
         "multi_gpu_model made; any other model is saved by its own save()"
     )
+
+
+def _refuse_old_keras() -> None:
+    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
+    if version < OLDEST_KERAS:
+        raise ImportError(
+            f"multi_gpu_model needs Keras 3.14 or newer, and this is Keras {keras.__version__}: "
+            "pip install -U keras"
+        )
 
 
 def _refuse_what_cannot_be_split(model: object) -> None:

@@ -28,11 +28,13 @@ from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep, differen
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
 from trainer_hooks.multi_gpu.shared_weights import (
+    read_as_numbers,
     share_weights,
     state_of,
     strategy_of,
     trained_here,
 )
+from trainer_hooks.multi_gpu.stand_ins import names_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
 from trainer_hooks.ring.gpu_shares import tell_shares_of
 
@@ -98,7 +100,12 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """TensorFlow's names of the devices, such as ``("GPU:0", "GPU:1")``."""
+        """The names of its GPUs, such as ``("GPU:0", "GPU:1")``; of stand-ins, too."""
+        return names_of(self._parts.devices)
+
+    @property
+    def tensorflow_devices(self) -> tuple[str, ...]:
+        """TensorFlow's names of the same devices; those of stand-ins are such as ``"CPU:1"``."""
         return self._parts.devices
 
     @property
@@ -116,7 +123,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     def tell_shares(self) -> None:
         """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
-        tell_shares_of(self.devices, shares_of(self.ratios))
+        tell_shares_of(self.tensorflow_devices, shares_of(self.ratios))
 
     def time_replicas(self) -> None:
         """From now on, tell how long each device works on its part: see ``replica_times``."""
@@ -188,6 +195,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
             # Now, because a step is traced outside the scope, and its variables made there.
             parts.replicas.optimizer.build(template.trainable_variables)
             carry_trained(optimizer, parts.replicas.optimizer, template)
+            read_as_numbers(parts.replicas.optimizer.variables)
         super().compile(
             optimizer=parts.replicas.optimizer,
             loss=loss,

@@ -199,7 +199,9 @@ class RatioBalancer(OwnFitCallback):
         self._step, self._counts_from = 0, self._warm_up
         self._next_look = self._warm_up + self._every
         self._steps, self._breaks = StepIntervals(), SpeedBreaks()
-        self._counters = BusyCounters(model.devices) if self._source == "gpumon" else None
+        self._counters = (
+            BusyCounters(model.tensorflow_devices) if self._source == "gpumon" else None
+        )
         self._is_by_counters = False
 
     def _before_first_step(self) -> None:

@@ -70,11 +70,28 @@ def value_of(variable: Setting) -> Setting:
     return variable._value
 
 
-class _WrittenEverywhere:
+class _ReadAsNumber:
+    """In front of the class of a value with copies: ``float()`` and ``int()`` read the first copy.
+
+    A value of one device can be read so, and ``float(model.optimizer.learning_rate)`` is usual.
+    """
+
+    distribute_strategy: Setting
+
+    def __float__(self) -> float:
+        return float(self._first_copy())
+
+    def __int__(self) -> int:
+        return int(self._first_copy())
+
+    def _first_copy(self) -> Setting:
+        return self.distribute_strategy.experimental_local_results(self)[0]
+
+
+class _WrittenEverywhere(_ReadAsNumber):
     """In front of the class of a value with copies: whoever writes it writes all of them."""
 
     name: str
-    distribute_strategy: Setting
 
     def _update(self, update_fn: Setting, value: Tensor, **named: Setting) -> Tensor:
         """As TensorFlow does within the strategy; outside of it, too.
@@ -94,8 +111,21 @@ class _WrittenEverywhere:
 
 
 @functools.cache
-def _written_everywhere(kind: Setting) -> type:
-    return type(kind.__name__, (_WrittenEverywhere, kind), {})
+def _with_kind(front: type, kind: Setting) -> type:
+    return type(kind.__name__, (front, kind), {})
+
+
+def read_as_numbers(variables: Sequence[Setting]) -> None:
+    """Have ``float()`` and ``int()`` read variables that were made in the scope of a strategy.
+
+    Args:
+        variables: Of Keras, such as an optimizer's.
+    """
+    for variable in variables:
+        value: Setting = value_of(variable)
+        kind: Setting = type(value)
+        if not isinstance(value, _ReadAsNumber):
+            value.__class__ = _with_kind(_ReadAsNumber, kind)
 
 
 def _move(variable: Setting, strategy: tf.distribute.MirroredStrategy) -> None:
@@ -104,7 +134,7 @@ def _move(variable: Setting, strategy: tf.distribute.MirroredStrategy) -> None:
         variable._initialize(tf.convert_to_tensor(former))
     shared = value_of(variable)
     kind: Setting = type(shared)
-    shared.__class__ = _written_everywhere(kind)
+    shared.__class__ = _with_kind(_WrittenEverywhere, kind)
     # Optimizers that have trained it know it by this.
     strategy.experimental_local_results(shared)[0]._unique_id = former._unique_id
 
