@@ -110,7 +110,7 @@ class Training:
     Attributes:
         build: Makes the model, the same one each time.
         compiled: What ``compile`` is given; an optimizer is made by calling it.
-        fitted: What ``fit`` is given beside the data.
+        fitted: What ``fit`` is given beside the data; callbacks are made by calling it.
         weighted: Whether the samples have weights.
         evaluates: Whether to validate and to evaluate as well.
         predicts: Whether to predict as well, afterwards.
@@ -134,7 +134,8 @@ class Training:
         x, y, weights = self.data()
         told = {"sample_weight": weights} if self.weighted else {}
         validated = {"validation_data": (x, y)} if self.evaluates else {}
-        fitted = {"batch_size": 28, **validated, **self.fitted, **told}
+        own = {name: value() if callable(value) else value for name, value in self.fitted.items()}
+        fitted = {"batch_size": 28, **validated, **own, **told}
         history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
         evaluated = model.evaluate(x, y, batch_size=28, verbose=0) if self.evaluates else []
         outputs = model.predict(x, batch_size=20, verbose=0) if self.predicts else []

@@ -62,7 +62,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
     "weighted classes, with callbacks that change the rate and restore weights": (
         lambda: b.Training(
-            fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks()},
+            fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks},
             evaluates=False,
         )
     ),

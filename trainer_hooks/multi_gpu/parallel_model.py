@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Final
@@ -250,6 +250,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
                 return self.get_metrics_result()  # nobody asks for the outputs themselves
             y_pred = merged(predictions, slices)
             if has_several:
+                self._know_size(y_pred, x)
                 self.compute_loss(x, y, y_pred, sample_weight)  # it tells the loss of each
             return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
@@ -288,7 +289,27 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         with tf.device(parts.merge_device):
             for losses in zip(*added, strict=True):
                 self.add_loss(tf.add_n(losses))
-            return merged(outputs, slices)
+            whole = merged(outputs, slices)
+        if len(keras.tree.flatten(whole)) > 1:
+            self._know_size(whole, inputs)
+        return whole
+
+    def _know_size(self, outputs: Tensors, inputs: Tensors) -> None:
+        """Give ``outputs`` the number of rows that the graph knows, where it knows the batch's.
+
+        Keras takes the mean of the loss of each output by it; parts of a batch have no fixed size.
+        """
+        tensors = keras.tree.flatten(inputs)
+        if tf.executing_eagerly() or not tensors or any(t.shape[0] is None for t in tensors):
+            return
+        with suppress(Exception):  # a layer of the user's own may not compute without data
+            specs = self.template.compute_output_spec(
+                keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype), inputs)
+            )
+            for output, spec in zip(
+                keras.tree.flatten(outputs), keras.tree.flatten(specs), strict=True
+            ):
+                output.set_shape([spec.shape[0], *output.shape[1:]])
 
     def save(self, filepath: Setting, *words: Setting, **named: Setting) -> None:
         """Save the template: a model for one device.
