@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak gpu gpu-multi golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak versions newest gpu gpu-multi golden clean tools
 
 , := ,
 # Networks fail, so what downloads is tried a second time.
@@ -103,6 +103,12 @@ soak: .venv/.dev ## minutes of load and of fuzzing, 20 of short trainings, a sim
 	$(BIN)/python -m benchmarks.bench_short_runs
 	$(BIN)/python -m benchmarks.bench_day
 
+versions: .venv/.dev ## the oldest and newest of Keras, Lightning and Transformers, and the table in docs/hooks.md
+	$(BIN)/python tests/tools/run_versions.py $(ARGS)
+
+newest: .venv/.dev ## the same on pre-releases
+	$(BIN)/python tests/tools/run_versions.py --newest $(ARGS)
+
 gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (with the torch of GPU_PYTHON)
 	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
@@ -114,7 +120,7 @@ golden: .venv/.dev ## renew the golden files and the dashboard; read the diff be
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-lanes .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.

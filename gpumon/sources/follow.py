@@ -95,20 +95,26 @@ class FollowSource:
         self._offset = 0
         self._rest = b""
         self._lines = 0
-        self._opened_ns = clock.monotonic_ns()
+        self._opened_ns = self._written_ns = clock.monotonic_ns()
         self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
 
     def read(self) -> Frame:
         """The windows that are complete since the last call.
 
-        While the file is not there, or where lines of it had to be refused,
-        the frame says so in ``trouble``.
+        ``trouble`` of the frame says that the file is not there, that nobody writes to it, or
+        which of its lines was refused.
         """
         now_ns = self._clock.monotonic_ns()
         rejected, trouble = 0, None
         lines = self._new_lines()
         if lines is None:
             trouble = f"{self._path} is not there: its GPU counts as idle until spans come"
+        elif lines:
+            self._written_ns = now_ns
+        elif now_ns - self._written_ns > _MOST_PATIENCE_NS:
+            trouble = f"no span was written to {self._path} for a minute: its GPU counts as idle"
+        elif not self._lines:
+            trouble = f"no span was written to {self._path} yet: its GPU counts as idle"
         for line in lines or ():
             self._lines += 1
             try:

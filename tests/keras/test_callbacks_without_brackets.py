@@ -55,7 +55,7 @@ class TestACallbackThatIsGivenAsItsClass:
         assert len(logs["input_wait_ratio"]) == 2
         assert b.steps_told() == 16
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_may_stand_without_a_list(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
             assert len(fit(trainer_hooks.PhaseTagger)["loss"]) == 2

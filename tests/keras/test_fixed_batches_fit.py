@@ -81,7 +81,7 @@ class TestRow6BatchNormAfterAnOddLastBatch:
 
         assert np.isnan(w.moving_statistics(model)).any()
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     @pytest.mark.parametrize("tail", TAILS)
     def test_row_6_has_no_nan(self, tail: str) -> None:
         model = w.a_model(w.Towers())
@@ -196,7 +196,7 @@ class TestEachKindOfData:
 
 @pytest.mark.usefixtures("each_backend")
 class TestAPyDataset:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_becomes_one_with_its_workers(self) -> None:
         source = w.Source(18, 8, workers=2, max_queue_size=3)
         batches = fixed_batches(source, 8, tail="pad")

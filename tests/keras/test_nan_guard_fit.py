@@ -34,7 +34,7 @@ def found_by(guard: Any) -> g.NonFinite:
 class TestTheArticlesCase:
     """One tower gets none of the last batch: the loss is fine, the moving variance NaN."""
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_is_found_and_named_although_the_loss_looks_fine(self) -> None:
         model, guard = w.a_model(w.Towers()), g.NaNGuard(every=1)
         with pytest.warns(RuntimeWarning, match=r"moving_mean of layer \w+/towers\w*/batch_norm"):

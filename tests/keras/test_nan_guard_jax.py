@@ -26,7 +26,7 @@ class TestATrainingThatRunsAhead:
         assert guard.found is None
 
 
-@pytest.mark.oldest_keras
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("odd_batch", "said"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
 )

@@ -33,7 +33,7 @@ class TestTheTimeOfACallback:
         assert told["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
         assert told["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_is_told_before_each_batch_and_around_validations_too(self) -> None:
         before = sleeper("Before", "on_train_batch_begin", "on_test_end", seconds=0.005)
 

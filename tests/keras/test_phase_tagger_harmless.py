@@ -118,7 +118,7 @@ class TestResultsDoNotChange:
     def test_with_the_hook(self, kind: str, way: str) -> None:
         assert numbers_of(kind, way, b.tagger()) == numbers_without(kind, way)
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     @pytest.mark.parametrize(
         "kind",
         [cell(backend, kind) for backend, of in BESIDE_AN_ORDINARY_CALLBACK.items() for kind in of],

@@ -51,7 +51,7 @@ class TestTheWaitForInput:
 
 class TestCompiling:
     @pytest.mark.measured
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_is_told_where_jax_compiles_and_nowhere_else(self) -> None:
         import jax
 
@@ -74,7 +74,7 @@ class TestCompiling:
 
 class TestTheTraining:
     @pytest.mark.measured
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_stays_asynchronous(self) -> None:
         def period_s(*callbacks: Any) -> float:
             began = time.monotonic()
@@ -144,7 +144,7 @@ class TestTwoTaggersInOneList:
 
 
 class TestACallbackThatRaises:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
         models, before = [], set(threading.enumerate())
         for _ in range(3):

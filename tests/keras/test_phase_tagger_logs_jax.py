@@ -62,7 +62,7 @@ class Csv:
 
 class TestTheWaitOfAnEpoch:
     @pytest.mark.measured
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_is_a_ratio_of_it_as_true_as_the_source(self) -> None:
         model, source, edges_ns = b.warmed_model(), b.SlowBatches(0.02), list[int]()
         note = calling(

@@ -23,7 +23,7 @@ both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronou
 @pytest.mark.measured
 @pytest.mark.usefixtures("jax_and_torch")
 class TestTheWaitForInput:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     @both_ways
     def test_is_as_long_as_the_source_says(self, ordinary: bool) -> None:
         model, source = b.warmed_model(b.SleepingCompute(0.005)), b.SlowBatches(0.02)
@@ -101,7 +101,7 @@ class TestOtherPhases:
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
         assert b.facts().callback_ns.get("SleepingCallback", 0) < sleeper.spent_ns / 4
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     @both_ways
     def test_validation_is_told_and_its_wait_for_input_within_it(self, ordinary: bool) -> None:
         model, edges = b.warmed_model(b.SleepingCompute(0.005)), b.Edges()
@@ -136,7 +136,7 @@ class TestOtherPhases:
 
 
 class TestMarks:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     @pytest.mark.usefixtures("each_backend")
     @both_ways
     def test_steps_samples_and_epochs_are_counted(self, ordinary: bool) -> None:
@@ -167,7 +167,7 @@ class TestMarks:
 
 @pytest.mark.usefixtures("each_backend")
 class TestTheFacts:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_say_what_trains_on_which_data(self) -> None:
         b.fit_rows(b.small_model(), 64, b.tagger(run="resnet", gpus=[1]), batch_size=8)
         facts, loader = b.facts(), b.facts().loader

@@ -67,7 +67,7 @@ class TestATrainingThatGoesAroundTheTap:
         assert set(history.history) == {"loss"}
 
     @pytest.mark.measured
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_may_be_followed_by_one_that_is_seen(self) -> None:
         model, hook = b.small_model(), b.tagger()
         bare = fit_before(model)

@@ -212,7 +212,7 @@ class TestAListThatDoesNotPassEverythingOn:
 
         assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
 
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_has_them_counted_where_somebody_puts_another_list_there(self) -> None:
         def replace(own: Any) -> None:
             listed.callbacks = [tagger, own]

@@ -38,6 +38,7 @@ class TestOtherPhases:
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] < 0.01 * edges.wall_ns
 
+    @pytest.mark.versions
     def test_the_step_holds_the_compute_and_the_wait_none_of_it(self) -> None:
         compute = b.SleepingCompute(0.02)
 
@@ -126,6 +127,7 @@ class TestEvaluateAndPredict:
         assert b.phase_ns()["input_wait"] < sleeper.spent_ns / 4
 
 
+@pytest.mark.versions
 class TestResultsDoNotChange:
     def test_with_a_train_step_of_ones_own(self) -> None:
         assert left_by_own_step(b.tagger()) == left_by_own_step()
@@ -200,6 +202,7 @@ class TestTraces:
 
 
 class TestTheModel:
+    @pytest.mark.versions
     def test_has_its_functions_back_when_it_is_over(self) -> None:
         model = b.normalized_model()
         b.fit_rows(model, 60, validation_split=0.2)

@@ -22,7 +22,7 @@ def trained(data: Any, **said: Any) -> Any:
     return b.left_by(b.small_model(), x=data, epochs=2, **said)
 
 
-@pytest.mark.oldest_keras
+@pytest.mark.versions
 @pytest.mark.usefixtures("each_backend")
 def test_a_generator_gives_the_same_batches() -> None:
     earlier = set(readers())  # TensorFlow keeps the generator of a fit that failed, too

@@ -102,7 +102,7 @@ class TestALoopOfOnesOwn:
 
 
 class TestKerasOnJax:
-    @pytest.mark.oldest_keras
+    @pytest.mark.versions
     def test_is_given_what_it_spreads_itself_from_the_host(self) -> None:
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=["cpu:0"]))
         try:

@@ -36,6 +36,7 @@ def training(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train
         yield Training(trainer.waits, found[0], trainer, global_step=trainer.state.global_step)
 
 
+@pytest.mark.versions
 class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
     framework, own_class = "huggingface", "SlowSentences"
     asked_in = "builders_huggingface.py"  # its trainer has an ``evaluate`` of its own

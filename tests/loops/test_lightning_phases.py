@@ -53,6 +53,7 @@ def training(
         yield Training(waits, found[0], trainer, global_step=trainer.global_step)
 
 
+@pytest.mark.versions
 class TestOfATrainingThatMostlyValidatesAndSaves(PhasesOfATrainer):
     framework, own_class = "lightning", "SlowLoader"
     asked_in = "test_lightning_phases.py"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.multi_gpu.later import b, keras, kinds
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.versions]
 
 
 def crossentropy(reduction: str) -> Any:

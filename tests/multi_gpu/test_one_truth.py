@@ -350,6 +350,7 @@ def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
     assert np.abs(predicted - untrained).max() > 1e-2
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("scaled", [False, True], ids=["", "with a scaled loss"])
 def test_numbers_of_the_optimizer_are_read_as_usual(scaled: bool) -> None:
     model = b.parallel(b.dense(), devices=["CPU:1", "CPU:2"], ratios=[3, 2])

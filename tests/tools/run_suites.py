@@ -110,7 +110,7 @@ SUITES: Final = {
     ),
     "jax": (_on("jax"),),
     "oldest-keras": (
-        Part("oldest-keras", "oldest-keras", "keras_jax and oldest_keras", ("tests/keras",)),
+        Part("oldest-keras", "oldest-keras", "keras_jax and versions", ("tests/keras",)),
     ),
     "tensorflow": (
         _on("tensorflow"),
