@@ -29,6 +29,7 @@ RUNS = {
     "that scale to one": "slow --batches 256 --scaling 1",
     "that scale in another order": "--batches 64 --scaling 2 1 2",
     "that look for the largest batch": "--gpus 0 1 --find-batch",
+    "on batches made ahead": "--batches 64 --prefetch 60",
 }
 OUT_OF_MEMORY = ("--gpus 0 1 --batches 1024 710", "--batches 100000 --balance")
 WRONG = (
@@ -49,6 +50,9 @@ WRONG = (
     "fast,tpu --batches 64",
     "--batches 64 --balance --gpus 0",
     "--find-batch --margin 1",
+    "--batches 64 --prefetch",
+    "--batches 64 --prefetch 0",
+    "--gpus 0 1 --batches 64 --prefetch 20",
     "--balance --find-batch",
     "--balance --batches 1",
     "--balance --plot /not/there/a.svg",
@@ -197,6 +201,16 @@ class TestWhatProgramsAreTold:
         legend = "sum of each alone"
         assert legend in plot.read_text(encoding="utf-8")
 
+    @pytest.mark.parametrize(("batch_ms", "gap_ms"), [(60.0, 0.0), (150.0, 57.0)])
+    def test_of_batches_made_ahead_is_the_gap_that_a_step_does_not_hide(
+        self, told: Any, batch_ms: float, gap_ms: float
+    ) -> None:
+        on_demand, ahead = told(f"--batches 64 --prefetch {batch_ms}")["runs"]
+
+        assert on_demand["gap_ms"] == batch_ms
+        assert ahead["gap_ms"] == pytest.approx(gap_ms, abs=2.0)
+        assert ahead["samples_per_second"] > on_demand["samples_per_second"]
+
 
 def test_the_help_ends_with_examples_that_work(bench: Any) -> None:
     code, out, _ = bench("--help")
@@ -242,6 +256,8 @@ codes.append(main([*on_cpus, "--batches", "60", "60"]))
 codes.append(main(["--gpus", "GPU:0", "--batches", "64"]))
 codes.append(main(["--gpus", "CPU:1", "GPU:0", "--batches", "8", "8"]))
 print(json.dumps(codes))
+print("---")
+codes.append(main([*on_cpus, "--batches", "24", "8", "--prefetch", "30", "--seconds", "1"]))
 """
 
 
@@ -266,6 +282,12 @@ class TestTheRealEngine:
         assert last["steps"] > first["steps"] >= 1
         assert last["samples"] == 32 * last["steps"]
         assert last["samples_per_second"] == pytest.approx(last["samples"] / last["seconds"], 0.01)
+
+    def test_measures_the_gap_between_batches(self, real: tuple[list[str], str]) -> None:
+        on_demand, ahead = json.loads(real[0][3])["runs"]
+
+        assert on_demand["gap_ms"] >= 30
+        assert ahead["gap_ms"] < on_demand["gap_ms"]
 
     def test_survives_running_out_of_memory(self, real: tuple[list[str], str]) -> None:
         found = json.loads(real[0][1])["gpus"]

@@ -171,18 +171,17 @@ def _is_made(lane: Lane, folder: Path) -> bool:
     wanted = " ".join(lane.requires)
     if stamp.exists() and stamp.read_text() == wanted:
         return True
-    uv, python = ROOT / ".venv/bin/uv", ROOT / ".venv/bin/python"
+    uv, python = str(ROOT / ".venv/bin/uv"), str(ROOT / ".venv/bin/python")
     early = ["--prerelease=allow"] if lane.which == "pre-release" else []
-    made = [uv, "venv", "-q", "--clear", "--python", python, folder]
-    install = [uv, "pip", "install", "-q", *early, "--python", folder]
-    install += ["-e", f"{ROOT}[test]", *lane.requires]
-    for command in (made, install):
+    made = [uv, "venv", "-q", "--clear", "--python", python, str(folder)]
+    install = [uv, "pip", "install", "-q", *early, "--python", str(folder)]
+    for command in (made, [*install, "-e", f"{ROOT}[test]", *lane.requires]):
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             return False
     if "keras-nightly" in lane.requires:
         # Frameworks bring the released Keras along, which writes into the same folder.
-        again = [uv, "pip", "install", "-q", *early, "--python", folder, "--reinstall", "--no-deps"]
-        subprocess.run([*again, "keras-nightly"], cwd=ROOT, check=True)
+        again = [*install, "--reinstall", "--no-deps", "keras-nightly"]
+        subprocess.run(again, cwd=ROOT, check=True)
     stamp.write_text(wanted)
     return True
 

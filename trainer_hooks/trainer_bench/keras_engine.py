@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.errors import SourceUnavailableError, UsageError
-from trainer_hooks.trainer_bench.measuring import BenchStep, GpuOutOfMemoryError
+from trainer_hooks.trainer_bench.measuring import BenchStep, Feed, GpuOutOfMemoryError
 
 if TYPE_CHECKING:
     import keras
@@ -80,7 +81,7 @@ class KerasEngine:
         return tuple(self._cpus or (name for name in self._logical if name.startswith("GPU")))
 
     def train(
-        self, gpus: Sequence[str], batches: Sequence[int]
+        self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
     ) -> Generator[BenchStep, None, None]:
         import keras
 
@@ -90,10 +91,18 @@ class KerasEngine:
             model = self._model(gpus, batches)
             images, labels = made_up_digits(total)
             self._train_once(model, images, labels)
-            while True:
+            if feed is None:
+                data = itertools.repeat((images, labels))
+            else:
+                data = iter(self._fed(gpus, (images, labels), feed))
+                self._train_once(model, *next(data))  # tensors are traced apart from arrays
+            ended = time.perf_counter()
+            for batch in data:
                 began = time.perf_counter()
-                self._train_once(model, images, labels)
-                yield BenchStep(total, time.perf_counter() - began)
+                self._train_once(model, *batch)
+                before, ended = ended, time.perf_counter()
+                gap_seconds = 0.0 if feed is None else began - before
+                yield BenchStep(total, gap_seconds + ended - began, gap_seconds=gap_seconds)
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
@@ -107,6 +116,29 @@ class KerasEngine:
     def _train_once(self, model: keras.Model, images: object, labels: object) -> None:
         # The loss comes to the host, so the step is over when this returns.
         float(model.train_on_batch(images, labels))
+
+    def _fed(self, gpus: Sequence[str], batch: tuple[object, ...], feed: Feed) -> Any:  # noqa: ANN401
+        """A ``tf.data.Dataset`` without end, each of whose batches takes its time to be made."""
+        tf = self._tf
+
+        def made() -> Iterator[tuple[object, ...]]:
+            while True:
+                time.sleep(feed.batch_seconds)
+                yield batch
+
+        signature = tuple(tf.type_spec_from_value(tf.constant(array)) for array in batch)
+        on_demand = tf.data.Options()
+        on_demand.autotune.enabled = False
+        on_demand.experimental_optimization.inject_prefetch = False
+        data = tf.data.Dataset.from_generator(made, output_signature=signature)
+        data = data.with_options(on_demand)
+        if not feed.is_ahead:
+            return data
+        from trainer_hooks.prefetch import prefetch_to_device
+
+        # Several GPUs are sent their parts from the host.
+        device = "CPU:0" if len(gpus) > 1 else (gpus or self.gpus())[0]
+        return prefetch_to_device(data, depth=2, device=device)
 
     def _model(self, gpus: Sequence[str], batches: Sequence[int]) -> keras.Model:
         from trainer_hooks.multi_gpu import multi_gpu_model

@@ -20,6 +20,7 @@ from trainer_hooks.trainer_bench.modes import (
     Session,
     best_ratio,
     largest_batches,
+    prefetching,
     scaling,
     training_runs,
 )
@@ -39,6 +40,7 @@ examples:
   trainer-bench --gpus 0 1 --batches 1388 --balance  the ratio that suits them
   trainer-bench --gpus 0 --find-batch                what its memory holds
   trainer-bench --batches 256 --scaling 1 2 4       is it worth more GPUs?
+  trainer-bench --batches 64 --prefetch 20          what batches made ahead save
   trainer-bench --simulate --batches 1388 --balance  the same without a GPU
   trainer-bench --gpus CPU:1 CPU:2 --batches 32 16 --model small
                                                      on parts of the CPU
@@ -46,7 +48,7 @@ examples:
 exit codes: 0 done, 1 the work failed, 2 wrong words, 3 no GPU
 
 --json prints one object: trainer_bench (1), simulated, devices, notices, mode
-("runs", "balance", "find_batch" or "scaling") and what that mode measured;
+("runs", "balance", "find_batch", "scaling" or "prefetch") and what that mode measured;
 rates are samples a second, times seconds, and null means nobody can tell.
 """
 
@@ -104,6 +106,11 @@ def _parser() -> argparse.ArgumentParser:
     mode.add_argument(
         "--scaling", nargs="+", type=_count, metavar="N", help="the speed of 1, 2, 4, ... GPUs"
     )
+    mode.add_argument(
+        "--prefetch", type=_milliseconds, metavar="MS",
+        help="the gap between batches that take MS milliseconds to make, without and with "
+        "prefetch_to_device",
+    )  # fmt: skip
     parser.add_argument(
         "--margin", type=_part, default=0.05, metavar="PART",
         help="to stay away from the largest batch, 0 to 0.9; default: 0.05",
@@ -199,6 +206,8 @@ def _outcome(session: Session, args: argparse.Namespace) -> Outcome:
         return best_ratio(session)
     if args.find_batch:
         return largest_batches(session, args.margin)
+    if args.prefetch is not None:
+        return prefetching(session, args.prefetch)
     if args.scaling:
         return scaling(session, tuple(sorted(set(args.scaling))))
     return training_runs(session, args.runs)
@@ -224,6 +233,10 @@ def _count(word: str) -> int:
 
 def _seconds(word: str) -> float:
     return _number(word, least=0.0, most=86_400.0, what="a number of seconds above 0")
+
+
+def _milliseconds(word: str) -> float:
+    return _number(word, least=0.0, most=60_000.0, what="a number of milliseconds above 0")
 
 
 def _part(word: str) -> float:

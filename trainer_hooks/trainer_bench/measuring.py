@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpumon.errors import GpumonError
 
@@ -21,11 +21,25 @@ class BenchStep:
         samples: In its batch, over all GPUs.
         seconds: It took.
         busy_seconds: Of each GPU; ``None`` where the engine cannot tell.
+        gap_seconds: Between the end of the step before and the begin of this one, of ``seconds``.
     """
 
     samples: int
     seconds: float
     busy_seconds: tuple[float, ...] | None = None
+    gap_seconds: float = 0.0
+
+
+class Feed(NamedTuple):
+    """How batches come to a training.
+
+    Attributes:
+        batch_seconds: How long it takes to make one.
+        is_ahead: Whether the next ones are made and brought to the device during a step.
+    """
+
+    batch_seconds: float
+    is_ahead: bool
 
 
 class GpuOutOfMemoryError(GpumonError):
@@ -58,13 +72,14 @@ class Engine(Protocol):
         """The names of all GPUs, such as ``"GPU:0"``."""
 
     def train(
-        self, gpus: Sequence[str], batches: Sequence[int]
+        self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
     ) -> Generator[BenchStep, None, None]:
-        """Train without end, after one step that is not told: what it compiles is no speed.
+        """Train without end, after one step that does not count: it compiles.
 
         Args:
             gpus: Names; none for the engine's default device.
             batches: Samples of each step for each of ``gpus``, or one for the default.
+            feed: How batches come; ``None``: one batch, made before, is used again and again.
 
         Raises:
             GpuOutOfMemoryError: At any step.
@@ -82,6 +97,7 @@ class Measured:
         seconds: They took.
         steps: They took.
         busy_seconds: Of each GPU in all; ``None`` where the engine cannot tell.
+        gap_seconds: Between steps, of ``seconds``.
     """
 
     gpus: tuple[str, ...]
@@ -90,6 +106,7 @@ class Measured:
     seconds: float = 0.0
     steps: int = 0
     busy_seconds: tuple[float, ...] | None = None
+    gap_seconds: float = 0.0
 
     @property
     def global_batch(self) -> int:
@@ -123,11 +140,18 @@ class Measured:
             seconds=self.seconds + step.seconds,
             steps=self.steps + 1,
             busy_seconds=busy,
+            gap_seconds=self.gap_seconds + step.gap_seconds,
         )
 
 
 def runs_of(
-    engine: Engine, gpus: Sequence[str], batches: Sequence[int], *, runs: int, seconds: float
+    engine: Engine,
+    gpus: Sequence[str],
+    batches: Sequence[int],
+    *,
+    runs: int,
+    seconds: float,
+    feed: Feed | None = None,
 ) -> Iterator[Measured]:
     """Train in runs of some seconds each, and tell after each what came of all so far.
 
@@ -136,7 +160,7 @@ def runs_of(
     """
     measured = Measured(tuple(gpus), tuple(batches))
     name = " ".join(gpus) or DEFAULT_GPU
-    with closing(engine.train(gpus, batches)) as training:
+    with closing(engine.train(gpus, batches, feed)) as training:
         for run in range(runs):
             with progress_bar(f"{name} [{measured.global_batch}]", seconds) as advance:
                 while measured.seconds < (run + 1) * seconds:

@@ -11,6 +11,7 @@ from trainer_hooks.trainer_bench.batch_search import LARGEST, find_batch
 from trainer_hooks.trainer_bench.measuring import (
     DEFAULT_GPU,
     Engine,
+    Feed,
     GpuOutOfMemoryError,
     Measured,
     runs_of,
@@ -231,6 +232,42 @@ def _ratio_plot(found: RatioFound) -> Plot:
         "The best ratio", f"{_split(gpus, best.batches)}: {best.samples_a_second:.0f} {_SPEED}",
         "samples in a batch", _SPEED, tuple(series),
     )  # fmt: skip
+
+
+def prefetching(session: Session, batch_ms: float) -> Outcome:
+    """The gap between two batches that are made on demand, and made ahead.
+
+    Args:
+        session: With a batch for each GPU.
+        batch_ms: How long it takes to make one batch of all, in milliseconds.
+    """
+    session.say(f"\nA batch takes {batch_ms:g} ms to make")
+    rows: list[Json] = []
+    series = []
+    for name, is_ahead in (("on demand", False), ("prefetched", True)):
+        feed = Feed(batch_ms / 1e3, is_ahead)
+        (measured,) = runs_of(
+            session.engine,
+            session.gpus,
+            session.batches,
+            runs=1,
+            seconds=session.seconds,
+            feed=feed,
+        )
+        gap_ms = 1e3 * measured.gap_seconds / measured.steps
+        step_ms = 1e3 * measured.step_seconds
+        session.say(
+            f"{name + ':':<11} gap between batches {gap_ms:.1f} ms of {step_ms:.1f} ms a step, "
+            f"{measured.samples_a_second:.0f}sps"
+        )
+        rows.append({**fields_of(measured), "is_ahead": is_ahead, "gap_ms": round(gap_ms, 3)})
+        series.append(Series(name, ((step_ms, gap_ms),), is_line=False))
+    session.notice_of(sum(session.batches))
+    plot = Plot(
+        "The gap between batches", f"a batch takes {batch_ms:g} ms to make",
+        "milliseconds a step", "milliseconds between batches", tuple(series),
+    )  # fmt: skip
+    return Outcome({"mode": "prefetch", "batch_ms": batch_ms, "runs": rows}, plot)
 
 
 def largest_batches(session: Session, margin: float) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpumon.errors import UsageError
@@ -10,7 +11,7 @@ from trainer_hooks.multi_gpu.balance.simulated_gpus import (
     SimulatedOutOfMemoryError,
     article_machine,
 )
-from trainer_hooks.trainer_bench.measuring import BenchStep, GpuOutOfMemoryError
+from trainer_hooks.trainer_bench.measuring import BenchStep, Feed, GpuOutOfMemoryError
 
 _NOISE: Final = 0.01
 _WHO: Final = {
@@ -58,7 +59,7 @@ class SimulatedEngine:
         return tuple(f"GPU:{at}" for at in range(len(self._names)))
 
     def train(
-        self, gpus: Sequence[str], batches: Sequence[int]
+        self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
     ) -> Generator[BenchStep, None, None]:
         known = self.gpus()
         strange = [gpu for gpu in gpus if gpu not in known]
@@ -68,10 +69,18 @@ class SimulatedEngine:
         try:
             self._step(numbers, batches)
             while True:
-                yield self._step(numbers, batches)
+                step = self._step(numbers, batches)
+                yield step if feed is None else _fed(step, feed)
         except SimulatedOutOfMemoryError as error:
             raise GpuOutOfMemoryError(error.gpu, gpus, batches) from error
 
     def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
         step = self._machine.train(batches, numbers)
         return BenchStep(sum(batches), step.seconds, step.busy_seconds)
+
+
+def _fed(step: BenchStep, feed: Feed) -> BenchStep:
+    """The step as it comes after its batch: one that is made ahead is late by the rest alone."""
+    made_meanwhile = step.seconds if feed.is_ahead else 0.0
+    gap_seconds = max(0.0, feed.batch_seconds - made_meanwhile)
+    return replace(step, seconds=step.seconds + gap_seconds, gap_seconds=gap_seconds)

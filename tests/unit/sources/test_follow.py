@@ -124,28 +124,28 @@ class TestSilence:
 class TestAFileThatNobodyWritesTo:
     def test_is_reported_until_the_first_span(self, followed: Followed) -> None:
         followed.path.touch()
-        followed.read(2.0)
-        assert followed.trouble == (
+
+        assert trouble_of(followed, 2.0) == (
             f"no span was written to {followed.path} yet: its GPU counts as idle"
         )
-
         followed.busy(2.0, 2.5)
-        followed.read(1.0)
-        assert followed.trouble is None
+        assert trouble_of(followed, 1.0) is None
 
     def test_is_reported_after_a_minute_of_silence(self, followed: Followed) -> None:
         followed.busy(0.0, 0.5)
-        followed.read(1.0)
-        followed.read(59.0)
-        assert followed.trouble is None
+        assert trouble_of(followed, 1.0) is None
+        assert trouble_of(followed, 59.0) is None
 
-        followed.read(2.0)
-        assert followed.trouble == (
+        assert trouble_of(followed, 2.0) == (
             f"no span was written to {followed.path} for a minute: its GPU counts as idle"
         )
         followed.busy(61.0, 61.5)
-        followed.read(1.0)
-        assert followed.trouble is None
+        assert trouble_of(followed, 1.0) is None
+
+
+def trouble_of(followed: Followed, after_s: float) -> str | None:
+    followed.read(after_s)
+    return followed.trouble
 
 
 class TestBadInput:

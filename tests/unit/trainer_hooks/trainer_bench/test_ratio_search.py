@@ -11,6 +11,7 @@ from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
 from trainer_hooks.trainer_bench.measuring import (
     BenchStep,
     Engine,
+    Feed,
     GpuOutOfMemoryError,
     Measured,
 )
@@ -31,10 +32,10 @@ class Secretive(SimulatedEngine):
     """As real ones are: it tells neither the busy times nor which GPU ran out of memory."""
 
     def train(
-        self, gpus: Sequence[str], batches: Sequence[int]
+        self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
     ) -> Generator[BenchStep, None, None]:
         try:
-            for step in super().train(gpus, batches):
+            for step in super().train(gpus, batches, feed):
                 yield BenchStep(step.samples, step.seconds)
         except GpuOutOfMemoryError:
             raise GpuOutOfMemoryError(None, gpus, batches) from None
