@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.builders_logs import rows
 
@@ -22,6 +22,14 @@ NO_DRIVER: Final = (
 )
 NO_DEVICES: Final = "No devices were found"
 
+
+class Both(NamedTuple):
+    """A second in which the tool says something, and the GPUs are read all the same."""
+
+    said: str
+    gpus: Sequence[object]
+
+
 Moment = Sequence[object] | str
 """What each GPU says at a second, in percent or in words; or what the tool says instead."""
 
@@ -37,6 +45,9 @@ def csv(moments: Sequence[Moment]) -> str:
         if isinstance(moment, str):
             lines += moment.splitlines()
             continue
+        if isinstance(moment, Both):
+            lines += moment.said.splitlines()
+            moment = moment.gpus
         for index, said in enumerate(moment):
             cell = said if isinstance(said, str) else f"{said} %"
             stamp = f"2026/03/02 {_clock(at_s)}.000"
@@ -51,6 +62,9 @@ def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1)
         if isinstance(moment, str):
             lines += moment.splitlines()
             continue
+        if isinstance(moment, Both):
+            lines += moment.said.splitlines()
+            moment = moment.gpus
         lines += [f"Mon Mar  2 {_clock(number * every_s)} 2026", f"+{'-' * 87}+"]
         lines.append(f"| NVIDIA-SMI 535.86.10              Driver Version: 535.86.10{' ' * 28}|")
         for index, said in enumerate(moment):
@@ -73,6 +87,9 @@ def dmon(moments: Sequence[Moment]) -> str:
         if isinstance(moment, str):
             lines += moment.splitlines()
             continue
+        if isinstance(moment, Both):
+            lines += moment.said.splitlines()
+            moment = moment.gpus
         for index, said in enumerate(moment):
             cell = said if isinstance(said, str) else f"{said}"
             lines.append(f" {_clock(at_s)}      {index}  {cell.replace(' ', '')}      0")

@@ -25,7 +25,14 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict, VerdictName
 from gpumon.core.wording import counted, in_time, listed
 from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample, RowColumns
+from gpumon.sources.logs.log_sample import (
+    LogFacts,
+    LoggedError,
+    LoggedGpu,
+    LogSample,
+    Outages,
+    RowColumns,
+)
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 _HEAD_ROOM_NS: Final = 1 << 55
@@ -33,6 +40,9 @@ _HEAD_ROOM_NS: Final = 1 << 55
 monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
 
 _A_FEW_ROWS: Final = 4
+_ROWS_APART: Final = 1.5
+"""So many periods without a row, and one is missing."""
+_NEVER_BACK: Final = Outages(0, 0, None)
 _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
     VerdictName.HEALTHY: ", and worked well until then",
     VerdictName.NOT_IN_USE: ", and had nothing to do until then",
@@ -105,7 +115,8 @@ class LogAnalysis:
             joined.idle_beside_peer_ns if joined is not None else [None] * len(named)
         )
         parents = {index: gpu.uuid for index, gpu, _ in named if gpu.mig_index is None}
-        losses = [self._losses(track, facts) for track in tracks]
+        meant = [self._meant_by(error) for error in facts.errors]
+        losses = [self._losses(track, facts, meant) for track in tracks]
         lost_share = facts.lost_rows / max(1, sum(track.rows for track in tracks))
         totals_of = [
             # Where the driver failed, its trouble says so, and when.
@@ -151,6 +162,11 @@ class LogAnalysis:
             notes=(*facts.notes, *self._notes(gpus, times, dropped)),
             together=joined,
             sampling=sampling_of(period_ns, self._settings),
+            lost_elsewhere=tuple(
+                _elsewhere(error)
+                for error, gpus in zip(facts.errors, meant, strict=True)
+                if not gpus
+            ),
         )
 
     def _totals(self, track: GpuTrack, gpu: LoggedGpu, unusable: int) -> GpuTotals:
@@ -169,29 +185,75 @@ class LogAnalysis:
             )
         return totals
 
-    def _losses(self, track: GpuTrack, facts: LogFacts) -> tuple[Trouble, ...]:
-        """Why a GPU could not be read in a part of the log, or from some line of it on."""
+    def _losses(
+        self, track: GpuTrack, facts: LogFacts, meant: Sequence[Sequence[GpuTrack]]
+    ) -> tuple[Trouble, ...]:
+        """Why a GPU could not be read in a part of the log, or from some line of it on.
+
+        ``meant``: for each error of the log, the GPUs that it is about.
+        """
         position, zero_ns = self._tracks.index(track), self._zero_ns or 0
 
         def on_the_clock(stamp_ns: int | None) -> int | None:
             return None if stamp_ns is None else stamp_ns - zero_ns
 
         found = []
-        for one in facts.errors:
-            if one.gpu in (None, position):
-                back_ns, last_ns = one.back_ns.get(position), on_the_clock(one.before_ns)
-                if back_ns is None and track.ledger.last_end_ns >= 0:
-                    last_ns = track.ledger.last_end_ns
-                trouble = lost_in_log(one.what, one.times, on_the_clock(back_ns))
-                found.append(
-                    trouble._replace(
-                        line=one.line, began_ns=on_the_clock(one.stamp_ns), last_ns=last_ns
-                    )
+        for one, tracks in zip(facts.errors, meant, strict=True):
+            if track not in tracks:
+                continue
+            back_ns, last_ns = None, on_the_clock(one.before_ns)
+            times, longest_ns, _ = outages = one.outages.get(position, _NEVER_BACK)
+            if not self._is_lost(track, one):
+                back_ns = outages.back_ns or track.last_row_ns + zero_ns
+            elif track.ledger.last_end_ns >= 0:
+                last_ns = track.ledger.last_end_ns
+            often = f"{times:,} times, but could be in between"
+            if times == 1:
+                often = "for a time" if _is_silence(longest_ns, track) else "once"
+            trouble = lost_in_log(_why(one, tracks), often, on_the_clock(back_ns))
+            found.append(
+                trouble._replace(
+                    line=one.line, began_ns=on_the_clock(one.stamp_ns), last_ns=last_ns,
+                    times=times if times > 1 and back_ns is not None else None,
                 )
+            )  # fmt: skip
         if position in facts.partly:
             line, stamp_ns = facts.partly[position]
             found.append(failed_in_log(line, on_the_clock(stamp_ns)))
         return tuple(found)
+
+    def _meant_by(self, error: LoggedError) -> list[GpuTrack]:
+        """The GPUs of the report that an error is about; none where that is another one.
+
+        One whose rows go on was not lost by an error that names another GPU, or one of which
+        nothing tells which it is.
+        """
+        if not error.is_of_one:
+            return self._shown
+        if error.gpu is not None:
+            return [track for track in self._shown if track is self._tracks[error.gpu]]
+        gone = [
+            track
+            for track in self._shown
+            if self._is_lost(track, error)
+            and track.last_row_ns + (self._zero_ns or 0) + _A_FEW_ROWS * track.period_ns
+            >= (error.before_ns or 0)
+        ]
+        return gone or [track for track in self._shown if self._was_silent(track, error)]
+
+    def _is_lost(self, track: GpuTrack, error: LoggedError) -> bool:
+        """Whether no row follows an error; an only line at the end of a log is as those before."""
+        known = error.outages.get(self._tracks.index(track))
+        if known is None:
+            ends_ns = max(one.last_row_ns for one in self._shown)
+            return not error.outages or track.last_row_ns + track.period_ns < ends_ns
+        return known.back_ns is None and (error.lines > 1 or self._was_silent(track, error))
+
+    def _was_silent(self, track: GpuTrack, error: LoggedError) -> bool:
+        """Whether a row of a GPU is missing where an error is."""
+        known = error.outages.get(self._tracks.index(track))
+        is_first = error.before_ns is None and error.lines == 1
+        return known is not None and not is_first and _is_silence(known.longest_ns, track)
 
     def lanes(self) -> Lanes:
         """How busy each GPU of the report was, in its order and on its clock."""
@@ -262,6 +324,30 @@ class LogAnalysis:
             yield (
                 f"{merged} starved intervals were merged with a neighbour; no sum is changed by it."
             )
+
+
+def _is_silence(silence_ns: int, track: GpuTrack) -> bool:
+    """Whether that is longer than between two rows that follow each other."""
+    return silence_ns > _ROWS_APART * track.period_ns
+
+
+def _why(error: LoggedError, gpus: Sequence[GpuTrack]) -> str:
+    """Why these cannot be read, a colon, and what to do."""
+    if not error.is_of_one or error.gpu is not None or (len(gpus) == 1 and not error.is_elsewhere):
+        return error.what
+    meaning, _, todo = error.what.partition(": ")
+    at = f"GPU {error.which}" if error.which else "a GPU"
+    return f"nvidia-smi gives up at {at} ({meaning}): {todo}"
+
+
+def _elsewhere(error: LoggedError) -> str:
+    """That a GPU of which the log has no row cannot be read, a colon, and what to do."""
+    meaning, _, todo = error.what.partition(": ")
+    which = f"GPU {error.which}" if error.which else "a GPU"
+    return (
+        f"{which}, which this log does not hold, cannot be read ({meaning}; line {error.line:,}): "
+        f"{todo}"
+    )
 
 
 def _unusable(track: GpuTrack, lost_share: float) -> int:

@@ -165,18 +165,17 @@ def lost(what: str, *, last_ns: int | None = None, index: int | None = None) -> 
     return _lost(f"{_UNREAD}{why}", todo, last_ns, index)
 
 
-def lost_in_log(what: str, times: int, ended_ns: int | None) -> Trouble:
-    """The trouble of a GPU of which a log says that it could not be read, so many times.
+def lost_in_log(what: str, often: str, ended_ns: int | None) -> Trouble:
+    """The trouble of a GPU of which a log says that it could not be read.
 
     Args:
         what: As in ``lost``.
-        times: So many.
+        often: How often, or for how long, as a clause.
         ended_ns: As in ``Trouble``.
     """
     if ended_ns is None:
         return lost(what)
     told, _, todo = what.partition(": ")
-    often = "for a time" if times == 1 else f"{times:,} times"
     text = f"could not be read {often}, where the log says: {told}"
     return _lost(text, todo, None, None)._replace(ended_ns=ended_ns)
 

@@ -63,7 +63,8 @@ _REPORT: Final = FieldCodec(
     Report,
     TOLD._replace(text=shown(2_000)),
     only=("source", "simulated", "replayed", "started_at", "observed_ns", "period_ns",
-          "skipped_lines", "notes", "is_part", "source_error"),
+          "skipped_lines", "notes", "is_part", "source_error",
+          "lost_elsewhere"),
     names={"is_part": "part"},
 )  # fmt: skip
 _RUN: Final = FieldCodec(

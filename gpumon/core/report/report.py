@@ -419,6 +419,8 @@ class Report:
         is_part: Whether it is of a part of the time only: of one run, or of the last hour.
         source_error: Why the source can read no GPU at all, and after a colon what to do; ``None``
             where it has read one, or gives no reason.
+        lost_elsewhere: That a GPU of which a log has no row cannot be read, as its errors say, and
+            after a colon what to do.
     """
 
     source: str
@@ -437,6 +439,7 @@ class Report:
     sampling: Sampling | None = None
     is_part: bool = False
     source_error: str | None = None
+    lost_elsewhere: tuple[str, ...] = ()
 
     @property
     def at_present(self) -> Report:

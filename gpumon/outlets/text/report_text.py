@@ -7,7 +7,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpumon.core.board.troubles import worst
 from gpumon.core.clock import seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.few_samples import is_few, samples_told
@@ -50,7 +49,7 @@ from gpumon.outlets.text.report_lines import (
     run_sentences,
 )
 from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, wrapped
-from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words
+from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words, worst_of
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4
@@ -81,7 +80,7 @@ def render_report(report: Report, style: TextStyle) -> str:
 
 def _headline(report: Report, style: TextStyle) -> str:
     gpu = main_gpu(report.at_present.gpus)
-    broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    broken = worst_of(report)
     lost = gpu.verdict.severity if gpu is not None else Severity.NONE
     severity = max(broken, lost, key=attrgetter("gravity"))
     verdict, *more = _labelled("Verdict:", capital(verdict_line(report)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.core.board.fill import is_under_filled
-from gpumon.core.board.troubles import worst
 from gpumon.core.documents.report_codec import encode_said
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
@@ -14,7 +13,7 @@ from gpumon.outlets.text.claims import verdict_word, waits_for_rank
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
 from gpumon.outlets.text.now_lines import is_over, stands_still
 from gpumon.outlets.text.report_lines import next_line, told_advice
-from gpumon.outlets.text.trouble_lines import trouble_words
+from gpumon.outlets.text.trouble_lines import trouble_words, worst_of
 
 _TONES = {Severity.NONE: "quiet", Severity.MODERATE: "warn", Severity.HIGH: "bad"}
 
@@ -43,7 +42,7 @@ def said_of(report: Report) -> dict[str, Any]:
 
 def _tone(report: Report) -> str:
     gpu = main_gpu(report.at_present.gpus)
-    broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    broken = worst_of(report)
     if report.source_error is not None:
         return "bad"
     if broken is Severity.HIGH or gpu is None:

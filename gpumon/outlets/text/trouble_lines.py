@@ -10,7 +10,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, worst
 from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
-from gpumon.core.wording import counted, gpus_named, in_time, label_text, listed, plainly
+from gpumon.core.wording import capital, counted, gpus_named, in_time, label_text, listed, plainly
 
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
@@ -31,9 +31,16 @@ def has_trouble(gpu: GpuReport) -> bool:
     return worst(gpu.troubles) is not Severity.NONE
 
 
+def worst_of(report: Report) -> Severity:
+    """How grave the worst trouble of a report is, also of a GPU that a log has no row of."""
+    if report.lost_elsewhere:
+        return Severity.HIGH
+    return worst([trouble for gpu in report.gpus for trouble in gpu.troubles])
+
+
 def trouble_title(report: Report) -> str:
     """What a verdict on GPUs in trouble begins with."""
-    if any(gpu.is_lost for gpu in report.gpus):
+    if report.lost_elsewhere or any(gpu.is_lost for gpu in report.gpus):
         return "GPU lost"
     worth_a_word = {
         one.kind for gpu in report.gpus for one in gpu.troubles if one.severity is not Severity.NONE
@@ -48,6 +55,8 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
     more = sum(len(one.gpus) for one in told[_MOST_SENTENCES:])
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
+    if severity is Severity.HIGH:
+        sentences += [f"{one.partition(': ')[0]}." for one in report.lost_elsewhere[:1]]
     return " ".join(sentences)
 
 
@@ -64,6 +73,9 @@ def trouble_evidence(report: Report) -> str:
 def first_remedy(report: Report, severity: Severity) -> str:
     """What to do about the first trouble that is that grave; empty where there is none."""
     first = next(iter(_told(report, severity)), None)
+    if first is None and severity is Severity.HIGH and report.lost_elsewhere:
+        gone, _, todo = report.lost_elsewhere[0].partition(": ")
+        return f"{gone.partition(',')[0]}: {todo}."
     return "" if first is None else f"{_names(first.gpus, report)}: {first.troubles[0].advice}."
 
 
@@ -97,6 +109,8 @@ def trouble_paragraphs(report: Report) -> list[str]:
             told.gpus.append(gpu)
     in_order = sorted(alike.values(), key=lambda one: -one.troubles[0].severity.gravity)
     said = [_paragraph(one, report) for one in in_order]
+    elsewhere = [one.partition(": ") for one in report.lost_elsewhere]
+    said += [f"{capital(gone)}. What to do: {todo}." for gone, _, todo in elsewhere]
     if len(said) > _MOST_PARAGRAPHS:
         said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
     return said
@@ -131,6 +145,10 @@ def _where(trouble: Trouble, report: Report) -> str:
     if trouble.kind is not TroubleKind.LOST:
         return f" (first in line {trouble.line:,}, {_moment(trouble.began_ns, report)})"
     until = _moment(trouble.ended_ns, report)
+    if trouble.times is not None and until:
+        since = _moment(trouble.began_ns, report) or _moment(trouble.last_ns, report)
+        between = f", between {since} and {until}" if since else f", up to {until}"
+        return f" (first in line {trouble.line:,}{between})"
     began, last = _moment(trouble.began_ns, report), _moment(trouble.last_ns, report)
     when = "before its first row"
     if began:

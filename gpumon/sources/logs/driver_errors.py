@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from gpumon.core.wording import counted
 from gpumon.sources.logs.driver_words import (
@@ -13,21 +14,41 @@ from gpumon.sources.logs.driver_words import (
     is_continued,
     is_unfinished,
 )
-from gpumon.sources.logs.log_sample import LoggedError, LoggedGpu
+from gpumon.sources.logs.log_sample import LoggedError, LoggedGpu, Outages
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
+_LONG_NS: Final = 1 << 62
+
 
 @dataclass(slots=True)
 class _Found:
+    """One error; ``since_ns`` and ``lines_since`` are of its last outage, the rest of all."""
+
     text: str
     line: int
     stamp_ns: int | None
     before_ns: int | None
+    since_ns: int | None = None
+    lines_since: int = 0
     lines: int = 0
-    times: int = 0
-    back_ns: dict[int, int] = field(default_factory=dict)
+    outages: dict[int, Outages] = field(default_factory=dict)
+
+    def begin(self, since_ns: int | None) -> None:
+        self.since_ns, self.lines_since = since_ns, 0
+        for gpu, known in self.outages.items():
+            self.outages[gpu] = known._replace(back_ns=None)
+
+    @property
+    def is_over(self) -> bool:
+        return any(known.back_ns is not None for known in self.outages.values())
+
+    def end(self, gpu: int, stamp_ns: int) -> None:
+        times, longest_ns, back_ns = self.outages.get(gpu, (0, 0, None))
+        if back_ns is None:
+            silence_ns = _LONG_NS if self.since_ns is None else stamp_ns - self.since_ns
+            self.outages[gpu] = Outages(times + 1, max(longest_ns, silence_ns), stamp_ns)
 
 
 class DriverErrors:
@@ -85,7 +106,7 @@ class DriverErrors:
         """A row says how busy a GPU was."""
         for (_, position), found in self._found.items():
             if position in (None, gpu):
-                found.back_ns.setdefault(gpu, stamp_ns)
+                found.end(gpu, stamp_ns)
 
     def are_all(self, head: Sequence[str]) -> bool:
         """Whether the first lines of a log say nothing else, but for when they were written."""
@@ -130,35 +151,27 @@ class DriverErrors:
 
     def _add(self, error: DriverError, gpu: int | None, new: _Found) -> None:
         found = self._found.setdefault((error, gpu), new)
-        if found is new or found.back_ns:
-            found.back_ns.clear()
-            found.times += 1
+        if found is new or found.is_over:
+            found.begin(new.before_ns)
             self.began += 1
         found.lines += 1
+        found.lines_since += 1
 
 
 def _told(
     error: DriverError, gpu: int | None, found: _Found, gpus: Sequence[LoggedGpu]
 ) -> LoggedError:
-    what, which = error.what, error.which
-    if error.is_of_one and gpu is None:
-        gpu = _position(which, gpus)
-        gone = [at for at in range(len(gpus)) if at not in found.back_ns]
-        if gpu is None and len(gone) == 1:
-            gpu = gone[0]
-        if gpu is None:
-            meaning, _, todo = what.partition(": ")
-            at = f"GPU {which}" if which else "a GPU"
-            what = f"nvidia-smi gives up at {at} ({meaning}): {todo}"
+    is_elsewhere = False
+    if error.which and gpu is None:
+        gpu = next((at for at, one in enumerate(gpus) if _is_meant(error.which, one)), None)
+        ids = [one.bus_id if ":" in error.which else one.index for one in gpus]
+        is_elsewhere = gpu is None and None not in ids
     return LoggedError(
-        what, gpu, found.line, found.stamp_ns, found.before_ns, found.back_ns, found.times
-    )
+        error.what, error.which, error.is_of_one, gpu, is_elsewhere, found.line, found.stamp_ns,
+        found.before_ns, found.lines_since, found.outages,
+    )  # fmt: skip
 
 
-def _position(which: str, gpus: Sequence[LoggedGpu]) -> int | None:
-    """Where the GPU of that bus id, or index, is among these."""
-    for at, gpu in enumerate(gpus):
-        bus_id = (gpu.bus_id or "").lower()
-        if which and (which[-10:] == bus_id[-10:] or which == str(gpu.index)):
-            return at
-    return 0 if len(gpus) == 1 else None
+def _is_meant(which: str, gpu: LoggedGpu) -> bool:
+    """Whether a GPU has that bus id, or index."""
+    return which[-10:] == (gpu.bus_id or "").lower()[-10:] or which == str(gpu.index)

@@ -73,26 +73,46 @@ class LoggedGpu:
     bus_id: str | None = field(default=None, compare=False)
 
 
+class Outages(NamedTuple):
+    """When a GPU could not be read, by what lies between the rows of a log.
+
+    Attributes:
+        times: How often it was read again.
+        longest_ns: Longest time from the last row of any GPU before an error to its next own row.
+        back_ns: When it was read again after the last error; ``None``: it was not.
+    """
+
+    times: int
+    longest_ns: int
+    back_ns: int | None
+
+
 class LoggedError(NamedTuple):
     """Why the driver could not read GPUs in a part of a log.
 
     Attributes:
         what: Why not, a colon, and what to do.
-        gpu: Position of the GPU it is about; ``None``: of all of them.
+        which: The bus id or index of the one GPU that it names; ``""``: it names none.
+        is_of_one: Whether it is about one GPU; else about the driver, and so about all.
+        gpu: Position of that GPU; ``None``: the log does not tell which of its GPUs that is.
+        is_elsewhere: Whether it is none of them, for the log tells what each is called.
         line: The first line that says so.
         stamp_ns: When that was written, as it says itself; ``None``: it does not.
         before_ns: The stamp of the last row before it; ``None``: there is none.
-        back_ns: By position, when a GPU was read again, for the first time since the last line.
-        times: How often it began.
+        lines: In how many lines it came since a GPU was read last.
+        outages: By position, of each GPU that was read again.
     """
 
     what: str
+    which: str
+    is_of_one: bool
     gpu: int | None
+    is_elsewhere: bool
     line: int
     stamp_ns: int | None
     before_ns: int | None
-    back_ns: dict[int, int]
-    times: int
+    lines: int
+    outages: Mapping[int, Outages]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from tests.builders_lost_gpu import (
     NO_DEVICES,
     NO_DRIVER,
     TOOLS,
+    Both,
     Moment,
     at_work,
     csv,
@@ -213,6 +214,64 @@ class TestALogOfSeveralGpus:
         assert line.startswith("GPU lost: GPUs 0 and 1 cannot be read: the NVIDIA driver is not l")
 
 
+OTHER = LOST.replace("18:00", "41:00")
+"""Of a GPU whose bus id none of the builders' logs has."""
+
+
+class TestAnErrorOfAGpuThatTheLogDoesNotName:
+    def test_leaves_a_gpu_alone_whose_rows_go_on(self) -> None:
+        report = analysed(csv([*at_work(60, 2), *[Both(OTHER, [97, 97])] * 30]))
+
+        assert [gpu.troubles for gpu in report.gpus] == [(), ()]
+
+    @pytest.mark.parametrize("gpus", [1, 2])
+    @pytest.mark.parametrize("tool", TOOLS)
+    def test_is_of_a_gpu_that_the_log_does_not_hold(self, tool: str, gpus: int) -> None:
+        report = analysed(TOOLS[tool]([*at_work(60, gpus), *[Both(OTHER, [97] * gpus)] * 30]))
+        line = verdict_line(report)
+
+        assert line.startswith(
+            "GPU lost: GPU 0000:41:00.0, which this log does not hold, cannot be read (the GPU is "
+            "lost; line "
+        )
+        assert not any(gpu.troubles for gpu in report.gpus)
+        assert next_line(report) == f"GPU 0000:41:00.0: {UNREADABLE[15].advice}."
+        assert verdict_line(decode_report(encode_report(report))) == line
+
+    def test_is_of_the_gpus_alone_whose_rows_end_there(self) -> None:
+        moments = [*at_work(60, 4), *[Both(OTHER, [97, 97])] * 30]
+        line = first_line(moments, "csv")
+
+        assert line.startswith(
+            "GPU lost: GPUs 2 and 3 cannot be read: nvidia-smi gives up at GPU 0000:41:00.0 (the "
+            "GPU is lost) (line 242"
+        )
+        assert "GPUs 0 and 1" in line.partition("line 242")[2]
+
+    def test_is_of_no_gpu_whose_rows_ended_long_before(self) -> None:
+        moments = [*at_work(60, 2), *at_work(600), *[Both(OTHER, [97])] * 30]
+        report = analysed(csv(moments))
+
+        assert not any(gpu.is_lost for gpu in report.gpus)
+        assert "GPU 0000:41:00.0, which this log does not hold" in verdict_line(report)
+
+    def test_is_of_none_of_those_whose_bus_ids_the_log_holds(self) -> None:
+        moments = [*at_work(60, 2), *[Both(OTHER, [97])] * 30]
+        line = first_line(moments, "table")
+
+        assert line.startswith(
+            "GPU lost: GPU 1 cannot be read: nvidia-smi gives up at GPU 0000:41:00.0"
+        )
+
+    def test_is_of_the_gpus_that_could_not_be_read_meanwhile(self) -> None:
+        report = analysed(csv([*at_work(60, 2), *[OTHER] * 60, *at_work(60, 2)]))
+
+        assert verdict_line(report).startswith(
+            "GPU in trouble: GPUs 0 and 1 could not be read for a time, where the log says: "
+            "nvidia-smi gives up at GPU 0000:41:00.0 (the GPU is lost)"
+        )
+
+
 class TestAGpuThatComesBack:
     @pytest.mark.parametrize("said", [LOST, "\n".join(MISMATCH), ["[GPU is lost]"]])
     def test_is_told_with_both_times_and_is_not_lost(self, said: Moment) -> None:
@@ -254,9 +313,26 @@ class TestAGpuThatComesBack:
     def test_is_told_how_often_it_came_back(self) -> None:
         report = analysed(csv([*at_work(60), *[LOST, *at_work(60)] * 3]))
 
-        assert "could not be read 3 times, where the log says: the GPU is lost" in verdict_line(
-            report
+        assert (
+            "GPU 0 could not be read 3 times, but could be in between, where the log says: the GPU "
+            "is lost (first in line 62, between 2026-03-02 09:00:59 and 2026-03-02 09:03:03)"
+        ) in verdict_line(report)
+
+    def test_is_told_once_where_only_another_came_back_in_between(self) -> None:
+        moments = [*at_work(60, 2), *[[97, "[GPU is lost]"]] * 30, *at_work(30, 2)]
+        lines = [moment for _ in range(30) for moment in ("GPU 1: GPU is lost", [97])]
+        by_rows, by_lines = (
+            analysed(csv(said)) for said in (moments, [*at_work(60, 2), *lines, *at_work(30, 2)])
         )
+
+        for report in (by_rows, by_lines):
+            assert "GPU 1 could not be read for a time" in verdict_line(report)
+
+    @pytest.mark.parametrize("said", [NO_DRIVER, LOST])
+    def test_is_told_once_where_its_rows_go_on(self, said: str) -> None:
+        line = first_line([*at_work(60, 2), *[Both(said, [97, 97])] * 1, *at_work(9, 2)], "table")
+
+        assert "could not be read once, where the log says: " in line
 
     def test_is_told_in_json(self) -> None:
         report = analysed(csv([*at_work(60), *[["[GPU is lost]"]] * 60, *at_work(60)]))
