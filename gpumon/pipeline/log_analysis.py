@@ -6,14 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from gpumon.core.board.troubles import (
-    Trouble,
-    ended_in_log,
-    error_of,
-    failed_in_log,
-    lost_in_log,
-)
-from gpumon.core.clock import seconds
+from gpumon.core.board.troubles import Trouble, ended_in_log, error_of
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import has_too_few_samples, judge
 from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
@@ -23,26 +17,17 @@ from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict, VerdictName
-from gpumon.core.wording import counted, in_time, listed
+from gpumon.core.wording import counted, in_time, label_text, listed, plainly
+from gpumon.pipeline.log_losses import A_FEW_ROWS, LogLosses
 from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes
-from gpumon.sources.logs.log_sample import (
-    LogFacts,
-    LoggedError,
-    LoggedGpu,
-    LogSample,
-    Outages,
-    RowColumns,
-)
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample, RowColumns
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 _HEAD_ROOM_NS: Final = 1 << 55
 """Stamps are counted from about a year before the log's first: the detector's clock, like any
 monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
 
-_A_FEW_ROWS: Final = 4
-_ROWS_APART: Final = 1.5
-"""So many periods without a row, and one is missing."""
-_NEVER_BACK: Final = Outages(0, 0, None)
+_RARE_NS: Final = 100 * NS_PER_S
 _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
     VerdictName.HEALTHY: ", and worked well until then",
     VerdictName.NOT_IN_USE: ", and had nothing to do until then",
@@ -115,18 +100,18 @@ class LogAnalysis:
             joined.idle_beside_peer_ns if joined is not None else [None] * len(named)
         )
         parents = {index: gpu.uuid for index, gpu, _ in named if gpu.mig_index is None}
-        meant = [self._meant_by(error) for error in facts.errors]
-        losses = [self._losses(track, facts, meant) for track in tracks]
+        losses = LogLosses(facts, self._tracks, self._zero_ns or 0)
+        troubles_by_track = [losses.of(track) for track in tracks]
         lost_share = facts.lost_rows / max(1, sum(track.rows for track in tracks))
         totals_of = [
             # Where the driver failed, its trouble says so, and when.
             self._totals(track, gpu, 0 if lost else _unusable(track, lost_share))
-            for (_, gpu, track), lost in zip(named, losses, strict=True)
+            for (_, gpu, track), lost in zip(named, troubles_by_track, strict=True)
         ]
         verdicts = [judge(totals, self._settings) for totals in totals_of]
         troubles_of = [
             lost or tuple(self._ended_early(track, verdict, facts.clock))
-            for track, verdict, lost in zip(tracks, verdicts, losses, strict=True)
+            for track, verdict, lost in zip(tracks, verdicts, troubles_by_track, strict=True)
         ]
         gpus = tuple(
             GpuReport(
@@ -159,14 +144,14 @@ class LogAnalysis:
             gpus=gpus,
             runs=(),
             advice=advise(gpus, ()),
-            notes=(*facts.notes, *self._notes(gpus, times, dropped)),
+            notes=(
+                *facts.notes,
+                *_notes_on_times(facts.bare_times, period_ns),
+                *self._notes(gpus, times, dropped),
+            ),
             together=joined,
             sampling=sampling_of(period_ns, self._settings),
-            lost_elsewhere=tuple(
-                _elsewhere(error)
-                for error, gpus in zip(facts.errors, meant, strict=True)
-                if not gpus
-            ),
+            lost_elsewhere=losses.elsewhere(),
         )
 
     def _totals(self, track: GpuTrack, gpu: LoggedGpu, unusable: int) -> GpuTotals:
@@ -184,76 +169,6 @@ class LogAnalysis:
                 suspected_ns=0, irregular_ns=0, suspicion=None, starved_intervals=(), episodes=0
             )
         return totals
-
-    def _losses(
-        self, track: GpuTrack, facts: LogFacts, meant: Sequence[Sequence[GpuTrack]]
-    ) -> tuple[Trouble, ...]:
-        """Why a GPU could not be read in a part of the log, or from some line of it on.
-
-        ``meant``: for each error of the log, the GPUs that it is about.
-        """
-        position, zero_ns = self._tracks.index(track), self._zero_ns or 0
-
-        def on_the_clock(stamp_ns: int | None) -> int | None:
-            return None if stamp_ns is None else stamp_ns - zero_ns
-
-        found = []
-        for one, tracks in zip(facts.errors, meant, strict=True):
-            if track not in tracks:
-                continue
-            back_ns, last_ns = None, on_the_clock(one.before_ns)
-            times, longest_ns, _ = outages = one.outages.get(position, _NEVER_BACK)
-            if not self._is_lost(track, one):
-                back_ns = outages.back_ns or track.last_row_ns + zero_ns
-            elif track.ledger.last_end_ns >= 0:
-                last_ns = track.ledger.last_end_ns
-            often = f"{times:,} times, but could be in between"
-            if times == 1:
-                often = "for a time" if _is_silence(longest_ns, track) else "once"
-            trouble = lost_in_log(_why(one, tracks), often, on_the_clock(back_ns))
-            found.append(
-                trouble._replace(
-                    line=one.line, began_ns=on_the_clock(one.stamp_ns), last_ns=last_ns,
-                    times=times if times > 1 and back_ns is not None else None,
-                )
-            )  # fmt: skip
-        if position in facts.partly:
-            line, stamp_ns = facts.partly[position]
-            found.append(failed_in_log(line, on_the_clock(stamp_ns)))
-        return tuple(found)
-
-    def _meant_by(self, error: LoggedError) -> list[GpuTrack]:
-        """The GPUs of the report that an error is about; none where that is another one.
-
-        One whose rows go on was not lost by an error that names another GPU, or one of which
-        nothing tells which it is.
-        """
-        if not error.is_of_one:
-            return self._shown
-        if error.gpu is not None:
-            return [track for track in self._shown if track is self._tracks[error.gpu]]
-        gone = [
-            track
-            for track in self._shown
-            if self._is_lost(track, error)
-            and track.last_row_ns + (self._zero_ns or 0) + _A_FEW_ROWS * track.period_ns
-            >= (error.before_ns or 0)
-        ]
-        return gone or [track for track in self._shown if self._was_silent(track, error)]
-
-    def _is_lost(self, track: GpuTrack, error: LoggedError) -> bool:
-        """Whether no row follows an error; an only line at the end of a log is as those before."""
-        known = error.outages.get(self._tracks.index(track))
-        if known is None:
-            ends_ns = max(one.last_row_ns for one in self._shown)
-            return not error.outages or track.last_row_ns + track.period_ns < ends_ns
-        return known.back_ns is None and (error.lines > 1 or self._was_silent(track, error))
-
-    def _was_silent(self, track: GpuTrack, error: LoggedError) -> bool:
-        """Whether a row of a GPU is missing where an error is."""
-        known = error.outages.get(self._tracks.index(track))
-        is_first = error.before_ns is None and error.lines == 1
-        return known is not None and not is_first and _is_silence(known.longest_ns, track)
 
     def lanes(self) -> Lanes:
         """How busy each GPU of the report was, in its order and on its clock."""
@@ -285,8 +200,8 @@ class LogAnalysis:
             limits.ended_early_ns, int(limits.ended_early_share * (longest_ns - first_ns))
         )
         silence_ns = longest_ns - end_ns
-        if track.samples and silence_ns >= max(least_ns, _A_FEW_ROWS * track.period_ns):
-            goes_on = track.last_row_ns > end_ns + _A_FEW_ROWS * track.period_ns
+        if track.samples and silence_ns >= max(least_ns, A_FEW_ROWS * track.period_ns):
+            goes_on = track.last_row_ns > end_ns + A_FEW_ROWS * track.period_ns
             at = clock.iso(end_ns + (self._zero_ns or 0))
             when = f"the first {in_time(end_ns - first_ns)}"
             if at is not None:
@@ -326,28 +241,14 @@ class LogAnalysis:
             )
 
 
-def _is_silence(silence_ns: int, track: GpuTrack) -> bool:
-    """Whether that is longer than between two rows that follow each other."""
-    return silence_ns > _ROWS_APART * track.period_ns
-
-
-def _why(error: LoggedError, gpus: Sequence[GpuTrack]) -> str:
-    """Why these cannot be read, a colon, and what to do."""
-    if not error.is_of_one or error.gpu is not None or (len(gpus) == 1 and not error.is_elsewhere):
-        return error.what
-    meaning, _, todo = error.what.partition(": ")
-    at = f"GPU {error.which}" if error.which else "a GPU"
-    return f"nvidia-smi gives up at {at} ({meaning}): {todo}"
-
-
-def _elsewhere(error: LoggedError) -> str:
-    """That a GPU of which the log has no row cannot be read, a colon, and what to do."""
-    meaning, _, todo = error.what.partition(": ")
-    which = f"GPU {error.which}" if error.which else "a GPU"
-    return (
-        f"{which}, which this log does not hold, cannot be read ({meaning}; line {error.line:,}): "
-        f"{todo}"
-    )
+def _notes_on_times(heading: str | None, period_ns: int) -> Iterator[str]:
+    """That bare numbers were read as seconds, where nobody logs as rarely as that."""
+    if heading is not None and period_ns >= _RARE_NS:
+        which = f'column "{label_text(heading, 60)}"' if heading else "column of times"
+        yield (
+            f"The {which} has no unit and was read as seconds (one row every "
+            f"{plainly(seconds(period_ns), 3)} s). If it counts milliseconds, call it time_ms."
+        )
 
 
 def _unusable(track: GpuTrack, lost_share: float) -> int:

@@ -56,7 +56,7 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
     if severity is Severity.HIGH:
-        sentences += [f"{one.partition(': ')[0]}." for one in report.lost_elsewhere[:1]]
+        sentences += [f"{capital(one.partition(': ')[0])}." for one in report.lost_elsewhere[:1]]
     return " ".join(sentences)
 
 

@@ -14,7 +14,7 @@ from gpumon.sources.logs.driver_words import (
     is_continued,
     is_unfinished,
 )
-from gpumon.sources.logs.log_sample import LoggedError, LoggedGpu, Outages
+from gpumon.sources.logs.log_sample import LoggedError, Outages
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -108,17 +108,13 @@ class DriverErrors:
             if position in (None, gpu):
                 found.end(gpu, stamp_ns)
 
-    def are_all(self, head: Sequence[str]) -> bool:
-        """Whether the first lines of a log say nothing else, but for when they were written."""
-        if not all(self._is_passed(line, number) for number, line in enumerate(head, start=1)):
-            self._forget()
-        return bool(self)
-
-    def are_all_but(self, few: int, head: Sequence[str]) -> bool:
-        """Whether, but for so few lines, the first ones of a log say nothing else."""
+    def are_all(self, head: Sequence[str], *, but: int = 0) -> bool:
+        """Whether, but for so few lines and for dates, the first ones of a log say nothing else."""
         self._forget()
         passed = [self._is_passed(line, number) for number, line in enumerate(head, start=1)]
-        return bool(self) and passed.count(False) <= few
+        if passed.count(False) > but:
+            self._forget()
+        return bool(self)
 
     def pass_over(self, lines: Iterator[str], number: int) -> tuple[list[str], int]:
         """The first lines after those, and how many are before them; none: there are none."""
@@ -136,9 +132,15 @@ class DriverErrors:
             self._when = f" of {line.strip()}"
         return is_date or not line.strip() or self.in_line(line, number)
 
-    def told(self, gpus: Sequence[LoggedGpu]) -> tuple[LoggedError, ...]:
-        """All of them, each of one of these GPUs or of all."""
-        return tuple(_told(*key, found, gpus) for key, found in self._found.items())
+    def told(self) -> tuple[LoggedError, ...]:
+        """All of them."""
+        return tuple(
+            LoggedError(
+                error.what, error.which, error.is_of_one, gpu, found.line, found.stamp_ns,
+                found.before_ns, found.lines_since, found.outages,
+            )
+            for (error, gpu), found in self._found.items()
+        )  # fmt: skip
 
     def sentence(self) -> str:
         """Why a log in which there is nothing else tells nothing, and what to do."""
@@ -156,22 +158,3 @@ class DriverErrors:
             self.began += 1
         found.lines += 1
         found.lines_since += 1
-
-
-def _told(
-    error: DriverError, gpu: int | None, found: _Found, gpus: Sequence[LoggedGpu]
-) -> LoggedError:
-    is_elsewhere = False
-    if error.which and gpu is None:
-        gpu = next((at for at, one in enumerate(gpus) if _is_meant(error.which, one)), None)
-        ids = [one.bus_id if ":" in error.which else one.index for one in gpus]
-        is_elsewhere = gpu is None and None not in ids
-    return LoggedError(
-        error.what, error.which, error.is_of_one, gpu, is_elsewhere, found.line, found.stamp_ns,
-        found.before_ns, found.lines_since, found.outages,
-    )  # fmt: skip
-
-
-def _is_meant(which: str, gpu: LoggedGpu) -> bool:
-    """Whether a GPU has that bus id, or index."""
-    return which[-10:] == (gpu.bus_id or "").lower()[-10:] or which == str(gpu.index)

@@ -62,6 +62,7 @@ class GpuLog(ABC):
         self._is_guessed = False
         self._errors = DriverErrors()
         self._lost_rows = 0
+        self._bare_times: str | None = None
         self._last_ns: int | None = None  # of the last row that says how busy a GPU was
 
     def begin_after(self, errors: DriverErrors, lines: int) -> None:
@@ -94,9 +95,10 @@ class GpuLog(ABC):
             notes=(*self._notes(), *self._gpus.owner_notes(), *self._skipped.sentences()),
             broken_off=self._broken_off,
             is_guessed=self._is_guessed,
-            errors=self._errors.told(self._gpus.told_apart),
+            errors=self._errors.told(),
             partly=self._errors.partly,
             lost_rows=self._lost_rows,
+            bare_times=self._bare_times,
         )
 
     @abstractmethod

@@ -94,8 +94,7 @@ class LoggedError(NamedTuple):
         what: Why not, a colon, and what to do.
         which: The bus id or index of the one GPU that it names; ``""``: it names none.
         is_of_one: Whether it is about one GPU; else about the driver, and so about all.
-        gpu: Position of that GPU; ``None``: the log does not tell which of its GPUs that is.
-        is_elsewhere: Whether it is none of them, for the log tells what each is called.
+        gpu: Position of the GPU whose own cell says it; ``None``: no cell does.
         line: The first line that says so.
         stamp_ns: When that was written, as it says itself; ``None``: it does not.
         before_ns: The stamp of the last row before it; ``None``: there is none.
@@ -107,7 +106,6 @@ class LoggedError(NamedTuple):
     which: str
     is_of_one: bool
     gpu: int | None
-    is_elsewhere: bool
     line: int
     stamp_ns: int | None
     before_ns: int | None
@@ -147,6 +145,8 @@ class LogFacts:
         lost_rows: Rows in the skipped lines of no GPU or no moment that can be told, one a GPU.
         partly: By position, the line and the stamp of the first row of a GPU that has an error
             beside a utilisation.
+        bare_times: Heading of times that were read as seconds though nothing says their unit;
+            ``None``: there are none.
     """
 
     clock: LogClock
@@ -159,6 +159,7 @@ class LogFacts:
     errors: tuple[LoggedError, ...] = ()
     partly: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     lost_rows: int = 0
+    bare_times: str | None = None
 
 
 def line_like(pattern: str) -> Mark:

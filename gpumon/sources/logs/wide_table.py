@@ -12,7 +12,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
-from gpumon.sources.logs.stamps.stamp_parsers import parser_among
+from gpumon.sources.logs.stamps.stamp_parsers import parser_among, without_unit
 from gpumon.sources.logs.table.cell_values import bytes_of, ratio_of
 from gpumon.sources.logs.table.column_layout import says_elapsed
 from gpumon.sources.logs.table.columns import Column, Heading, HeadingGpu
@@ -32,8 +32,8 @@ _EPOCH: Final = re.compile(r"1\d{9}|1\.\d*e\+?0?9", re.ASCII)
 _NO_MEMORY: Final = (0, None, 1)
 _MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
 _WAY_OUT: Final = (
-    'write the unit into the headings, such as "gpu0 [%]", or say --column '
-    '"utilization.gpu [%]=HEADING" to read one of them'
+    'write the unit into the headings, such as "gpu0 [%]", or read one of them: --column '
+    '"utilization.gpu [%]=HEADING" or "utilization.gpu [ratio]=HEADING"'
 )
 
 
@@ -45,7 +45,7 @@ class _GpuColumns:
     busy_rank: int
     full: float
     is_blank_absent: bool
-    is_guessed: bool
+    unit: GuessedUnit | None
 
 
 class WideTable(GpuLog):
@@ -60,8 +60,9 @@ class WideTable(GpuLog):
         self._used: dict[HeadingGpu, tuple[int, Hashable | None, int]] = {}
         self._total: dict[HeadingGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
+        self._said_unit = GuessedUnit(name, is_percent=True, way_out=_WAY_OUT, is_said=True)
         self._stamp_at: tuple[int, Hashable, int] | None = None
-        self._is_elapsed = False
+        self._stamp_heading = ""
         self._has_rows_of_others = False
         self._counts_rows = True
 
@@ -85,6 +86,7 @@ class WideTable(GpuLog):
         for number, get, keys in chain(head, rows):
             self._decide_unit([get])
             yield from self._of_row(get, number, keys)
+        self._said_unit.settle()
 
     def _decide_stamps(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows in which form the times are."""
@@ -99,7 +101,9 @@ class WideTable(GpuLog):
             self._decide(texts, unit_ns)
 
     def _decide(self, texts: Sequence[str], unit_ns: int) -> None:
-        self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
+        is_elapsed = says_elapsed(self._stamp_heading)
+        self._stamps = parser_among(texts, unit_ns, is_elapsed=is_elapsed)
+        self._bare_times = without_unit(self._stamps, self._stamp_heading)
         self._clock = self._stamps.clock if self._stamps else NO_CLOCK
 
     def _find_rows_of_others(self, rows: Sequence[Cells]) -> None:
@@ -115,7 +119,7 @@ class WideTable(GpuLog):
             cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
             self._unit = GuessedUnit.of(self._name, cells, way_out=_WAY_OUT)
         for columns in self._unsure:
-            columns.full = 100.0 if self._unit.is_percent else 1.0
+            columns.unit, columns.full = self._unit, 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
 
     def _of_row(self, get: Cells, number: int, keys: Collection[Hashable] | None) -> Rows:
@@ -192,7 +196,7 @@ class WideTable(GpuLog):
 
     def _take_stamps_from(self, rank: int, key: Hashable, unit_ns: int, heading: str) -> None:
         self._stamp_at = rank, key, unit_ns
-        self._is_elapsed = says_elapsed(heading)
+        self._stamp_heading = heading
         self._counts_rows = False
 
     def _place_busy(self, key: Hashable, gpu: HeadingGpu, meaning: Heading) -> None:
@@ -216,15 +220,15 @@ class WideTable(GpuLog):
             busy_rank=meaning.rank,
             full=1.0 if meaning.is_percent is False else 100.0,
             is_blank_absent=meaning.is_optional,
-            is_guessed=meaning.is_percent is None,
+            unit=self._said_unit if meaning.is_worded and meaning.is_percent else None,
         )
         self._may_be_absent = self._may_be_absent and columns.is_blank_absent
-        if columns.is_guessed:
+        if meaning.is_percent is None:
             self._unsure.append(columns)
 
     def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
-        if columns.is_guessed and self._unit is not None:
-            self._unit.hold(cell, number)
+        if columns.unit is not None:
+            columns.unit.hold(cell, number)
         if isinstance(cell, str):
             cell = cell.strip().removesuffix("%").rstrip()
         return ratio_of(cell, full=columns.full)

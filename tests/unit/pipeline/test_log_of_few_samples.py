@@ -13,7 +13,7 @@ from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
-from gpumon.sources.logs.log_sample import BEST_QUERY
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
 from tests.builders_logs import analysed, only_gpu, rows, smi_log
 from tests.builders_lost_gpu import at_work, csv, table
 from tests.builders_time import rhythm
@@ -263,3 +263,39 @@ class TestRowsThatEndEarly:
 
         assert verdict_line(report).startswith("healthy")
         assert not any(gpu.troubles for gpu in report.gpus)
+
+
+UNSAID = "has no unit and was read as seconds (one row every"
+
+
+class TestABareNumberOfMilliseconds:
+    @pytest.mark.parametrize("heading", ["t", "time", "Time", "timestamp"])
+    @pytest.mark.parametrize("busy", ["gpu_util [%]", "gpu0 [%],gpu1 [%]", "index,gpu_util [%]"])
+    @pytest.mark.parametrize("step", [500, 1000])
+    def test_is_read_as_a_second_with_a_note(self, heading: str, busy: str, step: int) -> None:
+        columns = busy.count(",") + 1
+        cells = ",".join(["97"] * columns) if columns == 1 or "0" in busy else "0,97"
+        log = rows(f"{heading},{busy}", *(f"{at * step},{cells}" for at in range(300)))
+        notes = " ".join(analysed(log).notes)
+
+        assert f'The column "{heading}" {UNSAID} {step:,} s)' in notes
+
+    @pytest.mark.parametrize("heading", ["t_ms", "time [ms]", "elapsed_s", "seconds", "uptime (s)"])
+    def test_is_not_noted_where_the_heading_has_a_unit(self, heading: str) -> None:
+        log = rows(f"{heading},gpu_util [%]", *(f"{at * 1000},97" for at in range(300)))
+
+        assert UNSAID not in " ".join(analysed(log).notes)
+
+    @pytest.mark.parametrize("stamp", ["{} s", "{}", "20{:02}-03-02 00:00:00"])
+    def test_is_not_noted_of_other_times(self, stamp: str) -> None:
+        step = 1 if stamp == "{}" else 1000 if " s" in stamp else 1
+        log = rows("time,gpu_util [%]", *(f"{stamp.format(at * step)},97" for at in range(60)))
+
+        assert UNSAID not in " ".join(analysed(log).notes)
+
+    def test_is_noted_without_a_heading(self) -> None:
+        log = rows(*(f"{at * 1000}, {97 if at % 3 else 4} %" for at in range(300)))
+
+        report = analysed(log, LogOptions(columns={"timestamp": 0}))
+
+        assert f"The column of times {UNSAID} 1,000 s)" in " ".join(report.notes)

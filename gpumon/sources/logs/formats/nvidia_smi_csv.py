@@ -12,6 +12,7 @@ from gpumon.sources.logs.driver_words import SIGNS_OF_ERRORS
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
+from gpumon.sources.logs.stamps.stamp_parsers import without_unit
 from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
 from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
@@ -208,7 +209,7 @@ class NvidiaSmiCsvLog(GpuLog):
         try:
             known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
         except UnreadableLogError:
-            if self._errors.are_all_but(_MOST_HEADERS, head):
+            if self._errors.are_all(head, but=_MOST_HEADERS):
                 raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}") from None
             raise
         self._is_percent, self._unit = known.is_percent, known.unit
@@ -219,6 +220,8 @@ class NvidiaSmiCsvLog(GpuLog):
         self._counts_rows = self._stamps is None
         if self._stamps is not None:
             self._clock = self._stamps.clock
+            heading = stamp_text(self._header, known.layout.stamp_positions) if self._header else ""
+            self._bare_times = without_unit(self._stamps, heading)
         first = () if known.is_of_processes else known.body[:_TICK_ROWS]
         stamps_ns = self._first_stamps_ns(known.layout, first)
         self._rows: GpuRows = GpuRows(known.layout, stamps_ns, self._gpus)

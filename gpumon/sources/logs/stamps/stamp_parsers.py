@@ -33,6 +33,7 @@ UNITS_NS: Final = MappingProxyType(
      "minutes": 60 * NS_PER_S, "h": 3_600 * NS_PER_S, "hours": 3_600 * NS_PER_S}
 )  # fmt: skip
 """Units of time, as headings name them."""
+_SAYS_SECONDS: Final = re.compile(r"(?<![a-z])s(?:ecs?|econds?)?(?![a-z])", re.I)
 _MEMO_LIMIT: Final = 65_536
 _EPOCH_UNITS: Final = (
     (10**17, 1),
@@ -57,13 +58,15 @@ class NumberStamps:
     Args:
         scale_ns: What they count.
         clock: What they count from.
+        is_bare: Whether nothing but a heading can say that they are seconds.
     """
 
     note: str | None = None
     form = "number"
 
-    def __init__(self, scale_ns: int, clock: LogClock) -> None:
+    def __init__(self, scale_ns: int, clock: LogClock, *, is_bare: bool = False) -> None:
         self.clock = clock
+        self.is_bare = is_bare
         self._scale_ns = scale_ns
 
     def parse(self, text: str) -> int | None:
@@ -302,7 +305,13 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
     for smallest, scale_ns in _EPOCH_UNITS:
         if number >= smallest:
             return NumberStamps(scale_ns, UTC_CLOCK)
-    return NumberStamps(NS_PER_S, NO_CLOCK)
+    return NumberStamps(NS_PER_S, NO_CLOCK, is_bare=not text.endswith("s"))
+
+
+def without_unit(stamps: StampParser | None, heading: str) -> str | None:
+    """The heading of numbers that were read as seconds though nothing says so; else ``None``."""
+    is_bare = isinstance(stamps, NumberStamps) and stamps.is_bare
+    return heading.strip() if is_bare and not _SAYS_SECONDS.search(heading) else None
 
 
 def _written_parser(

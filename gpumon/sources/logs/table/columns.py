@@ -55,6 +55,7 @@ class Heading:
         unit: Bytes or nanoseconds that a 1 stands for.
         is_percent: Of a utilisation; ``None``: the values have to show it.
         is_optional: Whether rows of others leave the cell blank.
+        is_worded: Whether anybody may have written it, so that the values may contradict it.
     """
 
     column: Column
@@ -63,3 +64,4 @@ class Heading:
     unit: int = 1
     is_percent: bool | None = True
     is_optional: bool = False
+    is_worded: bool = False

@@ -28,7 +28,7 @@ from gpumon.sources.logs.table.guessed_layout import (
     guess_layout,
 )
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
-from gpumon.sources.logs.table.headings import column_named, told_columns
+from gpumon.sources.logs.table.headings import column_named, told_columns, told_percent
 
 _PROCESS: Final = re.compile(r"\W*(?:pid|process[ _-]?id)\W*", re.I)
 _NEEDED: Final = (
@@ -85,11 +85,11 @@ def head_of_csv(
     completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
     spoken = _without_silent_columns(completed, body)
     is_percent, unit = spoken.is_percent, None
-    if is_percent is None:
-        at = spoken.positions[Column.UTILIZATION]
-        way_out = (
-            f'say --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
-        )
+    at = spoken.positions[Column.UTILIZATION]
+    way_out = f'say --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
+    if is_percent and told_percent(options.columns) is None:
+        unit = GuessedUnit(name, is_percent=True, way_out=way_out, is_said=True)
+    elif is_percent is None:
         unit = GuessedUnit.of(name, [row[at] for row in body], way_out=way_out)
         is_percent = unit.is_percent
         notes += unit.notes

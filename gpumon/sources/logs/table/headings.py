@@ -209,11 +209,12 @@ class _Words:
         if gpu is None:
             if not is_busy and not (is_gpu and self.has(WordKind.PERCENT)):
                 return None
-            return Heading(Column.UTILIZATION, rank=0 if is_gpu else 1, is_percent=is_percent)
+            rank = 0 if is_gpu else 1
+            return Heading(Column.UTILIZATION, rank=rank, is_percent=is_percent, is_worded=True)
         if not (is_gpu or is_sure):
             return None
         rank = 0 if is_sure and is_gpu else 1 if is_busy or is_percent is not None else 2
-        return Heading(Column.UTILIZATION, gpu, rank=rank, is_percent=is_percent)
+        return Heading(Column.UTILIZATION, gpu, rank, is_percent=is_percent, is_worded=True)
 
     def _memory(self, gpu: HeadingGpu | None) -> Heading | None:
         known = (WordKind.MEMORY, WordKind.GPU, WordKind.USED, WordKind.TOTAL, WordKind.BYTES)

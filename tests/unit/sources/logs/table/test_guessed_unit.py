@@ -13,6 +13,8 @@ from tests.builders_logs import rows
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
 LATE_SHARE = [*["0", "1"] * 300, "0.97"]
 LONG, WIDE, BARE = "time,gpu_util", "time,gpu0,gpu1", ","
+SAID = ("time,gpu_util_percent", "time,gpu0_util_pct,gpu1_util_pct", "time,gpu util (%)")
+"""Headings that say percent."""
 
 
 def log(heading: str, values: Sequence[str]) -> str:
@@ -85,6 +87,27 @@ UNITS = {
     ),
     "a 1 is a hundredth where the heading says percent": corner(
         log("time,gpu_util [%]", ["0", "1"] * 30), busy=[0, 1] * 30
+    ),
+    **{
+        f"shares under a heading that says percent are refused: {heading}, {values[1]}": corner(
+            log(heading, values * 200),
+            refused=r"line 3: the heading says percent.*0\.97.*from 0 to 1.*\[ratio\]=",
+        )
+        for heading in SAID
+        for values in (["0", "0.97"], ["1.0", "0.97"])
+    },
+    **{
+        f"a heading that says percent is believed where a value bears it out: {heading}": corner(
+            log(heading, [*IDLE_PERCENT, "2"]),
+            busy=[share for share in (*[0, 0.4, 0.2] * 200, 2) for _ in heading.split(",")[1:]],
+        )
+        for heading in SAID
+    },
+    "fractions of a percent are those where the told name says so, too": corner(
+        log(SAID[0], IDLE_PERCENT), options=told("%", 1), busy=[0, 0.4, 0.2] * 200
+    ),
+    "shares are those where the told name says so under a heading that says percent": corner(
+        log(SAID[0], ["0.5", "0.97"] * 30), options=told("ratio", 1), busy=[50, 97] * 30
     ),
     **{
         f"a 1 is what the told name says: {unit}": corner(
