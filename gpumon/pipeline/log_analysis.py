@@ -29,7 +29,7 @@ monotonic one, has no time before 0, and a relative log's first sample begins be
 
 _RARE_NS: Final = 100 * NS_PER_S
 _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
-    VerdictName.HEALTHY: ", and worked well until then",
+    VerdictName.HEALTHY: ", and was busy almost all its time in use until then",
     VerdictName.NOT_IN_USE: ", and had nothing to do until then",
 }
 
@@ -165,9 +165,11 @@ class LogAnalysis:
             unusable_samples=unusable,
         )
         if has_too_few_samples(totals, self._settings):
-            totals = totals._replace(
-                suspected_ns=0, irregular_ns=0, suspicion=None, starved_intervals=(), episodes=0
-            )
+            totals = totals._replace(irregular_ns=0, suspicion=None)
+        suspicion = totals.suspicion
+        if suspicion is None or suspicion.input_probability < self._settings.suspected_from:
+            # What the shape of the pauses said of a part of the log, all of them do not bear out.
+            totals = totals._replace(suspected_ns=0, starved_intervals=(), episodes=0)
         return totals
 
     def lanes(self) -> Lanes:

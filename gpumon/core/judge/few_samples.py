@@ -9,7 +9,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, gpus_named, in_time, listed
+from gpumon.core.wording import counted, gpus_named, in_time
 
 LOG_A_SECOND: Final = (
     "Log one row a second for ten minutes while it works: "
@@ -22,6 +22,10 @@ _NO_VALUE: Final = (
 )
 
 
+_MOST_TOLD: Final = 3
+"""So many groups of GPUs with as many samples are told apart."""
+
+
 def is_few(gpu: GpuReport) -> bool:
     """Whether its verdict is that there are too few samples of it."""
     return gpu.verdict.name is VerdictName.TOO_FEW_SAMPLES
@@ -32,15 +36,28 @@ def samples_told(gpu: GpuReport) -> str:
     totals = gpu.totals
     if not totals.samples:
         return "no sample with a utilisation"
-    distance_ns = totals.sample_distance_ns
-    every = f", one every {in_time(distance_ns)}" if distance_ns and totals.samples > 1 else ""
-    return f"{counted(totals.samples, 'sample', 'samples')} in the log{every}"
+    return f"{counted(totals.samples, 'sample', 'samples')} in the log{_every(gpu)}"
+
+
+def _every(gpu: GpuReport) -> str:
+    distance_ns, samples = gpu.totals.sample_distance_ns, gpu.totals.samples or 0
+    return f", one every {in_time(distance_ns)}" if distance_ns and samples > 1 else ""
 
 
 def few_claim(gpus: Sequence[GpuReport]) -> str:
     """That there are too few samples of each of these."""
-    said = [f"GPU {gpu.label} has {samples_told(gpu)}" for gpu in gpus]
-    return f"{listed(said, most=3)}: too few to say where the time went."
+    alike: dict[tuple[int, str], list[str]] = {}
+    for gpu in gpus:
+        alike.setdefault((gpu.totals.samples or 0, _every(gpu)), []).append(gpu.label)
+    said = []
+    for (samples, every), labels in [*alike.items()][:_MOST_TOLD]:
+        have = "has" if len(labels) == 1 else "have"
+        count = counted(samples, "sample", "samples") if samples else "no sample with a utilisation"
+        each = " each" if samples and len(labels) > 1 else ""
+        said.append(f"{gpus_named(labels)} {have} {count}{each}{every}")
+    more = sum(map(len, [*alike.values()][_MOST_TOLD:]))
+    said += [f"{counted(more, 'more GPU has', 'more GPUs have')} too few, too"] if more else []
+    return f"{'; '.join(said)}: too few to say where the time went."
 
 
 def few_reason(gpu: GpuReport) -> str:

@@ -18,7 +18,7 @@ from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import gpus_named, in_percent, listed
+from gpumon.core.wording import counted, gpus_named, in_percent, listed
 from gpumon.outlets.text.now_lines import is_over
 from gpumon.outlets.text.trouble_lines import has_trouble, trouble_words
 
@@ -31,6 +31,8 @@ LEAST_IN_USE: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
 MOST_CAUSES: Final = 3
 _NOTICED_RATIO: Final = 0.01
 """A GPU that was busy for a smaller share of the time had nothing to do."""
+_LITTLE_UNUSED_RATIO: Final = 0.02
+_MUCH_UNUSED_RATIO: Final = 0.1
 LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 """Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
 
@@ -75,7 +77,7 @@ def claim_of(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
         case VerdictName.PARTIAL:
             return f"{name} {_partial_claim(gpu, report)}."
         case VerdictName.HEALTHY:
-            return _work_well(alike)
+            return _work_well(alike) if report.sampling is None else _were_busy(alike)
         case VerdictName.TOO_FEW_SAMPLES:
             return few_claim(alike)
         case _:
@@ -195,6 +197,55 @@ def _work_well(gpus: Sequence[GpuReport]) -> str:
     working = all_of(full, f"{works} well", f"{work} well") if full else ""
     sentences = [listed(claims, most=3), working]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _were_busy(gpus: Sequence[GpuReport]) -> str:
+    """Of GPUs of a log that lose little, or in too few pauses: how busy they were, and when."""
+    gpus = [gpu for gpu in gpus if not has_trouble(gpu)] or gpus
+    alike: dict[tuple[bool, bool], list[GpuReport]] = {}
+    for gpu in gpus:
+        is_unused = _unused_ratio(gpu) >= _MUCH_UNUSED_RATIO
+        has_paused = _lost_ratio(gpu) >= DEFAULT_SETTINGS.lost_share
+        alike.setdefault((has_paused, is_unused), []).append(gpu)
+    return " ".join(
+        f"{all_of(same, 'was', 'were')} "
+        f"{_few_pauses(same) if has_paused else f'busy almost all {_when(same)}'}"
+        f"{_unused(same) if is_unused else ''}."
+        for (has_paused, is_unused), same in alike.items()
+    )
+
+
+def _few_pauses(gpus: Sequence[GpuReport]) -> str:
+    """How much they were idle, in pauses too few for a verdict."""
+    most = in_percent(max(map(_lost_ratio, gpus)), *LOSS_LIMITS)
+    if len(gpus) > 1:
+        return f"idle for up to {most} of {_when(gpus)}, in too few pauses to judge"
+    count = gpus[0].totals.pauses.count
+    pauses = f" in {counted(count, 'pause', 'pauses')}, too few to judge" if count else ""
+    return f"idle for {most} of {_when(gpus)}{pauses or ', in no pattern'}"
+
+
+def _unused(gpus: Sequence[GpuReport]) -> str:
+    """For how much of the log they were not used; a clause."""
+    most = in_percent(max(map(_unused_ratio, gpus)))
+    they = "it was not used for" if len(gpus) == 1 else "they were not used for up to"
+    return f"; {they} {most} of the log"
+
+
+def _when(gpus: Sequence[GpuReport]) -> str:
+    if all(_unused_ratio(gpu) < _LITTLE_UNUSED_RATIO for gpu in gpus):
+        return "the time"
+    return "its time in use" if len(gpus) == 1 else "their time in use"
+
+
+def _lost_ratio(gpu: GpuReport) -> float:
+    totals = gpu.totals.judged
+    return totals.lost_ns / totals.in_use_ns if totals.in_use_ns else 0.0
+
+
+def _unused_ratio(gpu: GpuReport) -> float:
+    totals = gpu.totals
+    return 1.0 - totals.in_use_ns / totals.observed_ns if totals.observed_ns else 0.0
 
 
 def greatest_proved(gpu: GpuReport) -> IdleCause:

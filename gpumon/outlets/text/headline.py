@@ -19,7 +19,7 @@ from gpumon.core.judge.usable_rows import (
     rests_on,
     usable_share,
 )
-from gpumon.core.judge.verdict_rules import certain_lost_ns
+from gpumon.core.judge.verdict_rules import certain_lost_ns, is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -171,7 +171,10 @@ def _time_claim(gpu: GpuReport, report: Report) -> str:
         claim = f"In the rows that can be used, {claim}"
     others = [one for one in readable if one is not gpu and not has_trouble(one)]
     rest = "" if are_alike(readable) else rests_on(others)
-    claim = f"{claim}{_others(gpu, present)} {rest}".rstrip()
+    cut = [one for one in report.gpus if one.is_cut and not has_instance(one, report.gpus)]
+    if report.sampling is not None:
+        rest += also_of(cut, "cannot be judged: MIG is on", "cannot be judged: MIG is on")
+    claim = f"{claim}{_others(gpu, present)} {rest.strip()}".rstrip()
     claim = f"{claim}{also_of(free, 'is not in use now', 'are not in use now')}".strip()
     if is_over(gpu):
         at_work = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
@@ -318,6 +321,17 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
     well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
     one, many = ("was", "were") if is_over(main) else ("is", "are")
-    return also_of(also, "loses time too", "lose time too") + also_of(
-        well, f"{one} healthy", f"{many} healthy"
+    suspected = [gpu for gpu in also if _is_suspected(gpu)]
+    surely = [gpu for gpu in also if gpu not in suspected]
+    return (
+        also_of(surely, "loses time too", "lose time too")
+        + also_of(suspected, "may lose time too", "may lose time too")
+        + also_of(well, f"{one} healthy", f"{many} healthy")
     )
+
+
+def _is_suspected(gpu: GpuReport) -> bool:
+    """Whether what it loses is a suspicion, or a level that may be many small kernels."""
+    if gpu.verdict.name is VerdictName.PARTIAL:
+        return not is_mostly_in_pauses(gpu.totals)
+    return gpu.verdict.name is VerdictName.STARVATION_SUSPECTED

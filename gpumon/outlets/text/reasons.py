@@ -39,9 +39,12 @@ def reason_of(gpu: GpuReport, report: Report) -> str:
     """What follows "it was idle for so long": for what, and what shows it."""
     totals, verdict = gpu.totals, gpu.verdict
     if verdict.name is VerdictName.HEALTHY:
-        share = f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}),"
-        what = "; the rest" if in_no_verdict(totals) else share
-        return f"{what} in no pattern worth a change."
+        rest, few = totals.judged, f"in fewer than {DEFAULT_SETTINGS.min_pauses} pauses"
+        is_much = rest.lost_ns >= DEFAULT_SETTINGS.lost_share * rest.in_use_ns
+        if in_no_verdict(totals):
+            return f"; the rest {f'lies {few}' if is_much else 'is too little to matter'}."
+        share = in_percent(verdict.lost_ratio, *LOSS_LIMITS)
+        return f" ({share}), {few if is_much else 'too little to matter'}."
     if verdict.name is VerdictName.STARVED:
         validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
         waited = cost_in_time(totals, IdleCause.INPUT_WAIT)
@@ -68,11 +71,11 @@ def reason_of(gpu: GpuReport, report: Report) -> str:
         cause = greatest_proved(gpu)
         proved = f", {_cost(gpu, cause)} of it {doing(gpu, cause)}."
         return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
+    likely = f"{likely_text(verdict, _moments(gpu, report))} {_once_suspected(gpu)}".rstrip()
     if verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals):
-        likely = likely_text(verdict, _moments(gpu, report))
-        return f", {_in_pauses(gpu, report)}. {likely} {_once_suspected(gpu)}".rstrip()
+        return f", {_in_pauses(gpu, report)}. {likely}".rstrip()
     if totals.suspected_ns:
-        return f", {_in_pauses(gpu, report)}; the rest in no pattern."
+        return f", {_in_pauses(gpu, report)}; the rest in no pattern. {likely}".rstrip()
     return ", in no pattern of bursts and pauses."
 
 

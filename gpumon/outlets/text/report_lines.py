@@ -235,7 +235,7 @@ def notes_beside(report: Report) -> list[str]:
     told = {f"GPU {gpu.label}: {error_of(gpu.troubles)}" for gpu in report.gpus}
     told |= {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}
     notes = [label_text(note, 2_000) for note in report.notes if note not in told]
-    if report.skipped_lines:
+    if report.skipped_lines and not any(note.startswith("Skipped ") for note in notes):
         notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
     return notes
 

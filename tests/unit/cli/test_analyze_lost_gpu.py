@@ -64,7 +64,7 @@ class TestALogInWhichAGpuIsLost:
         line = first_line([*at_work(60), *[said] * 20], tool)
 
         assert line.startswith(f"GPU lost: GPU 0 cannot be read: {SAID[said]} (line ")
-        assert "Until then healthy: GPU 0 lost little of its time in use." in line
+        assert "Until then healthy: GPU 0 was busy almost all the time." in line
 
     @pytest.mark.parametrize(
         ("tool", "cell"), [("table", "ERR!"), ("dmon", "ERR!"), *[("csv", cell) for cell in CELLS]]
@@ -159,7 +159,7 @@ class TestAnErrorBesideAUtilisation:
         assert not only_gpu(report).is_lost
         assert verdict_line(report).startswith(
             "GPU in trouble: GPU 0 answered with ERR! or [Unknown Error] to a part of what it was "
-            "asked (first in line 32, 2026-03-02 09:00:30). GPU 0 lost little of its time in use."
+            "asked (first in line 32, 2026-03-02 09:00:30). GPU 0 was busy almost all the time."
         )
         assert next_line(report) == f"GPU 0: {UNREADABLE[999].advice}."
 
@@ -181,7 +181,7 @@ class TestALogOfSeveralGpus:
 
         assert [gpu.is_lost for gpu in report.gpus] == [False, True]
         assert verdict_line(report).startswith("GPU lost: GPU 1 cannot be read: the GPU is lost")
-        assert verdict_line(report).endswith("GPU 0 works well.")
+        assert verdict_line(report).endswith("GPU 0 was busy almost all the time.")
 
     def test_says_which_of_them_by_its_bus_id(self) -> None:
         report = analysed(table([*at_work(60, 2), *[LOST.replace("18:00", "3b:00")] * 9]))

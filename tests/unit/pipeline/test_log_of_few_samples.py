@@ -78,7 +78,7 @@ class TestTooFewSamples:
         report = analysed(table([[100], [0], [85]], every_s=900))
 
         assert verdict_line(report) == (
-            "too few samples: GPU 0 has 3 samples in the log, one every 15 min: too few to say "
+            "too few samples: GPU 0 has 3 samples, one every 15 min: too few to say "
             "where the time went."
         )
         assert why_line(report) == (
@@ -91,7 +91,9 @@ class TestTooFewSamples:
         report = analysed(log)
 
         assert [gpu.verdict.name for gpu in report.gpus] == [VerdictName.HEALTHY, FEW]
-        assert verdict_line(report).endswith(" GPU 0 works well. GPU 1 has too few samples.")
+        assert verdict_line(report).endswith(
+            " GPU 0 was busy almost all the time. GPU 1 has too few samples."
+        )
         assert next_line(report) == LOG_A_SECOND
 
     def test_are_an_advice_without_a_bound_in_json(self) -> None:
@@ -171,7 +173,7 @@ class TestAGpuWithoutAValue:
 
     def test_leaves_the_other_its_verdict(self) -> None:
         assert verdict_line(self.report()) == (
-            "healthy: GPU 0 works well. GPU 1 has too few samples."
+            "healthy: GPU 0 was busy almost all the time. GPU 1 has too few samples."
         )
 
     def gpus(self) -> tuple[GpuReport, ...]:
@@ -209,7 +211,8 @@ class TestRowsThatEndEarly:
 
         assert verdict_line(report) == (
             "rows end early: GPU 1 had no row after 2026-03-02 09:02:29, while the log goes on for "
-            "2.5 min, and worked well until then. GPU 0 works well."
+            "2.5 min, and was busy almost all its time in use until then. GPU 0 was busy almost "
+            "all the time."
         )
         assert next_line(report).startswith("GPU 1: if it should have worked on, look for an Xid")
 
@@ -224,7 +227,7 @@ class TestRowsThatEndEarly:
         assert said.startswith("partly busy")
         assert said.endswith(
             " GPU 1 is healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
-            "for 2.5 min, and worked well until then."
+            "for 2.5 min, and was busy almost all its time in use until then."
         )
 
     def test_of_a_gpu_without_work_are_told(self) -> None:
@@ -236,7 +239,7 @@ class TestRowsThatEndEarly:
         said = verdict_line(self.report(150, value="[N/A]"))
 
         assert said.startswith("rows end early: GPU 1 had no value after 2026-03-02 09:02:29, ")
-        assert said.endswith(" until then. GPU 0 works well.")
+        assert said.endswith(" until then. GPU 0 was busy almost all the time.")
 
     def test_are_told_by_the_time_passed_where_the_log_has_no_clock(self) -> None:
         rows_of = [[0], [0, 1]]

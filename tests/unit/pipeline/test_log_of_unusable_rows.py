@@ -81,7 +81,10 @@ class TestRowsThatCannotBeUsed:
     def test_leave_a_healthy_gpu_healthy_as_far_as_is_known(self, row: Row) -> None:
         said = verdict_line(log(lambda at: at % 5 > 0, lambda _: 97, row))
 
-        assert said == "healthy, as far as 80 % of its rows can tell: GPU 0 works well."
+        assert (
+            said
+            == "healthy, as far as 80 % of its rows can tell: GPU 0 was busy almost all the time."
+        )
 
 
 def test_the_rows_of_another_gpu_leave_a_verdict_as_it_is() -> None:
@@ -93,7 +96,8 @@ def test_the_rows_of_another_gpu_leave_a_verdict_as_it_is() -> None:
         lines.append(second if at % 5 else WITHOUT_AN_ANSWER(stamp, 1))
 
     assert verdict_line(analysed(rows(*lines))) == (
-        "healthy: GPUs 0 and 1 work well. Of GPU 1, 80 % of the rows can be used."
+        "healthy: GPUs 0 and 1 were busy almost all the time. Of GPU 1, 80 % of the rows can be "
+        "used."
     )
 
 
@@ -104,7 +108,7 @@ def test_a_gpu_that_never_answers_leaves_the_others_theirs() -> None:
         lines += [f"{stamp}, 0, 97 %, 900 MiB", WITHOUT_AN_ANSWER(stamp, 1)]
 
     assert verdict_line(analysed(rows(*lines))) == (
-        "healthy: GPU 0 works well. GPU 1 has too few samples."
+        "healthy: GPU 0 was busy almost all the time. GPU 1 has too few samples."
     )
 
 
@@ -113,7 +117,7 @@ def test_lines_that_are_no_rows_cost_nothing() -> None:
     for at in range(300):
         lines += [f"{smi_stamp(at)}, 0, 97 %, 900 MiB", "epoch 3: loss 0.31, accuracy 0.9"]
 
-    assert verdict_line(analysed(rows(*lines))) == "healthy: GPU 0 works well."
+    assert verdict_line(analysed(rows(*lines))) == "healthy: GPU 0 was busy almost all the time."
 
 
 def test_rows_that_tell_of_a_lost_gpu_are_told_by_that_alone() -> None:
@@ -151,5 +155,5 @@ def test_a_line_of_several_gpus_that_is_cut_is_a_row_of_each(
 
     assert [gpu.totals.unusable_samples for gpu in report.gpus] == [60, 60]
     assert verdict_line(report) == (
-        "healthy, as far as 80 % of the rows can tell: GPUs 0 and 1 work well."
+        "healthy, as far as 80 % of the rows can tell: GPUs 0 and 1 were busy almost all the time."
     )

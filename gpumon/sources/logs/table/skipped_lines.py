@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
+from gpumon.core.wording import counted
+
 
 class Refusal(str, Enum):
     """Why a line cannot be used, as the report says it."""
 
-    NO_ANSWER = "without an answer of the GPU, such as [N/A]"
+    NO_ANSWER = "without a utilisation (the cell is empty, or says [N/A] or the like)"
     LOST = "in which the GPU is lost"
     RESET = "in which the GPU asks for a reset"
     ERROR = "with an error of the driver instead of an answer (ERR!, [Unknown Error])"
@@ -22,7 +24,7 @@ class Refusal(str, Enum):
     UNHEADED = "before a header that can be read and tells the columns"
     CLOCK = "of a table that tells the time in another way than the first"
     CUT_TABLE = "of a table that was cut off"
-    FOREIGN = "that are no part of such a log"
+    FOREIGN = "that such a log does not hold"
     TOO_LONG = "too long to be a part of such a log"
     DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
     TWICE = "of a moment of its GPU that an earlier series told"
@@ -48,7 +50,7 @@ class SkippedLines:
     def sentences(self) -> tuple[str, ...]:
         """One sentence for each reason."""
         return tuple(
-            f"Skipped {count} {'line' if count == 1 else 'lines'} {reason.value}; "
-            f"first at line {first}."
+            f"Skipped {counted(count, 'line', 'lines')} {reason.value}"
+            f"{'; first at' if count > 1 else ':'} line {first}."
             for reason, (count, first) in self._reasons.items()
         )

@@ -220,7 +220,7 @@ OBJECTS = {
     ),
     "that cannot be used are named beyond the 512 from which the unit is told": corner(
         *events(*({GPU_0: 5_000 if at == 549 else 50} for at in range(600))),
-        skipped=1, noted="first at line 550.",
+        skipped=1, noted=": line 550.",
     ),
 }  # fmt: skip
 

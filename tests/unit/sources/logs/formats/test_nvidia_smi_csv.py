@@ -141,7 +141,7 @@ CORNERS = {
         HEADER, refused="no line under it has as many"
     ),
     "a log without a usable line is refused with the reason": corner(
-        f"timestamp, {UTIL}", f"{ONE}, [N/A]", refused=r"without an answer of the GPU.*line 2"
+        f"timestamp, {UTIL}", f"{ONE}, [N/A]", refused=r"without a utilisation.*line 2"
     ),
     "a log of [N/A] alone is refused with what MIG does, and what to do": corner(
         HEADER, *(f"{smi_stamp(at)}, 0, NVIDIA A100, [N/A], 1000 MiB" for at in range(60)),
@@ -159,7 +159,7 @@ CORNERS = {
         "timestamp,name,utilization.gpu [%]",
         *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)), f'{smi_stamp(3)},"NVIDIA A',
         *(f'{smi_stamp(at)},"NVIDIA A40",4 %' for at in range(4, 200)),
-        busy=[1, 2, *[4] * 196], skipped=1, noted="columns than the header; first at line 4",
+        busy=[1, 2, *[4] * 196], skipped=1, noted="columns than the header: line 4.",
     ),
     "a quote that is never closed at the end costs one line": corner(
         smi_log([1, 2, 3]), f'{smi_stamp(4)}, 0, "NVIDIA A', busy=[1, 2, 3], skipped=1

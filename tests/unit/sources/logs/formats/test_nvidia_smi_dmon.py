@@ -15,7 +15,7 @@ CORNERS = {
     ),
     "a row of dashes has no answer": corner(
         *U, "0 45 3", "0 - -", "0 50 3",
-        busy=[45, None, 50], skipped=1, noted="Skipped 1 line without an answer",
+        busy=[45, None, 50], skipped=1, noted="Skipped 1 line without a utilisation",
     ),
     "rows after a header without sm are counted until the next": corner(
         *U, "0 45 3", "# gpu pwr gtemp", "0 70 41", *U, "0 50 3",

@@ -66,7 +66,7 @@ CORNERS = {
     "a page may have no answer": corner(
         *WHOLE, *moment(15, page("N/A")), *moment(16, page("ERR!")),
         *moment(17, page("[GPU requires reset]")),
-        busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without an answer",
+        busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without a utilisation",
     ),
     "a page whose heading cannot be read is not that of the GPU before": corner(
         *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],

@@ -68,7 +68,7 @@ ROWS = {
     ),
     "may have no answer": corner(
         DATE, *table("29%", "N/A", "ERR!"),
-        busy=[29, None, None], skipped=2, noted="Skipped 1 line without an answer",
+        busy=[29, None, None], skipped=2, noted="Skipped 1 line without a utilisation",
     ),
     "may have no memory": corner(
         DATE, *HEADS, *gpu(0, "29%", "     N/A / N/A"), *gpu(1, "29%", "    Not Supported"),
@@ -101,7 +101,7 @@ TABLES = {
     ),
     "between lines of another program is read": corner(
         "epoch 1", *WHOLE, "epoch 2: loss 0.3",
-        busy=[29], skipped=2, noted="2 lines that are no part of such a log; first at line 1",
+        busy=[29], skipped=2, noted="2 lines that such a log does not hold; first at line 1",
     ),
     "takes no GPU for cut because of a row after one that cannot be read": corner(
         DATE, *HEADS, *gpu(0, "29%"), name_row(1), "| ?", MIG_ON, RULE,
@@ -111,7 +111,7 @@ TABLES = {
         *WHOLE[:10], *MIG_DEVICES[:2], busy=[29, None], used_mib=[12_000, 3], skipped=0,
         gpus=(V100, LoggedGpu(index=0, mig_index=3, memory_bytes=4_864 << 20)),
     ),
-    "without an answer is of no use": corner(DATE, *table("N/A"), refused="without an answer"),
+    "without an answer is of no use": corner(DATE, *table("N/A"), refused="without a utilisation"),
     "of instances and no moment is of no use": corner(
         DATE, TITLE, RULE, *HEADS, name_row(), answer_row("N/A"), MIG_ON, RULE,
         refused="no line of it tells of a GPU at a moment",

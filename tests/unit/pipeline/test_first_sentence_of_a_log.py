@@ -1,0 +1,151 @@
+"""Specification of the first sentence on a log: it hides nothing, and overstates nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.report.report import Report
+from gpumon.core.verdict import VerdictName
+from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.report_text import render_report
+from tests.builders_logs import analysed, only_gpu, rows, smi_log
+from tests.builders_lost_gpu import csv
+from tests.unit.outlets.report_lines import PLAIN
+
+BUSY, IDLE = [97], [0]
+IN_PAUSES = [97, 97, 97, 97, 97, 97, 0, 0, 0, 0]
+LEVEL = [55] * 10
+
+
+def of_gpus(*gpus: list[int]) -> Report:
+    """A log of GPUs, each with a row a second."""
+    return analysed(csv(list(zip(*gpus, strict=True))))
+
+
+class TestAHealthyGpu:
+    def test_is_busy_almost_all_the_time(self) -> None:
+        report = analysed(smi_log(BUSY * 120))
+
+        assert verdict_line(report) == "healthy: GPU 0 was busy almost all the time."
+
+    def test_has_the_share_of_its_time_in_which_it_was_not_used(self) -> None:
+        report = analysed(smi_log(IDLE * 62 + BUSY * 60))
+
+        assert only_gpu(report).verdict.name is VerdictName.HEALTHY
+        assert verdict_line(report) == (
+            "healthy: GPU 0 was busy almost all its time in use; it was not used for 51 % of the "
+            "log."
+        )
+
+    def test_has_the_share_of_its_time_that_it_lost_without_a_pause(self) -> None:
+        report = analysed(smi_log((BUSY * 24 + [50, 50]) * 30))
+
+        assert (
+            verdict_line(report) == "healthy: GPU 0 was idle for 6.6 % of the time, in no pattern."
+        )
+
+    @pytest.mark.parametrize(
+        ("values", "idle"),
+        [
+            (BUSY * 40 + IDLE * 25 + BUSY * 40 + IDLE * 28 + BUSY * 23, "36 %"),
+            (BUSY * 40 + IDLE * 25 + BUSY * 60, "22 %"),
+        ],
+    )
+    def test_has_its_few_pauses(self, values: list[int], idle: str) -> None:
+        report = analysed(smi_log(values))
+        pauses = "2 pauses" if idle == "36 %" else "1 pause"
+
+        assert only_gpu(report).verdict.name is VerdictName.HEALTHY
+        assert verdict_line(report) == (
+            f"healthy: GPU 0 was idle for {idle} of the time in {pauses}, too few to judge."
+        )
+        assert "no pattern worth a change" not in why_line(report)
+
+    def test_stands_beside_others_with_their_shares(self) -> None:
+        said = verdict_line(of_gpus(BUSY * 240, BUSY * 240, IDLE * 120 + BUSY * 120))
+
+        assert said == (
+            "healthy: GPUs 0 and 1 were busy almost all the time. GPU 2 was busy almost all its "
+            "time in use; it was not used for 50 % of the log."
+        )
+
+    def test_stands_beside_others_in_one_sentence_where_they_are_alike(self) -> None:
+        said = verdict_line(of_gpus(*[IDLE * (100 + at) + BUSY * (100 - at) for at in range(3)]))
+
+        assert said == (
+            "healthy: GPUs 0\N{EN DASH}2 were busy almost all their time in use; they were not "
+            "used for up to 51 % of the log."
+        )
+
+
+class TestTheSecondGpu:
+    def test_may_lose_time_where_it_is_at_a_level(self) -> None:
+        said = verdict_line(of_gpus(IN_PAUSES * 12, LEVEL * 12))
+
+        assert said.endswith(" GPU 1 may lose time too.")
+
+    def test_loses_time_where_that_is_in_pauses(self) -> None:
+        said = verdict_line(of_gpus(IN_PAUSES * 12, [97, *IN_PAUSES[:-1]] * 12))
+
+        assert said.endswith(" GPU 1 loses time too.")
+
+
+class TestASuspicion:
+    def test_of_a_log_that_ends_without_it_is_none(self) -> None:
+        late = (BUSY * 7 + IDLE * 3 + BUSY * 11 + IDLE * 3) * 30
+        alike = (BUSY * 9 + IDLE * 3) * 120
+        assert only_gpu(analysed(smi_log(late))).totals.suspected_ns > 0
+
+        report = analysed(smi_log([*late, *alike]))
+        gpu, printed = only_gpu(report), render_report(report, PLAIN)
+
+        assert gpu.verdict.input_probability is not None
+        assert gpu.verdict.input_probability < 0.5
+        assert gpu.totals.suspected_ns == 0
+        assert encode_report(report)["gpus"][0]["starved_intervals"] == []
+        assert "Earlier" not in printed
+        assert "suspected" not in printed
+
+
+class TestAGpuThatCannotBeJudged:
+    def test_is_named_in_the_first_line(self) -> None:
+        lines = ["timestamp, index, mig.mode.current, utilization.gpu [%]"]
+        for at_s in range(120):
+            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
+            lines += [f"{stamp}, 0, Enabled, [N/A]", f"{stamp}, 1, Disabled, 97 %"]
+        said = verdict_line(analysed(rows(*lines)))
+
+        assert said == (
+            "healthy: GPU 1 was busy almost all the time. GPU 0 cannot be judged: MIG is on."
+        )
+
+
+class TestFewSamples:
+    def test_are_one_clause_where_all_have_as_many(self) -> None:
+        assert verdict_line(of_gpus(BUSY * 12, BUSY * 12)) == (
+            "too few samples: GPUs 0 and 1 have 12 samples each, one every 1 s: too few to say "
+            "where the time went."
+        )
+
+    def test_are_told_of_each_where_they_differ(self) -> None:
+        report = analysed(csv([*[[97, 97]] * 12, *[[97]] * 3]))
+
+        assert verdict_line(report) == (
+            "too few samples: GPU 0 has 15 samples, one every 1 s; GPU 1 has 12 samples, one every "
+            "1 s: too few to say where the time went."
+        )
+
+
+class TestANote:
+    def test_agrees_with_one_line(self) -> None:
+        printed = render_report(analysed(csv([BUSY] * 60) + "a word of a shell\n"), PLAIN)
+
+        assert "1 line that" not in printed or "1 line that is" in printed
+        assert "Note: Skipped 1 line" in printed
+        assert "was not used" not in printed
+
+    def test_does_not_speak_of_cells_that_are_not_there(self) -> None:
+        report = analysed(csv([BUSY] * 60).replace("09:00:30.000, 0, 97 %", "09:00:30.000, 0, "))
+
+        assert "(the cell is empty, or says [N/A] or the like)" in " ".join(report.notes)
