@@ -84,7 +84,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         self.template = template
         strategy = strategy_over(devices)
         weights = share_weights(template, strategy)
-        replicas, part = Replicas(template), PartWeight()
+        replicas, part, times = Replicas(template), PartWeight(), ReplicaTimes(len(devices))
         self._parts = _Parts(
             weights,
             replicas,
@@ -92,8 +92,8 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
             strategy,
             BatchSplit(ratios),
             part,
-            ReplicaStep(replicas, part),
-            ReplicaTimes(len(devices)),
+            ReplicaStep(replicas, part, times),
+            times,
             host,
         )
         self.built = True
@@ -125,11 +125,18 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
         tell_shares_of(self.tensorflow_devices, shares_of(self.ratios))
 
-    def time_replicas(self) -> None:
-        """From now on, tell how long each device works on its part: see ``replica_times``."""
-        if not self._parts.is_timed:
-            self._parts.is_timed = True
+    def time_replicas(self) -> bool:
+        """From now on, tell how long each device works on its part: see ``replica_times``.
+
+        Returns:
+            Whether it can: ``False`` as long as TensorFlow allows no clock in a graph.
+        """
+        parts = self._parts
+        can = parts.times.start()
+        if can and not parts.is_timed:
+            parts.is_timed = True
             self.train_function = None  # what was traced before tells no times
+        return can
 
     def replica_times(self) -> tuple[TimedStep, ...]:
         """What each device took in each step since this was last asked, oldest first.
@@ -214,12 +221,14 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
     @functools.wraps(keras.Model.fit, assigned=())
     def fit(self, *words: Setting, **named: Setting) -> Setting:
         """As Keras does. Meanwhile no other thread may give the template weights."""
+        self._check_clocks()
         with trained_here(self._parts.weights, self._parts.strategy):
             return super().fit(*words, **named)
 
     @functools.wraps(keras.Model.train_on_batch, assigned=())
     def train_on_batch(self, *words: Setting, **named: Setting) -> Setting:
         """As Keras does. Meanwhile no other thread may give the template weights."""
+        self._check_clocks()
         with trained_here(self._parts.weights, self._parts.strategy):
             return super().train_on_batch(*words, **named)
 
@@ -362,6 +371,11 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         """As Keras does, for one device: there XLA may be used again."""
         config = super().get_compile_config()
         return {**config, "jit_compile": "auto"} if config else config
+
+    def _check_clocks(self) -> None:
+        """They may have been forbidden since the step was traced with them."""
+        if self._parts.is_timed:
+            self._parts.times.start()
 
     @contextmanager
     def _untaped(self) -> Iterator[None]:

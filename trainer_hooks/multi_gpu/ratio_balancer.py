@@ -26,6 +26,7 @@ from trainer_hooks.multi_gpu.split_times import (
 )
 from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]
@@ -167,8 +168,8 @@ class RatioBalancer(OwnFitCallback):
             self._start_afresh(model)
         self._limits = limits
         super().set_model(model)
-        if not model.run_eagerly:  # where the clocks would make each GPU wait for the one before
-            model.time_replicas()
+        # Eagerly, the clocks would make each GPU wait for the one before.
+        self._has_clocks = not model.run_eagerly and model.time_replicas()
 
     def on_train_begin(self, logs: object = None) -> None:
         if not self._begins_own_fit():
@@ -181,6 +182,8 @@ class RatioBalancer(OwnFitCallback):
                 "split of the batch is faster"
             )
             return
+        if not self._has_clocks:
+            self._warn_of_no_clocks()
         self._guarded(self._before_first_step)
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
@@ -188,10 +191,25 @@ class RatioBalancer(OwnFitCallback):
         # it calls from threads of its own while the next step runs.
         if not self._is_called_by_own_fit():
             return
+        if self._has_clocks:
+            self._guarded(self._check_clocks)
         is_due = self._step >= self._next_look or not self._knows_batch
         if is_due and self._step and self._is_watching:
             self._guarded(self._look)
         self._step += 1
+
+    def _check_clocks(self) -> None:
+        """Before each step: a clock that was forbidden meanwhile would end the training."""
+        self._has_clocks = self._model.time_replicas()
+        if not self._has_clocks:
+            self._warn_of_no_clocks()
+
+    def _warn_of_no_clocks(self) -> None:
+        if self._counters is None:
+            warn_quietly(
+                f"RatioBalancer cannot see how long each GPU takes: {FORBIDDEN}; the ratios stay "
+                "as they are"
+            )
 
     def _start_afresh(self, model: ParallelModel) -> None:
         self.changes = ()

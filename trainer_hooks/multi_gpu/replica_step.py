@@ -20,7 +20,7 @@ from trainer_hooks.multi_gpu.batch_split import (
 )
 from trainer_hooks.multi_gpu.device_names import dealt, of_each
 from trainer_hooks.multi_gpu.replica_state import Changes, ForwardState, store, store_summed
-from trainer_hooks.multi_gpu.replica_times import busy_seconds, own_begin
+from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
 from trainer_hooks.multi_gpu.shared_weights import value_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
 
@@ -90,11 +90,13 @@ class ReplicaStep:
     Args:
         replicas: Compiled, where it is to train.
         part_weight: Told this replica's part of the batch while its losses are computed.
+        times: Has the clocks, for where somebody asks how long a replica works.
     """
 
-    def __init__(self, replicas: keras.Model, part_weight: PartWeight) -> None:
+    def __init__(self, replicas: keras.Model, part_weight: PartWeight, times: ReplicaTimes) -> None:
         self._replicas = replicas
         self._part_weight = part_weight
+        self._times = times
 
     def infer(
         self,
@@ -164,7 +166,7 @@ class ReplicaStep:
             and how many seconds it worked, or 0.
         """
         if begun_at is not None:
-            begun_at = own_begin(begun_at)
+            begun_at = self._times.own_begin(begun_at)
         held = ForwardState(self._replicas, part)
         variables = self._replicas.trainable_variables
         weights = [tf.convert_to_tensor(v.value) for v in variables]
@@ -180,7 +182,7 @@ class ReplicaStep:
         gradients = tape.gradient(scaled, used)
         took = tf.zeros([], tf.float64)
         if begun_at is not None:
-            took = busy_seconds(begun_at, loss, gradients)
+            took = self._times.busy_seconds(begun_at, loss, gradients)
         changes = held.changes(scope)
         renewed = tuple(
             (variable.value, now * tf.cast(part.in_average, now.dtype))

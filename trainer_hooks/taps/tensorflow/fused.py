@@ -14,12 +14,14 @@ from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals
 from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, ITERATORS, form_of, traces_of
+from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN, GraphClock, is_allowed
 
 
 class GraphTotals:
     """A variable on the CPU that timers add to: they are traced around what fetches a batch.
 
     Attributes:
+        clock: What the timers read; whoever reads the totals lets it run meanwhile.
         traces: How often the function had been traced when all its traces had timers.
         timers: Traced so far, and not looked for yet.
     """
@@ -36,6 +38,7 @@ class GraphTotals:
             raise RuntimeError("a variable made here would be one for each replica")
         with tf.init_scope(), tf.device("CPU:0"):
             self._variable = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
+        self.clock = GraphClock()
         self._patch = patch_of_iterators()
         self.traces = self.timers = 0
 
@@ -48,18 +51,25 @@ class GraphTotals:
 
     def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
         """Call a step function; what it traces is traced with timers."""
+        try:
+            return self._patch.call(function, iterator, self._trace_fetch)
+        except tf.errors.FailedPreconditionError:
+            if is_allowed():
+                raise
+        # Clocks were forbidden since. The first, which comes before any fetch, has refused.
+        self.clock.stop()
+        warn_blind(FORBIDDEN)
         return self._patch.call(function, iterator, self._trace_fetch)
 
     def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
         if tf.executing_eagerly():
             return fetch()
-        with tf.device("CPU:0"):
-            began_s = tf.timestamp()
+        began_s = self.clock.now_s()
         with tf.control_dependencies([began_s]):
             fetched = fetch()
         parts = tf.nest.flatten(fetched, expand_composites=True)
         with tf.control_dependencies(parts), tf.device("CPU:0"):
-            told = (tf.timestamp() - began_s, *_batches_and_rows(fetched))
+            told = (self.clock.now_s() - began_s, *_batches_and_rows(fetched))
             more = tf.stack([tf.cast(part, tf.float64) for part in told])
             self._variable.assign_add(more, read_value=False)
         self.timers += 1
@@ -123,7 +133,7 @@ class FusedStep:
     @property
     def has_gross_wait(self) -> bool:
         """Whether what it tells as a wait for input may have passed beside the compute."""
-        return self._accounts is not None and self._batches > 1
+        return self._accounts is not None and self._batches > 1 and is_allowed()
 
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One execution, as the bare function takes it."""

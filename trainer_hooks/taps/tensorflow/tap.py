@@ -16,7 +16,14 @@ from trainer_hooks.taps.tap import (
 )
 from trainer_hooks.taps.tensorflow.eager import EagerStep
 from trainer_hooks.taps.tensorflow.functions import form_of, traces_of
-from trainer_hooks.taps.tensorflow.fused import FusedStep, new_totals_for, totals_in, warn_blind
+from trainer_hooks.taps.tensorflow.fused import (
+    FusedStep,
+    GraphTotals,
+    new_totals_for,
+    totals_in,
+    warn_blind,
+)
+from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.taps.tensorflow.split import SplitStep
 
 _DATASET: Final = "_distributed_dataset"
@@ -29,6 +36,7 @@ class TensorflowTap(Tap):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._totals: GraphTotals | None = None
 
     def place(self, mode: int) -> None:
         if mode == PREDICTS:
@@ -42,6 +50,12 @@ class TensorflowTap(Tap):
             except Exception as error:  # noqa: BLE001 (one phase instead of two)
                 warn_blind(error)
         super().place(mode)
+
+    def remove(self) -> None:
+        """Leave the model as it was; the clocks in its graph stand still."""
+        super().remove()
+        if self._totals is not None:
+            self._totals.clock.stop()
 
     def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
         step = self._step_around(function, mode)
@@ -84,11 +98,14 @@ class TensorflowTap(Tap):
         fused = form_of(bare_of(model.train_function)).fused
         if fused is None:
             return
-        if totals_in(fused) is None:
+        self._totals = totals_in(fused)
+        if self._totals is None:
             if traces_of(fused):  # without timers: it is made, and traced, once more
                 model.make_train_function(force=True)
                 fused = form_of(model.train_function).fused
-            new_totals_for(fused)
+            self._totals = new_totals_for(fused)
+        if not self._totals.clock.start():
+            warn_blind(FORBIDDEN)
 
     def _go_around_predict(self) -> None:
         """To be called by what ``predict`` calls before its first batch.

@@ -1,0 +1,102 @@
+"""``RatioBalancer`` where TensorFlow forbids clocks in graphs: the training goes on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.keras.later import b as k
+from tests.multi_gpu.later import b, keras, multi_gpu, tf
+
+pytestmark = pytest.mark.multi_gpu
+
+
+@pytest.fixture(autouse=True)
+def allowed_again() -> Iterator[None]:
+    """TensorFlow has the setting for a whole process."""
+    yield
+    allow_clocks()
+
+
+def allow_clocks() -> None:
+    from tensorflow.python.framework.config import disable_op_determinism
+
+    disable_op_determinism()
+
+
+def forbid_clocks() -> None:
+    tf.config.experimental.enable_op_determinism()
+
+
+def forbidding_after_a_step() -> Any:
+    return k.Does(lambda _: forbid_clocks(), "on_train_batch_end")
+
+
+class Training:
+    """A parallel model with dropout, to be trained with callbacks or without."""
+
+    def __init__(self) -> None:
+        self.model = b.parallel(b.normalized(dropout=0.3))
+        self.model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy")
+
+    def fit(self, *callbacks: Any) -> list[bytes]:
+        """Two epochs; the weights after them."""
+        x, y, _ = b.rows()
+        words = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+        self.model.fit(x, y, callbacks=list(callbacks), **words)
+        return [weight.tobytes() for weight in self.model.get_weights()]
+
+
+def balancer() -> Any:
+    """One that has no look at the times before the training is over: the split stays."""
+    return multi_gpu.RatioBalancer(every=100, verbose=0)
+
+
+@pytest.mark.parametrize("callbacks", [[balancer], [balancer, k.tagger]])
+class TestATrainingIsThatWithoutABalancer:
+    def test_where_determinism_is_on_before_the_first_fit(
+        self, callbacks: list[Callable[[], Any]]
+    ) -> None:
+        forbid_clocks()
+
+        with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
+            left = Training().fit(*[make() for make in callbacks])
+
+        assert left == Training().fit()
+
+    def test_where_it_is_switched_on_between_two_fits(
+        self, callbacks: list[Callable[[], Any]]
+    ) -> None:
+        bare, levelled = Training(), Training()
+        levelled.model.time_replicas()
+        assert levelled.fit() == bare.fit()
+        forbid_clocks()
+
+        with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
+            left = levelled.fit(*[make() for make in callbacks])
+
+        assert left == bare.fit()
+
+    def test_where_it_is_switched_on_in_the_middle_of_one(
+        self, callbacks: list[Callable[[], Any]]
+    ) -> None:
+        bare = Training().fit(forbidding_after_a_step())
+        allow_clocks()
+
+        with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
+            left = Training().fit(*[make() for make in callbacks], forbidding_after_a_step())
+
+        assert left == bare
+
+
+class TestAGraph:
+    def test_that_was_traced_with_clocks_runs_without_a_balancer_too(self) -> None:
+        training = Training()
+        training.model.time_replicas()
+        training.fit()
+        forbid_clocks()
+
+        training.fit()
+        training.model.train_on_batch(*b.rows()[:2])

@@ -1,0 +1,65 @@
+"""A clock inside TensorFlow's graphs, which stands still where TensorFlow forbids clocks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tensorflow as tf
+
+FORBIDDEN: Final = "TensorFlow allows no clock in a graph while op determinism is enabled"
+
+
+class GraphClock:
+    """``tf.timestamp`` behind a switch, so that a graph with it runs whatever is set later.
+
+    ``tf.config.experimental.enable_op_determinism()`` lets every ``tf.timestamp`` raise, in
+    graphs that were traced before, too. A clock that stands still tells 0.0, and so does one
+    that is traced where clocks are forbidden.
+    """
+
+    def __init__(self) -> None:
+        """Stand still. To be made outside of any strategy's scope."""
+        self._runs = False
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._switch = tf.Variable(False, trainable=False, name="gpumon_clock_runs")
+
+    def start(self) -> bool:
+        """Run from now on, if TensorFlow allows it; whether it does."""
+        self._turn(is_allowed())
+        return self._runs
+
+    def stop(self) -> None:
+        """Stand still from now on: graphs with this clock outlive whoever reads it."""
+        self._turn(False)
+
+    def now_s(self) -> Any:  # noqa: ANN401
+        """Seconds as ``tf.timestamp`` tells them, float64 scalar; 0.0 where it stands still."""
+        with tf.device("CPU:0"):
+            if not self._runs:
+                return _no_time()
+            return tf.cond(self._switch, _time, _no_time)
+
+    def _turn(self, runs: bool) -> None:
+        if runs is not self._runs:
+            self._runs = runs
+            with tf.init_scope():
+                self._switch.assign(runs)
+
+
+def is_allowed() -> bool:
+    """Whether TensorFlow allows clocks just now."""
+    try:
+        with tf.init_scope():
+            tf.timestamp()
+    except tf.errors.FailedPreconditionError:
+        return False
+    return True
+
+
+def _time() -> Any:  # noqa: ANN401
+    with tf.device("CPU:0"):
+        return tf.timestamp()
+
+
+def _no_time() -> Any:  # noqa: ANN401
+    return tf.zeros([], tf.float64)
