@@ -25,11 +25,14 @@ class StepForm(NamedTuple):
         fused: The ``tf.function`` that fetches and computes; ``None`` likewise.
         takes_batches: Whether it also takes an iterator over batches that are
             there, as ``train_on_batch`` hands it one, without tracing anew.
+        fetches_eagerly: Whether it fetches one batch outside of any graph, as Keras
+            does from 3.16 on: its step is then traced for the batch as it is.
     """
 
     one_step: Any | None
     fused: Any | None
     takes_batches: bool
+    fetches_eagerly: bool = False
 
 
 def form_of(function: Any) -> StepForm:  # noqa: ANN401
@@ -47,6 +50,7 @@ def form_of(function: Any) -> StepForm:  # noqa: ANN401
         one_step if _is_traced(one_step) else None,
         fused if _is_traced(fused) else None,
         takes_batches=True,
+        fetches_eagerly=any(name.startswith("get_next") for name in function.__code__.co_names),
     )
 
 

@@ -147,12 +147,12 @@ class SplitStep(StepAround):
     def _trace_as_keras_would(self, iterator: Any) -> None:  # noqa: ANN401
         """Trace for batches as the data set describes them, once, if it leaves a size open.
 
-        The batch at hand has all its sizes: traced for those, the step would
-        be traced again for a shorter one.
+        The batch at hand has all its sizes. Where Keras fetches it inside the graph, it traces
+        the step for the open ones, and a step may compute otherwise where it knows a size.
         """
         self._is_first = False
         one_step = self._form.one_step
-        if one_step is None:
+        if one_step is None or self._form.fetches_eagerly:
             return
         # Where this does not work, the first batch is traced for as it is.
         with contextlib.suppress(Exception):

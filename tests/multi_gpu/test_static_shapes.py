@@ -1,0 +1,67 @@
+"""What the losses of each output know of a batch's size is what they know on one device.
+
+Keras weighs the mean of each output's loss over the batches by it, where it is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.imported_later import ImportedLater
+from tests.keras.later import b as k
+from tests.multi_gpu.later import b, keras, tf
+
+eager_fetch: Any = ImportedLater("tests.keras.fetching_eagerly")
+
+pytestmark = pytest.mark.multi_gpu
+BATCH = 16
+SOURCES = ["arrays", "tf.data of one size"]
+
+
+def trained(model: Any, source: str, *callbacks: Any) -> dict[str, list[float]]:
+    """The history of two epochs, whose last batch is smaller where sizes may differ."""
+    model.compile("sgd", {"kind": "sparse_categorical_crossentropy", "size": "mse"})
+    x, y, _ = b.named_rows()
+    said = {"x": x, "y": y, "batch_size": BATCH}
+    if source != "arrays":
+        rows = tf.data.Dataset.from_tensor_slices((x, y))
+        said = {"x": rows.batch(BATCH, drop_remainder=True)}
+    words = {"epochs": 2, "shuffle": False, "verbose": 0, "callbacks": list(callbacks)}
+    history: dict[str, list[float]] = model.fit(**said, **words).history
+    return history
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("fetches_eagerly", [False, True])
+class TestTheLossOfEachOutput:
+    def test_is_that_on_one_device(
+        self, source: str, fetches_eagerly: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if fetches_eagerly:
+            eager_fetch.fetch_eagerly(monkeypatch)
+        alone = trained(b.of_two_inputs_and_outputs(), source)
+
+        split = trained(b.parallel(b.of_two_inputs_and_outputs()), source, k.tagger())
+
+        assert split.keys() == alone.keys()
+        for name, losses in alone.items():
+            np.testing.assert_allclose(split[name], losses, rtol=1e-6, err_msg=name)
+
+
+class TestTheOutputsOfABatch:
+    def test_have_its_size_where_that_is_known(self) -> None:
+        model, seen = b.parallel(b.of_two_inputs_and_outputs()), []
+
+        def loss(_: Any, predicted: Any) -> Any:
+            seen.append(predicted.shape[0])
+            return keras.ops.mean(predicted, axis=-1)
+
+        model.compile("sgd", {"kind": loss, "size": "mse"})
+        x, y, _ = b.named_rows()
+        rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+        model.fit(rows, verbose=0)
+
+        assert BATCH in seen
