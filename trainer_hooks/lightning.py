@@ -1,10 +1,13 @@
-"""``PhaseTagger`` for Lightning: a callback that tells gpumon what the training is doing."""
+"""For Lightning: ``PhaseTagger``, and ``RatioStrategy`` for unequal GPUs."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainer_hooks.ddp.ratio_sampler import RatioSampler
+from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
@@ -139,3 +142,155 @@ class PhaseTagger(Tagger):
 
 def _blank(kind: type[PhaseTagger]) -> PhaseTagger:
     return kind.__new__(kind)
+
+
+class RatioStrategy:
+    """Lightning's ``DDPStrategy`` for unequal GPUs: each rank computes its part of every batch.
+
+    ``Trainer(strategy=RatioStrategy([3, 2]), devices=2)``
+        of two batches of 50, rank 0 computes 60 samples and rank 1 40.
+
+    It splits the training ``DataLoader`` by the ratios, with ``use_distributed_sampler`` or
+    without, and weighs each rank's loss, so that the gradient is that of one device with the whole
+    batch: the mean over all samples of a step, also of its accumulated batches. The loss that is
+    logged is that of the rank's own samples. Validation, test and prediction are split evenly, as
+    Lightning does. A checkpoint in mid-epoch is continued at its step, also with other ratios.
+
+    It is a strategy of ``lightning.pytorch`` or of ``pytorch_lightning``, whichever has been
+    imported when it is made.
+
+    Args:
+        ratios: One positive number for each rank, by rank; only their proportions count.
+        ddp: What ``DDPStrategy`` takes.
+
+    Raises:
+        ImportError: No Lightning is installed.
+        ValueError: When ``fit`` begins: the loader or the ratios cannot be split, or ranks have
+            different ones. All ranks raise.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> RatioStrategy:
+        """An instance that is also a ``DDPStrategy`` of the Lightning in use."""
+        base = lightning_packages()[0].strategies.DDPStrategy
+        made: type[RatioStrategy] = type(cls.__name__, (cls, base), {})
+        return super().__new__(made)
+
+    def __init__(self, ratios: Sequence[float], **ddp: Any) -> None:  # noqa: ANN401
+        super().__init__(**ddp)
+        self._ratios = ratios
+        self._batches: _RatioBatches | None = None
+        self._weight = 1.0
+
+    def process_dataloader(self, dataloader: Any) -> Any:  # noqa: ANN401
+        """The loader of a training, split by the ratios; any other is left as it is."""
+        dataloader = super().process_dataloader(dataloader)  # type: ignore[misc]  # DDPStrategy's
+        trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
+        if not trainer.training:
+            return dataloader
+        sampler = ratio_sampler_for(
+            dataloader,
+            self._ratios,
+            accumulated=trainer.accumulate_grad_batches,
+            refusal=lambda: _why_not(trainer),
+        )
+        sampler.set_epoch(trainer.current_epoch)
+        self._batches = _RatioBatches(sampler, trainer.accumulate_grad_batches)
+        return self._batches.loader_of(dataloader)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
+        super().on_train_batch_start(batch, batch_idx)  # type: ignore[misc]
+        accumulated = self.lightning_module.trainer.accumulate_grad_batches  # type: ignore[attr-defined]
+        if self._batches is not None:
+            self._weight = self._batches.begin(batch_idx, accumulated)
+
+    def backward(self, closure_loss: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        """The loss, weighed by this rank's part of the step, is what is propagated."""
+        return super().backward(closure_loss * self._weight, *args, **named)  # type: ignore[misc]
+
+
+class _RatioBatches:
+    """The training's batches, as Lightning counts them."""
+
+    def __init__(self, sampler: RatioSampler, accumulated: int) -> None:
+        self._sampler = sampler
+        self._accumulated = accumulated
+        self._first = self._done = 0
+
+    def loader_of(self, loader: Any) -> Any:  # noqa: ANN401
+        """A loader like that, which can be saved and continued in mid-epoch."""
+        kind = type(type(loader).__name__, (_ResumableLoader, type(loader)), {})
+        made: Any = object.__new__(kind)
+        vars(made).update(vars(loader), _iterator=None, ratio_batches=self)
+        split(made, self._sampler)
+        vars(made)["sampler"] = self  # Lightning calls its ``set_epoch``
+        return made
+
+    def __len__(self) -> int:
+        return self._sampler.batches
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self._sampler.epoch:  # else the batches are being drawn already
+            self._sampler.set_epoch(epoch)
+            self._first = self._done = 0
+
+    def begin(self, batch: int, accumulated: int) -> float:
+        """The weight of the batch that is computed next.
+
+        Raises:
+            ValueError: It is not the one that the loader gave, or others are accumulated.
+        """
+        if accumulated != self._accumulated:
+            raise ValueError(
+                f"RatioStrategy split steps of {self._accumulated} batches, and now "
+                f"{accumulated} are accumulated: give Trainer(accumulate_grad_batches=...) one "
+                "number, and leave GradientAccumulationScheduler out"
+            )
+        if self._done == self._first != batch or batch < self._first:
+            raise ValueError(
+                f"Lightning continues at batch {batch} of the epoch, and its loader begins at "
+                f"batch {self._first}: leave trainer.estimated_stepping_batches out of "
+                "configure_optimizers, or resume from a checkpoint of an epoch's end"
+            )
+        share = self._sampler.begin_batch(batch - self._first)
+        self._done = batch + 1
+        return share.weight * accumulated
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self._sampler.epoch, "batch": self._done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        epoch, batch = state["epoch"], state["batch"]
+        if batch >= len(self):
+            epoch, batch = epoch + 1, 0
+        if batch % self._accumulated:
+            raise ValueError(
+                f"the checkpoint was written after batch {batch}, within a step of "
+                f"{self._accumulated} batches: resume from one that was written after a step"
+            )
+        self._sampler.set_epoch(epoch, start_step=batch // self._accumulated)
+        self._first = self._done = batch
+
+
+class _ResumableLoader:
+    """A loader of Lightning's that knows how far the training is."""
+
+    ratio_batches: _RatioBatches
+
+    def __len__(self) -> int:
+        return len(self.ratio_batches)  # of the whole epoch, also where it is continued
+
+    def state_dict(self) -> dict[str, int]:
+        return self.ratio_batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.ratio_batches.load_state_dict(state)
+
+
+def _why_not(trainer: Any) -> str | None:  # noqa: ANN401
+    """Why this training cannot be split, as a sentence that says what to write."""
+    if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
+        return (
+            "RatioStrategy cannot see which batch training_step(dataloader_iter) fetches: write "
+            "training_step(batch, batch_idx)"
+        )
+    return None

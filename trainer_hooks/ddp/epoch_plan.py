@@ -40,6 +40,7 @@ class BatchShare:
         step_samples: Of all ranks in all micro-batches of the step; at least 1.
         world_size: How many ranks there are.
         ends_step: Whether the optimizer steps after this batch: always, without micro-batches.
+        micro_batches: In how many batches each rank computes the step.
     """
 
     step: int
@@ -47,6 +48,7 @@ class BatchShare:
     step_samples: int
     world_size: int
     ends_step: bool
+    micro_batches: int = 1
 
     @property
     def weight(self) -> float:
@@ -152,8 +154,8 @@ class EpochShape:
         return min(self.batch_size, self.samples - step * self.batch_size)
 
     def pieces_of(self, step: int) -> int:
-        """Micro-batches in a step: fewer in a short last one, which needs no more."""
-        return min(self.micro_batches, -(-self.samples_in(step) // self.world_size))
+        """Micro-batches in a step: in a short last one no more than fill up at the usual size."""
+        return -(-self.samples_in(step) * self.micro_batches // self.batch_size)
 
 
 class EpochPlan:
@@ -205,6 +207,7 @@ class EpochPlan:
             step_samples=self._shape.samples_in(step),
             world_size=self._shape.world_size,
             ends_step=piece == len(counts) - 1,
+            micro_batches=len(counts),
         )
 
     def positions(self, batch: int, rank: int) -> Sequence[int]:

@@ -55,6 +55,7 @@ class RatioSampler:
         drop_last: Whether the samples that do not fill a batch are left out.
         micro_batches: In how many pieces each rank computes its part of a step. The weights
             after it are the same; the memory that it takes is not.
+        num_samples: How many of the samples, in the epoch's order, an epoch takes; all by default.
         rank: Of this process; by default as ``torch.distributed`` has it.
         world_size: How many ranks there are; given where ``rank`` is.
         group: The ranks that train together; all of them by default.
@@ -75,6 +76,7 @@ class RatioSampler:
         seed: int = 0,
         drop_last: bool = False,
         micro_batches: int = 1,
+        num_samples: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         group: ProcessGroup | None = None,
@@ -84,15 +86,16 @@ class RatioSampler:
         reason: Exception | None = None
         try:
             self._ratios = _checked(ratios, own)
+            self._length = _length(data)
             self._shape = EpochShape(
-                samples=_length(data),
+                samples=_taken(num_samples, self._length),
                 batch_size=batch_size,
                 world_size=own.world_size,
                 micro_batches=micro_batches,
                 drop_last=drop_last,
             )
             settings = {"ratios": self._ratios, "shuffle": shuffle, "seed": seed}
-            settings |= asdict(self._shape)
+            settings |= {**asdict(self._shape), "length": self._length}
         except (TypeError, ValueError) as error:
             reason = error
         agreed_by_all(own, reason or settings)
@@ -101,6 +104,28 @@ class RatioSampler:
         self._start_step = 0
         self._plan: EpochPlan | None = None
         self._step_now: int | None = None
+        self._reported: Ratios | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The one that ``set_epoch`` named last; 0 at first."""
+        return self._epoch
+
+    @property
+    def batches(self) -> int:
+        """Batches of each rank in a whole epoch."""
+        return self._shape.batch_count
+
+    @property
+    def leaves_a_rank_out(self) -> bool:
+        """Whether some batch of a whole epoch has no sample of a rank, with the present ratios."""
+        plan, shape = EpochPlan(self._shape, self._ratios), self._shape
+        batches = {*range(shape.pieces_of(0)), *range(shape.batch_count)[-shape.micro_batches :]}
+        return any(
+            plan.share(batch, rank).samples == 0
+            for batch in batches
+            for rank in range(shape.world_size)
+        )
 
     @property
     def ratios(self) -> Ratios:
@@ -201,7 +226,7 @@ class RatioSampler:
         return wanted
 
     def share_of(self, batch: int) -> BatchShare:
-        """What this rank has of a batch of the present iteration, for loops that are not one's own.
+        """What this rank has of a batch of the present iteration.
 
         Args:
             batch: From 0 on, as the loader counts: ``batch_idx`` of a ``training_step``.
@@ -211,6 +236,17 @@ class RatioSampler:
         """
         plan = self._plan or self._new_plan()
         return plan.share(plan.first_batch + batch, self._own.rank)
+
+    def begin_batch(self, batch: int) -> BatchShare:
+        """``share_of`` of the batch that is computed now, for loops that are not one's own.
+
+        Args:
+            batch: From 0 on, as the loader counts.
+
+        Raises:
+            IndexError: The epoch has no such batch.
+        """
+        return self._begun(self._plan or self._new_plan(), batch)
 
     def shares(self, loader: Iterable[Batch]) -> Iterator[tuple[Batch, BatchShare]]:
         """Each batch of a loader with this rank's share of it.
@@ -230,16 +266,18 @@ class RatioSampler:
 
     def _with_shares(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, BatchShare]]:
         plan: EpochPlan | None = None
-        told: Ratios | None = None
         for number, batch in enumerate(batches):
             plan = plan or self._plan or self._new_plan()
-            share = plan.share(plan.first_batch + number, self._own.rank)
-            self._step_now = share.step
-            ratios = plan.ratios_in(share.step)
-            if ratios != told:
-                told = ratios
-                tell_shares_of([_device()], [shares_of(ratios)[self._own.rank]])
-            yield batch, share
+            yield batch, self._begun(plan, number)
+
+    def _begun(self, plan: EpochPlan, number: int) -> BatchShare:
+        share = plan.share(plan.first_batch + number, self._own.rank)
+        self._step_now = share.step
+        ratios = plan.ratios_in(share.step)
+        if number == 0 or ratios != self._reported:
+            self._reported = ratios
+            tell_shares_of([_device()], [shares_of(ratios)[self._own.rank]])
+        return share
 
     def _draw(self, plan: EpochPlan, order: torch.Tensor | None) -> Iterator[list[int]]:
         for batch in range(plan.first_batch, self._shape.batch_count):
@@ -255,7 +293,7 @@ class RatioSampler:
 
         generator = torch.Generator()
         generator.manual_seed(self._seed + self._epoch)
-        return torch.randperm(self._shape.samples, generator=generator)
+        return torch.randperm(self._length, generator=generator)
 
     def _new_plan(self) -> EpochPlan:
         return EpochPlan(self._shape, self._ratios, self._start_step)
@@ -282,6 +320,14 @@ class RatioSampler:
 
 def _checked(ratios: Sequence[float] | None, own: GroupRank) -> Ratios:
     return checked_ratios((1,) * own.world_size if ratios is None else ratios, own.world_size)
+
+
+def _taken(num_samples: int | None, length: int) -> int:
+    if num_samples is None:
+        return length
+    if not 0 <= num_samples <= length:
+        raise ValueError(f"num_samples must be one of 0 to {length}, and {num_samples} is not")
+    return num_samples
 
 
 def _length(data: Sized) -> int:

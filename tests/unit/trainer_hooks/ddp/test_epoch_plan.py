@@ -119,16 +119,26 @@ class TestAStep:
         assert [list(plan.positions(1, rank)) for rank in (0, 1)] == [[9], [9, 9]]
 
     def test_takes_no_more_memory_at_the_end_than_before(self) -> None:
-        shape = EpochShape(samples=107, batch_size=100, world_size=2, micro_batches=4)
+        shape = EpochShape(samples=167, batch_size=100, world_size=2, micro_batches=4)
         plan = EpochPlan(shape, (3, 2))
 
-        assert samples_of(plan, range(8)) == [15, 15, 15, 15, 1, 1, 1, 1]
-        assert samples_of(plan, range(4, 8), rank=1) == [1, 1, 1, 0]
+        assert samples_of(plan, range(7)) == [15, 15, 15, 15, 14, 13, 13]
+        assert samples_of(plan, range(4, 7), rank=1) == [9, 9, 9]
 
-    def test_that_is_short_has_no_more_pieces_than_it_needs(self) -> None:
-        shape = EpochShape(samples=103, batch_size=100, world_size=2, micro_batches=4)
+    @pytest.mark.parametrize(
+        ("samples", "pieces"), [(101, 1), (125, 1), (126, 2), (175, 3), (176, 4)]
+    )
+    def test_that_is_short_has_as_many_batches_as_without_ratios(
+        self, samples: int, pieces: int
+    ) -> None:
+        """Schedules of learning rates, and trainers, count the batches of an equal split."""
+        shape = EpochShape(samples=samples, batch_size=100, world_size=2, micro_batches=4)
 
-        assert (shape.pieces_of(0), shape.pieces_of(1), shape.batch_count) == (4, 2, 6)
+        assert (shape.pieces_of(0), shape.pieces_of(1), shape.batch_count) == (
+            4,
+            pieces,
+            4 + pieces,
+        )
 
 
 class TestOtherRatios:
@@ -141,7 +151,7 @@ class TestOtherRatios:
         assert samples_of(plan, range(4)) == [5, 6, 6, 6]
 
     def test_can_begin_with_the_first_step_of_which_nothing_was_drawn(self) -> None:
-        shape = EpochShape(samples=25, batch_size=10, world_size=2, micro_batches=2)
+        shape = EpochShape(samples=28, batch_size=10, world_size=2, micro_batches=2)
         plan = EpochPlan(shape, (1, 1))
         steps = []
         for drawn in range(shape.batch_count + 1):

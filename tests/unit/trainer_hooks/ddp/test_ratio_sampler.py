@@ -61,7 +61,7 @@ class TestASampler:
             assert (len(sampler), sampler.steps) == (len(list(sampler)), 2)
 
     def test_goes_on_where_a_checkpoint_was_written(self) -> None:
-        whole, resumed = (samplers(23, 10, (3, 2), micro_batches=2)[0] for _ in range(2))
+        whole, resumed = (samplers(28, 10, (3, 2), micro_batches=2)[0] for _ in range(2))
         resumed.set_epoch(0, start_step=1)
 
         assert list(resumed) == list(whole)[2:]
@@ -77,6 +77,13 @@ class TestASampler:
             sampler.set_epoch(0, start_step=sampler.steps)
 
             assert (len(sampler), list(sampler)) == (0, [])
+
+    def test_takes_as_many_samples_as_are_asked_for(self) -> None:
+        first, second = samplers(7, 5, (3, 2), num_samples=6)
+
+        assert (list(first), list(second)) == ([[0, 1, 2], [5]], [[3, 4], [5, 5]])
+        with pytest.raises(ValueError, match="num_samples must be one of 0 to 7, and 8 is not"):
+            samplers(7, 5, (3, 2), num_samples=8)
 
     def test_begins_the_next_epoch_at_its_beginning(self) -> None:
         sampler, _ = samplers(20, 10, (1, 1))
