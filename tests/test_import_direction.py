@@ -68,6 +68,7 @@ HOOKS_GROUND_UP = (
     "taps",
     "trainers",
     "phases",
+    "accelerate",
     "huggingface",
     "lightning",
     "keras",

@@ -1,0 +1,162 @@
+"""Unequal GPUs with Accelerate: a prepared loader that is split by ratios.
+
+>>> from trainer_hooks.accelerate import split_by_ratios
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from trainer_hooks.ddp.gradient_weights import GradientWeights
+from trainer_hooks.ddp.ratio_sampler import RatioSampler
+from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
+from trainer_hooks.trainers.patching import TransparentProxy
+
+_ENGINES: Final = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "TPU")
+"""Kinds of ``Accelerator.distributed_type`` that hold gradients in ways of their own."""
+
+
+def split_by_ratios(
+    accelerator: Any,  # noqa: ANN401
+    model: Any,  # noqa: ANN401
+    loader: Any,  # noqa: ANN401
+    ratios: Sequence[float],
+    *,
+    seed: int = 0,
+) -> RatioLoader:
+    """Split a prepared loader by ratios, and weigh the model's gradients accordingly.
+
+    ::
+
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        loader = split_by_ratios(accelerator, model, loader, ratios=[3, 2])
+
+    The batch of all ranks stays as large as it was: of two batches of 50, rank 0 computes 60
+    samples and rank 1 40. After ``backward`` the gradient is that of one device with the whole
+    batch: the mean over all samples of a step, also of ``gradient_accumulation_steps`` batches.
+    The loss that a rank sees is the mean over its own samples. All ranks call this.
+
+    Args:
+        accelerator: Which prepared both.
+        model: The prepared model.
+        loader: The prepared loader of the training, with ``batch_size=`` and ``shuffle=``.
+        ratios: One positive number for each rank, by rank; only their proportions count.
+        seed: Of the order of each epoch, where the loader shuffles.
+
+    Raises:
+        ValueError: A loader, model or ratios that cannot be split, or ranks that disagree. All
+            ranks raise.
+    """
+    if accelerator.num_processes == 1:
+        raise ValueError(
+            "ratios split batches over several processes, and this is the only one: start the "
+            "script with accelerate launch or torchrun"
+        )
+    accumulated = accelerator.gradient_accumulation_steps
+    sampler = ratio_sampler_for(
+        loader,
+        ratios,
+        accumulated=accumulated,
+        seed=seed,
+        refusal=lambda: why_not_split(accelerator, loader),
+    )
+    split(unwrapped(loader), sampler)
+    return RatioLoader(loader, sampler, GradientWeights(model), accumulated)
+
+
+class RatioLoader(TransparentProxy):
+    """A prepared loader whose batches are this rank's part; as the loader in everything else.
+
+    While one of its batches is in use, the model's gradients have that batch's weight.
+    """
+
+    def __init__(
+        self,
+        loader: Any,  # noqa: ANN401
+        sampler: RatioSampler,
+        gradients: GradientWeights,
+        accumulated: int,
+    ) -> None:
+        self._original = loader
+        self._sampler = sampler
+        self._gradients = gradients
+        self._accumulated = accumulated
+        self._epoch = self._start_step = 0
+
+    def __len__(self) -> int:
+        return self._sampler.batches
+
+    def __iter__(self) -> Iterator[Any]:
+        self._sampler.set_epoch(self._epoch, start_step=self._start_step)
+        try:
+            for number, batch in enumerate(self._original):
+                # Accelerate divides each loss by the batches that are accumulated.
+                share = self._sampler.begin_batch(number)
+                self._gradients.weight = share.weight * self._accumulated
+                yield batch
+        finally:
+            self._gradients.weight = 1.0
+        self._epoch, self._start_step = self._epoch + 1, 0
+
+    def set_epoch(self, epoch: int, *, start_step: int = 0) -> None:
+        """Say which epoch comes, and at which step of the optimizer it goes on.
+
+        Args:
+            epoch: From 0 on, the same on all ranks.
+            start_step: In the epoch, 0 for all of it: in the place of ``skip_first_batches``.
+        """
+        self._original.set_epoch(epoch)
+        self._epoch, self._start_step = epoch, start_step
+
+    @property
+    def batch_sampler(self) -> object:
+        """Nobody's: batches that Accelerate skipped would be given the weights of others."""
+        raise ValueError(
+            "skip_first_batches cannot skip batches that are split by ratios: write "
+            "loader.set_epoch(epoch, start_step=steps) with the steps that the optimizer has done "
+            "in this epoch"
+        )
+
+
+def why_not_split(accelerator: Any, loader: Any) -> str | None:  # noqa: ANN401
+    """Why what Accelerate prepared cannot be split, as a sentence that says what to write."""
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
+    from torch.utils.data import IterableDataset
+
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None  # which is refused without Accelerate, too
+    if accelerator.distributed_type.name in _ENGINES:
+        return (
+            "ratios weigh gradients in DistributedDataParallel, and Accelerate trains with "
+            f"{accelerator.distributed_type.name} here: train in a loop of your own with "
+            "RatioSampler and fully_shard (see FSDP2 in docs/multi-gpu.md)"
+        )
+    if isinstance(loader, RatioLoader):
+        return "this loader is split by ratios already: call split_by_ratios once"
+    if type(loader) is DataLoaderDispatcher:
+        return (
+            "with dispatch_batches=True one rank loads for all, in equal parts: set "
+            "dispatch_batches=False, so that each rank loads its own part"
+        )
+    if not isinstance(loader, DataLoaderShard):
+        return (
+            "split_by_ratios takes what accelerator.prepare returned: call it after prepare, with "
+            "the prepared model and loader"
+        )
+    if getattr(loader.batch_sampler, "split_batches", False):
+        return (
+            "with split_batches=True the batch is divided in equal parts: leave split_batches out, "
+            "and divide batch_size by the number of ranks"
+        )
+    if getattr(loader, "use_stateful_dataloader", False):
+        return (
+            "a stateful loader counts batches of equal parts: leave use_stateful_dataloader out, "
+            "and resume by loader.set_epoch(epoch, start_step=...)"
+        )
+    return None
+
+
+def unwrapped(loader: Any) -> Any:  # noqa: ANN401
+    """The loader of torch within a prepared one; older versions of Accelerate have no other."""
+    return getattr(loader, "base_dataloader", loader)
