@@ -1,11 +1,15 @@
-"""``PhaseTagger`` for the Hugging Face ``Trainer``: a callback that tells gpumon what it does."""
+"""For the Hugging Face ``Trainer``: ``PhaseTagger``, and ``RatioCallback`` for unequal GPUs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any, Final
 
+from trainer_hooks.accelerate import unwrapped, why_not_split
+from trainer_hooks.ddp.gradient_weights import GradientWeights
+from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.huggingface_tagging import (
@@ -15,16 +19,17 @@ from trainer_hooks.trainers.huggingface_tagging import (
     StartOfEvaluation,
 )
 from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
+from trainer_hooks.trainers.patching import PatchedMethods
 from trainer_hooks.trainers.tagger import Tagger
 from trainer_hooks.trainers.timed_callbacks import EventCallbacks
 
 try:
-    from transformers import DefaultFlowCallback, TrainerCallback
+    from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     if error.name != "transformers":
         raise
     raise ModuleNotFoundError(
-        "PhaseTagger needs the Hugging Face Trainer: pip install 'transformers[torch]'",
+        "this needs the Hugging Face Trainer: pip install 'transformers[torch]'",
         name=error.name,
     ) from None
 
@@ -94,13 +99,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
             self._warn("gpumon sees no wait for input with this version of transformers")
 
     def _trainer(self) -> Any | None:  # noqa: ANN401
-        """The ``Trainer`` among the callers: callbacks are handed everything but that."""
-
-        def calls_us(found: Any) -> bool:  # noqa: ANN401
-            handler = getattr(found, "callback_handler", None)
-            return any(callback is self for callback in getattr(handler, "callbacks", ()))
-
-        return caller_named("self", calls_us)
+        return _trainer_of(self)
 
     def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
         """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""
@@ -128,3 +127,137 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         """Whether another tagger of the same ``Trainer`` tags what it does now."""
         others = trainer.callback_handler.callbacks
         return any(isinstance(other, PhaseTagger) and other.tags_now for other in others)
+
+
+class RatioCallback(TrainerCallback):  # type: ignore[misc]
+    """Splits each batch of a ``Trainer`` in ratios: for unequal GPUs, one process each.
+
+    ``Trainer(..., callbacks=[RatioCallback([3, 2])])``
+        with ``per_device_train_batch_size=50``, rank 0 computes 60 samples and rank 1 40.
+
+    The gradient is that of one device with the whole batch, also over
+    ``gradient_accumulation_steps``: the mean over all samples of a step or,
+    where the model counts ``num_items_in_batch``, over all its tokens. The
+    order of an epoch follows from ``data_seed``, else ``seed``. A checkpoint in
+    mid-epoch is continued at its step, also with other ratios. Evaluation is
+    split evenly, as the ``Trainer`` does.
+
+    Args:
+        ratios: One positive number for each rank, by rank; only their proportions count.
+
+    Raises:
+        ValueError: When ``train`` begins: a loader, loss or ratios that cannot be split, or ranks
+            that disagree. All ranks raise.
+    """
+
+    def __init__(self, ratios: Sequence[float]) -> None:
+        self._ratios = ratios
+        self._patched = PatchedMethods()
+        self._gradients: GradientWeights | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
+        self._end()  # what a training that raised left behind
+        if args.world_size == 1:
+            raise ValueError(
+                "ratios split batches over several processes, and this is the only one: start the "
+                "script with torchrun or accelerate launch, one process for each GPU"
+            )
+        trainer, loader = _trainer_of(self), named["train_dataloader"]
+        accumulated = args.gradient_accumulation_steps
+        self._sampler = ratio_sampler_for(
+            loader,
+            self._ratios,
+            accumulated=accumulated,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            refusal=lambda: _why_not(trainer, args, loader),
+        )
+        if _counts_items(trainer) and self._sampler.leaves_a_rank_out:
+            raise ValueError(
+                "a rank has no samples in the last step of an epoch, and the Trainer would count "
+                "those that it computes in their place: set dataloader_drop_last=True, or another "
+                "batch size"
+            )
+        epoch, step = divmod(state.global_step, self._sampler.steps)
+        self._next_epoch = epoch
+        self._first_batch = 0 if args.ignore_data_skip else step * accumulated
+        split(unwrapped(loader), self._sampler)
+        self._gradients = GradientWeights(named["model"])
+        self._patched.place(trainer, "training_step", lambda step: self._weighed(trainer, step))
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
+        self._sampler.set_epoch(self._next_epoch)
+        self._batch, self._first_batch = self._first_batch, 0
+        self._next_epoch += 1
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
+        self._end()
+
+    def _end(self) -> None:
+        self._patched.remove()
+        if self._gradients is not None:
+            self._gradients.remove()
+
+    def _weighed(self, trainer: Any, training_step: Any) -> Any:  # noqa: ANN401
+        """The trainer's step; each gets its batch's weight, as they come in the loader's order."""
+
+        @wraps(training_step)
+        def step(model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:  # noqa: ANN401
+            share = self._sampler.begin_batch(self._batch)
+            self._batch += 1
+            assert self._gradients is not None
+            # A sum is divided by the items of all ranks already, a mean by a step's batches.
+            is_weighed = num_items_in_batch is not None and _counts_items(trainer)
+            self._gradients.weight = 1.0 if is_weighed else share.weight * share.micro_batches
+            return training_step(model, inputs, num_items_in_batch)
+
+        return step
+
+
+def _counts_items(trainer: Any) -> bool:  # noqa: ANN401
+    """Whether losses are sums over the items of all ranks in a step, as models of language have."""
+    return not _has_own_loss(trainer) and (
+        trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
+    )
+
+
+def _has_own_loss(trainer: Any) -> bool:  # noqa: ANN401
+    return type(trainer).compute_loss is not Trainer.compute_loss
+
+
+def _why_not(trainer: Any, args: Any, loader: Any) -> str | None:  # noqa: ANN401
+    """Why this training cannot be split, as a sentence that says what to write."""
+    if trainer is None:
+        return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
+    order = getattr(args, "train_sampling_strategy", "random")
+    if getattr(args, "group_by_length", False) or order not in ("random", "sequential"):
+        return (
+            "group_by_length and batch_rebalance deal samples out to equal ranks: leave them out, "
+            "so that the order is random or sequential"
+        )
+    is_mean = getattr(trainer, "loss_is_scaled_for_ga", None) is False
+    if (
+        _has_own_loss(trainer)
+        and not is_mean
+        and (trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None)
+    ):
+        return (
+            f"{type(trainer).__name__} has a compute_loss of its own, which may divide by "
+            "num_items_in_batch or not: return the mean over the batch, and set "
+            "loss_is_scaled_for_ga = False in the class"
+        )
+    if _counts_items(trainer) and not getattr(args, "average_tokens_across_devices", False):
+        return (
+            "each rank would divide its loss by its own number of tokens: set "
+            "average_tokens_across_devices=True"
+        )
+    return why_not_split(trainer.accelerator, loader)
+
+
+def _trainer_of(callback: Any) -> Any | None:  # noqa: ANN401
+    """The ``Trainer`` among the callers: callbacks are handed everything but that."""
+
+    def calls_it(found: Any) -> bool:  # noqa: ANN401
+        handler = getattr(found, "callback_handler", None)
+        return any(one is callback for one in getattr(handler, "callbacks", ()))
+
+    return caller_named("self", calls_it)

@@ -1,0 +1,79 @@
+"""Starts the ranks of a job of two and of one of three, which train by each trainer in turn.
+
+    python -m tests.loops.ratio_ranks FOLDER 2 3
+
+What a rank learned, and what it was refused, is written to ``FOLDER/WORLD-RANK.json``. The
+trainers are imported once, and the ranks forked before anything is computed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from tests.loops.ratio_trainings import COURSES, RATIOS, TRAINERS, Place, courses_of, learned_alone
+
+PATIENCE_S = 150.0
+
+
+def work(folder: Path, rank: int, world: int) -> None:
+    """Everything that one rank does."""
+    torch.set_num_threads(1)
+    named = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": world}
+    more = {"LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+    as_torchrun = {"TORCHELASTIC_RUN_ID": "ranks", "ACCELERATE_USE_CPU": "true"}
+    os.environ.update({name: str(word) for name, word in {**named, **more, **as_torchrun}.items()})
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting-of-{world}", rank=rank, world_size=world,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+    report: dict[str, Any] = {}
+    for trainer, train in TRAINERS.items():
+        for name, course in courses_of(trainer).items():
+            place = Place(RATIOS[world], folder / f"{world}-{trainer}-{name}")
+            weights, steps = train(course, place)
+            report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
+    (folder / f"{world}-{rank}.json").write_text(json.dumps(report))
+    distributed.destroy_process_group()
+
+
+def main(folder: Path, worlds: list[int]) -> int:
+    """0 where every rank came to its end."""
+    context = multiprocessing.get_context("fork")
+    ranks = [
+        context.Process(target=work, args=(folder, rank, world))
+        for world in worlds
+        for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    alone = {
+        world: {name: learned_alone(course, world) for name, course in COURSES.items()}
+        for world in worlds
+    }
+    (folder / "alone.json").write_text(json.dumps(alone))
+    give_up_s = time.monotonic() + PATIENCE_S
+    for process in ranks:
+        process.join(max(0.1, give_up_s - time.monotonic()))
+    for process in ranks:
+        process.kill()
+    return int(any(process.exitcode for process in ranks))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    raise SystemExit(main(Path(sys.argv[1]), [int(word) for word in sys.argv[2:]]))

@@ -1,0 +1,316 @@
+"""Trainings by Lightning, Accelerate and the Hugging Face Trainer, whose outcome is known.
+
+The one process that they are compared with knows nothing of ratios, samplers or trainers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import transformers
+from accelerate import Accelerator
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from trainer_hooks.accelerate import split_by_ratios
+from trainer_hooks.huggingface import RatioCallback
+from trainer_hooks.lightning import RatioStrategy
+
+FEATURES, CLASSES = 6, 3
+SAMPLES, BATCH = 53, 4
+"""Batches are those of a rank: the last one of all ranks is a short one."""
+RATIOS = {2: (3, 2), 3: (5, 3, 1)}
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """One training.
+
+    Attributes:
+        accumulated: Batches of a rank in a step of the optimizer.
+        epochs: At least 20 steps altogether.
+        tokens: Losses count labels, of which each sample has another number, as models of language.
+        resumed_at: The step after which it is stopped, and continued with the ratios turned round.
+    """
+
+    accumulated: int = 1
+    epochs: int = 4
+    shuffle: bool = True
+    drop_last: bool = False
+    tokens: bool = False
+    resumed_at: int | None = None
+
+
+COURSES = {
+    "in order": Course(shuffle=False),
+    "accumulated, and resumed on other ratios": Course(accumulated=3, epochs=10, resumed_at=5),
+    "whole batches only": Course(drop_last=True, accumulated=3, epochs=10),
+    "labels that count": Course(tokens=True, accumulated=3, epochs=10),
+}
+
+
+def data() -> Any:
+    """Rows, and of each three labels, of which some do not count."""
+    generator = torch.Generator().manual_seed(11)
+    rows = torch.randn(SAMPLES, FEATURES, generator=generator)
+    labels = (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)
+    counts = torch.rand(SAMPLES, 2, generator=generator) < 0.6
+    more = torch.where(counts, labels[:, None], -100)
+    return TensorDataset(rows, torch.cat([labels[:, None], more], dim=1))
+
+
+def network() -> Any:
+    torch.manual_seed(SEED)
+    return torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, 8), torch.nn.Tanh(), torch.nn.Linear(8, CLASSES)
+    )
+
+
+def optimizer_of(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def loss_of(scores: Any, labels: Any, *, tokens: bool, items: Any = None) -> Any:
+    """The mean over samples; or over all labels that count, of ``items`` if so many are counted."""
+    if not tokens:
+        return functional.cross_entropy(scores, labels[:, 0])
+    each = functional.cross_entropy(
+        scores[:, None].expand(-1, 3, -1).flatten(0, 1), labels.flatten(), reduction="sum"
+    )
+    return each / ((labels != -100).sum() if items is None else items)
+
+
+def weights_of(model: Any) -> list[float]:
+    learned = torch.cat([one.detach().double().flatten() for one in model.parameters()])
+    return list(learned.tolist())
+
+
+def whole_steps(course: Course, world: int) -> Iterator[Any]:
+    """The samples of each step, as torch's own distributed sampler orders them."""
+    batch = BATCH * world
+    for epoch in range(course.epochs):
+        order = torch.arange(SAMPLES)
+        if course.shuffle:
+            generator = torch.Generator().manual_seed(SEED + epoch)
+            order = torch.randperm(SAMPLES, generator=generator)
+        kept = SAMPLES - SAMPLES % batch if course.drop_last else SAMPLES
+        yield from order[:kept].split(batch * course.accumulated)
+
+
+def learned_alone(course: Course, world: int) -> tuple[list[float], int]:
+    """What one process learns, and in how many steps."""
+    rows, labels = data().tensors
+    model = network()
+    optimizer = optimizer_of(model)
+    steps = list(whole_steps(course, world))
+    for batch in steps:
+        optimizer.zero_grad()
+        loss_of(model(rows[batch]), labels[batch], tokens=course.tokens).backward()
+        optimizer.step()
+    return weights_of(model), len(steps)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a training is done: the ratios of its ranks, and a folder for what it writes."""
+
+    ratios: tuple[int, ...]
+    folder: Path
+
+    def turned(self) -> Place:
+        return replace(self, ratios=self.ratios[::-1])
+
+
+def loader_of(course: Course, **named: Any) -> Any:
+    return DataLoader(
+        data(), batch_size=BATCH, shuffle=course.shuffle, drop_last=course.drop_last, **named
+    )
+
+
+class LightningModel(pl.LightningModule):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        loss = loss_of(self.network(batch[0]), batch[1], tokens=False)
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        self.log("validated", self.network(batch[0]).sum(), sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        return optimizer_of(self)
+
+
+def quiet_lightning(place: Place, strategy: Any, **said: Any) -> Any:
+    quiet: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": len(place.ratios),
+        "default_root_dir": place.folder,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "logger": False,
+        "strategy": strategy,
+    }
+    return pl.Trainer(**{**quiet, **said})
+
+
+def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
+    """With a sampler that Lightning puts in where the order is shuffled, with its own where not."""
+    said = {
+        "accumulate_grad_batches": course.accumulated,
+        "max_epochs": course.epochs,
+        "use_distributed_sampler": course.shuffle,
+    }
+    checkpoint = None
+    if course.resumed_at is not None:
+        saved = pl.callbacks.ModelCheckpoint(place.folder, "saved", every_n_train_steps=1)
+        trainer = quiet_lightning(
+            place,
+            RatioStrategy(place.ratios),
+            **{**said, "max_steps": course.resumed_at, "callbacks": [saved]},
+            enable_checkpointing=True,
+        )
+        trainer.fit(LightningModel(), loader_of(course), loader_of(Course(shuffle=False)))
+        checkpoint, place = saved.best_model_path, place.turned()
+    model = LightningModel()
+    trainer = quiet_lightning(place, RatioStrategy(place.ratios), **said)
+    trainer.fit(model, loader_of(course, num_workers=1), ckpt_path=checkpoint)
+    return weights_of(model), trainer.global_step
+
+
+def by_accelerate(course: Course, place: Place) -> tuple[list[float], int]:
+    model, state, steps = network(), None, 0
+    if course.resumed_at is not None:
+        model, state, steps = run_of_accelerate(course, place, model, until=course.resumed_at)
+        place = place.turned()
+    model, _, steps = run_of_accelerate(course, place, model, state, done=steps)
+    return weights_of(model), steps
+
+
+def run_of_accelerate(
+    course: Course, place: Place, model: Any, state: Any = None, *, done: int = 0, until: int = -1
+) -> tuple[Any, Any, int]:
+    """The model, its optimizer's state, and the steps that were done by then."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=course.accumulated)
+    optimizer = optimizer_of(model)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader_of(course))
+    loader = split_by_ratios(accelerator, model, loader, ratios=place.ratios, seed=SEED)
+    steps_in_epoch = -(-len(loader) // course.accumulated)
+    for epoch in range(done // steps_in_epoch, course.epochs):
+        loader.set_epoch(epoch, start_step=done - epoch * steps_in_epoch)
+        for rows, labels in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model(rows), labels, tokens=False))
+                optimizer.step()
+                optimizer.zero_grad()
+            done += accelerator.sync_gradients
+            if done == until:
+                return accelerator.unwrap_model(model), optimizer.state_dict(), done
+    return accelerator.unwrap_model(model), optimizer.state_dict(), done
+
+
+class NamedColumns(Dataset):  # type: ignore[misc]
+    """The samples as the Trainer wants them."""
+
+    def __init__(self) -> None:
+        self._rows, self._labels = data().tensors
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return {"rows": self._rows[at], "labels": self._labels[at]}
+
+
+class TrainerModel(torch.nn.Module):  # type: ignore[misc]
+    """Its loss is the mean over the samples of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def forward(self, rows: Any, labels: Any) -> Any:
+        return {"loss": loss_of(self.network(rows), labels, tokens=False)}
+
+
+class LanguageModel(TrainerModel):
+    """Its loss is a sum, over the number of labels that the Trainer counts on all ranks."""
+
+    def forward(self, rows: Any, labels: Any, num_items_in_batch: Any = None, **_: Any) -> Any:
+        scores = self.network(rows)
+        return {"loss": loss_of(scores, labels, tokens=True, items=num_items_in_batch)}
+
+
+def quiet_trainer(place: Place, model: Any, *callbacks: Any, kind: Any = None, **said: Any) -> Any:
+    quiet: dict[str, Any] = {
+        "data_seed": SEED,
+        "disable_tqdm": True,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "output_dir": str(place.folder / "trainer"),
+        "per_device_train_batch_size": BATCH,
+        "remove_unused_columns": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "use_cpu": True,
+    }
+    return (kind or transformers.Trainer)(
+        model,
+        transformers.TrainingArguments(**{**quiet, **said}),
+        train_dataset=NamedColumns(),
+        optimizers=(optimizer_of(model), None),
+        callbacks=list(callbacks),
+    )
+
+
+def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
+    kind = LanguageModel if course.tokens else TrainerModel
+    said: dict[str, Any] = {
+        "dataloader_drop_last": course.drop_last,
+        "gradient_accumulation_steps": course.accumulated,
+        "num_train_epochs": course.epochs,
+        "train_sampling_strategy": "random" if course.shuffle else "sequential",
+    }
+    checkpoint = None
+    if course.resumed_at is not None:
+        trainer = quiet_trainer(
+            place, kind(), RatioCallback(place.ratios), **said, save_steps=course.resumed_at,
+        )  # fmt: skip
+        trainer.args.save_strategy = "steps"
+        trainer.train()
+        checkpoint, place = (
+            f"{trainer.args.output_dir}/checkpoint-{course.resumed_at}",
+            place.turned(),
+        )
+    model = kind()
+    trainer = quiet_trainer(place, model, RatioCallback(place.ratios), **said)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return weights_of(model), trainer.state.global_step
+
+
+TRAINERS: dict[str, Callable[[Course, Place], tuple[list[float], int]]] = {
+    "lightning": by_lightning,
+    "accelerate": by_accelerate,
+    "trainer": by_trainer,
+}
+
+
+def courses_of(trainer: str) -> dict[str, Course]:
+    """Those that differ from trainer to trainer; only one of them counts labels."""
+    return {
+        name: course
+        for name, course in COURSES.items()
+        if trainer == "trainer" or not (course.tokens or course.drop_last)
+    }
