@@ -6,8 +6,9 @@
 Of Keras on TensorFlow: ``multi_gpu_model``, ``to_multi_gpu``, ``slice_batch``, ``serialize`` and
 ``RatioBalancer``.
 
-``trainer_hooks.devices`` says which GPUs there are, ``trainer_hooks.ddp`` splits batches over the
-ranks of PyTorch. Importing this brings neither Keras nor any framework along, and starts nothing.
+``trainer_hooks.devices`` says which GPUs there are; ``trainer_hooks.ddp``, ``.lightning``,
+``.accelerate`` and ``.huggingface`` split batches over the ranks of PyTorch. Importing this brings
+neither Keras nor any framework along, and starts nothing.
 """
 
 from __future__ import annotations

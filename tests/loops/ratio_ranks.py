@@ -8,6 +8,8 @@ trainers are imported once, and the ranks forked before anything is computed.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import multiprocessing
@@ -16,15 +18,43 @@ import sys
 import time
 import warnings
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import distributed
 
-from tests.loops.ratio_trainings import COURSES, RATIOS, TRAINERS, Place, courses_of, learned_alone
+from tests.loops.ratio_trainings import (
+    COURSES,
+    RATIOS,
+    TRAINERS,
+    Place,
+    courses_of,
+    learned_alone,
+    weights_of,
+)
+from trainer_hooks.ddp import BatchShare, RatioSampler
 
 PATIENCE_S = 150.0
+EXAMPLES = ("unequal_lightning", "unequal_accelerate", "unequal_trainer")
+
+
+def example(name: str) -> dict[str, Any]:
+    """What a rank learns by an example, and the samples that it computes in each batch."""
+    samples: list[int] = []
+    begin_batch = RatioSampler.begin_batch
+
+    def noted(sampler: RatioSampler, batch: int) -> BatchShare:
+        share = begin_batch(sampler, batch)
+        samples.append(share.samples)
+        return share
+
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()):
+        patched.setattr(RatioSampler, "begin_batch", noted)
+        model = import_module(f"examples.{name}").main()
+    return {"weights": weights_of(model), "samples": samples}
 
 
 def work(folder: Path, rank: int, world: int) -> None:
@@ -44,6 +74,8 @@ def work(folder: Path, rank: int, world: int) -> None:
             place = Place(RATIOS[world], folder / f"{world}-{trainer}-{name}")
             weights, steps = train(course, place)
             report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
+    if world == 2:
+        report |= {f"example: {name}": example(name) for name in EXAMPLES}
     (folder / f"{world}-{rank}.json").write_text(json.dumps(report))
     distributed.destroy_process_group()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs import ran_python
+from tests.programs import ROOT, ran_python
 
 pytestmark = pytest.mark.keras_torch
 
@@ -62,3 +62,22 @@ class TestTheRanksOfAJob:
         for report in ranks.reports(world, f"{trainer}: {course}"):
             assert report["steps"] == steps
             assert report["weights"] == pytest.approx(weights, rel=0, abs=EXACTLY)
+
+
+@pytest.mark.parametrize("name", ["unequal_lightning", "unequal_accelerate", "unequal_trainer"])
+class TestAnExample:
+    def test_adds_at_most_three_lines_to_an_ordinary_script(self, name: str) -> None:
+        lines = (ROOT / "examples" / f"{name}.py").read_text().splitlines()
+        added = [line for line in lines if "# added" in line]
+
+        assert 1 < len(added) <= 3
+        assert [line for line in lines if "Ratio" in line or "ratios" in line] == added
+
+    def test_gives_the_first_of_two_ranks_three_samples_of_five(
+        self, ranks: Ranks, name: str
+    ) -> None:
+        first, second = ranks.reports(2, f"example: {name}")
+
+        assert first["samples"] == [60, 60, 60, 60, 48] * 5
+        assert second["samples"] == [40, 40, 40, 40, 32] * 5
+        assert first["weights"] == second["weights"]
