@@ -197,6 +197,15 @@ class RatioStrategy:
         self._batches = _RatioBatches(sampler, trainer.accumulate_grad_batches)
         return self._batches.loader_of(dataloader)
 
+    def on_train_start(self) -> None:
+        super().on_train_start()  # type: ignore[misc]
+        loaders = self.lightning_module.trainer.train_dataloader  # type: ignore[attr-defined]
+        if self._batches is not None and not isinstance(loaders, _ResumableLoader):
+            raise ValueError(
+                "RatioStrategy splits one training loader, and this training has several: make one "
+                "DataLoader of a dataset that joins theirs"
+            )
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
         super().on_train_batch_start(batch, batch_idx)  # type: ignore[misc]
         accumulated = self.lightning_module.trainer.accumulate_grad_batches  # type: ignore[attr-defined]

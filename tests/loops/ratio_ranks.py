@@ -26,6 +26,7 @@ import pytest
 import torch
 from torch import distributed
 
+from tests.loops.ratio_refusals import REFUSALS
 from tests.loops.ratio_trainings import (
     COURSES,
     RATIOS,
@@ -75,6 +76,9 @@ def work(folder: Path, rank: int, world: int) -> None:
             weights, steps = train(course, place)
             report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
     if world == 2:
+        for name, refused in REFUSALS.items():
+            place = Place(RATIOS[world], folder / f"refused-{name}")
+            report[f"{name}: refusals"] = refused(rank, place)
         report |= {f"example: {name}": example(name) for name in EXAMPLES}
     (folder / f"{world}-{rank}.json").write_text(json.dumps(report))
     distributed.destroy_process_group()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.programs import ROOT, ran_python
+from trainer_hooks.accelerate import split_by_ratios, why_not_split
 
 pytestmark = pytest.mark.keras_torch
 
 WORLDS = (2, 3)
 EXACTLY = 5e-7
 """How far off weights of float32 may be after 20 steps or more."""
+TRAINERS = ("lightning", "accelerate", "trainer")
 COURSES = [
     (trainer, course)
-    for trainer in ("lightning", "accelerate", "trainer")
+    for trainer in TRAINERS
     for course in ("in order", "accumulated, and resumed on other ratios")
 ] + [("trainer", "whole batches only"), ("trainer", "labels that count")]
 
@@ -62,6 +65,51 @@ class TestTheRanksOfAJob:
         for report in ranks.reports(world, f"{trainer}: {course}"):
             assert report["steps"] == steps
             assert report["weights"] == pytest.approx(weights, rel=0, abs=EXACTLY)
+
+
+class TestWhatCannotBeSplit:
+    @pytest.mark.parametrize(
+        ("trainer", "what", "sentence"),
+        [
+            *((trainer, "ratios", "must have the same ratios") for trainer in TRAINERS),
+            *((trainer, "stream", "make it a dataset with len()") for trainer in TRAINERS),
+            ("lightning", "too many ratios", "3 for 2 GPUs"),
+            ("lightning", "one rank", "give the DataLoader shuffle=True or shuffle=False"),
+            ("lightning", "twice", "give the DataLoader as it was made"),
+            ("lightning", "batches", "make one DataLoader of a dataset that joins theirs"),
+            ("lightning", "iterator", "write training_step(batch, batch_idx)"),
+            ("lightning", "accumulation", "leave GradientAccumulationScheduler out"),
+            ("lightning", "resumed too early", "leave trainer.estimated_stepping_batches out"),
+            ("accelerate", "one rank", "-2 is not one"),
+            ("accelerate", "split", "leave split_batches out"),
+            ("accelerate", "dispatched", "set dispatch_batches=False"),
+            ("accelerate", "unprepared", "call it after prepare"),
+            ("accelerate", "twice", "call split_by_ratios once"),
+            ("accelerate", "drawn", "prepare a DataLoader with batch_size= and shuffle="),
+            ("accelerate", "skipped", "write loader.set_epoch(epoch, start_step=steps)"),
+            ("trainer", "grouped", "group_by_length and batch_rebalance deal samples out"),
+            ("trainer", "own tokens", "set average_tokens_across_devices=True"),
+            ("trainer", "too few", "set dataloader_drop_last=True"),
+            ("trainer", "own loss", "set loss_is_scaled_for_ga = False"),
+            ("trainer", "split", "leave split_batches out"),
+        ],
+    )  # fmt: skip
+    def test_is_refused_on_every_rank_with_what_to_write(
+        self, ranks: Ranks, trainer: str, what: str, sentence: str
+    ) -> None:
+        first, second = (report[what] for report in ranks.reports(2, f"{trainer}: refusals"))
+
+        assert sentence in second
+        assert first == (f"rank 1 cannot go on: {second}" if what == "one rank" else second)
+
+    def test_is_a_single_process(self) -> None:
+        with pytest.raises(ValueError, match="start the script with accelerate launch"):
+            split_by_ratios(SimpleNamespace(num_processes=1), None, None, ratios=[1])
+
+    def test_is_an_engine_with_gradients_of_its_own(self) -> None:
+        engine = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"))
+
+        assert "with FSDP here: train in a loop of your own" in str(why_not_split(engine, None))
 
 
 @pytest.mark.parametrize("name", ["unequal_lightning", "unequal_accelerate", "unequal_trainer"])

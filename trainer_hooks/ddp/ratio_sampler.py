@@ -137,6 +137,19 @@ class RatioSampler:
         """Steps of the optimizer in a whole epoch."""
         return self._shape.step_count
 
+    @property
+    def drop_last(self) -> bool:
+        """Accelerate asks for it before it splits the batches once more.
+
+        Raises:
+            ValueError: Always: half of the samples would be lost without a word.
+        """
+        raise ValueError(
+            "a RatioSampler splits batches already, and accelerator.prepare would do so again: "
+            "prepare a DataLoader with batch_size= and shuffle=, and split it by "
+            "trainer_hooks.accelerate.split_by_ratios"
+        )
+
     def __len__(self) -> int:
         """Batches of each rank in this epoch, from its start step on."""
         return self._shape.batch_count - self._new_plan().first_batch

@@ -1,0 +1,157 @@
+"""What three trainers cannot split by ratios: each rank of two tries, and keeps the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import lightning.pytorch as pl
+import transformers
+from accelerate import Accelerator, DataLoaderConfiguration
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
+
+from tests.loops.ratio_trainings import (
+    SAMPLES,
+    Course,
+    LanguageModel,
+    LightningModel,
+    NamedColumns,
+    Place,
+    TrainerModel,
+    data,
+    loader_of,
+    network,
+    optimizer_of,
+    quiet_lightning,
+    quiet_trainer,
+)
+from trainer_hooks.accelerate import split_by_ratios
+from trainer_hooks.ddp import RatioSampler
+from trainer_hooks.huggingface import RatioCallback
+from trainer_hooks.lightning import RatioStrategy
+
+
+class Stream(IterableDataset):  # type: ignore[misc]
+    """Samples that come one after the other."""
+
+    def __init__(self, *, is_named: bool = False) -> None:
+        self._samples = NamedColumns() if is_named else data()
+
+    def __iter__(self) -> Any:
+        return iter([self._samples[at] for at in range(SAMPLES)])
+
+
+class FetchingModel(LightningModel):
+    def training_step(self, dataloader_iter: Any) -> Any:
+        batch, number, _ = next(dataloader_iter)
+        return super().training_step(batch, number)
+
+
+class AskingModel(LightningModel):
+    """Asks how many steps there will be, before Lightning knows where it continues."""
+
+    def configure_optimizers(self) -> Any:
+        assert self.trainer.estimated_stepping_batches > 0
+        return super().configure_optimizers()
+
+
+class OwnLossTrainer(transformers.Trainer):  # type: ignore[misc]
+    def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+        return model(**inputs)["loss"]
+
+
+def sentence(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return "it was not refused"
+
+
+def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
+    course = Course()
+    other = replace(place, ratios=(3, 2 + rank))
+
+    def fit(loader: Any, place: Place = place, model: Any = None, **said: Any) -> str:
+        trainer = quiet_lightning(place, RatioStrategy(place.ratios), max_epochs=2, **said)
+        return sentence(lambda: trainer.fit(model or LightningModel(), loader))
+
+    def resumed() -> str:
+        saved = pl.callbacks.ModelCheckpoint(place.folder, every_n_train_steps=1)
+        words = {"callbacks": [saved], "enable_checkpointing": True, "max_steps": 3}
+        quiet_lightning(place, RatioStrategy(place.ratios), **words).fit(
+            LightningModel(), loader_of(course)
+        )
+        trainer = quiet_lightning(place, RatioStrategy(place.ratios), max_epochs=2)
+        path = saved.best_model_path
+        return sentence(lambda: trainer.fit(AskingModel(), loader_of(course), ckpt_path=path))
+
+    drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, place.ratios))
+    weighted = DataLoader(data(), sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES))
+    changing = pl.callbacks.GradientAccumulationScheduler({1: 2})
+    return {
+        "ratios": fit(loader_of(course), other),
+        "too many ratios": fit(loader_of(course), replace(place, ratios=(3, 2, 1)), devices=2),
+        "stream": fit(DataLoader(Stream(), batch_size=4)),
+        "one rank": fit(weighted if rank else loader_of(course), use_distributed_sampler=False),
+        "twice": fit(drawn, use_distributed_sampler=False),
+        "batches": fit([loader_of(course), loader_of(course)]),
+        "iterator": fit(loader_of(course), model=FetchingModel()),
+        "accumulation": fit(loader_of(course), callbacks=[changing]),
+        "resumed too early": resumed(),
+    }
+
+
+def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
+    def split(loader: Any, ratios: Any = place.ratios, **said: Any) -> str:
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**said))
+        model = network()
+        model, _, loader = accelerator.prepare(model, optimizer_of(model), loader)
+        return sentence(lambda: split_by_ratios(accelerator, model, loader, ratios))
+
+    def unprepared() -> object:
+        return split_by_ratios(Accelerator(cpu=True), network(), loader_of(Course()), place.ratios)
+
+    accelerator = Accelerator(cpu=True)
+    model, loader = accelerator.prepare(network(), loader_of(Course()))
+    loader = split_by_ratios(accelerator, model, loader, place.ratios)
+    drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, place.ratios))
+    assert accelerator.prepare(loader) is loader
+    return {
+        "ratios": split(loader_of(Course()), (3, 2 + rank)),
+        "stream": split(DataLoader(Stream(), batch_size=4)),
+        "one rank": split(loader_of(Course()), place.ratios if rank == 0 else [3, -2]),
+        "split": split(loader_of(Course()), split_batches=True),
+        "dispatched": split(loader_of(Course()), dispatch_batches=True),
+        "unprepared": sentence(unprepared),
+        "twice": sentence(lambda: split_by_ratios(accelerator, model, loader, place.ratios)),
+        "drawn": sentence(lambda: accelerator.prepare(drawn)),
+        "skipped": sentence(lambda: accelerator.skip_first_batches(loader, 2)),
+    }
+
+
+def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
+    def train(model: Any = None, ratios: Any = place.ratios, data: Any = None, **said: Any) -> str:
+        trainer = quiet_trainer(place, model or TrainerModel(), RatioCallback(ratios), **said)
+        trainer.train_dataset = data or trainer.train_dataset
+        return sentence(trainer.train)
+
+    few = [NamedColumns()[at] for at in range(41)]
+    sentences = [{"input_ids": [1, 2, 3]} for _ in range(SAMPLES)]
+    return {
+        "ratios": train(ratios=(3, 2 + rank)),
+        "stream": train(data=Stream(is_named=True), max_steps=3),
+        "grouped": train(data=sentences, train_sampling_strategy="group_by_length"),
+        "own tokens": train(LanguageModel(), average_tokens_across_devices=False),
+        "too few": train(LanguageModel(), data=few),
+        "own loss": train(LanguageModel(), kind=OwnLossTrainer),
+        "split": train(accelerator_config={"split_batches": True}),
+    }
+
+
+REFUSALS: dict[str, Callable[[int, Place], dict[str, str]]] = {
+    "lightning": refused_by_lightning,
+    "accelerate": refused_by_accelerate,
+    "trainer": refused_by_trainer,
+}
