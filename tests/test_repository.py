@@ -59,7 +59,7 @@ ON_ONE_SCREEN = (
     "trainer_hooks",
 )
 MOST_ENTRIES = 17
-ONE_FOR_EACH_TRAINER = {"PhaseTagger"}
+ONE_FOR_EACH_TRAINER = {"PhaseTagger", "RatioBalancer"}
 MIRRORED = {"core", "sources", "pipeline", "outlets", "cli", "trainer_hooks"}
 
 

@@ -24,6 +24,7 @@ def split_by_ratios(
     ratios: Sequence[float],
     *,
     seed: int = 0,
+    balancer: object = None,
 ) -> RatioLoader:
     """Split a prepared loader by ratios, and weigh the model's gradients accordingly.
 
@@ -43,6 +44,7 @@ def split_by_ratios(
         loader: The prepared loader of the training, with ``batch_size=`` and ``shuffle=``.
         ratios: One positive number for each rank, by rank; only their proportions count.
         seed: Of the order of each epoch, where the loader shuffles.
+        balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
 
     Raises:
         ValueError: A loader, model or ratios that cannot be split, or ranks that disagree. All
@@ -59,7 +61,7 @@ def split_by_ratios(
         ratios,
         accumulated=accumulated,
         seed=seed,
-        refusal=lambda: why_not_split(accelerator, loader),
+        refusal=lambda: why_not_split(accelerator, loader, balancer),
     )
     split(unwrapped(loader), sampler)
     return RatioLoader(loader, sampler, GradientWeights(model), accumulated)
@@ -119,13 +121,18 @@ class RatioLoader(TransparentProxy):
         )
 
 
-def why_not_split(accelerator: Any, loader: Any) -> str | None:  # noqa: ANN401
+def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str | None:  # noqa: ANN401
     """Why what Accelerate prepared cannot be split, as a sentence that says what to write."""
     from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
     from torch.utils.data import IterableDataset
 
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
         return None  # which is refused without Accelerate, too
+    if balancer is not None:
+        return (
+            "RatioBalancer levels ratios in a loop of your own with DistributedDataParallel and in "
+            "Lightning: leave it out here, and give the ratios that gpumon report names"
+        )
     if accelerator.distributed_type.name in _ENGINES:
         return (
             "ratios weigh gradients in DistributedDataParallel, and Accelerate trains with "

@@ -144,14 +144,15 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
 
     Args:
         ratios: One positive number for each rank, by rank; only their proportions count.
+        balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
 
     Raises:
         ValueError: When ``train`` begins: a loader, loss or ratios that cannot be split, or ranks
             that disagree. All ranks raise.
     """
 
-    def __init__(self, ratios: Sequence[float]) -> None:
-        self._ratios = ratios
+    def __init__(self, ratios: Sequence[float], *, balancer: object = None) -> None:
+        self._ratios, self._balancer = ratios, balancer
         self._patched = PatchedMethods()
         self._gradients: GradientWeights | None = None
 
@@ -169,7 +170,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
             self._ratios,
             accumulated=accumulated,
             seed=args.seed if args.data_seed is None else args.data_seed,
-            refusal=lambda: _why_not(trainer, args, loader),
+            refusal=lambda: _why_not(trainer, args, loader, self._balancer),
         )
         if _counts_items(trainer) and self._sampler.leaves_a_rank_out:
             raise ValueError(
@@ -224,7 +225,7 @@ def _has_own_loss(trainer: Any) -> bool:  # noqa: ANN401
     return type(trainer).compute_loss is not Trainer.compute_loss
 
 
-def _why_not(trainer: Any, args: Any, loader: Any) -> str | None:  # noqa: ANN401
+def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | None:  # noqa: ANN401
     """Why this training cannot be split, as a sentence that says what to write."""
     if trainer is None:
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
@@ -250,7 +251,7 @@ def _why_not(trainer: Any, args: Any, loader: Any) -> str | None:  # noqa: ANN40
             "each rank would divide its loss by its own number of tokens: set "
             "average_tokens_across_devices=True"
         )
-    return why_not_split(trainer.accelerator, loader)
+    return why_not_split(trainer.accelerator, loader, balancer)
 
 
 def _trainer_of(callback: Any) -> Any | None:  # noqa: ANN401

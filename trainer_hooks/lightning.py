@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainer_hooks.ddp.ratio_balancer import RatioBalancer
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.process_ring import process_ring
@@ -161,6 +162,7 @@ class RatioStrategy:
 
     Args:
         ratios: One positive number for each rank, by rank; only their proportions count.
+        balancer: Levels the ratios while ``fit`` runs, if given.
         ddp: What ``DDPStrategy`` takes.
 
     Raises:
@@ -175,9 +177,15 @@ class RatioStrategy:
         made: type[RatioStrategy] = type(cls.__name__, (cls, base), {})
         return super().__new__(made)
 
-    def __init__(self, ratios: Sequence[float], **ddp: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        ratios: Sequence[float],
+        *,
+        balancer: RatioBalancer | None = None,
+        **ddp: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(**ddp)
-        self._ratios = ratios
+        self._ratios, self._balancer = ratios, balancer
         self._batches: _RatioBatches | None = None
         self._weight = 1.0
 
@@ -194,6 +202,8 @@ class RatioStrategy:
             refusal=lambda: _why_not(trainer),
         )
         sampler.set_epoch(trainer.current_epoch)
+        if self._balancer is not None:
+            self._balancer.watch(sampler, self.model)  # type: ignore[attr-defined]
         self._batches = _RatioBatches(sampler, trainer.accumulate_grad_batches)
         return self._batches.loader_of(dataloader)
 

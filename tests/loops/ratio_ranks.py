@@ -34,6 +34,8 @@ from tests.loops.ratio_trainings import (
     Place,
     courses_of,
     learned_alone,
+    levelled_by_ddp,
+    levelled_by_lightning,
     weights_of,
 )
 from trainer_hooks.ddp import BatchShare, RatioSampler
@@ -76,6 +78,9 @@ def work(folder: Path, rank: int, world: int) -> None:
             weights, steps = train(course, place)
             report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
     if world == 2:
+        place = Place(RATIOS[world], folder / "levelled")
+        report["lightning: levelled"] = levelled_by_lightning(rank, place)
+        report["ddp: levelled"] = levelled_by_ddp(rank, place)
         for name, refused in REFUSALS.items():
             place = Place(RATIOS[world], folder / f"refused-{name}")
             report[f"{name}: refusals"] = refused(rank, place)

@@ -27,7 +27,7 @@ from tests.loops.ratio_trainings import (
     quiet_trainer,
 )
 from trainer_hooks.accelerate import split_by_ratios
-from trainer_hooks.ddp import RatioSampler
+from trainer_hooks.ddp import RatioBalancer, RatioSampler
 from trainer_hooks.huggingface import RatioCallback
 from trainer_hooks.lightning import RatioStrategy
 
@@ -43,7 +43,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
 
 
 class FetchingModel(LightningModel):
-    def training_step(self, dataloader_iter: Any) -> Any:
+    def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
         batch, number, _ = next(dataloader_iter)
         return super().training_step(batch, number)
 
@@ -73,8 +73,15 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
     course = Course()
     other = replace(place, ratios=(3, 2 + rank))
 
-    def fit(loader: Any, place: Place = place, model: Any = None, **said: Any) -> str:
-        trainer = quiet_lightning(place, RatioStrategy(place.ratios), max_epochs=2, **said)
+    def fit(
+        loader: Any,
+        place: Place = place,
+        model: Any = None,
+        balancer: RatioBalancer | None = None,
+        **said: Any,
+    ) -> str:
+        strategy = RatioStrategy(place.ratios, balancer=balancer)
+        trainer = quiet_lightning(place, strategy, max_epochs=2, **said)
         return sentence(lambda: trainer.fit(model or LightningModel(), loader))
 
     def resumed() -> str:
@@ -100,15 +107,19 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
         "iterator": fit(loader_of(course), model=FetchingModel()),
         "accumulation": fit(loader_of(course), callbacks=[changing]),
         "resumed too early": resumed(),
+        "unlike balancers": fit(loader_of(course), balancer=RatioBalancer(every=5 + rank)),
     }
 
 
 def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
-    def split(loader: Any, ratios: Any = place.ratios, **said: Any) -> str:
+    def split(
+        loader: Any, ratios: Any = place.ratios, balancer: RatioBalancer | None = None, **said: Any
+    ) -> str:
         accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**said))
         model = network()
         model, _, loader = accelerator.prepare(model, optimizer_of(model), loader)
-        return sentence(lambda: split_by_ratios(accelerator, model, loader, ratios))
+        words = {"ratios": ratios, "balancer": balancer}
+        return sentence(lambda: split_by_ratios(accelerator, model, loader, **words))
 
     def unprepared() -> object:
         return split_by_ratios(Accelerator(cpu=True), network(), loader_of(Course()), place.ratios)
@@ -125,6 +136,7 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
         "split": split(loader_of(Course()), split_batches=True),
         "dispatched": split(loader_of(Course()), dispatch_batches=True),
         "unprepared": sentence(unprepared),
+        "levelled": split(loader_of(Course()), balancer=RatioBalancer()),
         "twice": sentence(lambda: split_by_ratios(accelerator, model, loader, place.ratios)),
         "drawn": sentence(lambda: accelerator.prepare(drawn)),
         "skipped": sentence(lambda: accelerator.skip_first_batches(loader, 2)),
@@ -132,8 +144,15 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
 
 
 def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
-    def train(model: Any = None, ratios: Any = place.ratios, data: Any = None, **said: Any) -> str:
-        trainer = quiet_trainer(place, model or TrainerModel(), RatioCallback(ratios), **said)
+    def train(
+        model: Any = None,
+        ratios: Any = place.ratios,
+        data: Any = None,
+        balancer: RatioBalancer | None = None,
+        **said: Any,
+    ) -> str:
+        callback = RatioCallback(ratios, balancer=balancer)
+        trainer = quiet_trainer(place, model or TrainerModel(), callback, **said)
         trainer.train_dataset = data or trainer.train_dataset
         return sentence(trainer.train)
 
@@ -146,6 +165,7 @@ def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
         "own tokens": train(LanguageModel(), average_tokens_across_devices=False),
         "too few": train(LanguageModel(), data=few),
         "own loss": train(LanguageModel(), kind=OwnLossTrainer),
+        "levelled": train(balancer=RatioBalancer()),
         "split": train(accelerator_config={"split_batches": True}),
     }
 

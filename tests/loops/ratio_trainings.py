@@ -5,6 +5,7 @@ The one process that they are compared with knows nothing of ratios, samplers or
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +16,19 @@ import torch
 import transformers
 from accelerate import Accelerator
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from trainer_hooks.accelerate import split_by_ratios
+from trainer_hooks.ddp import RatioBalancer, RatioSampler
 from trainer_hooks.huggingface import RatioCallback
 from trainer_hooks.lightning import RatioStrategy
 
 FEATURES, CLASSES = 6, 3
 SAMPLES, BATCH = 53, 4
 """Batches are those of a rank: the last one of all ranks is a short one."""
+SAMPLE_S = 0.001
+"""What the first rank needs for a sample where ranks are slow; the second needs twice as long."""
 RATIOS = {2: (3, 2), 3: (5, 3, 1)}
 SEED = 0
 
@@ -36,6 +41,7 @@ class Course:
         accumulated: Batches of a rank in a step of the optimizer.
         epochs: At least 20 steps altogether.
         tokens: Losses count labels, of which each sample has another number, as models of language.
+        levelled: The second rank is slow, and the ratios are levelled while they train.
         resumed_at: The step after which it is stopped, and continued with the ratios turned round.
     """
 
@@ -44,7 +50,16 @@ class Course:
     shuffle: bool = True
     drop_last: bool = False
     tokens: bool = False
+    levelled: bool = False
     resumed_at: int | None = None
+
+    @property
+    def samples(self) -> int:
+        return 480 if self.levelled else SAMPLES
+
+    @property
+    def batch(self) -> int:
+        return 24 if self.levelled else BATCH
 
 
 COURSES = {
@@ -52,15 +67,16 @@ COURSES = {
     "accumulated, and resumed on other ratios": Course(accumulated=3, epochs=10, resumed_at=5),
     "whole batches only": Course(drop_last=True, accumulated=3, epochs=10),
     "labels that count": Course(tokens=True, accumulated=3, epochs=10),
+    "levelled": Course(levelled=True, epochs=2),
 }
 
 
-def data() -> Any:
+def data(samples: int = SAMPLES) -> Any:
     """Rows, and of each three labels, of which some do not count."""
     generator = torch.Generator().manual_seed(11)
-    rows = torch.randn(SAMPLES, FEATURES, generator=generator)
+    rows = torch.randn(samples, FEATURES, generator=generator)
     labels = (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)
-    counts = torch.rand(SAMPLES, 2, generator=generator) < 0.6
+    counts = torch.rand(samples, 2, generator=generator) < 0.6
     more = torch.where(counts, labels[:, None], -100)
     return TensorDataset(rows, torch.cat([labels[:, None], more], dim=1))
 
@@ -93,19 +109,19 @@ def weights_of(model: Any) -> list[float]:
 
 def whole_steps(course: Course, world: int) -> Iterator[Any]:
     """The samples of each step, as torch's own distributed sampler orders them."""
-    batch = BATCH * world
+    batch = course.batch * world
     for epoch in range(course.epochs):
-        order = torch.arange(SAMPLES)
+        order = torch.arange(course.samples)
         if course.shuffle:
             generator = torch.Generator().manual_seed(SEED + epoch)
-            order = torch.randperm(SAMPLES, generator=generator)
-        kept = SAMPLES - SAMPLES % batch if course.drop_last else SAMPLES
+            order = torch.randperm(course.samples, generator=generator)
+        kept = course.samples - (course.samples % batch if course.drop_last else 0)
         yield from order[:kept].split(batch * course.accumulated)
 
 
 def learned_alone(course: Course, world: int) -> tuple[list[float], int]:
     """What one process learns, and in how many steps."""
-    rows, labels = data().tensors
+    rows, labels = data(course.samples).tensors
     model = network()
     optimizer = optimizer_of(model)
     steps = list(whole_steps(course, world))
@@ -128,15 +144,26 @@ class Place:
 
 
 def loader_of(course: Course, **named: Any) -> Any:
-    return DataLoader(
-        data(), batch_size=BATCH, shuffle=course.shuffle, drop_last=course.drop_last, **named
-    )
+    words = {"shuffle": course.shuffle, "drop_last": course.drop_last, **named}
+    return DataLoader(data(course.samples), batch_size=course.batch, **words)
+
+
+class SlowGpu(torch.nn.Module):  # type: ignore[misc]
+    """Takes its time for each sample."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._sample_s = SAMPLE_S * (1 + rank)
+
+    def forward(self, rows: Any) -> Any:
+        time.sleep(self._sample_s * len(rows))
+        return rows
 
 
 class LightningModel(pl.LightningModule):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, *layers: Any) -> None:
         super().__init__()
-        self.network = network()
+        self.network = torch.nn.Sequential(*layers, *network())
 
     def training_step(self, batch: Any, number: int) -> Any:
         loss = loss_of(self.network(batch[0]), batch[1], tokens=False)
@@ -300,6 +327,32 @@ def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
     return weights_of(model), trainer.state.global_step
 
 
+def levelled_by_lightning(rank: int, place: Place) -> dict[str, Any]:
+    """From equal ratios on."""
+    course, balancer = COURSES["levelled"], RatioBalancer(every=4, warm_up=1)
+    model = LightningModel(SlowGpu(rank))
+    strategy = RatioStrategy([1] * len(place.ratios), balancer=balancer)
+    quiet_lightning(place, strategy, max_epochs=course.epochs).fit(model, loader_of(course))
+    return {"weights": weights_of(model), "changes": balancer.changes}
+
+
+def levelled_by_ddp(rank: int, place: Place) -> dict[str, Any]:
+    """The same in a loop of one's own."""
+    course, balancer = COURSES["levelled"], RatioBalancer(every=4, warm_up=1)
+    samples = data(course.samples)
+    sampler = RatioSampler(samples, course.batch * len(place.ratios), shuffle=True, seed=SEED)
+    model = DistributedDataParallel(torch.nn.Sequential(SlowGpu(rank), *network()))
+    optimizer = optimizer_of(model)
+    balancer.watch(sampler, model)
+    for epoch in range(course.epochs):
+        sampler.set_epoch(epoch)
+        for (rows, labels), share in sampler.shares(DataLoader(samples, batch_sampler=sampler)):
+            optimizer.zero_grad()
+            share.weigh(loss_of(model(rows), labels, tokens=False)).backward()
+            optimizer.step()
+    return {"weights": weights_of(model), "changes": balancer.changes}
+
+
 TRAINERS: dict[str, Callable[[Course, Place], tuple[list[float], int]]] = {
     "lightning": by_lightning,
     "accelerate": by_accelerate,
@@ -312,5 +365,5 @@ def courses_of(trainer: str) -> dict[str, Course]:
     return {
         name: course
         for name, course in COURSES.items()
-        if trainer == "trainer" or not (course.tokens or course.drop_last)
+        if not course.levelled and (trainer == "trainer" or not (course.tokens or course.drop_last))
     }

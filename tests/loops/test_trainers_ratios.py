@@ -67,6 +67,21 @@ class TestTheRanksOfAJob:
             assert report["weights"] == pytest.approx(weights, rel=0, abs=EXACTLY)
 
 
+@pytest.mark.parametrize("trainer", ["ddp", "lightning"])
+class TestABalancer:
+    """The second of two ranks needs twice as long for a sample as the first."""
+
+    def test_levels_the_ratios_and_changes_nothing_else(self, ranks: Ranks, trainer: str) -> None:
+        weights, _ = ranks.alone["2"]["levelled"]
+        reports = ranks.reports(2, f"{trainer}: levelled")
+
+        assert reports[0] == reports[1]
+        epoch, step, ratios = reports[0]["changes"][0]
+        assert (epoch, step) == (0, 4), "after a step that is not measured, and four that are"
+        assert ratios == pytest.approx([2 / 3, 1 / 3], abs=0.1)
+        assert reports[0]["weights"] == pytest.approx(weights, rel=0, abs=EXACTLY)
+
+
 class TestWhatCannotBeSplit:
     @pytest.mark.parametrize(
         ("trainer", "what", "sentence"),
@@ -80,6 +95,9 @@ class TestWhatCannotBeSplit:
             ("lightning", "iterator", "write training_step(batch, batch_idx)"),
             ("lightning", "accumulation", "leave GradientAccumulationScheduler out"),
             ("lightning", "resumed too early", "leave trainer.estimated_stepping_batches out"),
+            ("lightning", "unlike balancers", "same every: rank 0 has 5, and rank 1 has 6"),
+            ("accelerate", "levelled", "RatioBalancer levels ratios in a loop of your own"),
+            ("trainer", "levelled", "RatioBalancer levels ratios in a loop of your own"),
             ("accelerate", "one rank", "-2 is not one"),
             ("accelerate", "split", "leave split_batches out"),
             ("accelerate", "dispatched", "set dispatch_batches=False"),

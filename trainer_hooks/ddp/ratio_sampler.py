@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -105,6 +105,8 @@ class RatioSampler:
         self._plan: EpochPlan | None = None
         self._step_now: int | None = None
         self._reported: Ratios | None = None
+        self.before_batch: Callable[[BatchShare, Ratios], None] | None = None
+        """Is given the share of each batch that is about to be computed, and the ratios of it."""
 
     @property
     def epoch(self) -> int:
@@ -115,6 +117,11 @@ class RatioSampler:
     def batches(self) -> int:
         """Batches of each rank in a whole epoch."""
         return self._shape.batch_count
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of all ranks in a whole step of the optimizer."""
+        return self._shape.batch_size
 
     @property
     def leaves_a_rank_out(self) -> bool:
@@ -287,6 +294,8 @@ class RatioSampler:
         share = plan.share(plan.first_batch + number, self._own.rank)
         self._step_now = share.step
         ratios = plan.ratios_in(share.step)
+        if self.before_batch is not None:
+            self.before_batch(share, ratios)
         if number == 0 or ratios != self._reported:
             self._reported = ratios
             tell_shares_of([_device()], [shares_of(ratios)[self._own.rank]])
