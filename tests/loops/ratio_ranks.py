@@ -29,10 +29,10 @@ from torch import distributed
 from tests.loops.ratio_refusals import REFUSALS
 from tests.loops.ratio_trainings import (
     COURSES,
+    LESSONS,
     RATIOS,
     TRAINERS,
     Place,
-    courses_of,
     learned_alone,
     levelled_by_ddp,
     levelled_by_lightning,
@@ -72,11 +72,10 @@ def work(folder: Path, rank: int, world: int) -> None:
         timeout=timedelta(seconds=60),
     )  # fmt: skip
     report: dict[str, Any] = {}
-    for trainer, train in TRAINERS.items():
-        for name, course in courses_of(trainer).items():
-            place = Place(RATIOS[world], folder / f"{world}-{trainer}-{name}")
-            weights, steps = train(course, place)
-            report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
+    for trainer, name in LESSONS:
+        place = Place(RATIOS[world], folder / f"{world}-{trainer}-{name}")
+        weights, steps = TRAINERS[trainer](COURSES[name], place)
+        report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
     if world == 2:
         place = Place(RATIOS[world], folder / "levelled")
         report["lightning: levelled"] = levelled_by_lightning(rank, place)

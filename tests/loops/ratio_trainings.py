@@ -15,6 +15,8 @@ import lightning.pytorch as pl
 import torch
 import transformers
 from accelerate import Accelerator
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -67,6 +69,7 @@ COURSES = {
     "accumulated, and resumed on other ratios": Course(accumulated=3, epochs=10, resumed_at=5),
     "whole batches only": Course(drop_last=True, accumulated=3, epochs=10),
     "labels that count": Course(tokens=True, accumulated=3, epochs=10),
+    "accumulated": Course(accumulated=3, epochs=10),
     "levelled": Course(levelled=True, epochs=2),
 }
 
@@ -353,17 +356,44 @@ def levelled_by_ddp(rank: int, place: Place) -> dict[str, Any]:
     return {"weights": weights_of(model), "changes": balancer.changes}
 
 
+def by_fsdp2(course: Course, place: Place) -> tuple[list[float], int]:
+    """In a loop of one's own, as the page on several GPUs has it."""
+    world = len(place.ratios)
+    samples = data(course.samples)
+    sampler = RatioSampler(
+        samples, course.batch * world * course.accumulated, place.ratios, shuffle=course.shuffle,
+        seed=SEED, micro_batches=course.accumulated,
+    )  # fmt: skip
+    mesh = init_device_mesh("cpu", (world,))
+    model = fully_shard(network(), mesh=mesh)
+    optimizer = optimizer_of(model)
+    for epoch in range(course.epochs):
+        sampler.set_epoch(epoch)
+        for (rows, labels), share in sampler.shares(DataLoader(samples, batch_sampler=sampler)):
+            model.set_requires_gradient_sync(share.ends_step)
+            share.weigh(loss_of(model(rows), labels, tokens=False)).backward()
+            if share.ends_step:
+                optimizer.step()
+                optimizer.zero_grad()
+    whole = [one.full_tensor().double().flatten() for one in model.parameters()]
+    return list(torch.cat(whole).tolist()), sampler.steps * course.epochs
+
+
 TRAINERS: dict[str, Callable[[Course, Place], tuple[list[float], int]]] = {
     "lightning": by_lightning,
     "accelerate": by_accelerate,
     "trainer": by_trainer,
+    "fsdp2": by_fsdp2,
 }
-
-
-def courses_of(trainer: str) -> dict[str, Course]:
-    """Those that differ from trainer to trainer; only one of them counts labels."""
-    return {
-        name: course
-        for name, course in COURSES.items()
-        if not course.levelled and (trainer == "trainer" or not (course.tokens or course.drop_last))
-    }
+_OF_ALL = ("in order", "accumulated, and resumed on other ratios")
+LESSONS = [
+    *(
+        (trainer, course)
+        for trainer in ("lightning", "accelerate", "trainer")
+        for course in _OF_ALL
+    ),
+    ("trainer", "whole batches only"),
+    ("trainer", "labels that count"),
+    ("fsdp2", "accumulated"),
+]
+"""Which trainer trains what."""

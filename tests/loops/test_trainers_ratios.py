@@ -22,7 +22,11 @@ COURSES = [
     (trainer, course)
     for trainer in TRAINERS
     for course in ("in order", "accumulated, and resumed on other ratios")
-] + [("trainer", "whole batches only"), ("trainer", "labels that count")]
+] + [
+    ("trainer", "whole batches only"),
+    ("trainer", "labels that count"),
+    ("fsdp2", "accumulated"),
+]
 
 
 class Ranks:
