@@ -81,6 +81,23 @@ class TestTheHookOfKerasWithoutKeras:
 
         assert [word for word in words if word not in said] == []
 
+    @pytest.mark.parametrize(
+        ("backend", "equal"),
+        [("jax", "keras.distribution.DataParallel"), ("torch", "torch's DistributedDataParallel")],
+    )
+    @pytest.mark.parametrize("name", ["multi_gpu_model", "RatioBalancer"])
+    def test_names_what_splits_batches_on_another_backend(
+        self, name: str, backend: str, equal: str
+    ) -> None:
+        done = ran_python(
+            "-c", f"from trainer_hooks import {name}", environ={"KERAS_BACKEND": backend}
+        )
+
+        (said,) = done.stderr.splitlines()[-1:]
+        assert said.startswith(f"ImportError: {name} needs Keras on TensorFlow")
+        assert f"backend is {backend} here" in said
+        assert f"take {equal} for equal GPUs, and trainer_hooks.ddp" in said
+
     def test_or_which_backend_it_lacks(self, tmp_path: Path) -> None:
         (tmp_path / "keras.py").write_text("import tensorflow")
 

@@ -35,6 +35,11 @@ _ROOMS = {
     "RatioChange": "ratio_balancer",
 }
 
+_FOR_EQUAL_GPUS = {
+    "jax": "keras.distribution.DataParallel for equal GPUs, and ",
+    "torch": "torch's DistributedDataParallel for equal GPUs, and ",
+}
+
 
 def __getattr__(name: str) -> object:
     """What is imported when it is asked for, because it brings Keras and TensorFlow along."""
@@ -45,11 +50,13 @@ def __getattr__(name: str) -> object:
 
 
 def _refuse_other_backends(name: str) -> None:
-    keras = sys.modules.get("keras")
-    chosen = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    is_chosen = "keras" in sys.modules or "KERAS_BACKEND" not in os.environ
+    # Keras may have it from a file of settings, which it reads when it is imported.
+    chosen = import_module("keras").backend.backend() if is_chosen else os.environ["KERAS_BACKEND"]
     if chosen != "tensorflow":
+        equal = _FOR_EQUAL_GPUS.get(chosen, "")
         raise ImportError(
             f"{name} needs Keras on TensorFlow, and Keras' backend is {chosen} here: set "
-            "KERAS_BACKEND=tensorflow before Keras is imported; for the same ratios on PyTorch "
-            "see trainer_hooks.ddp"
+            f"KERAS_BACKEND=tensorflow before Keras is imported, or take {equal}"
+            "trainer_hooks.ddp (PyTorch without Keras) for unequal ones"
         )
