@@ -86,10 +86,12 @@ LANES: Final[Mapping[str, Lane]] = {
     "torch-newest": Lane(TAGGER, "newest", ("keras", TORCH), "keras_torch"),
     "ratios-oldest": _ratios("oldest", "keras==3.14.0", "tensorflow-cpu"),
     "ratios-newest": _ratios("newest", "keras", "tensorflow-cpu"),
-    "lightning-oldest": _loops("Lightning", "oldest", _LIGHTNING, "lightning==2.2.*"),
+    "lightning-oldest": _loops(
+        "Lightning", "oldest", _LIGHTNING, "lightning==2.2.*", "setuptools<81"
+    ),
     "lightning-newest": _loops("Lightning", "newest", _LIGHTNING, "lightning"),
     "huggingface-oldest": _loops(
-        "Hugging Face `Trainer`", "oldest", _TRAINER, "transformers==4.46.*", "accelerate==0.30.*"
+        "Hugging Face `Trainer`", "oldest", _TRAINER, "transformers==4.46.*", "accelerate==1.1.*"
     ),
     "huggingface-newest": _loops(
         "Hugging Face `Trainer`", "newest", _TRAINER, "transformers", "accelerate"
