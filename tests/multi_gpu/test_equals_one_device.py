@@ -108,6 +108,23 @@ class TestATraining:
         assert {kind: far for kind, far in furthest.items() if not far <= training.within} == {}
         assert any(np.abs(weight).max() > 0 for weight in one.weights)
 
+    @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+    @pytest.mark.parametrize("devices", [2, 3])
+    def test_of_20_steps_comes_within_5e_7(self, optimizer: str, devices: int) -> None:
+        """Float32; batches of 57 samples, of which each device has its part."""
+        x, y, _ = b.rows(20 * b.ROWS)
+        weights = []
+        for model in (
+            b.dense(),
+            b.parallel(b.dense(), devices=b.DEVICES[:devices], ratios=b.RATIOS[:devices]),
+        ):
+            model.compile(optimizer, "sparse_categorical_crossentropy")
+            model.fit(x, y, batch_size=b.ROWS, shuffle=False, verbose=0)
+            assert int(model.optimizer.iterations) == 20
+            weights.append(model.get_weights())
+
+        assert b.furthest(*weights) <= 5e-7
+
     def test_in_mixed_precision_comes_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
         training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
