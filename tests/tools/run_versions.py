@@ -111,6 +111,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="print the table of the last runs")
     parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(LANES))
     args = parser.parse_args(words)
+    # As in the Makefile: uv does not look where pip finds wheels.
+    os.environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
     if unknown := [name for name in args.lanes if name not in LANES]:
         parser.error(f"there is no lane {unknown[0]}; there are {', '.join(LANES)}")
 
@@ -137,9 +139,6 @@ def result_of(name: str) -> dict[str, Any]:
     if not _is_made(lane, folder):
         return {**result, "outcome": "cannot be installed"}
     python = folder / "bin" / "python"
-    listed = subprocess.run(
-        [python, "-c", _LIST, *SHOWN], capture_output=True, text=True, check=True
-    )
     words = ["-m", "pytest", "-q", "-m", f"{lane.marked} and versions", *lane.rooms]
     variables = {"KERAS_BACKEND": lane.backend, "OMP_NUM_THREADS": "1", "GPUMON_REQUIRE_KERAS": "1"}
     done = subprocess.run(
@@ -154,15 +153,26 @@ def result_of(name: str) -> dict[str, Any]:
     print(done.stdout if done.returncode else "".join(done.stdout.splitlines()[-1:]))
     return {
         **result,
-        "versions": json.loads(listed.stdout),
+        "versions": versions_of(python),
         "passed": done.returncode == 0,
         "outcome": outcome_of(done.stdout),
     }
 
 
+def versions_of(python: Path) -> dict[str, str]:
+    """What is installed beside an interpreter, of ``SHOWN``."""
+    command = [str(python), "-c", _LIST, *SHOWN]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    versions: dict[str, str] = json.loads(listed.stdout)
+    return versions
+
+
 _LIST: Final = """
 import importlib.metadata, json, sys
-there = {found.name: found.version for found in importlib.metadata.distributions()}
+there = {
+    found.name.lower().replace("_", "-"): found.version
+    for found in importlib.metadata.distributions()
+}
 print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))
 """
 
