@@ -212,7 +212,7 @@ def table_of(results: Mapping[str, Any]) -> str:
             known = {**result["versions"]}
             if "keras-nightly" in known:
                 known.pop("keras", None)
-            versions = ", ".join(f"{one} {version}" for one, version in known.items())
+            versions = ", ".join(f"{one} {known[one]}" for one in SHOWN if one in known)
             lines.append(
                 f"| {lane.what} | {lane.which} | {versions} | {result['outcome']} "
                 f"| {result['date']} |"
