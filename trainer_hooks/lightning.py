@@ -141,7 +141,7 @@ class PhaseTagger(Tagger):
         return tagging if tagging is not None and tagging.trainer is trainer else None
 
 
-def _blank(kind: type[PhaseTagger]) -> PhaseTagger:
+def _blank(kind: type[Any]) -> Any:  # noqa: ANN401
     return kind.__new__(kind)
 
 
@@ -189,6 +189,10 @@ class RatioStrategy:
         self._batches: _RatioBatches | None = None
         self._weight = 1.0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The class of an instance is made as it is, and of no module."""
+        return _blank, (type(self).__bases__[0],), vars(self)
+
     def process_dataloader(self, dataloader: Any) -> Any:  # noqa: ANN401
         """The loader of a training, split by the ratios; any other is left as it is."""
         dataloader = super().process_dataloader(dataloader)  # type: ignore[misc]  # DDPStrategy's
@@ -201,7 +205,7 @@ class RatioStrategy:
             accumulated=trainer.accumulate_grad_batches,
             refusal=lambda: _why_not(trainer),
         )
-        sampler.set_epoch(trainer.current_epoch)
+        sampler.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
         if self._balancer is not None:
             self._balancer.watch(sampler, self.model)  # type: ignore[attr-defined]
         self._batches = _RatioBatches(sampler, trainer.accumulate_grad_batches)
@@ -264,15 +268,31 @@ class _RatioBatches:
                 f"{accumulated} are accumulated: give Trainer(accumulate_grad_batches=...) one "
                 "number, and leave GradientAccumulationScheduler out"
             )
-        if self._done == self._first != batch or batch < self._first:
-            raise ValueError(
-                f"Lightning continues at batch {batch} of the epoch, and its loader begins at "
-                f"batch {self._first}: leave trainer.estimated_stepping_batches out of "
-                "configure_optimizers, or resume from a checkpoint of an epoch's end"
-            )
+        why_not = self._why_not_resumed(batch)
+        if why_not is not None:
+            raise ValueError(why_not)
         share = self._sampler.begin_batch(batch - self._first)
         self._done = batch + 1
         return share.weight * accumulated
+
+    def _why_not_resumed(self, batch: int) -> str | None:
+        """Why Lightning and its loader are not at the same batch, and what to write instead."""
+        if batch >= len(self):
+            return (
+                f"Lightning resumes with batch {batch} of an epoch of {len(self)} batches: give "
+                "max_epochs in the place of max_steps"
+            )
+        if batch < self._first:
+            return (
+                f"this Lightning counts batch {batch} twice when it resumes in mid-epoch: update it"
+            )
+        if self._done == self._first != batch:
+            return (
+                f"Lightning resumes at batch {batch}, and its loader begins at batch "
+                f"{self._first}: leave trainer.estimated_stepping_batches out of "
+                "configure_optimizers"
+            )
+        return None
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self._sampler.epoch, "batch": self._done}

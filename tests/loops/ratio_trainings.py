@@ -198,23 +198,23 @@ def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
     """With a sampler that Lightning puts in where the order is shuffled, with its own where not."""
     said = {
         "accumulate_grad_batches": course.accumulated,
-        "max_epochs": course.epochs,
+        "enable_checkpointing": True,
         "use_distributed_sampler": course.shuffle,
     }
+    legs: list[dict[str, int]] = [{"max_epochs": course.epochs}]
+    if course.resumed_at is not None:  # from a checkpoint in mid-epoch, and one of an epoch's end
+        legs = [{"max_steps": course.resumed_at}, {"max_epochs": 4}, *legs]
     checkpoint = None
-    if course.resumed_at is not None:
-        saved = pl.callbacks.ModelCheckpoint(place.folder, "saved", every_n_train_steps=1)
-        trainer = quiet_lightning(
-            place,
-            RatioStrategy(place.ratios),
-            **{**said, "max_steps": course.resumed_at, "callbacks": [saved]},
-            enable_checkpointing=True,
+    for leg in legs:
+        saved = pl.callbacks.ModelCheckpoint(
+            place.folder, every_n_train_steps=1 if "max_steps" in leg else None
         )
-        trainer.fit(LightningModel(), loader_of(course), loader_of(Course(shuffle=False)))
+        trainer = quiet_lightning(
+            place, RatioStrategy(place.ratios), callbacks=[saved], **said, **leg
+        )
+        model = LightningModel()
+        trainer.fit(model, loader_of(course, num_workers=1), ckpt_path=checkpoint)
         checkpoint, place = saved.best_model_path, place.turned()
-    model = LightningModel()
-    trainer = quiet_lightning(place, RatioStrategy(place.ratios), **said)
-    trainer.fit(model, loader_of(course, num_workers=1), ckpt_path=checkpoint)
     return weights_of(model), trainer.global_step
 
 
@@ -285,7 +285,7 @@ class LanguageModel(TrainerModel):
 
 def quiet_trainer(place: Place, model: Any, *callbacks: Any, kind: Any = None, **said: Any) -> Any:
     quiet: dict[str, Any] = {
-        "data_seed": SEED,
+        "seed": SEED,
         "disable_tqdm": True,
         "lr_scheduler_type": "constant",
         "max_grad_norm": 0.0,
