@@ -229,6 +229,11 @@ def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | No
     """Why this training cannot be split, as a sentence that says what to write."""
     if trainer is None:
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
+    if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:
+        return (
+            "this version of transformers divides the losses of a step otherwise: update it to 4.55 "
+            "or newer"
+        )
     order = getattr(args, "train_sampling_strategy", "random")
     if getattr(args, "group_by_length", False) or order not in ("random", "sequential"):
         return (

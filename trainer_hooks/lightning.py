@@ -141,7 +141,7 @@ class PhaseTagger(Tagger):
         return tagging if tagging is not None and tagging.trainer is trainer else None
 
 
-def _blank(kind: type[Any]) -> Any:  # noqa: ANN401
+def _blank(kind: Any) -> Any:  # noqa: ANN401
     return kind.__new__(kind)
 
 

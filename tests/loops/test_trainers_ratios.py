@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.imported_later import ImportedLater
 from tests.programs import ROOT, ran_python
 from trainer_hooks.accelerate import split_by_ratios, why_not_split
+
+huggingface: Any = ImportedLater("trainer_hooks.huggingface")
 
 pytestmark = pytest.mark.keras_torch
 
@@ -123,6 +126,14 @@ class TestWhatCannotBeSplit:
 
         assert sentence in second
         assert first == (f"rank 1 cannot go on: {second}" if what == "one rank" else second)
+
+    def test_is_a_trainer_that_divides_losses_otherwise(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(huggingface.Trainer, "training_step", lambda *_: None)
+
+        said = huggingface._why_not(object(), None, None, None)
+        assert "update it to 4.55 or newer" in str(said)
 
     def test_is_a_single_process(self) -> None:
         with pytest.raises(ValueError, match="start the script with accelerate launch"):
