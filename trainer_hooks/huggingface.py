@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trainer_hooks.accelerate import unwrapped, why_not_split
 from trainer_hooks.ddp.gradient_weights import GradientWeights
+from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.process_ring import process_ring
@@ -154,7 +155,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, ratios: Sequence[float], *, balancer: object = None) -> None:
         self._ratios, self._balancer = ratios, balancer
         self._patched = PatchedMethods()
-        self._gradients: GradientWeights | None = None
+        self._run: _SplitRun | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         self._end()  # what a training that raised left behind
@@ -164,54 +165,73 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
                 "script with torchrun or accelerate launch, one process for each GPU"
             )
         trainer, loader = _trainer_of(self), named["train_dataloader"]
-        accumulated = args.gradient_accumulation_steps
-        self._sampler = ratio_sampler_for(
+        sampler = ratio_sampler_for(
             loader,
             self._ratios,
-            accumulated=accumulated,
+            accumulated=args.gradient_accumulation_steps,
             seed=args.seed if args.data_seed is None else args.data_seed,
             refusal=lambda: _why_not(trainer, args, loader, self._balancer),
         )
-        if _counts_items(trainer) and self._sampler.leaves_a_rank_out:
+        if _counts_items(trainer) and sampler.leaves_a_rank_out:
             raise ValueError(
                 "a rank has no samples in the last step of an epoch, and the Trainer would count "
                 "those that it computes in their place: set dataloader_drop_last=True, or another "
                 "batch size"
             )
-        epoch, step = divmod(state.global_step, self._sampler.steps)
-        self._next_epoch = epoch
-        self._first_batch = 0 if args.ignore_data_skip else step * accumulated
-        split(unwrapped(loader), self._sampler)
-        self._gradients = GradientWeights(named["model"])
-        self._patched.place(trainer, "training_step", lambda step: self._weighed(trainer, step))
+        split(unwrapped(loader), sampler)
+        run = self._run = _SplitRun(trainer, sampler, GradientWeights(named["model"]))
+        run.resume(state.global_step, skips_batches=not args.ignore_data_skip)
+        self._patched.place(trainer, "training_step", lambda step: self._weighed(run, step))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._sampler.set_epoch(self._next_epoch)
-        self._batch, self._first_batch = self._first_batch, 0
-        self._next_epoch += 1
+        if self._run is not None:
+            self._run.begin_epoch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         self._end()
 
     def _end(self) -> None:
         self._patched.remove()
-        if self._gradients is not None:
-            self._gradients.remove()
+        if self._run is not None:
+            self._run.gradients.remove()
+            self._run = None
 
-    def _weighed(self, trainer: Any, training_step: Any) -> Any:  # noqa: ANN401
-        """The trainer's step; each gets its batch's weight, as they come in the loader's order."""
+    def _weighed(self, run: _SplitRun, training_step: Any) -> Any:  # noqa: ANN401
+        """The trainer's step, in which gradients have their batch's weight while the run lasts."""
 
         @wraps(training_step)
         def step(model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:  # noqa: ANN401
-            share = self._sampler.begin_batch(self._batch)
-            self._batch += 1
-            assert self._gradients is not None
-            # A sum is divided by the items of all ranks already, a mean by a step's batches.
-            is_weighed = num_items_in_batch is not None and _counts_items(trainer)
-            self._gradients.weight = 1.0 if is_weighed else share.weight * share.micro_batches
+            if self._run is run:  # another callback may have kept this from being removed
+                run.begin_batch(num_items_in_batch)
             return training_step(model, inputs, num_items_in_batch)
 
         return step
+
+
+class _SplitRun:
+    """One training whose batches are split; they are trained in the order of the loader."""
+
+    def __init__(self, trainer: Any, sampler: RatioSampler, gradients: GradientWeights) -> None:  # noqa: ANN401
+        self.gradients = gradients
+        self._trainer, self._sampler = trainer, sampler
+        self._next_epoch = self._first_batch = self._next_batch = 0
+
+    def resume(self, steps: int, *, skips_batches: bool) -> None:
+        """Go on after so many steps; the Trainer skips the batches of the begun epoch, or not."""
+        self._next_epoch, done = divmod(steps, self._sampler.steps)
+        self._first_batch = done * self._trainer.args.gradient_accumulation_steps * skips_batches
+
+    def begin_epoch(self) -> None:
+        self._sampler.set_epoch(self._next_epoch)
+        self._next_batch, self._first_batch = self._first_batch, 0
+        self._next_epoch += 1
+
+    def begin_batch(self, num_items_in_batch: object) -> None:
+        share = self._sampler.begin_batch(self._next_batch)
+        self._next_batch += 1
+        # A sum is divided by the items of all ranks already, a mean by a step's batches.
+        is_weighed = num_items_in_batch is not None and _counts_items(self._trainer)
+        self.gradients.weight = 1.0 if is_weighed else share.weight * share.micro_batches
 
 
 def _counts_items(trainer: Any) -> bool:  # noqa: ANN401
@@ -231,8 +251,8 @@ def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | No
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
     if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:
         return (
-            "this version of transformers divides the losses of a step otherwise: update it to 4.55 "
-            "or newer"
+            "this version of transformers divides the losses of a step otherwise: update it to "
+            "4.55 or newer"
         )
     order = getattr(args, "train_sampling_strategy", "random")
     if getattr(args, "group_by_length", False) or order not in ("random", "sequential"):

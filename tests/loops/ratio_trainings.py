@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from trainer_hooks.accelerate import split_by_ratios
 from trainer_hooks.ddp import RatioBalancer, RatioSampler
-from trainer_hooks.huggingface import RatioCallback
+from trainer_hooks.huggingface import PhaseTagger, RatioCallback
 from trainer_hooks.lightning import RatioStrategy
 
 FEATURES, CLASSES = 6, 3
@@ -325,7 +325,12 @@ def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
             place.turned(),
         )
     model = kind()
-    trainer = quiet_trainer(place, model, RatioCallback(place.ratios), **said)
+    callbacks = RatioCallback(place.ratios), PhaseTagger()
+    trainer = quiet_trainer(place, model, *callbacks, **said)
+    if course == COURSES["in order"]:  # what a training leaves behind is not in the way of the next
+        trainer.train()
+        model.network.load_state_dict(network().state_dict())
+        trainer.optimizer = optimizer_of(model)
     trainer.train(resume_from_checkpoint=checkpoint)
     return weights_of(model), trainer.state.global_step
 

@@ -59,6 +59,7 @@ class RatioBalancer:
         self.changes: tuple[tuple[int, int, Ratios], ...] = ()
         self._every, self._within = every, within
         self._warm_up = self._to_skip = warm_up
+        self._clock: _ComputeClock | None = None
 
     def watch(self, sampler: RatioSampler, model: torch.nn.Module) -> None:
         """Level the ratios of this sampler from now on; every rank must call this.
@@ -78,6 +79,8 @@ class RatioBalancer:
             )
         settings = {"every": self._every, "warm_up": self._warm_up, "within": self._within}
         agreed_by_all(rank_in_group(None, None, None), settings)
+        if self._clock is not None:
+            self._clock.remove()
         self._sampler = sampler
         self._clock = _ComputeClock(model)
         self._last: tuple[BatchShare, Ratios] | None = None
@@ -91,6 +94,7 @@ class RatioBalancer:
 
     def _step_ended(self, share: BatchShare, ratios: Ratios) -> None:
         """Which steps count is the same for all ranks, so that they compare after the same one."""
+        assert self._clock is not None
         spans, sampler = self._clock.spans_so_far(), self._sampler
         if ratios != sampler.ratios or share.step_samples != sampler.step_samples:
             return
@@ -123,8 +127,15 @@ class _ComputeClock:
         self._is_on_gpu = any(one.is_cuda for one in trained)
         self._begun: Any = None
         self._spans: _Spans = []
-        inner.register_forward_pre_hook(self._forward_begins)
-        torch.autograd.graph.register_multi_grad_hook(trained, self._gradients_are_there)
+        self._hooks = (
+            inner.register_forward_pre_hook(self._forward_begins),
+            torch.autograd.graph.register_multi_grad_hook(trained, self._gradients_are_there),
+        )
+
+    def remove(self) -> None:
+        """Leave the model alone from now on."""
+        for hook in self._hooks:
+            hook.remove()
 
     def spans_so_far(self) -> _Spans:
         """Since the last call."""
