@@ -15,6 +15,8 @@ from trainer_hooks.trainers.patching import TransparentProxy
 
 _ENGINES: Final = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "TPU")
 """Kinds of ``Accelerator.distributed_type`` that hold gradients in ways of their own."""
+_WEIGHTS: Final = "_gpumon_gradient_weights"
+"""Attribute of a prepared model: all loaders that are split for it weigh by the same ones."""
 
 
 def split_by_ratios(
@@ -64,7 +66,9 @@ def split_by_ratios(
         refusal=lambda: why_not_split(accelerator, loader, balancer),
     )
     split(unwrapped(loader), sampler)
-    return RatioLoader(loader, sampler, GradientWeights(model), accumulated)
+    if getattr(model, _WEIGHTS, None) is None:
+        setattr(model, _WEIGHTS, GradientWeights(model))
+    return RatioLoader(loader, sampler, getattr(model, _WEIGHTS), accumulated)
 
 
 class RatioLoader(TransparentProxy):
@@ -90,7 +94,13 @@ class RatioLoader(TransparentProxy):
         return self._sampler.batches
 
     def __iter__(self) -> Iterator[Any]:
+        if self._gradients.user is not None:
+            raise ValueError(
+                "two loaders that are split by ratios are in use for one model, and each has its "
+                "own weights: make one DataLoader of a dataset that joins theirs"
+            )
         self._sampler.set_epoch(self._epoch, start_step=self._start_step)
+        self._gradients.user = self
         try:
             for number, batch in enumerate(self._original):
                 # Accelerate divides each loss by the batches that are accumulated.
@@ -98,7 +108,7 @@ class RatioLoader(TransparentProxy):
                 self._gradients.weight = share.weight * self._accumulated
                 yield batch
         finally:
-            self._gradients.weight = 1.0
+            self._gradients.weight, self._gradients.user = 1.0, None
         self._epoch, self._start_step = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int, *, start_step: int = 0) -> None:

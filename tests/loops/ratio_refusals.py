@@ -127,6 +127,20 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
     accelerator = Accelerator(cpu=True)
     model, loader = accelerator.prepare(network(), loader_of(Course()))
     loader = split_by_ratios(accelerator, model, loader, place.ratios)
+    other = accelerator.prepare(loader_of(Course()))
+    other = split_by_ratios(accelerator, model, other, place.ratios)
+
+    def beside_each_other() -> None:
+        for _ in zip(loader, other, strict=True):
+            pass
+
+    def one_after_the_other() -> None:
+        for _ in loader:
+            break
+        for _ in other:
+            break
+
+    one_after_the_other()
     drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, place.ratios))
     assert accelerator.prepare(loader) is loader
     return {
@@ -137,6 +151,7 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
         "dispatched": split(loader_of(Course()), dispatch_batches=True),
         "unprepared": sentence(unprepared),
         "levelled": split(loader_of(Course()), balancer=RatioBalancer()),
+        "beside": sentence(beside_each_other),
         "twice": sentence(lambda: split_by_ratios(accelerator, model, loader, place.ratios)),
         "drawn": sentence(lambda: accelerator.prepare(drawn)),
         "skipped": sentence(lambda: accelerator.skip_first_batches(loader, 2)),

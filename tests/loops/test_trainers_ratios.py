@@ -109,6 +109,7 @@ class TestWhatCannotBeSplit:
             ("accelerate", "split", "leave split_batches out"),
             ("accelerate", "dispatched", "set dispatch_batches=False"),
             ("accelerate", "unprepared", "call it after prepare"),
+            ("accelerate", "beside", "make one DataLoader of a dataset that joins theirs"),
             ("accelerate", "twice", "call split_by_ratios once"),
             ("accelerate", "drawn", "prepare a DataLoader with batch_size= and shuffle="),
             ("accelerate", "skipped", "write loader.set_epoch(epoch, start_step=steps)"),
