@@ -82,6 +82,17 @@ class TestTheHooks:
 
         assert name in hooks.__all__
 
+    @pytest.mark.parametrize(
+        ("room", "names"),
+        [
+            ("ddp", {"BatchShare", "RatioBalancer", "RatioSampler", "global_mean", "global_sum"}),
+            ("accelerate", {"split_by_ratios"}),
+            ("lightning", {"PhaseTagger", "RatioStrategy"}),
+        ],
+    )
+    def test_offer_to_ranks_without_a_framework(self, room: str, names: set[str]) -> None:
+        assert names <= vars(importlib.import_module(f"trainer_hooks.{room}")).keys()
+
     def test_document_everything_they_offer(self) -> None:
         hooks = importlib.import_module("trainer_hooks")
         light = [name for name in hooks.__all__ if name not in hooks._ROOMS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -203,6 +204,7 @@ class RatioStrategy:
             dataloader,
             self._ratios,
             accumulated=trainer.accumulate_grad_batches,
+            seed=int(os.environ.get("PL_GLOBAL_SEED", "0")),  # as Lightning seeds its samplers
             refusal=lambda: _why_not(trainer),
         )
         sampler.set_epoch(trainer.fit_loop.epoch_progress.current.processed)

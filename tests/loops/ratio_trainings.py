@@ -204,6 +204,8 @@ def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
     legs: list[dict[str, int]] = [{"max_epochs": course.epochs}]
     if course.resumed_at is not None:  # from a checkpoint in mid-epoch, and one of an epoch's end
         legs = [{"max_steps": course.resumed_at}, {"max_epochs": 4}, *legs]
+    # A worker draws batches ahead.
+    workers = {"num_workers": 1, "persistent_workers": True} if course.resumed_at else {}
     checkpoint = None
     for leg in legs:
         saved = pl.callbacks.ModelCheckpoint(
@@ -213,7 +215,7 @@ def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
             place, RatioStrategy(place.ratios), callbacks=[saved], **said, **leg
         )
         model = LightningModel()
-        trainer.fit(model, loader_of(course, num_workers=1), ckpt_path=checkpoint)
+        trainer.fit(model, loader_of(course, **workers), ckpt_path=checkpoint)
         checkpoint, place = saved.best_model_path, place.turned()
     return weights_of(model), trainer.global_step
 
