@@ -254,9 +254,16 @@ class _RatioBatches:
         return self._sampler.batches
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self._sampler.epoch:  # else the batches are being drawn already
-            self._sampler.set_epoch(epoch)
-            self._first = self._done = 0
+        if epoch == self._sampler.epoch:
+            return  # and its batches may be drawn already
+        if self._sampler.has_drawn and self._done == self._first:
+            raise ValueError(
+                f"Lightning drew batches of epoch {self._sampler.epoch} before it knew that it "
+                f"resumes in epoch {epoch}: leave trainer.estimated_stepping_batches out of "
+                "configure_optimizers"
+            )
+        self._sampler.set_epoch(epoch)
+        self._first = self._done = 0
 
     def begin(self, batch: int, accumulated: int) -> float:
         """The weight of the batch that is computed next.

@@ -84,15 +84,15 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
         trainer = quiet_lightning(place, strategy, max_epochs=2, **said)
         return sentence(lambda: trainer.fit(model or LightningModel(), loader))
 
-    def resumed() -> str:
-        saved = pl.callbacks.ModelCheckpoint(place.folder, every_n_train_steps=1)
-        words = {"callbacks": [saved], "enable_checkpointing": True, "max_steps": 3}
+    def resumed(every_n_train_steps: int | None, **until: int) -> str:
+        saved = pl.callbacks.ModelCheckpoint(place.folder, every_n_train_steps=every_n_train_steps)
+        words: dict[str, Any] = {"callbacks": [saved], "enable_checkpointing": True, **until}
         quiet_lightning(place, RatioStrategy(place.ratios), **words).fit(
             LightningModel(), loader_of(course)
         )
         trainer = quiet_lightning(place, RatioStrategy(place.ratios), max_epochs=2)
-        path = saved.best_model_path
-        return sentence(lambda: trainer.fit(AskingModel(), loader_of(course), ckpt_path=path))
+        loader, path = loader_of(course, num_workers=1), saved.best_model_path
+        return sentence(lambda: trainer.fit(AskingModel(), loader, ckpt_path=path))
 
     drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, place.ratios))
     weighted = DataLoader(data(), sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES))
@@ -106,7 +106,8 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
         "batches": fit([loader_of(course), loader_of(course)]),
         "iterator": fit(loader_of(course), model=FetchingModel()),
         "accumulation": fit(loader_of(course), callbacks=[changing]),
-        "resumed too early": resumed(),
+        "resumed too early": resumed(1, max_steps=3),
+        "drawn too early": resumed(None, max_epochs=1),
         "unlike balancers": fit(loader_of(course), balancer=RatioBalancer(every=5 + rank)),
     }
 

@@ -102,6 +102,7 @@ class TestWhatCannotBeSplit:
             ("lightning", "iterator", "write training_step(batch, batch_idx)"),
             ("lightning", "accumulation", "leave GradientAccumulationScheduler out"),
             ("lightning", "resumed too early", "leave trainer.estimated_stepping_batches out"),
+            ("lightning", "drawn too early", "leave trainer.estimated_stepping_batches out"),
             ("lightning", "unlike balancers", "same every: rank 0 has 5, and rank 1 has 6"),
             ("accelerate", "levelled", "RatioBalancer levels ratios in a loop of your own"),
             ("trainer", "levelled", "RatioBalancer levels ratios in a loop of your own"),

@@ -114,6 +114,11 @@ class RatioSampler:
         return self._epoch
 
     @property
+    def has_drawn(self) -> bool:
+        """Whether a loader has drawn batches of the present iteration."""
+        return self._plan is not None and self._plan.next_batch > self._plan.first_batch
+
+    @property
     def batches(self) -> int:
         """Batches of each rank in a whole epoch."""
         return self._shape.batch_count

@@ -164,13 +164,16 @@ def split(loader: torch.utils.data.DataLoader, sampler: RatioSampler) -> None:
 
 
 class SplitBatches:
-    """The batches of a sampler without its ``set_epoch``, which trainers call in mid-epoch, too."""
+    """The batches of a sampler without its ``set_epoch``, which trainers call in mid-epoch, too.
+
+    Trainers also make an iterator before they name its epoch: it begins with the first batch.
+    """
 
     def __init__(self, sampler: RatioSampler) -> None:
         self._sampler = sampler
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._sampler)
+        yield from self._sampler
 
     def __len__(self) -> int:
         return len(self._sampler)
