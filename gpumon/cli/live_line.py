@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TextIO
@@ -28,6 +29,7 @@ _SILENT_FROM_S: Final = 3.0
 _SILENT_ROWS: Final = 3
 """Where nothing came for longer than both, the newest row says nothing of now."""
 _MOST_BYTES: Final = 4_096
+_SPINNER_COLUMNS, _USUAL_COLUMNS = 3, 80
 _NOTHING: Final = "nothing yet that can be analysed; Ctrl-C ends it"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -110,7 +112,8 @@ class LiveLine:
         if self.is_child:
             newest_s = self._live.newest_s
             silent_s = 0.0 if newest_s is None else SystemClock().wall_time_s() - newest_s
-            said = so_far(report, rows, busy_ratios, silent_s)
+            columns = os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
+            said = so_far(report, rows, busy_ratios, silent_s, columns - _SPINNER_COLUMNS)
             os.write(self._pipe, said.encode()[:_MOST_BYTES])
             os._exit(0)
 
@@ -171,14 +174,21 @@ class LiveLine:
         self._progress.update(self._progress.task_ids[0], description=sentence)
 
 
-def so_far(report: Report, rows: int, busy_ratios: Sequence[float], silent_s: float) -> str:
-    """What came so far, in one line.
+def so_far(
+    report: Report,
+    rows: int,
+    busy_ratios: Sequence[float],
+    silent_s: float,
+    columns: int = _MOST_BYTES,
+) -> str:
+    """What came so far, in one line: the longest of four that fits, or else the shortest.
 
     Args:
         report: Of what came so far.
         rows: How many rows it is of.
         busy_ratios: How busy each of its GPUs was in its newest row.
         silent_s: For how long nothing new was written, seconds.
+        columns: How wide the terminal is.
     """
     told = [
         f"GPU {gpu.label} {in_percent(ratio)}"
@@ -186,15 +196,20 @@ def so_far(report: Report, rows: int, busy_ratios: Sequence[float], silent_s: fl
     ]
     more = len(report.gpus) - _MOST_GPUS
     busy = ", ".join(told) + (f", {more} more" if more > 0 else "")
-    now = f"busy now: {busy}"
+    now, mean_now = f"busy now: {busy}", f"busy now: {in_percent(fmean(busy_ratios or [0.0]))}"
     if silent_s > max(_SILENT_FROM_S, _SILENT_ROWS * seconds(report.period_ns)):
-        now = f"nothing new for {in_about(nanoseconds(silent_s))}"
-    lost = "nothing in use yet"
+        now = mean_now = f"nothing new for {in_about(nanoseconds(silent_s))}"
+    lost = little = "nothing in use yet"
     if report.in_use_ns:
         of_gpus = " of GPU time" if len(report.gpus) > 1 else ""
         share = in_percent(report.lost_ns / report.in_use_ns)
         lost = f"lost so far {in_time(report.lost_ns)}{of_gpus}, {share} of the time in use"
-    return (
-        f"{counted(rows, 'row', 'rows')}, {in_time(report.observed_ns)}; {now}; {lost}; "
-        "Ctrl-C ends it with the report"
+        little = f"lost {in_time(report.lost_ns)} ({share})"
+    count, passed = counted(rows, "row", "rows"), in_time(report.observed_ns)
+    lines = (
+        f"{count}, {passed}; {now}; {lost}; Ctrl-C ends it with the report",
+        f"{count}, {passed}; {now}; {little}; Ctrl-C: report",
+        f"{passed}; {mean_now}; {little}; Ctrl-C: report",
+        f"{mean_now}; {little}",
     )
+    return next((line for line in lines if len(line) <= columns), lines[-1])

@@ -76,11 +76,16 @@ def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
 def first_interval_ns(stamps_ns: Sequence[int], period_ns: int) -> int:
     """How long the first row speaks for: a period, or less where the rows begin much closer.
 
+    At most the driver's longest window: nothing is known of the time before it.
+
     >>> first_interval_ns([0, 60, 120], 60), first_interval_ns([0, 1, 2, 3, 63, 123], 60)
     (60, 1)
+    >>> first_interval_ns([0, 60 * NS_PER_S, 120 * NS_PER_S], 60 * NS_PER_S)
+    1000000000
     """
     at_first_ns = usual_interval_ns(stamps_ns[:_FIRST_ROWS])
-    return at_first_ns if 0 < at_first_ns * HOLE_PERIODS < period_ns else period_ns
+    first_ns = at_first_ns if 0 < at_first_ns * HOLE_PERIODS < period_ns else period_ns
+    return min(first_ns, LONGEST_WINDOW_NS)
 
 
 def common_interval_ns(intervals_ns: Sequence[int]) -> int:

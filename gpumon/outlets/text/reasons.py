@@ -102,7 +102,8 @@ def _moments(gpu: GpuReport, report: Report) -> str:
         return f"{after} after the begin" if after else ""
     began = datetime.fromisoformat(report.started_at)
     day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
-    moments = [began + timedelta(seconds=seconds(after_ns)) for after_ns in since_ns]
+    # Half a second more, for the clock's digits are cut off and not rounded.
+    moments = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
     return listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
 
 

@@ -12,6 +12,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.live_input import LiveReading
 from gpumon.sources.logs.log_text import LogText
 from tests.builders_logs import analysed, smi_log
+from tests.builders_lost_gpu import at_work, csv
 from tests.command_line import Shell
 
 
@@ -46,6 +47,32 @@ class TestTheLine:
         assert so_far(report, 60, [1.0], 0.4) == (
             "60 rows, 60 s; busy now: GPU 0 100 %; lost so far 10.9 s, 18 % of the time in use; "
             "Ctrl-C ends it with the report"
+        )
+
+    @pytest.mark.parametrize(
+        ("columns", "said"),
+        [
+            (
+                120,
+                "60 rows, 60 s; busy now: GPU 0 100 %; lost so far 10.9 s, 18 % of the time in "
+                "use; Ctrl-C ends it with the report",
+            ),
+            (78, "60 rows, 60 s; busy now: GPU 0 100 %; lost 10.9 s (18 %); Ctrl-C: report"),
+            (60, "60 s; busy now: 100 %; lost 10.9 s (18 %); Ctrl-C: report"),
+            (40, "busy now: 100 %; lost 10.9 s (18 %)"),
+            (9, "busy now: 100 %; lost 10.9 s (18 %)"),
+        ],
+    )
+    def test_is_shorter_where_the_terminal_is_narrow(self, columns: int, said: str) -> None:
+        report = analysed(smi_log([97] * 30 + [0] * 10 + [100] * 20))
+
+        assert so_far(report, 60, [1.0], 0.4, columns) == said
+
+    def test_has_the_mean_of_several_gpus_where_the_terminal_is_narrow(self) -> None:
+        report = analysed(csv(at_work(60, 2)))
+
+        assert so_far(report, 120, [1.0, 0.5], 0.4, 60) == (
+            "60 s; busy now: 75 %; lost 3.6 s (3.0 %); Ctrl-C: report"
         )
 
     def test_says_that_nothing_was_in_use(self) -> None:

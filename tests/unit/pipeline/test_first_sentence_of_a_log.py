@@ -149,3 +149,14 @@ class TestANote:
         report = analysed(csv([BUSY] * 60).replace("09:00:30.000, 0, 97 %", "09:00:30.000, 0, "))
 
         assert "(the cell is empty, or says [N/A] or the like)" in " ".join(report.notes)
+
+
+def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> None:
+    lines = ["timestamp, index, utilization.gpu [%]"]
+    for at_s in range(200):
+        stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.900"
+        lines.append(f"{stamp}, 0, {IN_PAUSES[at_s % 10]} %")
+    why = why_line(analysed(rows(*lines)))
+
+    # The last busy row is stamped 09:02:45.9, and the pause begins there.
+    assert "The last began at 09:02:46, 09:02:56 and 09:03:06" in why

@@ -14,6 +14,7 @@ from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
 from tests.builders_log_rows import facts_of, report_of
+from tests.builders_logs import analysed
 from tests.builders_time import s
 
 Stretch = tuple[float, int]
@@ -39,7 +40,7 @@ class TestALogWhosePeriodChanges:
         ("stretches", "seconds"),
         [
             ([(1, 200), (60, 30)], 1 + 200 + 30 * 60),
-            ([(60, 100), (1, 300)], 60 + 6_000 + 300),
+            ([(60, 100), (1, 300)], 1 + 6_000 + 300),
             ([(1, 8), (60, 100)], 1 + 8 + 6_000),
             ([(1, 100), (15, 20)] * 5, 1 + 5 * (100 + 300)),
             ([(1, 100), (60, 4), (1, 100)], 1 + 200 + 4 * 60),
@@ -53,10 +54,17 @@ class TestALogWhosePeriodChanges:
         assert observed_s(report) == seconds
         assert not [note for note in report.notes if "hole" in note]
 
+    def test_begins_a_second_before_its_first_row_at_most(self) -> None:
+        rows = "".join(f"2026/03/02 {hour:02}:00:00.000, 97 %\n" for hour in range(9, 14))
+        report = analysed(f"timestamp, utilization.gpu [%]\n{rows}")
+
+        assert observed_s(report) == 4 * 3_600 + 1
+        assert report.started_at == "2026-03-02T08:59:59.000"
+
     def test_has_holes_judged_by_its_period_of_the_time(self) -> None:
         report = busy_log((60, 100), (1, 300), (30, 1), (1, 20))
 
-        assert observed_s(report) == 60 + 6_000 + 300 + 1 + 20
+        assert observed_s(report) == 1 + 6_000 + 300 + 1 + 20
         assert any("29.0 s in 1 " in note for note in report.notes)
 
     @pytest.mark.parametrize(
