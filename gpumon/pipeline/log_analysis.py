@@ -223,23 +223,23 @@ class LogAnalysis:
             lost_s = seconds(sum(track.holes_ns for track in tracks))
             yield (
                 f"Not observed: {lost_s:,.1f} s in {counted(holes, 'hole', 'holes')} "
-                "without a line. They are in no sum."
+                "without a row. No sum includes them."
             )
         if any(track.period_is_assumed for track in tracks):
-            yield "Too few lines to tell the time between two: 1 s assumed."
+            yield "The log has too few rows to tell the time between two: taken as 1 s."
         told = times.worth_telling()
         if len(told) > 1:
             parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
-            yield f"The time between two lines is not always the same: {listed(parts)} of GPU time."
+            yield f"The time between two rows changes: {listed(parts)} of GPU time."
         if len(tracks) > 1 and self._room.is_full:
             yield (
                 f"The GPUs began or ceased to work more than {MOST_CHANGES:,} times: what they did "
-                "at the same time is not told."
+                "at the same time was not compared."
             )
         merged = sum(gpu.totals.merged_intervals for gpu in gpus)
         if merged:
             yield (
-                f"{merged} starved intervals were merged with a neighbour; no sum is changed by it."
+                f"{merged} starved intervals were merged with a neighbour; the sums are unaffected."
             )
 
 

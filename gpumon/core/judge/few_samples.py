@@ -64,7 +64,7 @@ def few_reason(gpu: GpuReport) -> str:
     """What a verdict takes, and what so few samples leave open; sentences."""
     limits = DEFAULT_SETTINGS.log
     takes = (
-        f"a verdict takes {limits.min_samples} samples, in the median at most "
+        f"a verdict takes at least {limits.min_samples} samples, in the median at most "
         f"{in_time(limits.longest_distance_ns)} apart."
     )
     if (gpu.totals.sample_distance_ns or 0) < 2 * NS_PER_S:

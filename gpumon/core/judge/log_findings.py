@@ -99,8 +99,8 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
     yield LogFinding(
         rule="all_pause_together",
         gpus=tuple(labels),
-        text=f"{who} pause together for {in_time(joined.all_paused_ns)} ({share} of the time "
-        "they are in use): what they share holds them up.",
+        text=f"{who} paused together for {in_time(joined.all_paused_ns)} ({share} of the time "
+        "they were in use): something they share holds them up.",
         remedy="Look at the loader, the storage, checkpoints and barriers, not at one GPU.",
     )
 
@@ -133,10 +133,10 @@ def _beside_peer(report: Report) -> Iterator[LogFinding]:
         yield LogFinding(
             rule="idle_beside_peer",
             gpus=tuple(labels),
-            text=f"{gpus_named(labels)} idle{'s' if len(labels) == 1 else ''} {_how_long(used)} "
-            f"while {_peers(used, known)} work{'s' if len(known) == 2 else ''}.",
-            remedy="If they do one job, its work is shared unevenly; if they do several, there is "
-            "room for more.",
+            text=f"{gpus_named(labels)} {'was' if len(labels) == 1 else 'were'} idle "
+            f"{_how_long(used)} while {_peers(used, known)} worked.",
+            remedy="If they work on one job, its load is uneven; if on several, there is room for "
+            "more.",
         )
 
 
@@ -158,7 +158,7 @@ def _held(report: Report) -> Iterator[LogFinding]:
     yield LogFinding(
         rule="memory_held",
         gpus=tuple(labels),
-        text=f"{held_it} in which nothing ran{longest}: that time could have gone to another job.",
+        text=f"{held_it} in which nothing ran{longest}: another job could have had that time.",
         remedy="End what is done: an idle notebook or server keeps its memory until it ends.",
     )
 
@@ -171,8 +171,8 @@ def _coarse(report: Report) -> Iterator[LogFinding]:
     yield LogFinding(
         rule="sampling_too_coarse",
         gpus=(),
-        text=f"One sample every {in_time(sampling.period_ns)}: pauses below {pause} cannot be "
-        "seen, and each sample speaks for at most the second before it.",
+        text=f"One sample every {in_time(sampling.period_ns)}: pauses shorter than {pause} go "
+        "unseen, and each sample shows at most the second before it.",
         remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
     )
 

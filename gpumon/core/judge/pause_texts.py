@@ -31,8 +31,8 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
         return f"{_what_to_do(worst)} {what_for}, {how_to_tag}."
     if all(gpu.totals.low_ns > _MOSTLY_LOW * gpu.totals.in_use_ns for gpu in gpus):
         return (
-            "For most of its time in use next to nothing ran: whoever uses it waits for something "
-            f"else, or hands over little at a time. To know for what, {how_to_tag}."
+            "For most of its time in use almost nothing ran: its user waits for something else, or "
+            f"submits little work at a time. To see for what it waits, {how_to_tag}."
         )
     return f"Utilisation alone cannot tell short waits from small kernels. To know, {how_to_tag}."
 
@@ -66,7 +66,7 @@ _REMEDIES: Final[Mapping[LikelyCause, str]] = {
 
 _WORDS: Final[Mapping[LikelyCause, str]] = {
     LikelyCause.LATE_INPUT: "waits for late batches",
-    LikelyCause.EVERY_N_STEPS: "checkpoints or evaluations every so many steps",
+    LikelyCause.EVERY_N_STEPS: "regular checkpoints or evaluations",
     LikelyCause.OTHER_MACHINES: "waits for other machines",
     LikelyCause.REQUESTS: "requests to a server or a notebook",
 }
@@ -77,7 +77,7 @@ def likely_text(verdict: Verdict, moments: str = "") -> str:
 
     Args:
         verdict: On a GPU that loses time in pauses that nothing explains.
-        moments: When the last of them began; empty: unknown.
+        moments: When the last of them began, with its preposition; empty: unknown.
     """
     causes, probability = verdict.likely_causes, verdict.input_probability
     if causes is None or probability is None:
@@ -89,9 +89,7 @@ def likely_text(verdict: Verdict, moments: str = "") -> str:
         text = f"By their shape, these pauses are probably {late} ({percent}); else {either}."
     elif causes[0] is LikelyCause.OPEN:
         each = [late, *others]
-        text = (
-            f"Their shape leaves open what these pauses are: {', '.join(each[:-1])}, or {each[-1]}."
-        )
+        text = f"Their shape leaves open what they are: {', '.join(each[:-1])}, or {each[-1]}."
     else:
         text = f"These pauses look less like {late} ({percent}) than like {either}."
     return f"{text} {_settled_by(causes, moments)}".rstrip()
@@ -111,15 +109,15 @@ def _settled_by(causes: Sequence[LikelyCause], moments: str) -> str:
     if not moments:
         return ""
     if LikelyCause.REQUESTS in causes:
-        settles = "if nobody asked for anything then, nobody needed the GPU"
+        settles = "If no request came in then, nobody needed the GPU"
     else:
         settles = (
-            "if a checkpoint was written, something evaluated or other machines waited for then, "
-            "it is that"
+            "If the training wrote a checkpoint, ran an evaluation or waited for other machines "
+            "then, that is the cause"
         )
     if LikelyCause.LATE_INPUT in causes:
-        settles += "; if not, batches may be late"
-    return f"The last began at {moments}: {settles}."
+        settles += "; otherwise, batches may be late"
+    return f"The last ones began {moments}. {settles}."
 
 
 def certain_loss(gpu: GpuReport, sampling: Sampling | None, *limits: float) -> str:

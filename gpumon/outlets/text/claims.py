@@ -168,8 +168,13 @@ def _idle_share(gpu: GpuReport) -> str:
 
 
 def verb(gpu: GpuReport, present: str, past: str) -> str:
-    """A verb about the job that goes on, or that has ended."""
-    return past if is_over(gpu) else present
+    """A verb about the job that goes on, or that has ended, as any of a log has."""
+    return past if is_over(gpu) or is_of_a_log(gpu) else present
+
+
+def is_of_a_log(gpu: GpuReport) -> bool:
+    """Whether what is known of it comes from a log."""
+    return gpu.totals.samples is not None
 
 
 def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
@@ -178,6 +183,8 @@ def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
 
 
 def _unexplained(gpu: GpuReport) -> str:
+    if is_of_a_log(gpu):
+        return "the log does not show why"
     if gpu.verdict.likely_causes and is_mostly_in_pauses(gpu.totals):
         return "nothing proves why"
     is_tagged = greatest_proved(gpu) is not IdleCause.UNKNOWN

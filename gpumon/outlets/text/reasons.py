@@ -99,12 +99,13 @@ def _moments(gpu: GpuReport, report: Report) -> str:
     since_ns = [began_ns - report.origin_ns for began_ns in suspicion.began_ns] if suspicion else []
     if report.started_at is None:
         after = listed([in_time(after_ns) for after_ns in since_ns])
-        return f"{after} after the begin" if after else ""
+        return f"{after} after the start" if after else ""
     began = datetime.fromisoformat(report.started_at)
     day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
     # Half a second more, for the clock's digits are cut off and not rounded.
     moments = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
-    return listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
+    at = listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
+    return f"at {at}" if at else ""
 
 
 def _cost(gpu: GpuReport, cause: IdleCause) -> str:

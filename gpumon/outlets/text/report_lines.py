@@ -272,12 +272,12 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
         return f"{count} too short to measure"
     if gaps.count == 1:
         return f"{count} of {in_about(gaps.longest_ns)}"
-    longest = f"the longest {in_about(gaps.longest_ns)}"
+    longest = f"longest {in_about(gaps.longest_ns)}"
     if gaps.p50_ns is None:
         return f"{count}, {longest}"
     if gaps.p50_ns < least_ns:
         return f"{count}, half of them too short to measure, {longest}"
-    return f"{count}, half of them up to {in_about(gaps.p50_ns)}, {longest}"
+    return f"{count}, median {in_about(gaps.p50_ns)}, {longest}"
 
 
 # -- runs -----------------------------------------------------------------------

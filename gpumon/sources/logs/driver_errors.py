@@ -147,8 +147,8 @@ class DriverErrors:
         (error, _), found = next(iter(self._found.items()))
         count = counted(sum(one.lines for one in self._found.values()), "line", "lines")
         return (
-            f"line {found.line}: no GPU could be read when this was logged, and there is no row of "
-            f'one ({count}, the first{self._when}: "{found.text[:200]}"): {error.what}'
+            f"line {found.line}: no GPU could be read when this was logged, and the log has no row "
+            f'of one ({count}, the first{self._when}: "{found.text[:200]}"): {error.what}'
         )
 
     def _add(self, error: DriverError, gpu: int | None, new: _Found) -> None:

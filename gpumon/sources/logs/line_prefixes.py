@@ -65,7 +65,7 @@ class LinePrefix:
     @property
     def note(self) -> str:
         """What the report has to say of it."""
-        return f'Passed over what stands before each line, such as "{self.shown}".'
+        return f'Ignored what stands before each line, such as "{self.shown}".'
 
     def without(self, lines: Iterator[str]) -> Iterator[str]:
         """The lines, or pieces of lines, without it; those that do not have it as they are."""

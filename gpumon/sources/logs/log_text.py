@@ -118,8 +118,8 @@ class LogText:
         notes = []
         if self._zeros is not None and self._zeros.count:
             notes.append(
-                f"Passed over {self._zeros.count:,} zero bytes, as a crash leaves them: what was "
-                "to be written there is lost."
+                f"Skipped {self._zeros.count:,} zero bytes, as a crash leaves them: whatever was "
+                "to stand there is lost."
             )
         if self.new_files:
             times = counted(self.new_files, "time", "times")

@@ -11,17 +11,14 @@ from gpumon.sources.logs.log_sample import BEST_QUERY, Mark, line_like
 
 _ADVICE: Final = f"log with {BEST_QUERY} instead"
 _RANGE: Final = (
-    "it tells of one moment; ask Prometheus for a range, `/api/v1/query_range?query="
+    "it shows a single moment; ask Prometheus for a range, `/api/v1/query_range?query="
     "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1`, or " + _ADVICE
 )
 _AS_CSV: Final = (
-    "write what it says of each moment as a CSV with the columns timestamp, index and "
-    '"utilization.gpu [%]", and name that'
+    "write its values to a CSV with the columns timestamp, index and "
+    '"utilization.gpu [%]", and analyze that'
 )
-_SCREEN: Final = (
-    "only what changes on the screen is in it, at places of a terminal; log line by line: with "
-    + BEST_QUERY
-)
+_SCREEN: Final = "it holds only what changed on the screen; log line by line, with " + BEST_QUERY
 _AT_A_PLACE: Final = r"\x1b\[\d+;\d+[Hf]|\x1b\[\d+[dG]|\x1b\[\?1049h"
 """How a program writes at some place of a terminal."""
 
@@ -68,29 +65,29 @@ _TABLE: Final = (
         "a mean hides the pauses of each GPU: log again with DSTAT_GPU=all",
     ),
     (
-        "what nvidia-smi pmon prints, of processes",
+        "the output of nvidia-smi pmon, of processes",
         line_like(r"^\s*#.*\bgpu\b.*\bpid\b"),
-        "those of others may not be in it, so that a busy GPU looks idle: log with `nvidia-smi "
+        "other users' processes may be missing, so a busy GPU looks idle: log with `nvidia-smi "
         "dmon -s um -o DT`, or " + BEST_QUERY,
     ),
     (
-        "what nvitop prints",
+        "the output of nvitop",
         line_like(r"^(?:\x1b\[[0-9;]*m)*[│|] NVITOP \d"),
         "save what nvitop's ResourceMetricCollector collects, as JSON lines or CSV, or " + _ADVICE,
     ),
     ("a screen of watch", _screen_with(r"Every \d+[.,]\d+ ?s\b"), _SCREEN),
     (
-        "what nvtop shows",
+        "the output of nvtop",
         line_like(r"\bDevice \d+ \[[^\]]+\].*\bPCIe GEN|\"gpu_util\"\s*:\s*\"\d+ ?%\""),
         _SCREEN,
     ),
     (
-        "what tegrastats prints, of a Jetson",
+        "the output of tegrastats, for Jetson boards",
         line_like(r"\bGR3D_FREQ\s+\[?\d+%|\bRAM \d+/\d+MB \(lfb "),
         _AS_CSV,
     ),
     (
-        "what rocm-smi prints, of AMD's GPUs",
+        "the output of rocm-smi, for AMD GPUs",
         line_like(
             r"ROCm System Management Interface|\bROCM-SMI\b|\brocm-smi\b|GPU\[\d+\]\s*:\s"
             r"|^device,.*\bGPU use \(%\)|\"card\d+\"\s*:\s*\{"
@@ -98,24 +95,24 @@ _TABLE: Final = (
         _AS_CSV,
     ),
     (
-        "what amd-smi prints, of AMD's GPUs",
+        "the output of amd-smi, for AMD GPUs",
         line_like(r"(?i)\bamd-?smi\b|\bgfx_(?:util|activity)\b|\bGFX%|^(?:\w+,)?gpu,.*\bgfx"),
         _AS_CSV,
     ),
     (
-        "what intel_gpu_top prints, of Intel's GPUs",
+        "the output of intel_gpu_top, for Intel GPUs",
         line_like(r"intel.gpu.top|\bRC6\b.*\b[RC]CS\b|\bIRQ\s+RC6\b|\"Render/3D(?:/\d+)?\"\s*:"),
         _AS_CSV,
     ),
     (
-        "what powermetrics prints, of Apple's GPUs",
+        "the output of powermetrics, for Apple GPUs",
         line_like(
             r"\bpowermetrics\b|\*\*\* Sampled system activity|\*\*\*\* GPU usage"
             r"|\bGPU (?:HW )?active (?:residency|frequency):"
         ),
         _AS_CSV,
     ),
-    ("a screen of asitop, of Apple's GPUs", line_like(r"\basitop\b|\bE-CPU Usage:"), _AS_CSV),
+    ("a screen of asitop, for Apple GPUs", line_like(r"\basitop\b|\bE-CPU Usage:"), _AS_CSV),
     ("a screen of a terminal", line_like(_AT_A_PLACE), _SCREEN),
 )
 

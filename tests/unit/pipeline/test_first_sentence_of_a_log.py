@@ -83,12 +83,12 @@ class TestTheSecondGpu:
     def test_may_lose_time_where_it_is_at_a_level(self) -> None:
         said = verdict_line(of_gpus(IN_PAUSES * 12, LEVEL * 12))
 
-        assert said.endswith(" GPU 1 may lose time too.")
+        assert said.endswith(" GPU 1 may have lost time too.")
 
     def test_loses_time_where_that_is_in_pauses(self) -> None:
         said = verdict_line(of_gpus(IN_PAUSES * 12, [97, *IN_PAUSES[:-1]] * 12))
 
-        assert said.endswith(" GPU 1 loses time too.")
+        assert said.endswith(" GPU 1 lost time too.")
 
 
 class TestASuspicion:
@@ -159,4 +159,4 @@ def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> Non
     why = why_line(analysed(rows(*lines)))
 
     # The last busy row is stamped 09:02:45.9, and the pause begins there.
-    assert "The last began at 09:02:46, 09:02:56 and 09:03:06" in why
+    assert "The last ones began at 09:02:46, 09:02:56 and 09:03:06" in why

@@ -84,7 +84,7 @@ class TestASample:
         report = analysed(smi_log([50]))
 
         assert report.observed_ns == s(1)
-        assert any("1 s assumed" in note for note in report.notes)
+        assert any("taken as 1 s" in note for note in report.notes)
 
 
 class TestThePeriod:

@@ -82,8 +82,8 @@ class TestTooFewSamples:
             "where the time went."
         )
         assert why_line(report) == (
-            "a verdict takes 20 samples, in the median at most 5 min apart. Each of these covers "
-            "at most the second before it: the rest is unknown."
+            "a verdict takes at least 20 samples, in the median at most 5 min apart. Each of these "
+            "covers at most the second before it: the rest is unknown."
         )
 
     def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:
@@ -226,7 +226,7 @@ class TestRowsThatEndEarly:
 
         assert said.startswith("partly busy")
         assert said.endswith(
-            " GPU 1 is healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
+            " GPU 1 was healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
             "for 2.5 min, and was busy almost all its time in use until then."
         )
 

@@ -68,7 +68,7 @@ class TestWhatGpusDoTogether:
 
         assert report.together is None
         assert beside_ns(report) == [None]
-        assert not any("not told" in note for note in report.notes)
+        assert not any("was not compared" in note for note in report.notes)
 
     def test_is_not_told_where_they_changed_too_often_and_that_is_said(
         self, monkeypatch: pytest.MonkeyPatch
@@ -79,7 +79,7 @@ class TestWhatGpusDoTogether:
 
         assert report.together is None
         assert beside_ns(report) == [None, None]
-        assert any("not told" in note for note in report.notes)
+        assert any("was not compared" in note for note in report.notes)
 
 
 class TestTheOrderOfGpus:

@@ -60,14 +60,14 @@ class TestRowsThatCannotBeUsed:
         report = log(lambda at: pausing(at) == 0 or at % 10 == 0, row=row)
 
         assert verdict_line(report).startswith("partly busy, as far as 4")
-        assert " can tell: In the rows that can be used, GPU 0 loses " in verdict_line(report)
+        assert " can tell: In the rows that can be used, GPU 0 lost " in verdict_line(report)
         assert only_gpu(report).verdict.severity is Severity.MODERATE
 
     def test_are_no_word_worth_where_they_are_few(self, row: Row) -> None:
         said = verdict_line(log(lambda at: at % 12 > 0, row=row))
 
         assert "of its rows" not in said
-        assert said.startswith("partly busy (high loss): GPU 0 loses ")
+        assert said.startswith("partly busy (high loss): GPU 0 lost ")
 
     def test_may_have_been_work(self, row: Row) -> None:
         report = log(lambda at: at % 3 > 0, lambda _: 0, row)

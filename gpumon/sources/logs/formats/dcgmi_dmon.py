@@ -20,7 +20,7 @@ _PASSED_OVER: Final = frozenset(["GPU-CI", "Switch", "Link", "CPU", "CPU-Core", 
 """Entities that are no GPU and no instance: a compute instance is a part of one."""
 _MEANING: Final = {
     "gputl": "GPUTL (203), the driver's utilisation",
-    "gract": "GRACT (1001), the share of time with any work in the GPU's engines",
+    "gract": "GRACT (1001), the share of time in which any engine of the GPU had work",
     "smact": "SMACT (1002), the mean over the multiprocessors: lower than a utilisation would be",
 }
 """Fields that tell how busy, the best first."""

@@ -105,7 +105,7 @@ class KeyedCsvLog(WideTable):
                 self._others += 1
 
     def _notes(self) -> list[str]:
-        other = f"{self._others:,} rows are of something else than the utilisation of a GPU."
+        other = f"{self._others:,} rows hold something other than the utilisation of a GPU."
         return [*([other] if self._others else ()), *super()._notes()]
 
     def _getter(self, cells: Sequence[str], series: Hashable) -> Cells:

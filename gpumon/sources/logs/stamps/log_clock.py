@@ -70,5 +70,5 @@ class RowClock:
     @property
     def note(self) -> str:
         """What the report has to say of it."""
-        said = "--period" if self._is_told else "assumed; --period changes it"
+        said = "as --period says" if self._is_told else "assumed; --period changes it"
         return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({said})."

@@ -172,7 +172,7 @@ class WrittenStamps:
                 f"The dates of the log could begin with day or month: read as {self._order.value}."
             )
         if not self._has_year:
-            return "The dates of the log name no year: when it began is not known."
+            return "The dates in the log have no year, so the report has no start time."
         return None
 
     def parse(self, text: str) -> int | None:
@@ -223,7 +223,7 @@ class ClockStamps:
     form = "time"
 
     def __init__(self, *, is_elapsed: bool) -> None:
-        dateless = "The log has times of day and no date: when it began is not known."
+        dateless = "The log has times of day but no date, so the report has no start time."
         self.clock = NO_CLOCK
         self.note = None if is_elapsed else dateless
         self._is_elapsed = is_elapsed

@@ -221,8 +221,8 @@ def _with_whole_header(
         )
     ((position, whole),) = fitting.items()
     notes.append(
-        f"The header names one column less than the rows have: took column {position + 1} as "
-        "utilization.gpu by what is in it."
+        f"The header names one column fewer than the rows have: took column {position + 1} as "
+        "utilization.gpu by its values."
     )
     return [*rows[:at], whole, *rows[at + 1 :]]
 

@@ -28,15 +28,19 @@ def pausing(probability: float, causes: tuple[LikelyCause, ...]) -> Verdict:
 @pytest.mark.parametrize(
     ("probability", "causes", "said"),
     [
-        (0.97, (LATE, *SAVES), "are probably waits for late batches (97 %); else checkpoints or"),
-        (0.5, (LATE, *SAVES), "are probably waits for late batches (50 %); else checkpoints or"),
-        (0.35, (OPEN, LATE, *ROUNDS), "leaves open what these pauses are: waits for late batches,"),
-        (0.2, (OPEN, LATE, *REQUESTS), "late batches, or requests to a server or a notebook"),
         (
-            0.1,
-            SAVES,
-            "(10 %) than like checkpoints or evaluations every so many steps, or waits for",
+            0.97,
+            (LATE, *SAVES),
+            "are probably waits for late batches (97 %); else regular checkpoints or",
         ),
+        (
+            0.5,
+            (LATE, *SAVES),
+            "are probably waits for late batches (50 %); else regular checkpoints or",
+        ),
+        (0.35, (OPEN, LATE, *ROUNDS), "leaves open what they are: waits for late batches,"),
+        (0.2, (OPEN, LATE, *REQUESTS), "late batches, or requests to a server or a notebook"),
+        (0.1, SAVES, "(10 %) than like regular checkpoints or evaluations, or waits for"),
         (0.1, REQUESTS, "than like requests to a server or a notebook."),
         (0.04, ROUNDS, "less like waits for late batches (4 %) than"),
     ],
@@ -58,18 +62,26 @@ def test_a_probability_is_rounded_down(probability: float, percent: str) -> None
 @pytest.mark.parametrize(
     ("probability", "causes", "look"),
     [
-        (0.8, (LATE, *SAVES), "if a checkpoint was written, something evaluated or other machines"),
-        (0.35, (OPEN, LATE, *REQUESTS), "if nobody asked for anything then, nobody needed the GPU"),
-        (0.1, SAVES, "if a checkpoint was written, something evaluated or other machines waited"),
-        (0.1, REQUESTS, "if nobody asked for anything then, nobody needed the GPU."),
+        (
+            0.8,
+            (LATE, *SAVES),
+            "If the training wrote a checkpoint, ran an evaluation or waited for",
+        ),
+        (
+            0.35,
+            (OPEN, LATE, *REQUESTS),
+            "If no request came in then, nobody needed the GPU; otherwise",
+        ),
+        (0.1, SAVES, "If the training wrote a checkpoint, ran an evaluation or waited for other"),
+        (0.1, REQUESTS, "If no request came in then, nobody needed the GPU."),
     ],
 )
 def test_one_look_settles_it(
     probability: float, causes: tuple[LikelyCause, ...], look: str
 ) -> None:
-    text = likely_text(pausing(probability, causes), "09:31:05 and 09:33:12")
+    text = likely_text(pausing(probability, causes), "at 09:31:05 and 09:33:12")
 
-    assert f"The last began at 09:31:05 and 09:33:12: {look}" in text
+    assert f"The last ones began at 09:31:05 and 09:33:12. {look}" in text
 
 
 def test_nothing_is_said_where_the_pauses_are_too_few() -> None:

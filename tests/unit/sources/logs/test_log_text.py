@@ -91,7 +91,7 @@ class TestBlocksOfZeros:
 
         with LogText(str(file_with(tmp_path, data))) as text:
             assert list(text.lines()) == LINES
-            assert "Passed over 10,000 zero bytes" in text.notes[0]
+            assert "Skipped 10,000 zero bytes" in text.notes[0]
 
     def test_leave_a_mark_on_a_line_that_they_cut(self, tmp_path: Path) -> None:
         data = TEXT.encode()[:-4] + ZEROS + LINES[1].encode()
