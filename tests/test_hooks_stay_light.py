@@ -93,10 +93,10 @@ class TestTheHookOfKerasWithoutKeras:
             "-c", f"from trainer_hooks import {name}", environ={"KERAS_BACKEND": backend}
         )
 
-        (said,) = done.stderr.splitlines()[-1:]
-        assert said.startswith(f"ImportError: {name} needs Keras on TensorFlow")
-        assert f"backend is {backend} here" in said
-        assert f"take {equal} for equal GPUs, and trainer_hooks.ddp" in said
+        (error,) = done.stderr.splitlines()[-1:]
+        assert error.startswith(f"ImportError: {name} needs Keras on TensorFlow")
+        assert f"backend is {backend} here" in error
+        assert f"use {equal} for equal GPUs, and trainer_hooks.ddp" in error
 
     def test_or_which_backend_it_lacks(self, tmp_path: Path) -> None:
         (tmp_path / "keras.py").write_text("import tensorflow")

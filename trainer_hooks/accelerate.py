@@ -15,6 +15,11 @@ from trainer_hooks.trainers.patching import TransparentProxy
 
 _ENGINES: Final = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "TPU")
 """Kinds of ``Accelerator.distributed_type`` that hold gradients in ways of their own."""
+_NO_SKIPPING: Final = (
+    "skip_first_batches cannot skip batches that are split by ratios: split the whole loader, and "
+    "write loader.set_epoch(epoch, start_step=steps) with the steps that the optimizer has done in "
+    "this epoch"
+)
 _WEIGHTS: Final = "_gpumon_gradient_weights"
 """Attribute of a prepared model: all loaders that are split for it weigh by the same ones."""
 
@@ -42,7 +47,7 @@ def split_by_ratios(
 
     Args:
         accelerator: Which prepared both.
-        model: The prepared model.
+        model: The prepared model; of several, a ``torch.nn.ModuleList`` of all that are trained.
         loader: The prepared loader of the training, with ``batch_size=`` and ``shuffle=``.
         ratios: One positive number for each rank, by rank; only their proportions count.
         seed: Of the order of each epoch, where the loader shuffles.
@@ -112,28 +117,24 @@ class RatioLoader(TransparentProxy):
         self._epoch, self._start_step = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int, *, start_step: int = 0) -> None:
-        """Say which epoch comes, and at which step of the optimizer it goes on.
+        """Set the next epoch, and the step of the optimizer at which it begins.
 
         Args:
             epoch: From 0 on, the same on all ranks.
-            start_step: In the epoch, 0 for all of it: in the place of ``skip_first_batches``.
+            start_step: Counted in the epoch. It replaces ``skip_first_batches``.
         """
         self._original.set_epoch(epoch)
         self._epoch, self._start_step = epoch, start_step
 
     @property
     def batch_sampler(self) -> object:
-        """Nobody's: batches that Accelerate skipped would be given the weights of others."""
-        raise ValueError(
-            "skip_first_batches cannot skip batches that are split by ratios: write "
-            "loader.set_epoch(epoch, start_step=steps) with the steps that the optimizer has done "
-            "in this epoch"
-        )
+        """Not available: batches that Accelerate skips would get the weights of others."""
+        raise ValueError(_NO_SKIPPING)
 
 
 def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str | None:  # noqa: ANN401
-    """Why what Accelerate prepared cannot be split, as a sentence that says what to write."""
-    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
+    """Why what Accelerate prepared cannot be split, and what to write instead."""
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipBatchSampler
     from torch.utils.data import IterableDataset
 
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
@@ -158,9 +159,11 @@ def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str
         )
     if not isinstance(loader, DataLoaderShard):
         return (
-            "split_by_ratios takes what accelerator.prepare returned: call it after prepare, with "
-            "the prepared model and loader"
+            "ratios split a loader that accelerator.prepare returned: prepare the model and the "
+            "loader first"
         )
+    if type(loader.batch_sampler) is SkipBatchSampler:
+        return _NO_SKIPPING
     if getattr(loader.batch_sampler, "split_batches", False):
         return (
             "with split_batches=True the batch is divided in equal parts: leave split_batches out, "

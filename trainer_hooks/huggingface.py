@@ -246,7 +246,7 @@ def _has_own_loss(trainer: Any) -> bool:  # noqa: ANN401
 
 
 def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | None:  # noqa: ANN401
-    """Why this training cannot be split, as a sentence that says what to write."""
+    """Why this training cannot be split, and what to write instead."""
     if trainer is None:
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
     if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:

@@ -164,7 +164,7 @@ class RatioStrategy:
     Args:
         ratios: One positive number for each rank, by rank; only their proportions count.
         balancer: Levels the ratios while ``fit`` runs, if given.
-        ddp: What ``DDPStrategy`` takes.
+        ddp: Arguments of ``DDPStrategy``.
 
     Raises:
         ImportError: No Lightning is installed.
@@ -335,7 +335,7 @@ class _ResumableLoader:
 
 
 def _why_not(trainer: Any) -> str | None:  # noqa: ANN401
-    """Why this training cannot be split, as a sentence that says what to write."""
+    """Why this training cannot be split, and what to write instead."""
     if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
         return (
             "RatioStrategy cannot see which batch training_step(dataloader_iter) fetches: write "

@@ -78,10 +78,10 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
         place: Place = place,
         model: Any = None,
         balancer: RatioBalancer | None = None,
-        **said: Any,
+        **options: Any,
     ) -> str:
         strategy = RatioStrategy(place.ratios, balancer=balancer)
-        trainer = quiet_lightning(place, strategy, max_epochs=2, **said)
+        trainer = quiet_lightning(place, strategy, max_epochs=2, **options)
         return sentence(lambda: trainer.fit(model or LightningModel(), loader))
 
     def resumed(every_n_train_steps: int | None, **until: int) -> str:
@@ -114,9 +114,12 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
 
 def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
     def split(
-        loader: Any, ratios: Any = place.ratios, balancer: RatioBalancer | None = None, **said: Any
+        loader: Any,
+        ratios: Any = place.ratios,
+        balancer: RatioBalancer | None = None,
+        **options: Any,
     ) -> str:
-        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**said))
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
         model = network()
         model, _, loader = accelerator.prepare(model, optimizer_of(model), loader)
         words = {"ratios": ratios, "balancer": balancer}
@@ -142,6 +145,11 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
             break
 
     one_after_the_other()
+    begun = (
+        accelerator,
+        model,
+        accelerator.skip_first_batches(accelerator.prepare(loader_of(Course())), 2),
+    )
     drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, place.ratios))
     assert accelerator.prepare(loader) is loader
     return {
@@ -155,6 +163,7 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
         "beside": sentence(beside_each_other),
         "twice": sentence(lambda: split_by_ratios(accelerator, model, loader, place.ratios)),
         "drawn": sentence(lambda: accelerator.prepare(drawn)),
+        "skipped before": sentence(lambda: split_by_ratios(*begun, place.ratios)),
         "skipped": sentence(lambda: accelerator.skip_first_batches(loader, 2)),
     }
 
@@ -165,10 +174,10 @@ def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
         ratios: Any = place.ratios,
         data: Any = None,
         balancer: RatioBalancer | None = None,
-        **said: Any,
+        **options: Any,
     ) -> str:
         callback = RatioCallback(ratios, balancer=balancer)
-        trainer = quiet_trainer(place, model or TrainerModel(), callback, **said)
+        trainer = quiet_trainer(place, model or TrainerModel(), callback, **options)
         trainer.train_dataset = data or trainer.train_dataset
         return sentence(trainer.train)
 

@@ -152,7 +152,7 @@ def loader_of(course: Course, **named: Any) -> Any:
 
 
 class SlowGpu(torch.nn.Module):  # type: ignore[misc]
-    """Takes its time for each sample."""
+    """Needs a while for each sample."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class LightningModel(pl.LightningModule):  # type: ignore[misc]
         return optimizer_of(self)
 
 
-def quiet_lightning(place: Place, strategy: Any, **said: Any) -> Any:
+def quiet_lightning(place: Place, strategy: Any, **options: Any) -> Any:
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
         "devices": len(place.ratios),
@@ -191,12 +191,12 @@ def quiet_lightning(place: Place, strategy: Any, **said: Any) -> Any:
         "logger": False,
         "strategy": strategy,
     }
-    return pl.Trainer(**{**quiet, **said})
+    return pl.Trainer(**{**quiet, **options})
 
 
 def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
     """With a sampler that Lightning puts in where the order is shuffled, with its own where not."""
-    said = {
+    options = {
         "accumulate_grad_batches": course.accumulated,
         "enable_checkpointing": True,
         "use_distributed_sampler": course.shuffle,
@@ -212,7 +212,7 @@ def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
             place.folder, every_n_train_steps=1 if "max_steps" in leg else None
         )
         trainer = quiet_lightning(
-            place, RatioStrategy(place.ratios), callbacks=[saved], **said, **leg
+            place, RatioStrategy(place.ratios), callbacks=[saved], **options, **leg
         )
         model = LightningModel()
         trainer.fit(model, loader_of(course, **workers), ckpt_path=checkpoint)
@@ -285,7 +285,9 @@ class LanguageModel(TrainerModel):
         return {"loss": loss_of(scores, labels, tokens=True, items=num_items_in_batch)}
 
 
-def quiet_trainer(place: Place, model: Any, *callbacks: Any, kind: Any = None, **said: Any) -> Any:
+def quiet_trainer(
+    place: Place, model: Any, *callbacks: Any, kind: Any = None, **options: Any
+) -> Any:
     quiet: dict[str, Any] = {
         "seed": SEED,
         "disable_tqdm": True,
@@ -300,7 +302,7 @@ def quiet_trainer(place: Place, model: Any, *callbacks: Any, kind: Any = None, *
     }
     return (kind or transformers.Trainer)(
         model,
-        transformers.TrainingArguments(**{**quiet, **said}),
+        transformers.TrainingArguments(**{**quiet, **options}),
         train_dataset=NamedColumns(),
         optimizers=(optimizer_of(model), None),
         callbacks=list(callbacks),
@@ -309,7 +311,7 @@ def quiet_trainer(place: Place, model: Any, *callbacks: Any, kind: Any = None, *
 
 def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
     kind = LanguageModel if course.tokens else TrainerModel
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "dataloader_drop_last": course.drop_last,
         "gradient_accumulation_steps": course.accumulated,
         "num_train_epochs": course.epochs,
@@ -318,7 +320,7 @@ def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
     checkpoint = None
     if course.resumed_at is not None:
         trainer = quiet_trainer(
-            place, kind(), RatioCallback(place.ratios), **said, save_steps=course.resumed_at,
+            place, kind(), RatioCallback(place.ratios), **options, save_steps=course.resumed_at,
         )  # fmt: skip
         trainer.args.save_strategy = "steps"
         trainer.train()
@@ -328,7 +330,7 @@ def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
         )
     model = kind()
     callbacks = RatioCallback(place.ratios), PhaseTagger()
-    trainer = quiet_trainer(place, model, *callbacks, **said)
+    trainer = quiet_trainer(place, model, *callbacks, **options)
     if course == COURSES["in order"]:  # what a training leaves behind is not in the way of the next
         trainer.train()
         model.network.load_state_dict(network().state_dict())

@@ -50,7 +50,7 @@ class Ranks:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    """All is trained at once: to import the trainers takes longer than to train with them."""
+    """All is trained at once: importing the trainers lasts longer than training with them."""
     folder = tmp_path_factory.mktemp("ranks")
     environ = {"OMP_NUM_THREADS": "1", "GPUMON_RUNTIME_DIR": str(folder / "run")}
     done = ran_python(
@@ -109,7 +109,8 @@ class TestWhatCannotBeSplit:
             ("accelerate", "one rank", "-2 is not one"),
             ("accelerate", "split", "leave split_batches out"),
             ("accelerate", "dispatched", "set dispatch_batches=False"),
-            ("accelerate", "unprepared", "call it after prepare"),
+            ("accelerate", "unprepared", "prepare the model and the loader first"),
+            ("accelerate", "skipped before", "write loader.set_epoch(epoch, start_step=steps)"),
             ("accelerate", "beside", "make one DataLoader of a dataset that joins theirs"),
             ("accelerate", "twice", "call split_by_ratios once"),
             ("accelerate", "drawn", "prepare a DataLoader with batch_size= and shuffle="),
@@ -134,8 +135,8 @@ class TestWhatCannotBeSplit:
     ) -> None:
         monkeypatch.setattr(huggingface.Trainer, "training_step", lambda *_: None)
 
-        said = huggingface._why_not(object(), None, None, None)
-        assert "update it to 4.55 or newer" in str(said)
+        refusal = huggingface._why_not(object(), None, None, None)
+        assert "update it to 4.55 or newer" in str(refusal)
 
     def test_is_a_single_process(self) -> None:
         with pytest.raises(ValueError, match="start the script with accelerate launch"):

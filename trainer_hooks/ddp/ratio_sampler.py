@@ -55,7 +55,7 @@ class RatioSampler:
         drop_last: Whether the samples that do not fill a batch are left out.
         micro_batches: In how many pieces each rank computes its part of a step. The weights
             after it are the same; the memory that it takes is not.
-        num_samples: How many of the samples, in the epoch's order, an epoch takes; all by default.
+        num_samples: Of an epoch: the first ones in its order; all by default.
         rank: Of this process; by default as ``torch.distributed`` has it.
         world_size: How many ranks there are; given where ``rank`` is.
         group: The ranks that train together; all of them by default.

@@ -22,7 +22,7 @@ OWN_LOOP = "see PyTorch in docs/multi-gpu.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOfLoader:
-    """What an ordinary loader says about an epoch.
+    """An epoch of an ordinary loader.
 
     Attributes:
         length: Samples in its dataset.
@@ -86,7 +86,7 @@ def epoch_of(loader: object) -> EpochOfLoader:
     """What an epoch of the loader is.
 
     Raises:
-        ValueError: It is no loader whose batches can be split; the sentence says what to write.
+        ValueError: Its batches cannot be split; the message names what to write instead.
     """
     from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
@@ -155,7 +155,7 @@ def _order_of(sampler: Any, length: int) -> tuple[bool, int | None]:  # noqa: AN
 
 
 def split(loader: torch.utils.data.DataLoader, sampler: RatioSampler) -> None:
-    """Let the loader take its batches from the sampler; it must not have begun to load.
+    """Make the loader load the batches of the sampler; it must not have begun to load.
 
     torch allows no other ``batch_sampler`` by assignment once a loader is made, and a second loader
     made of the first one's arguments would lose what a subclass adds.

@@ -57,6 +57,6 @@ def _refuse_other_backends(name: str) -> None:
         equal = _FOR_EQUAL_GPUS.get(chosen, "")
         raise ImportError(
             f"{name} needs Keras on TensorFlow, and Keras' backend is {chosen} here: set "
-            f"KERAS_BACKEND=tensorflow before Keras is imported, or take {equal}"
+            f"KERAS_BACKEND=tensorflow before Keras is imported, or use {equal}"
             "trainer_hooks.ddp (PyTorch without Keras) for unequal ones"
         )
