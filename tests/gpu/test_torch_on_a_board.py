@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trainer_hooks.ddp.ratio_balancer import ComputeClock, seconds_of
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 
 pytestmark = pytest.mark.gpu
@@ -151,6 +152,30 @@ class TestAGraph:
         torch.cuda.synchronize()
 
         assert doubled.sum().item() == 128
+
+
+class TestTheClockOfARank:
+    def test_reads_how_long_the_gpu_computes_and_not_how_soon_the_host_returns(
+        self, torch: Any, work: Any
+    ) -> None:
+        class Busy(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 1)
+
+            def forward(self, rows: Any) -> Any:
+                work()
+                return self.linear(rows)
+
+        model = Busy().cuda()
+        clock = ComputeClock(model)
+        for _ in range(2):
+            model(torch.ones(2, 4, device="cuda")).sum().backward()
+        spans = clock.spans_so_far()
+
+        assert len(spans) == 2
+        assert 0.03 < seconds_of(spans) < 0.2
+        assert clock.spans_so_far() == []
 
 
 class TestAKerasTraining:

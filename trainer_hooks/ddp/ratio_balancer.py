@@ -59,7 +59,7 @@ class RatioBalancer:
         self.changes: tuple[tuple[int, int, Ratios], ...] = ()
         self._every, self._within = every, within
         self._warm_up = self._to_skip = warm_up
-        self._clock: _ComputeClock | None = None
+        self._clock: ComputeClock | None = None
 
     def watch(self, sampler: RatioSampler, model: torch.nn.Module) -> None:
         """Level the ratios of this sampler from now on; every rank must call this.
@@ -82,7 +82,7 @@ class RatioBalancer:
         if self._clock is not None:
             self._clock.remove()
         self._sampler = sampler
-        self._clock = _ComputeClock(model)
+        self._clock = ComputeClock(model)
         self._last: tuple[BatchShare, Ratios] | None = None
         self._steps: list[_Spans] = []
         sampler.before_batch = self._batch_begins
@@ -105,13 +105,13 @@ class RatioBalancer:
         if len(self._steps) < self._every:
             return
         steps, self._steps = self._steps, []
-        busy_seconds = median(_seconds_of(spans) for spans in steps)
+        busy_seconds = median(seconds_of(spans) for spans in steps)
         if sampler.level(busy_seconds, within=self._within) is not None:
             self.changes += ((sampler.epoch, share.step, sampler.ratios),)
             self._to_skip = _SETTLING
 
 
-class _ComputeClock:
+class ComputeClock:
     """When a model computes, from its forward pass to its last gradient.
 
     A gradient is there before the wait for those of other ranks begins. Times are read from the
@@ -163,7 +163,8 @@ class _ComputeClock:
         return event
 
 
-def _seconds_of(spans: _Spans) -> float:
+def seconds_of(spans: _Spans) -> float:
+    """How long they are together; waits until a GPU has reached their ends."""
     seconds = 0.0
     for begun, ended in spans:
         if isinstance(ended, float):
