@@ -12,6 +12,7 @@ from trainer_hooks.ddp.gradient_weights import GradientWeights
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.huggingface_tagging import (
     MODE_OF,
@@ -34,8 +35,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-_FRAMES_TO_THE_METHOD: Final = 4
-"""From ``_begin_alone`` up to the trainer's method that starts to watch its memory."""
+_FRAMES_TO_THE_METHOD: Final = 3
+"""From ``_evaluation_starts`` up to the trainer's method that starts to watch its memory."""
 
 
 class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed where mypy runs
@@ -71,11 +72,13 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         """Whether a training is under way that this tagger tags."""
         return self._tagging is not None and self._tagging.is_here
 
+    @guarded
     def on_init_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._attempt(lambda: self._listen_for_evaluations(self._trainer()))
+        self._listen_for_evaluations(self._trainer())
 
+    @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._attempt(lambda: self._begin(named.get("train_dataloader"), named.get("model")))
+        self._begin(named.get("train_dataloader"), named.get("model"))
 
     def _begin(self, loader: Any, model: Any) -> None:  # noqa: ANN401
         if self._tagging is not None and self._tagging.is_around:
@@ -109,10 +112,8 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         if memory is not None and start and type(start) is not StartOfEvaluation:
             memory.start = StartOfEvaluation(start, self._evaluation_starts)
 
+    @guarded
     def _evaluation_starts(self) -> None:
-        self._attempt(self._begin_alone)
-
-    def _begin_alone(self) -> None:
         asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
         mode, ring = MODE_OF.get(asked), process_ring()
         trainer = None if mode is None else self._trainer()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from trainer_hooks.ddp.ratio_balancer import RatioBalancer
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
+from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
@@ -78,40 +79,47 @@ class PhaseTagger(Tagger):
         return type(self).__qualname__
 
     @AlsoOnTheClass
+    @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        self._attempt(lambda: self._begin(trainer))
+        self._take_what_was_lent()
+        self._begin(trainer)
 
+    @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:
-            self._attempt(lambda: tell_of_loader(loader_facts(trainer.train_dataloader)))
-            self._attempt(lambda: self._describe_device("torch", pl_module))
+            tell_of_loader(loader_facts(trainer.train_dataloader))
+            self._describe_device("torch", pl_module)
 
+    @guarded
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None and not tagging.has_told_validation:
             tagging.has_told_validation = True
-            self._attempt(
-                lambda: tell_of_loader(loader_facts(trainer.val_dataloaders), validates=True)
-            )
+            tell_of_loader(loader_facts(trainer.val_dataloaders), validates=True)
 
+    @guarded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.epoch_begins(trainer.current_epoch)
 
+    @guarded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, *_: object) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.batch_begins(batch)
 
+    @guarded
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.validation_begins()
 
+    @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         self._end(trainer)
 
+    @guarded
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._end(trainer)
 
@@ -123,7 +131,6 @@ class PhaseTagger(Tagger):
             delattr(kind, name)
 
     def _begin(self, trainer: Any) -> None:  # noqa: ANN401
-        self._take_what_was_lent()
         tagging, ring = self._tagging, process_ring()
         if tagging is not None and tagging.is_around and tagging.trainer is not trainer:
             return  # a callback of that one runs another with the same tagger

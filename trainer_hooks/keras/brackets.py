@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import keras
 
+from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import PREDICTS, VALIDATES
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
@@ -21,8 +22,14 @@ _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.bracket
 
 
 class Watcher(Protocol):
-    """What brackets tell what they see; every method may be called from any thread."""
+    """What brackets tell what they see; every method may be called from any thread.
 
+    Attributes:
+        guard: Before all of them.
+    """
+
+    @property
+    def guard(self) -> Guard: ...
     def epoch_begins(self, epoch: int) -> None: ...
     def epoch_ends(self, logs: Any) -> None: ...  # noqa: ANN401
     def callbacks_begin(self) -> None: ...
@@ -36,18 +43,26 @@ class Watcher(Protocol):
     def after(self, slot: int) -> Callable[..., None]: ...
     def checkpoint_begin(self, *_: object, **__: object) -> None: ...
     def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
-    def flushes(self, flush: Callable[[], None]) -> None: ...
+    def flush_begins(self) -> Any: ...  # noqa: ANN401
+    def flush_ends(self, before: Any) -> None: ...  # noqa: ANN401
     def run_begins(self, mode: int) -> None: ...
     def run_ends(self) -> None: ...
     def train_ends(self) -> None: ...
 
 
+Hook = Callable[[Any, Any], object]
+"""Is handed the number of an epoch or a batch, where there is one, and the logs."""
+
+
 class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Has the given methods of a callback, and no others: each goes through the guard."""
+
     async_safe = True
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, guard: Guard, hooks: dict[str, Hook]) -> None:
         super().__init__()
-        self._watcher = watcher
+        for name, hook in hooks.items():
+            setattr(self, name, guard.hook(hook))
         _spare_detours(self)
 
 
@@ -55,67 +70,40 @@ class _First(_Bracket):
     """Comes before every other callback, and hears of the end of every batch."""
 
     def __init__(self, watcher: Watcher, *, hears_begins: bool) -> None:
-        # The watcher's own methods, for a call in between would cost each step as much again.
-        self.on_train_batch_end = watcher.step_returned
-        if hears_begins:
-            self.on_train_batch_begin = watcher.batch_announced
-        super().__init__(watcher)
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._watcher.epoch_begins(epoch)
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self._watcher.epoch_ends(logs)
-
-    def on_train_end(self, logs: object = None) -> None:
-        self._watcher.callbacks_begin()
-
-    def on_test_begin(self, logs: object = None) -> None:
-        self._watcher.run_begins(VALIDATES)
-
-    def on_test_end(self, logs: object = None) -> None:
-        self._watcher.callbacks_begin()
-
-    def on_predict_begin(self, logs: object = None) -> None:
-        self._watcher.run_begins(PREDICTS)
+        hooks: dict[str, Hook] = {
+            _BATCH_END: watcher.step_returned,
+            "on_epoch_begin": lambda epoch, _: watcher.epoch_begins(epoch),
+            "on_epoch_end": lambda _, logs: watcher.epoch_ends(logs),
+            "on_train_end": lambda *_: watcher.callbacks_begin(),
+            "on_test_begin": lambda *_: watcher.run_begins(VALIDATES),
+            "on_test_end": lambda *_: watcher.callbacks_begin(),
+            "on_predict_begin": lambda *_: watcher.run_begins(PREDICTS),
+        }
+        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_announced} if hears_begins else {}
+        super().__init__(watcher.guard, hooks | begins)
 
 
 class _Last(_Bracket):
     """Comes after every other callback."""
 
     def __init__(self, watcher: Watcher, *, hears_begins: bool, hears_ends: bool) -> None:
-        if hears_ends:
-            self.on_train_batch_end = watcher.batch_callbacks_end
-        if hears_begins:
-            self.on_train_batch_begin = watcher.batch_begins
-        super().__init__(watcher)
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._watcher.epoch_begun()
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self._watcher.callbacks_end()
-
-    def on_train_end(self, logs: object = None) -> None:
-        self._watcher.train_ends()
-
-    def on_test_end(self, logs: object = None) -> None:
-        self._watcher.run_ends()
-
-    def on_predict_end(self, logs: object = None) -> None:
-        self._watcher.run_ends()
+        hooks: dict[str, Hook] = {
+            "on_epoch_begin": lambda *_: watcher.epoch_begun(),
+            "on_epoch_end": lambda *_: watcher.callbacks_end(),
+            "on_train_end": lambda *_: watcher.train_ends(),
+            "on_test_end": lambda *_: watcher.run_ends(),
+            "on_predict_end": lambda *_: watcher.run_ends(),
+        }
+        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if hears_begins else {}
+        ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if hears_ends else {}
+        super().__init__(watcher.guard, hooks | begins | ends)
 
 
-class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
+class _Mark(_Bracket):
     """Stands right before or after a callback, and hears of what that one hears of."""
 
-    async_safe = True
-
-    def __init__(self, methods: Iterable[str], hear: Callable[..., None]) -> None:
-        super().__init__()
-        for method in methods:
-            setattr(self, method, hear)
-        _spare_detours(self)
+    def __init__(self, guard: Guard, methods: Iterable[str], hear: Hook) -> None:
+        super().__init__(guard, dict.fromkeys(methods, hear))
 
 
 class Brackets:
@@ -140,7 +128,7 @@ class Brackets:
         self._place(hears_begins=True, hears_ends=True)
         flush = getattr(callback_list, _FLUSH, None)
         if flush is not None and not ends_here:
-            vars(callback_list)[_FLUSH] = lambda: watcher.flushes(flush)
+            vars(callback_list)[_FLUSH] = _watched(flush, watcher)
 
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
@@ -170,9 +158,9 @@ class Brackets:
             return [callback]
         watcher, slot = self._watcher, self._watcher.slot_of(callback)
         if not isinstance(callback, _CHECKPOINTS):
-            return [callback, _Mark(methods, watcher.after(slot))]
-        before = _Mark(methods, watcher.checkpoint_begin)
-        return [before, callback, _Mark(methods, watcher.after_checkpoint(slot))]
+            return [callback, _Mark(watcher.guard, methods, watcher.after(slot))]
+        before = _Mark(watcher.guard, methods, watcher.checkpoint_begin)
+        return [before, callback, _Mark(watcher.guard, methods, watcher.after_checkpoint(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""
@@ -187,6 +175,22 @@ def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
     return any(isinstance(one, _Bracket) for one in callback_list.callbacks)
 
 
+def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:
+    """Keras' own wait for its threads, and who is told of it."""
+    begins = watcher.guard.calls(watcher.flush_begins)
+    ends = watcher.guard.calls(watcher.flush_ends)
+
+    @carries("Keras' wait for its other threads")
+    def flushing() -> None:
+        before = begins()
+        try:
+            flush()
+        finally:
+            ends(before)
+
+    return flushing
+
+
 def _spare_detours(callback: Any) -> None:  # noqa: ANN401
     """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
     for name in (_BATCH_BEGIN, _BATCH_END):
@@ -194,6 +198,7 @@ def _spare_detours(callback: Any) -> None:  # noqa: ANN401
             setattr(callback, name, _nothing)
 
 
+@carries("nothing")
 def _nothing(batch: int, logs: object = None) -> None:
     pass
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
+from trainer_hooks.ring.guard import Guard, carries
+from trainer_hooks.ring.places import Place
 from trainer_hooks.ring.process_ring import describe_run, ring_so_far
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
 from trainer_hooks.trainers.model_device import is_on_cpu
@@ -32,6 +34,7 @@ class FirstFetches:
     def place(cls) -> None:
         """Go around them, once."""
         cls.remove()
+        _GUARD.mend()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
         cls._go_around(
             f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter", "get_tf_dataset", _timed_dataset
@@ -54,19 +57,21 @@ class FirstFetches:
 
 
 def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    @carries("Keras' look at first batches")
     def timed(*args: Any, **options: Any) -> Any:  # noqa: ANN401
-        with _waiting():
-            return fetch(*args, **options)
+        return _waited_for(fetch, *args, **options)
 
     return timed
 
 
 def _timed_dataset(make: Callable[..., Any]) -> Callable[..., Any]:
+    @carries("Keras' making of a data set")
     def timed_dataset(adapter: Any) -> Any:  # noqa: ANN401
         dataset = getattr(adapter, "py_dataset", None)
-        if dataset is None:
+        timed = None if dataset is None else _GUARD.calls(_TimedItems)(dataset)
+        if timed is None:
             return make(adapter)
-        adapter.py_dataset = _TimedItems(dataset)
+        adapter.py_dataset = timed
         try:
             return make(adapter)
         finally:
@@ -79,12 +84,13 @@ class _TimedItems(Proxy):
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401
         self._original = dataset
 
+    @carries("the reading of a batch")
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        with _waiting():
-            return self._original[index]
+        return _waited_for(self._original.__getitem__, index)
 
 
 def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
+    @carries("Keras' build of a model from a first batch")
     def timed_build(model: Any, iterator: Any = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401
         feed = None if iterator is None else _timed_feed(iterator)
         return build(model, feed, *rest, **options)
@@ -92,22 +98,51 @@ def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
     return timed_build
 
 
+@carries("an epoch's iterator")
 def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """What an epoch's iterator yields: step numbers, and the batches or an iterator over them."""
-    with _waiting():
-        feed = iter(feeder)
+    feed = _waited_for(iter, feeder)
     for *steps, batches in _each_waited_for(feed):
         yield (*steps, _each_waited_for(batches) if hasattr(batches, "__next__") else batches)
 
 
+@carries("an iterator over batches")
 def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
     while True:
-        with _waiting():
-            try:
-                item = next(source)
-            except StopIteration:
-                return
+        try:
+            item = _waited_for(next, source)
+        except StopIteration:
+            return
         yield item
+
+
+@carries("the fetch of a first batch")
+def _waited_for(fetch: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
+    """What it returns; a wait for input, where nothing but the process's start is under way."""
+    before = _begin_wait()
+    try:
+        return fetch(*args, **options)
+    finally:
+        if before is not None:
+            _end_wait(before)
+
+
+def _wait_begins() -> Place | None:
+    ring = ring_so_far()
+    writer = None if ring is None else ring.writer_here
+    if writer is None or writer.present[0] != START_UP:
+        return None
+    _describe_device()
+    before = writer.present
+    writer.enter(INPUT_WAIT, before[1])
+    return before
+
+
+def _wait_ends(before: Place) -> None:
+    ring = ring_so_far()
+    writer = None if ring is None else ring.writer_here
+    if writer is not None and writer.present[0] == INPUT_WAIT:
+        writer.enter(*before)
 
 
 def _describe_device() -> None:
@@ -118,19 +153,5 @@ def _describe_device() -> None:
             describe_run(on_cpu=is_on_cpu(backend, None))
 
 
-@contextlib.contextmanager
-def _waiting() -> Iterator[None]:
-    """A wait for input, where nothing but the start of the process is under way."""
-    ring = ring_so_far()
-    writer = None if ring is None else ring.writer_here
-    if writer is None or writer.present[0] != START_UP:
-        yield
-        return
-    _describe_device()
-    before = writer.present
-    writer.enter(INPUT_WAIT, before[1])
-    try:
-        yield
-    finally:
-        if writer.present[0] == INPUT_WAIT:
-            writer.enter(*before)
+_GUARD: Final = Guard(lambda _: FirstFetches.remove())
+_begin_wait, _end_wait = _GUARD.calls(_wait_begins), _GUARD.calls(_wait_ends)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras.own_fit import OwnFitCallback
+from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
@@ -122,10 +123,12 @@ class NaNGuard(OwnFitCallback):
         self._on_found = on_found
 
     @AlsoOnTheClass
+    @guarded
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():
             super().set_model(model)
 
+    @guarded
     def on_train_begin(self, logs: object = None) -> None:
         if not self._begins_own_fit():
             return
@@ -137,17 +140,20 @@ class NaNGuard(OwnFitCallback):
         self._epoch = 0
         self._begin_epoch()
 
+    @guarded
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         if self._is_called_by_own_fit():
             self._epoch = epoch + 1
             self._begin_epoch()
 
+    @guarded
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains, on all backends:
         # on JAX the step to come frees the very buffers that are to be looked at.
         if self._watches_here():
-            self._guarded(self._before_batch, batch)
+            self._before_batch(batch)
 
+    @guarded
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         # Maybe in another thread, after later batches began. Keras has the numbers by now.
         if not self._is_called_by_own_fit():
@@ -159,9 +165,10 @@ class NaNGuard(OwnFitCallback):
         if odd and len(self._odd_losses) < _MOST_ODD_LOSSES:
             self._odd_losses.append(batch + 1)
 
+    @guarded
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         if self._watches_here():
-            self._guarded(self._after_epoch)
+            self._after_epoch()
 
     def _begin_epoch(self) -> None:
         self._begun = self._ended = self._checked = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from trainer_hooks.ring.call_frames import caller_named, is_calling
+from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
@@ -31,11 +31,13 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raises: What it ends a training with; any other error is a mistake of its own.
         """
         super().__init__()
-        self._name, self._task, self._raises = name, task, raises
+        self._name, self._task, self.passes = name, task, (raises,)
+        self._has_failed = False
         self._own_list: Any | None = None
         self._is_watching = False
 
     @AlsoOnTheClass
+    @guarded
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():
             super().set_params(params)
@@ -55,6 +57,7 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._own_list = _list_that_calls()
         return True
 
+    @guarded
     def _is_inside_own_fit(self) -> bool:
         """Whether who calls is inside the own fit, and is another. To be asked where it begins."""
         own = self._own_list
@@ -64,14 +67,11 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """Whether the own fit calls. May be asked on any thread."""
         return _list_that_calls() is self._own_list
 
-    def _guarded(self, act: Callable[..., None], *values: int) -> None:
-        """Do it; after a mistake of our own the training goes on without."""
-        try:
-            act(*values)
-        except self._raises:
-            raise
-        except Exception as error:  # noqa: BLE001
-            self._is_watching = False
+    def _fail(self, error: Exception) -> None:
+        """After a mistake of our own the training goes on without."""
+        self._is_watching = False
+        if not self._has_failed:
+            self._has_failed = True
             warn_quietly(
                 f"{self._name} {self._task} no longer, for it failed: "
                 f"{type(error).__name__}: {error}"

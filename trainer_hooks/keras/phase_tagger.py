@@ -14,6 +14,7 @@ from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.ring.guard import carries, guarded
 from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
@@ -86,6 +87,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
 
     _tagging: Tagging | None
 
+    @carries("the making of a tagger")
     def __init__(
         self,
         run: str | None = None,
@@ -101,41 +103,45 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_model": None, "_options": None}
 
-    def _start_afresh(self) -> None:
-        super()._start_afresh()
+    @guarded
+    def _announce(self) -> None:
+        super()._announce()
         ranges = self._ranges() if self._nvtx else None
         self._options = TaggingOptions(logs=self._logs, ranges=ranges, warn=self._warn)
         if keras.backend.backend() in TAPS:
             FirstFetches.place()
 
     @AlsoOnTheClass
+    @guarded
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         super().set_model(model)
 
     @AlsoOnTheClass
+    @guarded
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         super().set_params(params)
 
+    @guarded
     def on_train_begin(self, logs: object = None) -> None:
-        self._attempt(self._begin)
-
-    def on_train_end(self, logs: object = None) -> None:
-        if self._tagging is not None and not self._tagging.has_brackets:
-            self._tagging.stop()
-
-    def on_test_begin(self, logs: object = None) -> None:
-        self._attempt(lambda: self._begin_alone(VALIDATES))
-
-    def on_predict_begin(self, logs: object = None) -> None:
-        self._attempt(lambda: self._begin_alone(PREDICTS))
-
-    def _begin(self) -> None:
         tagging = self._start(caller_named("self", self._is_our_list), TRAINS)
         if tagging is not None:
             params = getattr(self, "params", None) or {}  # an older Keras may not set it
             tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
             if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
                 self._model.tell_shares()
+
+    @guarded
+    def on_train_end(self, logs: object = None) -> None:
+        if self._tagging is not None and not self._tagging.has_brackets:
+            self._tagging.stop()
+
+    @guarded
+    def on_test_begin(self, logs: object = None) -> None:
+        self._begin_alone(VALIDATES)
+
+    @guarded
+    def on_predict_begin(self, logs: object = None) -> None:
+        self._begin_alone(PREDICTS)
 
     def _begin_alone(self, mode: int) -> None:
         """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""

@@ -16,7 +16,8 @@ from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.call_frames import is_calling
-from trainer_hooks.ring.places import TRAINS, VALIDATES
+from trainer_hooks.ring.guard import Guard
+from trainer_hooks.ring.places import TRAINS, VALIDATES, Place
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.phase_machine import (
@@ -53,6 +54,7 @@ class Tagging:
 
     Attributes:
         ring: Knows the thread that trains.
+        guard: Before all that Keras calls of this, directly or through a tap.
         machine: The rules.
         is_active: Whether the run is still tagged.
     """
@@ -69,6 +71,7 @@ class Tagging:
         """Put everything in place; ``ring`` has a writer, a list that is not found is ``None``."""
         assert ring.writer is not None
         self.ring, self._thread = ring, get_ident()
+        self.guard = Guard(self._give_up)
         self._options = options
         self._writer: RingWriter = ring.writer
         self._nvtx = None if options.ranges is None else NvtxWriter(ring.writer, options.ranges)
@@ -148,20 +151,32 @@ class Tagging:
         if not self.is_active:
             return
         self.is_active = False
+        undo: list[Callable[[], object]] = [self._tap.remove]
         if self._end is not None:
-            self._end.detach()
-        self._tap.remove()
+            undo.append(self._end.detach)
         if self._brackets is not None:
-            self._brackets.remove()
+            undo.append(self._brackets.remove)
         if machine is not None:
-            machine.train_end()
-        if get_ident() == self._thread:
-            # Else what another tells of its callbacks is newer.
-            if self.ring.innermost is self._nested:
-                self._times.restate(self._writer)
-            if self._nvtx is not None:
-                self._nvtx.close()  # each thread has ranges of its own
-        self.ring.end_run(self._nested)
+            undo.append(machine.train_end)
+        undo += [self._end_here, lambda: self.ring.end_run(self._nested)]
+        for one in undo:
+            with contextlib.suppress(Exception):  # whatever becomes of one, the others are undone
+                one()
+
+    def _end_here(self) -> None:
+        if get_ident() != self._thread:
+            return
+        # Else what another tells of its callbacks is newer.
+        if self.ring.innermost is self._nested:
+            self._times.restate(self._writer)
+        if self._nvtx is not None:
+            self._nvtx.close()  # each thread has ranges of its own
+
+    def _give_up(self, error: Exception) -> None:
+        try:
+            self.stop()
+        finally:
+            self._options.warn(f"gpumon tags no more phases of this training: {error!r}")
 
     # What the tagger and the brackets say.
 
@@ -175,14 +190,13 @@ class Tagging:
             self.machine.is_calling_back = False
             self._phases.enter(OTHER, TRAINS)
 
-    def flushes(self, flush: Callable[[], None]) -> None:
+    def flush_begins(self) -> Place | None:
         machine = self.machine_here
-        before = None if machine is None else machine.flush_begin()
-        try:
-            flush()
-        finally:
-            if machine is not None and before is not None:
-                machine.flush_end(before)
+        return None if machine is None else machine.flush_begin()
+
+    def flush_ends(self, before: Place | None) -> None:
+        if before is not None:
+            self.machine.flush_end(before)
 
     def train_ends(self) -> None:
         if self.machine_here is not None and self._is_verbose:

@@ -25,6 +25,7 @@ from trainer_hooks.multi_gpu.split_times import (
     StepIntervals,
 )
 from trainer_hooks.ring.daemon_counters import BusyCounters
+from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
@@ -153,6 +154,7 @@ class RatioBalancer(OwnFitCallback):
         self._source, self._max_samples = source, max_samples
         self._dead_band = dead_band
         self._controller: RatioController | None = None
+        self._has_clocks = False
 
     @AlsoOnTheClass
     def set_model(self, model: Setting) -> None:
@@ -164,13 +166,19 @@ class RatioBalancer(OwnFitCallback):
                 f"{getattr(model, 'name', '')!r} is no such model"
             )
         limits = _limits_of(self._max_samples, model.devices)
-        if model is not self._model:
-            self._start_afresh(model)
-        self._limits = limits
+        is_another = model is not self._model
         super().set_model(model)
-        # Eagerly, the clocks would make each GPU wait for the one before.
-        self._has_clocks = not model.run_eagerly and model.time_replicas()
+        self._prepare(limits, is_another=is_another)
 
+    @guarded
+    def _prepare(self, limits: tuple[int | None, ...], *, is_another: bool) -> None:
+        if is_another:
+            self._start_afresh(self._model)
+        self._limits = limits
+        # Eagerly, the clocks would make each GPU wait for the one before.
+        self._has_clocks = not self._model.run_eagerly and self._model.time_replicas()
+
+    @guarded
     def on_train_begin(self, logs: object = None) -> None:
         if not self._begins_own_fit():
             return
@@ -184,18 +192,19 @@ class RatioBalancer(OwnFitCallback):
             return
         if not self._has_clocks:
             self._warn_of_no_clocks()
-        self._guarded(self._before_first_step)
+        self._before_first_step()
 
+    @guarded
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains; where each batch ends,
         # it calls from threads of its own while the next step runs.
         if not self._is_called_by_own_fit():
             return
         if self._has_clocks:
-            self._guarded(self._check_clocks)
+            self._check_clocks()
         is_due = self._step >= self._next_look or not self._knows_batch
         if is_due and self._step and self._is_watching:
-            self._guarded(self._look)
+            self._look()
         self._step += 1
 
     def _check_clocks(self) -> None:

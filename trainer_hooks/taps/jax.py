@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import jax
 
+from trainer_hooks.ring.guard import Guard, carries, quietly
 from trainer_hooks.ring.places import TRAINS
-from trainer_hooks.taps.phase_machine import PhaseMachine
+from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap, say_that_the_wait_is_gross
 
@@ -26,7 +27,7 @@ class JaxTap(Tap):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
         self._has_gross_wait = getattr(model, "steps_per_execution", 1) != 1
-        self._compiled = listener.compiled
+        self._compiled = listener.guard.calls(listener.compiled)
         JAX_COMPILING.listen(self._compiled)
 
     def place(self, mode: int) -> None:
@@ -53,32 +54,46 @@ class JaxBatches:
 
     Attributes:
         source: Where they come from.
+        machine: The rules.
         fetched: Batches since it was last set to 0.
         samples: Samples in them, where that could be seen.
     """
 
-    __slots__ = ("_machine", "fetched", "samples", "source")
+    __slots__ = ("_begin", "_count", "_exhausted", "fetched", "machine", "samples", "source")
 
-    def __init__(self, source: Iterator[Any], machine: PhaseMachine) -> None:
+    def __init__(self, source: Iterator[Any], machine: PhaseMachine, guard: Guard) -> None:
         self.source = source
-        self._machine = machine
+        self.machine = machine
         self.fetched = self.samples = 0
+        self._begin = guard.calls(self._fetch_begins)
+        self._exhausted = guard.calls(self._fetch_finds_nothing)
+        self._count = guard.calls(self._fetch_ends)
 
+    @carries("an iterator over batches")
     def __iter__(self) -> JaxBatches:
         return self
 
+    @carries("the fetch of a batch")
     def __next__(self) -> Any:  # noqa: ANN401
-        machine = self._machine
-        machine.fetch_begin()
+        self._begin()
         try:
             batch = next(self.source)
         except StopIteration:
-            machine.fetch_exhausted()
+            self._exhausted()
             raise
-        machine.fetch_end()
+        self._count(batch)
+        return batch
+
+    def _fetch_begins(self) -> None:
+        self.machine.fetch_begin()
+
+    def _fetch_finds_nothing(self) -> None:
+        self.machine.fetch_exhausted()
+
+    def _fetch_ends(self, batch: Any) -> None:  # noqa: ANN401
+        self.machine.fetch_end()
         self.fetched += 1
         self.samples += rows_of(batch)
-        return batch
 
 
 class JaxTrainingBatches(JaxBatches):
@@ -90,55 +105,82 @@ class JaxTrainingBatches(JaxBatches):
 
     __slots__ = ()
 
-    def __next__(self) -> Any:  # noqa: ANN401
-        if not self.fetched:
-            return super().__next__()
-        self._machine.fetch_beside_begin()
-        try:
-            batch = next(self.source)
-        finally:
-            self._machine.fetch_end()
-        self.fetched += 1
-        self.samples += rows_of(batch)
-        return batch
+    def _fetch_begins(self) -> None:
+        if self.fetched:
+            self.machine.fetch_beside_begin()
+        else:
+            self.machine.fetch_begin()
+
+    def _fetch_finds_nothing(self) -> None:
+        if self.fetched:
+            self.machine.fetch_end()
+        else:
+            self.machine.fetch_exhausted()
 
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     batches: JaxTrainingBatches | None = None
 
-    def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def batches_of(iterator: Any) -> JaxTrainingBatches | None:  # noqa: ANN401
         nonlocal batches
         machine = listener.machine_here
         is_own = machine is not None and machine.is_calling_back and listener.is_calling_back()
         if machine is None or is_own or not hasattr(iterator, "__next__"):
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
-            return function(state, iterator)
+            return None
         if batches is None:
-            batches = JaxTrainingBatches(iterator, machine)
+            batches = JaxTrainingBatches(iterator, machine, listener.guard)
         batches.source = iterator
         batches.fetched = batches.samples = 0
+        return batches
+
+    def dispatched(batches: JaxTrainingBatches) -> None:
+        batches.machine.dispatched(batches.fetched, batches.samples)
+
+    begins, ends = listener.guard.calls(batches_of), listener.guard.calls(dispatched)
+    failed = listener.guard.calls(listener.failed)
+
+    @carries("a training step")
+    def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        timed = begins(iterator)
+        if timed is None:
+            return function(state, iterator)
         try:
-            result = function(state, batches)
+            result = function(state, timed)
         except StopIteration:
             raise
         except BaseException:
-            listener.failed()
+            failed()
             raise
         finally:
-            batches.source = _NO_BATCHES  # whoever waits for its end need not wait for us
-        machine.dispatched(batches.fetched, batches.samples)
+            timed.source = _NO_BATCHES  # whoever waits for its end need not wait for us
+        ends(timed)
         return result
 
     return train
 
 
 def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def borrowed(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def borrow(iterator: Any) -> tuple[JaxBatches, Borrowed | None] | None:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None or not hasattr(iterator, "__next__"):
+            return None
+        return JaxBatches(iterator, machine, listener.guard), machine.borrow(mode)
+
+    def give_back(batches: JaxBatches, before: Borrowed | None) -> None:
+        batches.machine.give_back(before)
+
+    begins, ends = listener.guard.calls(borrow), listener.guard.calls(give_back)
+
+    @carries("a step of an evaluation")
+    def borrowed(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        timed = begins(iterator)
+        if timed is None:
             return function(state, iterator)
-        with machine.borrowed(mode):
-            return function(state, JaxBatches(iterator, machine))
+        try:
+            return function(state, timed[0])
+        finally:
+            ends(*timed)
 
     return borrowed
 
@@ -203,7 +245,11 @@ class JaxCompiling:
         if self._tell == tell:
             self._tell = None
 
+    @carries("what JAX says of its compiling")
     def _take(self, event: str, duration_s: float, **_: object) -> None:
+        quietly(self._tell_of, event, duration_s)
+
+    def _tell_of(self, event: str, duration_s: float) -> None:
         tell = self._tell
         if tell is None or event not in _EVENTS:
             return

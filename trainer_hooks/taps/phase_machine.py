@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring.format import MODE_SHIFT
@@ -43,6 +41,13 @@ class StepWriter(Protocol):
     def count(self, steps: int, samples: int) -> None: ...
     def epoch(self, epoch: int) -> None: ...
     def spent_ns(self, phase: int) -> int: ...
+
+
+class Borrowed(NamedTuple):
+    """What was under way, and in which mode, when a step of another mode began."""
+
+    place: Place
+    mode: int
 
 
 class PhaseMachine:
@@ -237,23 +242,24 @@ class PhaseMachine:
         self._switch_to(TRAINS)
         self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAINS)
 
-    @contextmanager
-    def borrowed(self, mode: int) -> Iterator[None]:
+    def borrow(self, mode: int) -> Borrowed | None:
         """A step of that mode, which may be another than what runs, as when a callback evaluates.
 
-        What was under way goes on after it.
+        Returns:
+            What ``give_back`` needs: what was under way goes on after it.
         """
         if self.mode == mode:
-            yield
-            return
-        (phase, phase_mode), before = self._writer.present, self.mode
+            return None
+        before = Borrowed(self._writer.present, self.mode)
         self._switch_to(mode)
         self._writer.enter(_WORK[mode], mode)
-        try:
-            yield
-        finally:
-            self._switch_to(before)
-            self._writer.enter(phase, phase_mode)
+        return before
+
+    def give_back(self, before: Borrowed | None) -> None:
+        """It is over."""
+        if before is not None:
+            self._switch_to(before.mode)
+            self._writer.enter(*before.place)
 
     def flush_begin(self) -> Place | None:
         """Keras waits for its other threads, and so for the device.

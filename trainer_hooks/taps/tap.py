@@ -6,6 +6,7 @@ import abc
 from typing import Any, Protocol
 
 from gpumon.core.ring.facts import GROSS, INPUT_WAIT_FACT
+from trainer_hooks.ring.guard import Guard
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps.phase_machine import PhaseMachine
 
@@ -15,6 +16,10 @@ FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
 
 class StepListener(Protocol):
     """Who is told of steps."""
+
+    @property
+    def guard(self) -> Guard:
+        """Before all that a step calls of ours."""
 
     @property
     def machine_here(self) -> PhaseMachine | None:

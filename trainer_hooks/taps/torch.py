@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
+from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener, Tap
 from trainer_hooks.taps.torch_compiling import CompileClock
@@ -53,46 +55,72 @@ class TorchTap(Tap):
         return self._timed_train(function) if mode == TRAINS else self._borrowed(function, mode)
 
     def _timed_train(self, function: StepFunction) -> StepFunction:
-        listener, clock = self._listener, self._clock
+        listener, guard = self._listener, self._listener.guard
+        begins, ends = guard.calls(self._step_begins), guard.calls(self._step_ends)
+        failed = guard.calls(listener.failed)
 
+        @carries("a training step")
         def train(data: Any) -> Any:  # noqa: ANN401
-            machine = listener.machine_here
-            if machine is None or (machine.is_calling_back and listener.is_calling_back()):
+            machine = begins()
+            if machine is None:
                 return function(data)
-            device = self._device
-            if device is None and self._steps_to_find_a_device:
-                device = self._find_device()
-            if device is not None:
-                device.step_begins()
-            machine.fetch_end()
-            clock.is_in_step = True
             try:
                 logs = function(data)
             except BaseException:
-                listener.failed()
+                failed()
                 raise
-            clock.is_in_step = False
-            if clock.elsewhere_ns:
-                clock.end_step()
-            # ``data`` is the list of this execution's batches.
-            samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
-            machine.dispatched(len(data), samples)
-            if device is not None:
-                device.step_ended(listener.steps)
+            ends(machine, data)
             return logs
 
         return train
 
+    def _step_begins(self) -> PhaseMachine | None:
+        """A training step begins; ``None``: it is none of this training."""
+        listener = self._listener
+        machine = listener.machine_here
+        if machine is None or (machine.is_calling_back and listener.is_calling_back()):
+            return None
+        device = self._device
+        if device is None and self._steps_to_find_a_device:
+            device = self._find_device()
+        if device is not None:
+            device.step_begins()
+        machine.fetch_end()
+        self._clock.is_in_step = True
+        return machine
+
+    def _step_ends(self, machine: PhaseMachine, data: Any) -> None:  # noqa: ANN401
+        """It is over; ``data`` is the list of this execution's batches."""
+        clock, device = self._clock, self._device
+        clock.is_in_step = False
+        if clock.elsewhere_ns:
+            clock.end_step()
+        samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
+        machine.dispatched(len(data), samples)
+        if device is not None:
+            device.step_ended(self._listener.steps)
+
     def _borrowed(self, function: StepFunction, mode: int) -> StepFunction:
         listener = self._listener
 
-        def borrowed(data: Any) -> Any:  # noqa: ANN401
+        def borrow() -> tuple[PhaseMachine, Borrowed | None] | None:
             machine = listener.machine_here
             if machine is None:
+                return None
+            before = machine.borrow(mode)
+            machine.fetch_end()
+            return machine, before
+
+        begins, ends = listener.guard.calls(borrow), listener.guard.calls(PhaseMachine.give_back)
+
+        @carries("a step of an evaluation")
+        def borrowed(data: Any) -> Any:  # noqa: ANN401
+            taken = begins()
+            try:
                 return function(data)
-            with machine.borrowed(mode):
-                machine.fetch_end()
-                return function(data)
+            finally:
+                if taken is not None:
+                    ends(*taken)
 
         return borrowed
 
@@ -132,8 +160,15 @@ class TorchLoaders:
         adapter = feeder.data_adapter
         if _MAKES_LOADERS in vars(adapter):
             return
-        bare, listener = getattr(adapter, _MAKES_LOADERS), self._listener
-        setattr(adapter, _MAKES_LOADERS, lambda: TorchLoader(bare(), mode, listener))
+        bare, timed = getattr(adapter, _MAKES_LOADERS), self._listener.guard.calls(TorchLoader)
+
+        @carries("the making of a loader")
+        def make() -> Any:  # noqa: ANN401
+            loader = bare()
+            placed = timed(loader, mode, self._listener)
+            return loader if placed is None else placed
+
+        setattr(adapter, _MAKES_LOADERS, make)
         self._adapters.append(adapter)
 
     def remove(self) -> None:
@@ -156,59 +191,91 @@ class TorchLoader:
         self._mode = mode
         self._listener = listener
 
+    @carries("what is asked of a loader")
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
 
+    @carries("the start of a loader")
     def __iter__(self) -> Iterator[Any]:
         """Starting the workers is a wait for input too."""
-        listener = self._listener
-        machine = listener.machine_here
-        if machine is None:
+        guard = self._listener.guard
+        batches = guard.calls(TorchBatches)(self._mode, self._listener)
+        if batches is None:
             return iter(self._loader)
-        machine.fetch_begin()
+        guard.calls(batches.start)()
         try:
-            batches = iter(self._loader)
+            batches.source = iter(self._loader)
         except BaseException:
-            if self._mode == TRAINS:
-                listener.failed()
+            guard.calls(batches.failed)()
             raise
-        machine.fetch_exhausted()
-        return TorchBatches(batches, self._mode, listener)
+        guard.calls(batches.started)()
+        return batches
 
 
 class TorchBatches:
     """An iterator over batches whose every ``next()`` is a wait for input.
 
     The wait is over when the step begins, or the callbacks before it.
+
+    Attributes:
+        source: Where they come from.
     """
 
-    __slots__ = ("_listener", "_mode", "_source")
+    __slots__ = ("_asked", "_exhausted", "_failed", "_listener", "_mode", "source")
 
-    def __init__(self, source: Iterator[Any], mode: int, listener: StepListener) -> None:
-        self._source = source
+    def __init__(self, mode: int, listener: StepListener) -> None:
+        self.source: Iterator[Any] = iter(())
         self._mode = mode
         self._listener = listener
+        self._asked = listener.guard.calls(self.asked)
+        self._exhausted = listener.guard.calls(self.exhausted)
+        self._failed = listener.guard.calls(self.failed)
 
+    @carries("an iterator over batches")
     def __iter__(self) -> TorchBatches:
         return self
 
+    @carries("the fetch of a batch")
     def __next__(self) -> Any:  # noqa: ANN401
-        listener = self._listener
-        machine = listener.machine_here
+        self._asked()
+        try:
+            return next(self.source)
+        except StopIteration:
+            self._exhausted()
+            raise
+        except BaseException:
+            self._failed()
+            raise
+
+    def start(self) -> None:
+        """The loader is asked to begin."""
+        machine = self._listener.machine_here
+        if machine is not None:
+            machine.fetch_begin()
+
+    def started(self) -> None:
+        """It has begun."""
+        self.exhausted()
+
+    def asked(self) -> None:
+        """The next batch is asked for."""
+        machine = self._listener.machine_here
         if machine is None:
-            return next(self._source)
+            return
         if machine.mode != self._mode == TRAINS:
             machine.run_end()  # a validation that raised, and somebody caught it
         machine.fetch_begin()
-        try:
-            return next(self._source)
-        except StopIteration:
+
+    def exhausted(self) -> None:
+        """There is none."""
+        machine = self._listener.machine_here
+        if machine is not None:
             machine.fetch_exhausted()
-            raise
-        except BaseException:
-            if self._mode == TRAINS:  # a validation that raises may be caught
-                self._listener.failed()
-            raise
+
+    def failed(self) -> None:
+        """It raised: a validation that does so may be caught."""
+        if self._mode == TRAINS and self._listener.machine_here is not None:
+            self._listener.failed()
 
 
 def _makes_loaders(candidate: Any) -> bool:  # noqa: ANN401

@@ -10,6 +10,8 @@ import sys
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
+from trainer_hooks.ring.guard import carries, quietly
+
 DYNAMO: Final = "torch._dynamo.callback"
 """The module of torch that tells; nothing is compiled before somebody has imported it."""
 
@@ -76,7 +78,15 @@ class CompileClock:
             self._listener.compiled(self.elsewhere_ns)
             self.elsewhere_ns = 0
 
+    @carries("what torch says of its compiling")
     def _begin(self, *_: object) -> None:
+        quietly(self._begins)
+
+    @carries("what torch says of its compiling")
+    def _end(self, *_: object) -> None:
+        quietly(self._ends)
+
+    def _begins(self) -> None:
         if not self.is_in_step:
             return
         machine = self._listener.machine_here
@@ -86,7 +96,7 @@ class CompileClock:
             machine.compile_begin()
             self._told = True
 
-    def _end(self, *_: object) -> None:
+    def _ends(self) -> None:
         machine = self._listener.machine_here
         if machine is None:
             if self._began_ns:

@@ -9,6 +9,7 @@ from types import MethodType
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _OWNERS: Final = ("self", "trainer")
@@ -27,6 +28,7 @@ class AlsoOnTheClass:
         self._method = method
         self.__doc__ = method.__doc__
 
+    @carries("a method that is looked up")
     def __get__(self, instance: object | None, owner: type) -> Callable[..., Any]:
         if instance is not None:
             return MethodType(self._method, instance)

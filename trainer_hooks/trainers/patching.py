@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from trainer_hooks.ring.guard import carries
+
 Method = Callable[..., Any]
 
 
@@ -52,6 +54,7 @@ class Proxy:
 
     _original: Any
 
+    @carries("what is asked of theirs")
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name.startswith("__") or name == "_original":  # asked of a copy that has nothing yet
             raise AttributeError(name)

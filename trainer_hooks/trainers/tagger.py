@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol
 
+from trainer_hooks.ring.guard import carries, guarded
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.model_device import is_on_cpu
@@ -71,15 +72,22 @@ class Tagger:
             obj=None,
         )
 
+    @carries("the making of a tagger")
     def _set_up(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
         """Be a tagger of that run; see ``announce_run``."""
         self._run, self._gpus, self._framework = run, gpus, framework
         self._start_afresh()
 
+    @carries("the making of a tagger")
     def _start_afresh(self) -> None:
         """Nothing is tagged, and nobody was warned."""
         self._tagging = None
         self._warned = False
+        self._announce()
+
+    @guarded
+    def _announce(self) -> None:
+        """Say that there is going to be a run, whatever becomes of it."""
         announce_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_run(self) -> None:
@@ -95,12 +103,14 @@ class Tagger:
             self._tagging.stop()
             self._tagging = None
 
-    def _attempt(self, what: Callable[[], object]) -> None:
-        """Do it; after a mistake of our own the training goes on untagged."""
+    passes: tuple[type[Exception], ...] = ()
+    """Nothing ends a training that is tagged."""
+
+    def _fail(self, error: Exception) -> None:
+        """After a mistake of our own the training goes on untagged."""
         try:
-            what()
-        except Exception as error:  # noqa: BLE001
             self._stop()
+        finally:
             self._warn(f"gpumon tags no phases: {error!r}")
 
     def _warn(self, text: str) -> None:

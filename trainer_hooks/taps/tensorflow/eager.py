@@ -7,11 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tap import StepListener
-from trainer_hooks.taps.tensorflow.fetches import Around, Fetch, patch_of_iterators
+from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, StepAround
 
 
@@ -38,69 +39,92 @@ class EagerStep(StepAround):
         self._patch = patch_of_iterators()
         self._steps = self._rows = 0  # fetched in this call, and not told yet
         self._computes_at_once = _computes_at_once()
+        guard = listener.guard
+        self._forget, self._finish = guard.calls(self._forgets), guard.calls(self._finishes)
+        self._begin_fetch = guard.calls(self._fetch_begins)
+        self._end_fetch = guard.calls(self._fetch_ends)
+        self._miss_fetch = guard.calls(self._fetch_fails)
         self.has_gross_wait = mode == TRAINS and batches > 1 and not self._computes_at_once
 
+    @carries("a training step")
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        def around(fetch: Fetch) -> Any:  # noqa: ANN401
-            if not self._steps:
-                return self._fetch(machine, fetch)
-            if not self._computes_at_once:
-                return self._fetch_beside(machine, fetch)
-            self._tell(machine)
-            self._listener.device_done(self._listener.steps, monotonic_ns())
-            return self._fetch(machine, fetch)
-
-        self._steps = self._rows = 0
+        self._forget()
         try:
-            logs = self._call(iterator, around)
+            logs = self._call(machine, iterator)
         except ENDS_OF_DATA:
-            if self._steps:  # the data ended within this call, after some batches
-                self._tell(machine)
-                machine.fetch_exhausted()
+            self._finish(machine, True)
             raise
         except BaseException:
-            self._listener.failed()
+            self._failed()
             raise
-        if self._steps:
-            self._tell(machine)
+        self._finish(machine, False)
         return logs
 
+    @carries("a step of an evaluation")
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        return self._call(iterator, lambda fetch: self._fetch(machine, fetch))
+        return self._call(machine, iterator)
 
-    def _call(self, iterator: Any, around: Around) -> Any:  # noqa: ANN401
-        def around_what_is_fetched_now(fetch: Fetch) -> Any:  # noqa: ANN401
+    @carries("a step")
+    def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        @carries("the fetch of a batch")
+        def around(fetch: Fetch) -> Any:  # noqa: ANN401
             # Somebody may let functions be compiled again while this is under way.
-            return around(fetch) if tf.executing_eagerly() else fetch()
+            if not tf.executing_eagerly():
+                return fetch()
+            is_beside = self._begin_fetch(machine)
+            try:
+                fetched = fetch()
+            except BaseException as error:
+                self._miss_fetch(machine, is_beside, error)
+                raise
+            self._end_fetch(machine, is_beside, fetched)
+            return fetched
 
-        return self._patch.call(self._function, iterator, around_what_is_fetched_now)
+        return self._patch.call(self._function, iterator, around)
+
+    def _forgets(self) -> None:
+        self._steps = self._rows = 0
+
+    def _finishes(self, machine: PhaseMachine, has_ended: bool) -> None:
+        """The call is over; ``has_ended``: by the end of the data, maybe after some batches."""
+        if not self._steps:
+            return
+        self._tell(machine)
+        if has_ended:
+            machine.fetch_exhausted()
 
     def _tell(self, machine: PhaseMachine) -> None:
         steps, rows = self._steps, self._rows
         self._steps = self._rows = 0
         machine.dispatched(steps, rows)
 
-    def _fetch(self, machine: PhaseMachine, fetch: Fetch) -> Any:  # noqa: ANN401
+    def _fetch_begins(self, machine: PhaseMachine) -> bool:
+        """A batch is fetched; whether that is beside a step that may be under way."""
+        if self._mode == TRAINS and self._steps:
+            if not self._computes_at_once:
+                machine.fetch_beside_begin()
+                return True
+            self._tell(machine)
+            self._listener.device_done(self._listener.steps, monotonic_ns())
         machine.fetch_begin()
-        try:
-            fetched = fetch()
-        except ENDS_OF_DATA:
+        return False
+
+    def _fetch_fails(
+        self,
+        machine: PhaseMachine,
+        is_beside: bool,
+        error: BaseException,
+    ) -> None:
+        if is_beside:
+            machine.fetch_end()
+        elif isinstance(error, ENDS_OF_DATA):
             machine.fetch_exhausted()
-            raise
-        if self._count(fetched):
+
+    def _fetch_ends(self, machine: PhaseMachine, is_beside: bool, fetched: Any) -> None:  # noqa: ANN401
+        if self._count(fetched) or is_beside:
             machine.fetch_end()
         else:  # the end of the data: no step follows this wait
             machine.fetch_exhausted()
-        return fetched
-
-    def _fetch_beside(self, machine: PhaseMachine, fetch: Fetch) -> Any:  # noqa: ANN401
-        machine.fetch_beside_begin()
-        try:
-            fetched = fetch()
-        finally:
-            machine.fetch_end()
-        self._count(fetched)
-        return fetched
 
     def _count(self, fetched: Any) -> bool:  # noqa: ANN401
         """Whether there was a batch."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from threading import Lock, get_ident
 from typing import Any, Final
+
+from trainer_hooks.ring.guard import carries, quietly
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
 """What a step may fetch by."""
@@ -31,25 +34,35 @@ class FetchPatch:
         self._users = 0
         self._lock = Lock()
 
+    @carries("a step")
     def call(self, function: Callable[[Any], Any], iterator: Any, around: Around) -> Any:  # noqa: ANN401
         """``function(iterator)``; what this thread fetches meanwhile goes through ``around``."""
+        before = quietly(self._begins, around)  # whoever hears of no fetch says so
+        try:
+            return function(iterator)
+        finally:
+            quietly(self._ends, before)
+
+    def _begins(self, around: Around) -> Around | None:
+        """Who heard of this thread's fetches before."""
         thread = get_ident()
         with self._lock:
             before = self._around.get(thread)
             self._around[thread] = around
             self._users += 1
             self._place()
-        try:
-            return function(iterator)
-        finally:
-            with self._lock:
-                if before is None:
-                    self._around.pop(thread, None)
-                else:
-                    self._around[thread] = before
-                self._users = max(0, self._users - 1)  # a fork may have set it to nought
-                if not self._users:
-                    self._take_off()
+        return before
+
+    def _ends(self, before: Around | None) -> None:
+        thread = get_ident()
+        with self._lock:
+            if before is None:
+                self._around.pop(thread, None)
+            else:
+                self._around[thread] = before
+            self._users = max(0, self._users - 1)  # a fork may have set it to nought
+            if not self._users:
+                self._take_off()
 
     def forget(self) -> None:
         """In a forked child: nobody but its one thread is left, and that one trains no more."""
@@ -76,13 +89,14 @@ class FetchPatch:
     def _dispatching(self, bare: Callable[..., Any]) -> Any:  # noqa: ANN401
         around_of = self._around
 
+        @carries("the fetch of a batch")
         def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             thread = get_ident()
             around = around_of.pop(thread, None)  # what it calls in turn is not timed twice
             if around is None:
                 return bare(iterator, *args, **kwargs)
             try:
-                return around(lambda: bare(iterator, *args, **kwargs))
+                return around(partial(bare, iterator, *args, **kwargs))
             finally:
                 around_of[thread] = around
 

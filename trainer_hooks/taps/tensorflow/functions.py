@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
+from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
@@ -94,22 +95,36 @@ class StepAround(abc.ABC):
         self._mode = mode
         self._listener = listener
         self._kind: type[Any] | None = None  # of the iterator that was handed over last
+        self._machine_for = listener.guard.calls(self._find_machine)
+        self._borrow = listener.guard.calls(PhaseMachine.borrow)
+        self._give_back = listener.guard.calls(PhaseMachine.give_back)
+        self._failed = listener.guard.calls(listener.failed)
 
+    @carries("a step")
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One execution, as the bare function takes it."""
-        machine = self._listener.machine_here
+        machine = self._machine_for(iterator)
         if machine is None:
             return self._function(iterator)
+        if self._mode == TRAINS:
+            return self._train(machine, iterator)
+        before = self._borrow(machine, self._mode)
+        try:
+            return self._evaluate(machine, iterator)
+        finally:
+            self._give_back(machine, before)
+
+    def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
+        """The rules, where this is a step of the training; else ``None``."""
+        machine = self._listener.machine_here
+        if machine is None:
+            return None
         if type(iterator) is not self._kind:  # asking for a subclass takes longer
             if not isinstance(iterator, ITERATORS):
-                return self._function(iterator)
+                return None
             self._kind = type(iterator)
-        if self._mode == TRAINS:
-            if machine.is_calling_back and self._listener.is_calling_back():
-                return self._function(iterator)
-            return self._train(machine, iterator)
-        with machine.borrowed(self._mode):
-            return self._evaluate(machine, iterator)
+        is_aside = self._mode == TRAINS and machine.is_calling_back
+        return None if is_aside and self._listener.is_calling_back() else machine
 
     @abc.abstractmethod
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any: ...  # noqa: ANN401

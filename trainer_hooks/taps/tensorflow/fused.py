@@ -8,12 +8,19 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from trainer_hooks.ring.guard import Guard, carries
+from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals
 from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
-from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, ITERATORS, form_of, traces_of
+from trainer_hooks.taps.tensorflow.functions import (
+    ENDS_OF_DATA,
+    StepAround,
+    form_of,
+    traces_of,
+)
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN, GraphClock, is_allowed
 
 
@@ -24,6 +31,7 @@ class GraphTotals:
         clock: What the timers read; whoever reads the totals lets it run meanwhile.
         traces: How often the function had been traced when all its traces had timers.
         timers: Traced so far, and not looked for yet.
+        trouble: Why there are none in a trace, where that is a mistake of ours.
     """
 
     def __init__(self) -> None:
@@ -39,8 +47,14 @@ class GraphTotals:
         with tf.init_scope(), tf.device("CPU:0"):
             self._variable = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
         self.clock = GraphClock()
+        self.trouble: Exception | None = None
+        guard = Guard(self._note)
+        self._trace_begin, self._trace_end = guard.calls(self.clock.now_s), guard.calls(self._add)
         self._patch = patch_of_iterators()
         self.traces = self.timers = 0
+
+    def _note(self, error: Exception) -> None:
+        self.trouble = error
 
     def read(self) -> Totals:
         """What was summed up so far."""
@@ -49,6 +63,7 @@ class GraphTotals:
         ).numpy()
         return Totals(float(wait_s), int(batches), int(rows))
 
+    @carries("a step")
     def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
         """Call a step function; what it traces is traced with timers."""
         try:
@@ -61,19 +76,25 @@ class GraphTotals:
         warn_blind(FORBIDDEN)
         return self._patch.call(function, iterator, self._trace_fetch)
 
+    @carries("the fetch of a batch, while it is traced")
     def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
         if tf.executing_eagerly():
             return fetch()
-        began_s = self.clock.now_s()
+        began_s = self._trace_begin()
+        if began_s is None:
+            return fetch()
         with tf.control_dependencies([began_s]):
             fetched = fetch()
+        self._trace_end(fetched, began_s)
+        return fetched
+
+    def _add(self, fetched: Any, began_s: Any) -> None:  # noqa: ANN401
         parts = tf.nest.flatten(fetched, expand_composites=True)
         with tf.control_dependencies(parts), tf.device("CPU:0"):
             told = (self.clock.now_s() - began_s, *_batches_and_rows(fetched))
             more = tf.stack([tf.cast(part, tf.float64) for part in told])
             self._variable.assign_add(more, read_value=False)
         self.timers += 1
-        return fetched
 
 
 def totals_in(function: Any) -> GraphTotals | None:  # noqa: ANN401
@@ -112,7 +133,7 @@ _WORTH_TELLING_NS: Final = 1_000_000
 """Most data end at once."""
 
 
-class FusedStep:
+class FusedStep(StepAround):
     """Calls the step as it is, with timers traced into it around what fetches a batch.
 
     Where several batches are fetched in one execution, the next one is
@@ -122,53 +143,65 @@ class FusedStep:
 
     def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
         """Find the timers; an execution has so many batches at most."""
-        self._function = function
-        self._listener = listener
+        super().__init__(function, TRAINS, listener)
         self._batches = batches
         self._fused = form_of(function).fused
         self._totals = None if self._fused is None else totals_in(self._fused)
         self._accounts = None if self._totals is None else Accounts(self._totals.read, batches)
         self._was_unheard = False
+        guard = listener.guard
+        self._begin_step, self._end_step = guard.calls(self._begins), guard.calls(self._ends)
+        self._end_data = guard.calls(self._ends_without_batch)
 
     @property
     def has_gross_wait(self) -> bool:
         """Whether what it tells as a wait for input may have passed beside the compute."""
         return self._accounts is not None and self._batches > 1 and is_allowed()
 
-    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
-        """One execution, as the bare function takes it."""
-        machine = self._listener.machine_here
-        is_calling_back = machine is not None and machine.is_calling_back
-        if machine is None or (is_calling_back and self._listener.is_calling_back()):
-            self._was_unheard = True
-            return self._function(iterator)
-        if not isinstance(iterator, ITERATORS):
-            return self._function(iterator)
+    @carries("a training step")
+    def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        begun = self._begin_step(machine)
+        totals = self._totals
+        try:
+            logs = (
+                self._function(iterator)
+                if totals is None
+                else totals.call(self._function, iterator)
+            )
+        except ENDS_OF_DATA:
+            self._end_data(machine, begun)
+            raise
+        except BaseException:
+            self._failed()
+            raise
+        self._end_step(machine, begun)
+        return logs
+
+    def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        raise AssertionError("a fused step trains")  # an evaluation's is not gone around
+
+    def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
+        machine = super()._find_machine(iterator)
+        self._was_unheard |= machine is None
+        return machine
+
+    def _begins(self, machine: PhaseMachine) -> tuple[int | None, int]:
+        """An execution begins.
+
+        Returns:
+            How often it was traced before, and when this is: CLOCK_MONOTONIC, nanoseconds.
+        """
         traces = traces_of(self._fused)
         if self._totals is not None:
             self._check_accounts(self._totals, traces)
         machine.fetch_end()  # the timers tell what of it was a wait
         if traces == 0:
             machine.compile_begin()
-        began_ns = monotonic_ns()
-        try:
-            logs = self._call(iterator)
-        except ENDS_OF_DATA:
-            self._tell_of_no_batch(monotonic_ns() - began_ns, traces)
-            machine.fetch_exhausted()
-            raise
-        except BaseException:
-            self._listener.failed()
-            raise
-        self._tell(machine, monotonic_ns() - began_ns, traces)
-        return logs
+        return traces, monotonic_ns()
 
-    def _call(self, iterator: Any) -> Any:  # noqa: ANN401
-        if self._totals is None:
-            return self._function(iterator)
-        return self._totals.call(self._function, iterator)
-
-    def _tell(self, machine: PhaseMachine, took_ns: int, traces: int | None) -> None:
+    def _ends(self, machine: PhaseMachine, begun: tuple[int | None, int]) -> None:
+        traces, began_ns = begun
+        took_ns = monotonic_ns() - began_ns
         listener, told = self._listener, Execution(0, self._batches, 0)
         has_traced = traces_of(self._fused) != traces
         if has_traced:
@@ -184,17 +217,19 @@ class FusedStep:
             listener.compiled(took_ns - told.wait_ns)
         machine.dispatched(told.steps, told.samples)
 
-    def _tell_of_no_batch(self, took_ns: int, traces: int | None) -> None:
+    def _ends_without_batch(self, machine: PhaseMachine, begun: tuple[int | None, int]) -> None:
         """An execution that only found the end of the data waited for it, and was no step."""
-        if self._accounts is None:
-            return
-        try:
-            wait_ns = self._accounts.found_nothing(took_ns)
-        except Exception as error:  # noqa: BLE001
-            self._see_one_phase(error)
-            return
-        if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
-            self._listener.waited(wait_ns)
+        traces, began_ns = begun
+        took_ns = monotonic_ns() - began_ns
+        if self._accounts is not None:
+            try:
+                wait_ns = self._accounts.found_nothing(took_ns)
+            except Exception as error:  # noqa: BLE001
+                self._see_one_phase(error)
+            else:
+                if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
+                    self._listener.waited(wait_ns)
+        machine.fetch_exhausted()
 
     def _check_accounts(self, totals: GraphTotals, traces: int | None) -> None:
         """Another thread may have had the word meanwhile: what passed then is not told here."""
@@ -211,7 +246,9 @@ class FusedStep:
         """A trace was made: the timers must have gone into it."""
         if self._totals is None:
             return
-        if self._totals.timers:
+        if self._totals.trouble is not None:
+            self._see_one_phase(self._totals.trouble)
+        elif self._totals.timers:
             self._totals.timers = 0
             self._totals.traces = traces_of(self._fused) or 0
         else:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
 import tensorflow as tf
 
+from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
@@ -30,10 +32,12 @@ class QuickNext:
     tuple of them, neither matters; anything else goes TensorFlow's way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
         self._iterator: weakref.ref[Any] | None = None
         self._fetch: Callable[[], Any] | None = None
+        self._look = guard.calls(self._look_at)
 
+    @carries("the fetch of a batch")
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """The next batch.
 
@@ -41,7 +45,7 @@ class QuickNext:
             StopIteration: There is none.
         """
         if self._iterator is None or self._iterator() is not iterator:
-            self._look_at(iterator)
+            self._look(iterator)
         fetch = self._fetch
         if fetch is None:
             return next(iterator)
@@ -49,6 +53,9 @@ class QuickNext:
             return tuple(fetch())
         except tf.errors.OutOfRangeError:
             raise StopIteration from None
+        except TypeError:  # another TensorFlow wants other arguments
+            self._fetch = None
+            return next(iterator)
 
     def _look_at(self, iterator: Any) -> None:  # noqa: ANN401
         self._fetch = None
@@ -58,6 +65,7 @@ class QuickNext:
             self._iterator = weakref.ref(iterator, self._let_go)
             self._fetch = _fetch_of(iterator)
 
+    @carries("the end of an iterator")
     def _let_go(self, gone: weakref.ref[Any]) -> None:
         if gone is self._iterator:
             self._iterator = self._fetch = None
@@ -76,7 +84,7 @@ def _fetch_of(iterator: Any) -> Callable[[], Any] | None:  # noqa: ANN401
         return None
     types, shapes = [part.dtype for part in spec], [part.shape for part in spec]
     fetch = tf.raw_ops.IteratorGetNext
-    return lambda: fetch(iterator=handle, output_types=types, output_shapes=shapes)
+    return partial(fetch, iterator=handle, output_types=types, output_shapes=shapes)
 
 
 class SplitStep(StepAround):
@@ -88,61 +96,85 @@ class SplitStep(StepAround):
 
     def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(function, mode, listener)
+        guard = listener.guard
         self._form = form_of(function)
-        self._next = QuickNext()
+        self._next = QuickNext(guard)
         self._is_first = True
+        self._fetch_begins = guard.calls(PhaseMachine.fetch_begin)
+        self._fetch_finds_nothing = guard.calls(PhaseMachine.fetch_exhausted)
+        self._begin_step, self._end_step = guard.calls(self._begins), guard.calls(self._ends)
+        self._begin_replay = guard.calls(self._replay_begins)
 
+    @carries("a training step")
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         try:
-            machine.fetch_begin()
+            self._fetch_begins(machine)
             try:
                 batch = self._next(iterator)
             except StopIteration:
                 return self._replay(machine, iterator)
-            machine.fetch_end()
-            logs = self._compute(machine, iterator, batch)
+            begun = self._begin_step(machine, iterator)
+            logs = self._function(iter((batch,)))
         except ENDS_OF_DATA:
             raise
         except BaseException:
-            self._listener.failed()
+            self._failed()
             raise
-        machine.dispatched(1, _rows_of(batch))
+        self._end_step(machine, batch, begun)
         return logs
 
+    @carries("a step of an evaluation")
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        machine.fetch_begin()
+        self._fetch_begins(machine)
         try:
             batch = self._next(iterator)
         except StopIteration:
             return self._replay(machine, iterator)
-        machine.fetch_end()
-        if self._is_first:
-            self._trace_as_keras_would(iterator)
+        self._begin_step(machine, iterator)
         return self._function(iter((batch,)))
 
-    def _compute(self, machine: PhaseMachine, iterator: Any, batch: Any) -> Any:  # noqa: ANN401
-        traces = traces_of(self._form.one_step)
+    @carries("a step that finds the end of the data")
+    def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        """Keras' own call at the end of the data: it runs more than the fetch that fails."""
+        is_traced_now = self._begin_replay(machine)
+        try:
+            return self._function(iterator)
+        finally:
+            if is_traced_now:
+                self._fetch_finds_nothing(machine)
+
+    def _begins(self, machine: PhaseMachine, iterator: Any) -> tuple[int | None, int]:  # noqa: ANN401
+        """The batch is there, and the step follows.
+
+        Returns:
+            How often the step was traced before, and when it began: CLOCK_MONOTONIC, nanoseconds.
+        """
+        machine.fetch_end()
+        traces = traces_of(self._form.one_step) if self._mode == TRAINS else None
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
         if self._is_first:
             self._trace_as_keras_would(iterator)
-        logs = self._function(iter((batch,)))
+        return traces, began_ns
+
+    def _ends(
+        self,
+        machine: PhaseMachine,
+        batch: Any,  # noqa: ANN401
+        begun: tuple[int | None, int],
+    ) -> None:
+        traces, began_ns = begun
         if traces and traces_of(self._form.one_step) != traces:
             self._listener.compiled(monotonic_ns() - began_ns)
-        return logs
+        machine.dispatched(1, _rows_of(batch))
 
-    def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        """Keras' own call at the end of the data: it runs more than the fetch that fails."""
+    def _replay_begins(self, machine: PhaseMachine) -> bool:
         machine.fetch_exhausted()
         is_traced_now = self._mode == TRAINS and traces_of(self._form.fused) == 0
         if is_traced_now:
             machine.compile_begin()
-        try:
-            return self._function(iterator)
-        finally:
-            if is_traced_now:
-                machine.fetch_exhausted()
+        return is_traced_now
 
     def _trace_as_keras_would(self, iterator: Any) -> None:  # noqa: ANN401
         """Trace for batches as the data set describes them, once, if it leaves a size open.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import PREDICTS, TRAINS
+from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
     StepListener,
@@ -62,6 +65,7 @@ class TensorflowTap(Tap):
         if step is None:
             return function
 
+        @carries("a step")
         def timed(iterator: Any) -> Any:  # noqa: ANN401
             return step(iterator)
 
@@ -121,31 +125,55 @@ class TensorflowTap(Tap):
 class _TimedDataset:
     def __init__(self, dataset: Any, listener: StepListener) -> None:  # noqa: ANN401
         self._dataset = dataset
-        self._listener = listener
+        self._timed = listener.guard.calls(lambda: _TimedBatches(listener))
 
+    @carries("the start of a data set")
     def __iter__(self) -> Iterator[Any]:
-        return _TimedBatches(iter(self._dataset), self._listener)
+        source: Iterator[Any] = iter(self._dataset)
+        batches = self._timed()
+        if batches is None:
+            return source
+        batches.source = source
+        return batches
 
 
 class _TimedBatches:
-    __slots__ = ("_listener", "_source")
+    __slots__ = ("_asked", "_exhausted", "_there", "source")
 
-    def __init__(self, source: Iterator[Any], listener: StepListener) -> None:
-        self._source = source
-        self._listener = listener
+    def __init__(self, listener: StepListener) -> None:
+        def machine_here() -> PhaseMachine | None:
+            machine = listener.machine_here
+            return machine if machine is not None and machine.mode == PREDICTS else None
 
+        self.source: Iterator[Any] = iter(())
+        self._asked, self._there, self._exhausted = (
+            listener.guard.calls(partial(_tell, machine_here, rule))
+            for rule in (
+                PhaseMachine.fetch_begin,
+                PhaseMachine.fetch_end,
+                PhaseMachine.fetch_exhausted,
+            )
+        )
+
+    @carries("an iterator over batches")
     def __iter__(self) -> _TimedBatches:
         return self
 
+    @carries("the fetch of a batch")
     def __next__(self) -> Any:  # noqa: ANN401
-        machine = self._listener.machine_here
-        if machine is None or machine.mode != PREDICTS:
-            return next(self._source)
-        machine.fetch_begin()
+        self._asked()
         try:
-            batch = next(self._source)
+            batch = next(self.source)
         except StopIteration:
-            machine.fetch_exhausted()
+            self._exhausted()
             raise
-        machine.fetch_end()
+        self._there()
         return batch
+
+
+def _tell(
+    machine_here: Callable[[], PhaseMachine | None], rule: Callable[[PhaseMachine], None]
+) -> None:
+    machine = machine_here()
+    if machine is not None:
+        rule(machine)

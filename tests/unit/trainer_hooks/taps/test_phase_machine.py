@@ -47,16 +47,19 @@ def train_one_step(machine: PhaseMachine) -> None:
 
 
 def fetch_aside(machine: PhaseMachine) -> None:
-    with machine.borrowed(1):
-        machine.fetch_begin()
-        machine.fetch_end()
+    before = machine.borrow(1)
+    machine.fetch_begin()
+    machine.fetch_end()
+    machine.give_back(before)
     assert machine.mode == 0
 
 
 def fetch_in_a_prediction_aside(machine: PhaseMachine) -> None:
-    with machine.borrowed(1), machine.borrowed(2):
-        machine.fetch_begin()
-        machine.fetch_end()
+    validation, prediction = machine.borrow(1), machine.borrow(2)
+    machine.fetch_begin()
+    machine.fetch_end()
+    machine.give_back(prediction)
+    machine.give_back(validation)
 
 
 SAYS: dict[str, Callable[[PhaseMachine], object]] = {

@@ -1,0 +1,99 @@
+"""Where a training crosses into the hooks: seen in every call that is made meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+
+import trainer_hooks
+from trainer_hooks.ring import guard
+
+_OURS = f"{Path(trainer_hooks.__file__).parent}/"
+_EXAMPLES = f"{_OURS}examples/"
+
+
+class BrokenError(RuntimeError):
+    """What a broken function of ours raises."""
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether a function is one of the hooks, and not of the guard itself."""
+    file = code.co_filename
+    return file.startswith(_OURS) and not file.startswith(_EXAMPLES) and file != guard.__file__
+
+
+def name_of(code: CodeType) -> str:
+    """Such as ``taps/jax.py JaxBatches._fetch_begins``."""
+    return f"{code.co_filename.removeprefix(_OURS)} {code.co_qualname}"
+
+
+class Borders:
+    """What was called while a training ran.
+
+    Attributes:
+        guarded: Functions that a guard called.
+        open: Those that theirs called, or what only carries a call of theirs, without any guard.
+    """
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self.guarded: dict[str, CodeType] = {}
+        self.open: dict[str, str] = {}
+        with _calls_go_to(self._look):
+            run()
+
+    def _look(self, frame: FrameType) -> None:
+        code, caller = frame.f_code, _nearest_of_ours(frame)
+        if not is_ours(code) or code in guard.CARRIERS or code.co_name == "<module>":
+            return
+        if frame.f_back is not None and frame.f_back.f_code.co_filename == guard.__file__:
+            self.guarded[name_of(code)] = code
+        elif caller is None or caller in guard.CARRIERS:
+            self.open[name_of(code)] = "theirs" if caller is None else name_of(caller)
+
+
+def _nearest_of_ours(frame: FrameType) -> CodeType | None:
+    """The nearest caller in the hooks, be it the guard; ``None``: there is none."""
+    caller = frame.f_back
+    while caller is not None:
+        if caller.f_code.co_filename == guard.__file__ or is_ours(caller.f_code):
+            return caller.f_code
+        caller = caller.f_back
+    return None
+
+
+@contextmanager
+def broken(code: CodeType) -> Iterator[list[None]]:
+    """Every call of that function raises; each is noted."""
+    calls: list[None] = []
+
+    def look(frame: FrameType) -> None:
+        if frame.f_code is code:
+            calls.append(None)
+            raise BrokenError(name_of(code))
+
+    with _calls_go_to(look):
+        yield calls
+
+
+@contextmanager
+def _calls_go_to(look: Callable[[FrameType], None]) -> Iterator[None]:
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            try:
+                look(frame)
+            except BrokenError:
+                sys.setprofile(profile)  # one that raises is taken away
+                raise
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    threading.setprofile(profile)  # Keras has callbacks on threads of its own
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)

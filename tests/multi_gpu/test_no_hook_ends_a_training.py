@@ -1,0 +1,60 @@
+"""Whatever fails in ``RatioBalancer``, ``fit`` ends with the weights that it has without one."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from tests.borders import Borders, broken
+from tests.multi_gpu.later import b, keras, multi_gpu
+
+pytestmark = pytest.mark.multi_gpu
+
+
+class Training:
+    """A parallel model that can be trained again from the same weights."""
+
+    def __init__(self) -> None:
+        self.model = b.parallel(b.dense())
+        self.model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy")
+        self._weights = self.model.get_weights()
+        self._balancer = multi_gpu.RatioBalancer(every=1, warm_up=1, dead_band=0.9, verbose=0)
+
+    def left(self, *callbacks: Any) -> list[bytes]:
+        self.model.set_weights(self._weights)
+        x, y, _ = b.rows(30)
+        words = {"batch_size": 6, "shuffle": False, "verbose": 0}
+        self.model.fit(x, y, callbacks=list(callbacks), **words)
+        return [weight.tobytes() for weight in self.model.get_weights()]
+
+    def left_balanced(self) -> list[bytes]:
+        return self.left(self._balancer)
+
+
+class TestATraining:
+    def test_calls_nothing_of_the_balancer_without_a_guard(self) -> None:
+        training = Training()
+        engine = ("multi_gpu/parallel_model.py", "multi_gpu/ratio_balancer.py RatioBalancer.set_m")
+
+        opened = Borders(training.left_balanced).open
+
+        # The model and its parts are what trains; a model that is none is refused by ``set_model``.
+        own = [name for name in opened if "balance" in name and not name.startswith(engine)]
+        assert own == []
+
+    def test_goes_on_whatever_raises(self) -> None:
+        training = Training()
+        bare = training.left()
+        guarded = Borders(training.left_balanced).guarded
+        assert len(guarded) >= 4
+
+        for name, code in guarded.items():
+            balanced = Training()
+            with warnings.catch_warnings(record=True) as said, broken(code) as calls:
+                warnings.simplefilter("always")
+                left = balanced.left_balanced()
+            assert calls, name
+            assert left == bare, name
+            assert len([one for one in said if "RatioBalancer" in str(one.message)]) <= 1, name
