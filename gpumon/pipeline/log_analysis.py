@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
@@ -13,7 +14,7 @@ from gpumon.core.judge.verdict_rules import has_too_few_samples, judge
 from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
 from gpumon.core.log.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
-from gpumon.core.report.report import GpuReport, Report, sampling_of
+from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict, VerdictName
@@ -132,6 +133,7 @@ class LogAnalysis:
                 named, beside_ns, troubles_of, totals_of, verdicts, strict=True
             )
         )
+        unit_note = _note_on_unit(facts.bare_times, period_ns)
         dropped = sum(track.dropped + track.ledger.rejected for track in self._tracks)
         return Report(
             source=source,
@@ -143,10 +145,10 @@ class LogAnalysis:
             skipped_lines=facts.skipped_lines + dropped,
             gpus=gpus,
             runs=(),
-            advice=advise(gpus, ()),
+            advice=_advice_on(gpus, unit_note),
             notes=(
                 *facts.notes,
-                *_notes_on_times(facts.bare_times, period_ns),
+                *filter(None, [unit_note]),
                 *self._notes(gpus, times, dropped),
             ),
             together=joined,
@@ -243,14 +245,25 @@ class LogAnalysis:
             )
 
 
-def _notes_on_times(heading: str | None, period_ns: int) -> Iterator[str]:
-    """That bare numbers were read as seconds, where nobody logs as rarely as that."""
-    if heading is not None and period_ns >= _RARE_NS:
-        which = f'column "{label_text(heading, 60)}"' if heading else "column of times"
-        yield (
-            f"The {which} has no unit and was read as seconds (one row every "
-            f"{plainly(seconds(period_ns), 3)} s). If it counts milliseconds, call it time_ms."
-        )
+def _note_on_unit(heading: str | None, period_ns: int) -> str:
+    """That bare numbers were read as seconds, where nobody logs as rarely as that; else empty."""
+    if heading is None or period_ns < _RARE_NS:
+        return ""
+    which = f'column "{label_text(heading, 60)}"' if heading else "column of times"
+    return (
+        f"The {which} has no unit and was read as seconds (one row every "
+        f"{plainly(seconds(period_ns), 3)} s). If it counts milliseconds, call it time_ms."
+    )
+
+
+def _advice_on(gpus: Sequence[GpuReport], unit_note: str) -> tuple[Advice, ...]:
+    """What to do; first about a unit of times that may be what leaves the samples too few."""
+    advice = advise(gpus, ())
+    if not (unit_note and advice and advice[0].cause == TOO_FEW_SAMPLES):
+        return advice
+    otherwise = f"{advice[0].text[:1].lower()}{advice[0].text[1:]}"
+    text = f"If the log counts its time in milliseconds, call that column time_ms. Else {otherwise}"
+    return (replace(advice[0], text=text), *advice[1:])
 
 
 def _unusable(track: GpuTrack, lost_share: float) -> int:

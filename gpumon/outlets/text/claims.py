@@ -212,14 +212,19 @@ def _were_busy(gpus: Sequence[GpuReport]) -> str:
     alike: dict[tuple[bool, bool], list[GpuReport]] = {}
     for gpu in gpus:
         is_unused = _unused_ratio(gpu) >= _MUCH_UNUSED_RATIO
-        has_paused = _lost_ratio(gpu) >= DEFAULT_SETTINGS.lost_share
-        alike.setdefault((has_paused, is_unused), []).append(gpu)
+        alike.setdefault((has_few_pauses(gpu), is_unused), []).append(gpu)
     return " ".join(
         f"{all_of(same, 'was', 'were')} "
         f"{_few_pauses(same) if has_paused else f'busy almost all {_when(same)}'}"
         f"{_unused(same) if is_unused else ''}."
         for (has_paused, is_unused), same in alike.items()
     )
+
+
+def has_few_pauses(gpu: GpuReport) -> bool:
+    """Whether a GPU of a log that is called healthy lost more than a little, in too few pauses."""
+    is_healthy = gpu.verdict.name is VerdictName.HEALTHY
+    return is_healthy and is_of_a_log(gpu) and _lost_ratio(gpu) >= DEFAULT_SETTINGS.lost_share
 
 
 def _few_pauses(gpus: Sequence[GpuReport]) -> str:

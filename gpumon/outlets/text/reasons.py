@@ -33,6 +33,7 @@ from gpumon.outlets.text.claims import (
 )
 
 _DAY_NS: Final = 24 * 3600 * NS_PER_S
+_LONG_NS: Final = 120 * NS_PER_S
 
 
 def reason_of(gpu: GpuReport, report: Report) -> str:
@@ -98,7 +99,8 @@ def _moments(gpu: GpuReport, report: Report) -> str:
     suspicion = gpu.totals.suspicion
     since_ns = [began_ns - report.origin_ns for began_ns in suspicion.began_ns] if suspicion else []
     if report.started_at is None:
-        after = listed([in_time(after_ns) for after_ns in since_ns])
+        is_long = max(since_ns, default=0) >= _LONG_NS
+        after = listed([_passed(one) if is_long else in_time(one) for one in since_ns])
         return f"{after} after the start" if after else ""
     began = datetime.fromisoformat(report.started_at)
     day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
@@ -106,6 +108,11 @@ def _moments(gpu: GpuReport, report: Report) -> str:
     moments = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
     at = listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
     return f"at {at}" if at else ""
+
+
+def _passed(passed_ns: int) -> str:
+    """A time from the start to the second, as no three digits of an hour tell it."""
+    return f"{timedelta(seconds=round(seconds(passed_ns)))}"
 
 
 def _cost(gpu: GpuReport, cause: IdleCause) -> str:

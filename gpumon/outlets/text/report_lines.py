@@ -47,7 +47,7 @@ from gpumon.core.wording import (
     listed,
     plainly,
 )
-from gpumon.outlets.text.claims import greatest_proved, waits_for_rank
+from gpumon.outlets.text.claims import greatest_proved, has_few_pauses, waits_for_rank
 from gpumon.outlets.text.headline import main_gpu
 from gpumon.outlets.text.now_lines import clock, what_to_do_now, what_to_do_without_a_gpu
 from gpumon.outlets.text.style import wrapped
@@ -164,6 +164,9 @@ def _gain(advice: Advice) -> str:
 def _of_the_log(report: Report) -> str:
     """What to do about what a log shows beside verdicts that ask for nothing."""
     finding = next(iter(log_findings(report)), None)
+    gpu = main_gpu(report.gpus)
+    if finding is None and gpu is not None and has_few_pauses(gpu):
+        return "log for longer, to see whether such pauses come again."
     if finding is None:
         return "nothing needs to change."
     about = "" if finding.rule == _TOLD_IN_WHY else f"{finding.text} "

@@ -8,6 +8,7 @@ from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
 from tests.builders_logs import analysed, only_gpu, rows, smi_log
 from tests.builders_lost_gpu import csv
@@ -60,7 +61,8 @@ class TestAHealthyGpu:
         assert verdict_line(report) == (
             f"healthy: GPU 0 was idle for {idle} of the time in {pauses}, too few to judge."
         )
-        assert "no pattern worth a change" not in why_line(report)
+        assert why_line(report).endswith(f"in use ({idle}), in fewer than 3 pauses.")
+        assert next_line(report) == "log for longer, to see whether such pauses come again."
 
     def test_stands_beside_others_with_their_shares(self) -> None:
         said = verdict_line(of_gpus(BUSY * 240, BUSY * 240, IDLE * 120 + BUSY * 120))
@@ -160,3 +162,10 @@ def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> Non
 
     # The last busy row is stamped 09:02:45.9, and the pause begins there.
     assert "The last ones began at 09:02:46, 09:02:56 and 09:03:06" in why
+
+
+def test_the_moments_of_a_log_without_a_date_are_told_to_the_second() -> None:
+    body = [f"    0     {IN_PAUSES[at_s % 10]}      0" for at_s in range(9_000)]
+    why = why_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
+
+    assert "The last ones began 2:29:26, 2:29:36 and 2:29:46 after the start." in why

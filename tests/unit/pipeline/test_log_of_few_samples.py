@@ -296,6 +296,13 @@ class TestABareNumberOfMilliseconds:
 
         assert UNSAID not in " ".join(analysed(log).notes)
 
+    def test_is_what_to_look_at_first_where_the_samples_are_too_far_apart(self) -> None:
+        log = rows("t,gpu_util [%]", *(f"{at * 1000},97" for at in range(60)))
+
+        assert next_line(analysed(log)).startswith(
+            "If the log counts its time in milliseconds, call that column time_ms. Else log one row"
+        )
+
     def test_is_noted_without_a_heading(self) -> None:
         log = rows(*(f"{at * 1000}, {97 if at % 3 else 4} %" for at in range(300)))
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Final
 
+from gpumon.core.wording import gpus_named
 from gpumon.sources.logs.log_sample import LoggedGpu
 
 MAX_GPUS: Final = 1_024
@@ -59,8 +60,8 @@ class GpuTable:
         if not cut:
             return []
         return [
-            f"GPU {', '.join(map(str, sorted(cut)))} is cut into MIG instances, whose utilisation "
-            f"{tool} does not tell: they are not observed."
+            f"MIG is on, on {gpus_named(map(str, sorted(cut)))}: {tool} shows no utilisation of "
+            "the instances, and they are not observed."
         ]
 
     @property

@@ -77,7 +77,7 @@ CORNERS = {
     ),
     "a GPU in instances is not observed, and that is said": corner(
         *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
-        gpus=(replace(A40, mig_enabled=True),), noted="GPU 0 is cut into MIG instances",
+        gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
     ),
     "a stamp that is lost leaves no other in its place": corner(
         *WHOLE, *NO_STAMP, *moment(16, page()), busy=[29, 29], skipped=2
