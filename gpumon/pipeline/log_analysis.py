@@ -210,9 +210,12 @@ class LogAnalysis:
             when = f"the first {in_time(end_ns - first_ns)}"
             if at is not None:
                 when = at.replace("T", " ").partition(".")[0]
+            until_then = _UNTIL_THEN.get(verdict.name, "")
+            if (verdict.lost_ratio or 0.0) >= self._settings.lost_share:
+                until_then = ""  # called healthy for its pauses are too few
             yield ended_in_log(
                 f"had no {'value' if goes_on else 'row'} after {when}, while the log goes on for "
-                f"{in_time(silence_ns)}{_UNTIL_THEN.get(verdict.name, '')}",
+                f"{in_time(silence_ns)}{until_then}",
                 end_ns,
             )
 

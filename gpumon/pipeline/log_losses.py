@@ -48,30 +48,33 @@ class LogLosses:
         """That a GPU of which the log has no row cannot be read, a colon, and what to do."""
         said = []
         for error in (error for error, positions in self._meant if not positions):
-            meaning, _, todo = error.what.partition(": ")
+            meaning, _, todo = error.says.what.partition(": ")
             said.append(
                 f"{_named(error)}, which this log does not hold, cannot be read ({meaning}; line "
-                f"{error.line:,}): {todo}"
+                f"{error.first.line:,}): {todo}"
             )
         return tuple(said)
 
     def _trouble(self, error: LoggedError, position: int, gpus: int) -> Trouble:
         track = self._tracks[position]
         times, longest_ns, back_ns = error.outages.get(position, _NEVER_BACK)
-        ended_ns, last_ns = None, self._on_the_clock(error.before_ns)
+        where, ended_ns = error.first, None
+        last_ns = self._on_the_clock(where.before_ns)
         if not self._is_lost(error, position):
             ended_ns = track.last_row_ns if back_ns is None else self._on_the_clock(back_ns)
         elif track.ledger.last_end_ns >= 0:
             last_ns = track.ledger.last_end_ns
+        if ended_ns is None and times:
+            where, times = error.newest, times + 1
         often = f"{times:,} times, but could be in between"
         if times == 1:
             often = "for a time" if _is_silence(longest_ns, track) else "once"
         trouble = lost_in_log(self._why(error, gpus), often, ended_ns)
         return trouble._replace(
-            line=error.line,
-            began_ns=self._on_the_clock(error.stamp_ns),
+            line=where.line,
+            began_ns=self._on_the_clock(where.stamp_ns),
             last_ns=last_ns,
-            times=times if times > 1 and ended_ns is not None else None,
+            times=times if times > 1 else None,
         )
 
     def _positions(self, error: LoggedError) -> Sequence[int]:
@@ -80,7 +83,7 @@ class LogLosses:
         One whose rows go on was not lost by an error that names another GPU, or one of which
         nothing tells which it is.
         """
-        if not error.is_of_one:
+        if not error.says.is_of_one:
             return [*self._tracks]
         named = self._named_position(error)
         if named is not None:
@@ -90,17 +93,17 @@ class LogLosses:
             for at, track in self._tracks.items()
             if self._is_lost(error, at)
             and track.last_row_ns + A_FEW_ROWS * track.period_ns
-            >= (self._on_the_clock(error.before_ns) or 0)
+            >= (self._on_the_clock(error.first.before_ns) or 0)
         ]
         return gone or [at for at in self._tracks if self._was_silent(error, at)]
 
     def _named_position(self, error: LoggedError) -> int | None:
         """Whose cell an error stands in, or whose bus id or index it names."""
-        if error.gpu is not None or not error.which:
+        if error.gpu is not None or not error.says.which:
             return error.gpu
         for at, gpu in enumerate(self._facts.gpus):
             bus_id = (gpu.bus_id or "").lower()
-            if error.which[-10:] == bus_id[-10:] or error.which == str(gpu.index):
+            if error.says.which[-10:] == bus_id[-10:] or error.says.which == str(gpu.index):
                 return at
         return None
 
@@ -114,7 +117,7 @@ class LogLosses:
     def _was_silent(self, error: LoggedError, position: int) -> bool:
         """Whether a row of a GPU is missing where an error is."""
         known = error.outages.get(position)
-        is_first = error.before_ns is None and error.lines == 1
+        is_first = error.first.before_ns is None and error.lines == 1
         return (
             known is not None
             and not is_first
@@ -123,12 +126,12 @@ class LogLosses:
 
     def _why(self, error: LoggedError, gpus: int) -> str:
         """Why so many GPUs cannot be read, a colon, and what to do."""
-        ids = [one.bus_id if ":" in error.which else one.index for one in self._facts.gpus]
-        is_another = bool(error.which) and None not in ids
+        ids = [one.bus_id if ":" in error.says.which else one.index for one in self._facts.gpus]
+        is_another = bool(error.says.which) and None not in ids
         is_known = self._named_position(error) is not None
-        if not error.is_of_one or is_known or (gpus == 1 and not is_another):
-            return error.what
-        meaning, _, todo = error.what.partition(": ")
+        if not error.says.is_of_one or is_known or (gpus == 1 and not is_another):
+            return error.says.what
+        meaning, _, todo = error.says.what.partition(": ")
         return f"nvidia-smi gives up at {_named(error)} ({meaning}): {todo}"
 
     def _on_the_clock(self, stamp_ns: int | None) -> int | None:
@@ -141,4 +144,4 @@ def _is_silence(silence_ns: int, track: GpuTrack) -> bool:
 
 
 def _named(error: LoggedError) -> str:
-    return f"GPU {error.which}" if error.which else "a GPU"
+    return f"GPU {error.says.which}" if error.says.which else "a GPU"

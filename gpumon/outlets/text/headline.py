@@ -322,15 +322,18 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
     well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
     is_past = is_over(main) or is_of_a_log(main)
-    one, many = ("was", "were") if is_past else ("is", "are")
     suspected = [gpu for gpu in also if _is_suspected(gpu)]
     surely = [gpu for gpu in also if gpu not in suspected]
-    return (
-        also_of(
-            surely, *(["lost time too"] * 2 if is_past else ["loses time too", "lose time too"])
+    if is_past:
+        return (
+            also_of(surely, "lost time too", "lost time too")
+            + also_of(suspected, "may have lost time too", "may have lost time too")
+            + also_of(well, "was healthy", "were healthy")
         )
-        + also_of(suspected, *[f"may {'have lost' if is_past else 'lose'} time too"] * 2)
-        + also_of(well, f"{one} healthy", f"{many} healthy")
+    return (
+        also_of(surely, "loses time too", "lose time too")
+        + also_of(suspected, "may lose time too", "may lose time too")
+        + also_of(well, "is healthy", "are healthy")
     )
 
 

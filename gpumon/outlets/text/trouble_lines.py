@@ -156,7 +156,9 @@ def _where(trouble: Trouble, report: Report) -> str:
     elif last:
         when = f"after the last row before it, {last}"
     until = f", read again {until}" if until else ""
-    return f" (line {trouble.line:,}, {when}{until})"
+    before = (trouble.times or 1) - 1
+    again = f"; {counted(before, 'time', 'times')} before that" if before else ""
+    return f" (line {trouble.line:,}, {when}{until}{again})"
 
 
 def _evidence(trouble: Trouble, report: Report) -> str:

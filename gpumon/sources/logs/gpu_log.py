@@ -9,7 +9,14 @@ from typing import ClassVar
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.driver_errors import DriverErrors
 from gpumon.sources.logs.driver_words import CELL_CODES, SIGNS_OF_ERRORS
-from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
+from gpumon.sources.logs.log_sample import (
+    WITH_MIG,
+    ErrorLine,
+    LogFacts,
+    LogOptions,
+    LogSample,
+    Mark,
+)
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import UtilizationCells
@@ -129,7 +136,7 @@ class GpuLog(ABC):
 
     def _foreign(self, line: str, number: int, stamp_ns: int | None = None) -> None:
         """Pass over a line that is no part of such a log, but for what it says of the driver."""
-        is_error = self._errors.in_line(line, number, stamp_ns, self._last_ns)
+        is_error = self._errors.in_line(line, ErrorLine(number, stamp_ns, self._last_ns))
         self._skipped.add(Refusal.DRIVER if is_error else Refusal.FOREIGN, number)
 
     def _lose_row(self, reason: Refusal, number: int, gpus: int = 1) -> None:

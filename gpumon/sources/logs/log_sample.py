@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gpumon.sources.logs.driver_words import DriverError
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
@@ -87,28 +88,30 @@ class Outages(NamedTuple):
     back_ns: int | None
 
 
+class ErrorLine(NamedTuple):
+    """A line with an error, when it says that it was written, and the last row's stamp before."""
+
+    line: int
+    stamp_ns: int | None = None
+    before_ns: int | None = None
+
+
 class LoggedError(NamedTuple):
     """Why the driver could not read GPUs in a part of a log.
 
     Attributes:
-        what: Why not, a colon, and what to do.
-        which: The bus id or index of the one GPU that it names; ``""``: it names none.
-        is_of_one: Whether it is about one GPU; else about the driver, and so about all.
+        says: What it says, and of which GPU.
         gpu: Position of the GPU whose own cell says it; ``None``: no cell does.
-        line: The first line that says so.
-        stamp_ns: When that was written, as it says itself; ``None``: it does not.
-        before_ns: The stamp of the last row before it; ``None``: there is none.
-        lines: In how many lines it came since a GPU was read last.
+        first: Where it is first.
+        newest: Where its last outage begins.
+        lines: In how many lines it came since then.
         outages: By position, of each GPU that was read again.
     """
 
-    what: str
-    which: str
-    is_of_one: bool
+    says: DriverError
     gpu: int | None
-    line: int
-    stamp_ns: int | None
-    before_ns: int | None
+    first: ErrorLine
+    newest: ErrorLine
     lines: int
     outages: Mapping[int, Outages]
 

@@ -318,6 +318,14 @@ class TestAGpuThatComesBack:
             "is lost (first in line 62, between 2026-03-02 09:00:59 and 2026-03-02 09:03:03)"
         ) in verdict_line(report)
 
+    def test_and_is_lost_again_is_told_with_the_last_time(self) -> None:
+        line = first_line([*[*at_work(60), ["[GPU is lost]"]] * 3, ["[GPU is lost]"]], "csv")
+
+        assert line.startswith(
+            "GPU lost: GPU 0 cannot be read: the GPU is lost (line 184, from 2026-03-02 09:03:02 "
+            "on; 2 times before that). Until then healthy"
+        )
+
     def test_is_told_once_where_only_another_came_back_in_between(self) -> None:
         moments = [*at_work(60, 2), *[[97, "[GPU is lost]"]] * 30, *at_work(30, 2)]
         lines = [moment for _ in range(30) for moment in ("GPU 1: GPU is lost", [97])]

@@ -230,6 +230,12 @@ class TestRowsThatEndEarly:
             "for 2.5 min, and was busy almost all its time in use until then."
         )
 
+    def test_of_a_gpu_with_few_pauses_praise_nothing(self) -> None:
+        paused = [*[97] * 60, *[0] * 30, *[97] * 60]
+        log = csv([[one, *paused[at : at + 1]] for at, one in enumerate([97] * 300)])
+
+        assert "while the log goes on for 2.5 min. GPU 0" in verdict_line(analysed(log))
+
     def test_of_a_gpu_without_work_are_told(self) -> None:
         said = verdict_line(self.report(150, percent=0))
 

@@ -10,7 +10,7 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.driver_words import SIGNS_OF_ERRORS
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import ErrorLine, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import without_unit
 from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
@@ -128,7 +128,7 @@ class NvidiaSmiCsvLog(GpuLog):
             return self._row_of(cells, line)
         if looks_like_header(cells):
             self._take_header(cells)
-        elif self._errors.in_line(line, self._number, self._stamp_of(cells), self._last_ns):
+        elif self._is_error(line, cells):
             self._skipped.add(Refusal.DRIVER, self._number)
         elif any(cell.strip() for cell in cells):
             if self._width == _UNUSABLE:
@@ -138,6 +138,10 @@ class NvidiaSmiCsvLog(GpuLog):
             else:
                 self._lose_row(Refusal.WIDTH, self._number)
         return None
+
+    def _is_error(self, line: str, cells: Sequence[str]) -> bool:
+        where = ErrorLine(self._number, self._stamp_of(cells), self._last_ns)
+        return self._errors.in_line(line, where)
 
     def _stamp_of(self, cells: Sequence[str]) -> int | None:
         """When a line was written that is no row, where it begins as one."""
@@ -155,7 +159,7 @@ class NvidiaSmiCsvLog(GpuLog):
             if looks_like_header(cells):
                 self._take_header(cells)
                 return None
-            if self._errors.in_line(line, self._number, self._stamp_of(cells), self._last_ns):
+            if self._is_error(line, cells):
                 ratio = Refusal.DRIVER
         gpu: int | None = 0
         stamp_ns = None

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import ErrorLine, LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
 from gpumon.sources.logs.table.cell_values import bytes_in
@@ -149,7 +149,7 @@ class NvidiaSmiTableLog(GpuLog):
             self._date = told
         else:
             stamp_ns = None if self._date is None else self._date.stamp_ns
-            is_error = self._errors.in_line(bare, number, stamp_ns, self._last_ns)
+            is_error = self._errors.in_line(bare, ErrorLine(number, stamp_ns, self._last_ns))
             reason = Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN
             self._skipped.add(Refusal.DRIVER if is_error else reason, number)
 
