@@ -66,7 +66,7 @@ class LogLosses:
             last_ns = track.ledger.last_end_ns
         if ended_ns is None and times:
             where, times = error.newest, times + 1
-        often = f"{times:,} times, but could be in between"
+        often = f"{times:,} times, with readings in between"
         if times == 1:
             often = "for a time" if _is_silence(longest_ns, track) else "once"
         trouble = lost_in_log(self._why(error, gpus), often, ended_ns)

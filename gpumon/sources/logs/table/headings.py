@@ -128,7 +128,7 @@ def _with_labels(text: str) -> Heading | None:
     gpu = HeadingGpu(owner.host, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
     legend = None if is_known(name) else _of_words(name)
     if legend is not None and legend.column is Column.UTILIZATION and not legend.rank:
-        return replace(legend, gpu=gpu, rank=1)
+        return replace(legend, gpu=gpu, rank=1, is_worded=False)
     meant = metric_of(name, None)
     return None if meant is None else replace(meant, gpu=gpu, rank=min(meant.rank, 1))
 
@@ -144,7 +144,8 @@ def _in_path(path: str, name: str) -> Heading | None:
     is_of_gpu = meant.gpu is not None or _OF_A_GPU.search(path) is not None
     if meant.column in (Column.INDEX, Column.NAME) or (meant.rank and not is_of_gpu):
         return None
-    return replace(meant, gpu=meant.gpu or HeadingGpu("", int(number[1]) if number else None))
+    gpu = meant.gpu or HeadingGpu("", int(number[1]) if number else None)
+    return replace(meant, gpu=gpu, is_worded=False)
 
 
 def _of_words(text: str) -> Heading | None:

@@ -103,6 +103,15 @@ UNITS = {
         )
         for heading in SAID
     },
+    **{
+        f"fractions of a percent are those where a tool writes the heading: {heading}": corner(
+            log(f"time,{heading}", IDLE_PERCENT), busy=[0, 0.4, 0.2] * 200
+        )
+        for heading in (
+            "system/gpu_0_utilization_percentage", "device_id: 0/utilization.gpu (%)",
+            'GPU util % {gpu="0"}',
+        )
+    },
     "fractions of a percent are those where the told name says so, too": corner(
         log(SAID[0], IDLE_PERCENT), options=told("%", 1), busy=[0, 0.4, 0.2] * 200
     ),
