@@ -314,8 +314,8 @@ class TestAGpuThatComesBack:
         report = analysed(csv([*at_work(60), *[LOST, *at_work(60)] * 3]))
 
         assert (
-            "GPU 0 could not be read 3 times, with readings in between, where the log says: the GPU "
-            "is lost (first in line 62, between 2026-03-02 09:00:59 and 2026-03-02 09:03:03)"
+            "GPU 0 could not be read 3 times, with readings in between, where the log says: the "
+            "GPU is lost (first in line 62, between 2026-03-02 09:00:59 and 2026-03-02 09:03:03)"
         ) in verdict_line(report)
 
     def test_and_is_lost_again_is_told_with_the_last_time(self) -> None:
