@@ -125,6 +125,7 @@ class LogAnalysis:
                 mig_index=gpu.mig_index,
                 parent_uuid=parents.get(index) if gpu.mig_index is not None else None,
                 idle_beside_peer_ns=idle_beside_peer_ns,
+                idle_after_use_ns=track.idle_after_use_ns,
                 held_memory=track.held,
                 told_troubles=troubles,
                 error=error_of(troubles),

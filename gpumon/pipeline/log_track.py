@@ -229,6 +229,12 @@ class GpuTrack:
         return self.samples + self.unanswered
 
     @property
+    def idle_after_use_ns(self) -> int | None:
+        """From the end of its last active sample to that of its last; ``None``: none was active."""
+        ledger = self.ledger
+        return ledger.last_end_ns - ledger.last_active_end_ns if ledger.last_active_end_ns else None
+
+    @property
     def last_row_ns(self) -> int:
         """When its last row was written, with a value or without."""
         return self._last_ns

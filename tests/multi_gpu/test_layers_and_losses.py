@@ -27,6 +27,17 @@ class TestTraining:
         assert losses[1] == pytest.approx(losses[0], rel=1e-6)
         assert losses[0] > 0
 
+    def test_goes_on_with_the_metrics_of_an_earlier_compile(self) -> None:
+        x, y, _ = b.rows(20)
+        told = []
+        for model in (b.dense(), b.parallel(b.dense())):
+            model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+            model.compile("sgd", "sparse_categorical_crossentropy")
+            told.append(model.fit(x, y, batch_size=20, verbose=0).history)
+
+        assert told[1] == {name: pytest.approx(values) for name, values in told[0].items()}
+        assert told[0]["accuracy"][0] > 0
+
     def test_goes_on_with_what_an_optimizer_of_the_template_has_learned(self) -> None:
         x, y, _ = b.rows(20)
         one, template = b.dense(), b.dense()

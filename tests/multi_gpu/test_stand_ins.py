@@ -48,7 +48,8 @@ def test_a_script_that_imports_the_model_late_starts_again(tmp_path: Path) -> No
     assert done.stderr.count("late.py imports multi_gpu_model after TensorFlow has made") == 1
     assert done.stdout.splitlines() == [
         "--words of its own GPU:0 GPU:1 0.001 2",
-        "gpus=3, and TensorFlow sees 2: GPU:0, GPU:1",
+        "gpus=3, and TensorFlow sees 2: GPU:0, GPU:1; TensorFlow does not list the stand-ins of "
+        "$GPUMON_STAND_IN_GPUS as GPUs: leave gpus out",
     ]
 
 

@@ -64,7 +64,12 @@ def _first(visible: list[str], count: int | None) -> tuple[str, ...]:
         return tuple(visible)
     if not 1 <= count <= len(visible):
         seen = ", ".join(names_of(visible))
-        raise ValueError(f"gpus={count}, and TensorFlow sees {len(visible)}: {seen}")
+        listed = (
+            f"; TensorFlow does not list the stand-ins of ${STAND_INS} as GPUs: leave gpus out"
+            if stand_ins()
+            else ""
+        )
+        raise ValueError(f"gpus={count}, and TensorFlow sees {len(visible)}: {seen}{listed}")
     return tuple(visible[:count])
 
 

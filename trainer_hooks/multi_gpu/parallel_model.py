@@ -216,7 +216,8 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         several_losses = len(keras.tree.flatten(loss)) > 1
         several_outputs = len(getattr(template, "outputs", None) or [None]) > 1
         parts.has_several_outputs = several_losses or several_outputs
-        parts.has_metrics = metrics is not None or weighted_metrics is not None
+        # Keras goes on with the metrics of an earlier compile where none are given.
+        parts.has_metrics = self._compile_metrics is not None
 
     @functools.wraps(keras.Model.fit, assigned=())
     def fit(self, *words: Setting, **named: Setting) -> Setting:

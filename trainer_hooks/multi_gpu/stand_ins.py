@@ -82,7 +82,7 @@ def _script() -> str | None:
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     is_module = getattr(main, "__spec__", None) is not None
-    if path is None or is_module or os.environ.get(_STARTED_AGAIN):
+    if path is None or is_module or os.environ.get(_STARTED_AGAIN) or not Path(path).is_file():
         return None
     is_installed = Path(path).parent == Path(sys.executable).parent  # such as pytest's
     return None if is_installed else path

@@ -112,7 +112,8 @@ _GPU_ORDER: Final = (
     "within_step_by_reason", "waits_for", "hanging_seconds", "hanging_by_cause", "hanging_now",
     "now",
     "fill", "mig_enabled", "parent_uuid", "mig_index", "listed",
-    "idle_beside_peer_seconds", "held_memory", "held", "in_job", "low_levels",
+    "idle_beside_peer_seconds", "idle_after_use_seconds", "held_memory", "held", "in_job",
+    "low_levels",
     "samples", "sample_distance_seconds", "unusable_samples", "troubles",
 )  # fmt: skip
 

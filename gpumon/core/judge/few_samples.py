@@ -69,7 +69,7 @@ def few_reason(gpu: GpuReport) -> str:
     )
     if (gpu.totals.sample_distance_ns or 0) < 2 * NS_PER_S:
         return takes
-    return f"{takes} Each of these covers at most the second before it: the rest is unknown."
+    return f"{takes} Each of these may cover only the second before it: the rest is unknown."
 
 
 def few_advice(gpus: Sequence[GpuReport]) -> Advice | None:

@@ -158,8 +158,9 @@ def _held(report: Report) -> Iterator[LogFinding]:
     yield LogFinding(
         rule="memory_held",
         gpus=tuple(labels),
-        text=f"{held_it} in which nothing ran{longest}: another job could have had that time.",
-        remedy="End what is done: an idle notebook or server keeps its memory until it ends.",
+        text=f"{held_it} in which no sample showed work{longest}.",
+        remedy="If a job should have run then, see whether it hangs. An idle notebook or server "
+        "keeps its memory until it ends.",
     )
 
 
@@ -172,7 +173,7 @@ def _coarse(report: Report) -> Iterator[LogFinding]:
         rule="sampling_too_coarse",
         gpus=(),
         text=f"One sample every {in_time(sampling.period_ns)}: pauses shorter than {pause} go "
-        "unseen, and each sample shows at most the second before it.",
+        "unseen, and a sample may show only the second before it.",
         remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
     )
 

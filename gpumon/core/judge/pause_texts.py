@@ -42,16 +42,16 @@ def _what_to_do(gpu: GpuReport) -> str:
     if causes is None:
         return (
             "A late loader, checkpoints, evaluations and other machines all look like these "
-            "pauses: look at what the training does then, or watch it for longer."
+            "pauses: look at what the job does then, or watch it for longer."
         )
     return _REMEDIES[causes[0]]
 
 
 _REMEDIES: Final[Mapping[LikelyCause, str]] = {
     LikelyCause.LATE_INPUT: (
-        "Before you change the loader, look at what the training does in these pauses."
+        "Before you change the loader, look at what the job does in these pauses."
     ),
-    LikelyCause.OPEN: "Look at what the training does in these pauses.",
+    LikelyCause.OPEN: "Look at what the job does in these pauses.",
     LikelyCause.EVERY_N_STEPS: (
         "If they are checkpoints or evaluations: write in the background, or evaluate less often."
     ),
@@ -88,8 +88,9 @@ def likely_text(verdict: Verdict, moments: str = "") -> str:
     if probability >= DEFAULT_SETTINGS.suspected_from:
         text = f"By their shape, these pauses are probably {late} ({percent}); else {either}."
     elif causes[0] is LikelyCause.OPEN:
-        each = [late, *others]
-        text = f"Their shape leaves open what they are: {', '.join(each[:-1])}, or {each[-1]}."
+        requests = _WORDS[LikelyCause.REQUESTS]
+        each = [late, *(word for word in others if word != requests)]
+        text = f"Their pattern does not show what they are: {', '.join(each)}, or {requests}."
     else:
         text = f"These pauses look less like {late} ({percent}) than like {either}."
     return f"{text} {_settled_by(causes, moments)}".rstrip()
@@ -112,8 +113,8 @@ def _settled_by(causes: Sequence[LikelyCause], moments: str) -> str:
         settles = "If no request came in then, nobody needed the GPU"
     else:
         settles = (
-            "If the training wrote a checkpoint, ran an evaluation or waited for other machines "
-            "then, that is the cause"
+            "If the job wrote a checkpoint, ran an evaluation or waited for other machines "
+            "then, that is probably the cause"
         )
     if LikelyCause.LATE_INPUT in causes:
         settles += "; otherwise, batches may be late"

@@ -168,6 +168,8 @@ class GpuReport:
         listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
         idle_beside_peer_ns: In a log of several GPUs, how long it idled, in use or not, while
             another one worked; ``None`` where nobody looked.
+        idle_after_use_ns: In a log, from the end of its last active sample to the log's end;
+            ``None`` in a live report, and where it was never active.
         held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
             say what is in use, and in a live report.
         in_job: What its board told while it worked for its present job, or its last one; ``None``
@@ -193,6 +195,7 @@ class GpuReport:
     mig_index: int | None = None
     listed: bool = True
     idle_beside_peer_ns: int | None = None
+    idle_after_use_ns: int | None = None
     held_memory: HeldMemory | None = None
     in_job: InJob | None = None
     told_troubles: tuple[Trouble, ...] = ()

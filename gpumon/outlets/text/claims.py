@@ -18,7 +18,7 @@ from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, gpus_named, in_percent, listed
+from gpumon.core.wording import counted, gpus_named, in_percent, in_time, listed
 from gpumon.outlets.text.now_lines import is_over
 from gpumon.outlets.text.trouble_lines import has_trouble, trouble_words
 
@@ -240,8 +240,13 @@ def _few_pauses(gpus: Sequence[GpuReport]) -> str:
 def _unused(gpus: Sequence[GpuReport]) -> str:
     """For how much of the log they were not used; a clause."""
     most = in_percent(max(map(_unused_ratio, gpus)))
-    they = "it was not used for" if len(gpus) == 1 else "they were not used for up to"
-    return f"; {they} {most} of the log"
+    if len(gpus) > 1:
+        return f"; they were not used for up to {most} of the log"
+    (gpu,) = gpus
+    after_ns = gpu.idle_after_use_ns or 0
+    is_at_end = 2 * after_ns > gpu.totals.observed_ns - gpu.totals.in_use_ns
+    last = f", the last {in_time(after_ns)} included" if is_at_end else ""
+    return f"; it was not used for {most} of the log{last}"
 
 
 def _when(gpus: Sequence[GpuReport]) -> str:

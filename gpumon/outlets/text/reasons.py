@@ -77,7 +77,7 @@ def reason_of(gpu: GpuReport, report: Report) -> str:
         return f", {_in_pauses(gpu, report)}. {likely}".rstrip()
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern. {likely}".rstrip()
-    return ", in no pattern of bursts and pauses."
+    return ", with no clear pattern of bursts and pauses."
 
 
 def _once_suspected(gpu: GpuReport) -> str:

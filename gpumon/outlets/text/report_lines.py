@@ -168,7 +168,8 @@ def _of_the_log(report: Report) -> str:
     if finding is None and gpu is not None and has_few_pauses(gpu):
         return "log for longer, to see whether such pauses come again."
     if finding is None:
-        return "nothing needs to change."
+        is_log = report.sampling is not None
+        return "nothing in this log calls for a change." if is_log else "nothing needs to change."
     about = "" if finding.rule == _TOLD_IN_WHY else f"{finding.text} "
     return f"{about}{finding.remedy}"
 

@@ -32,7 +32,8 @@ EXPECTED = {
     ("report", "--since"), ("report", "--fail-if-starved-above"),
     ("report", "--fail-if-lost-above"), ("demo", "--steps"), ("trainer-bench", "--batches"),
     ("trainer-bench", "--runs"), ("trainer-bench", "--seconds"), ("trainer-bench", "--scaling"),
-    ("trainer-bench", "--margin"), ("example", "--gpu"), ("example", "--steps"),
+    ("trainer-bench", "--margin"), ("trainer-bench", "--prefetch"), ("example", "--gpu"),
+    ("example", "--steps"),
     ("example", "--workers"), ("example", "--latency-ms"),
 }  # fmt: skip
 

@@ -83,7 +83,7 @@ class TestTooFewSamples:
         )
         assert why_line(report) == (
             "a verdict takes at least 20 samples, in the median at most 5 min apart. Each of these "
-            "covers at most the second before it: the rest is unknown."
+            "may cover only the second before it: the rest is unknown."
         )
 
     def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:

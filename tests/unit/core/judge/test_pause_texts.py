@@ -38,7 +38,7 @@ def pausing(probability: float, causes: tuple[LikelyCause, ...]) -> Verdict:
             (LATE, *SAVES),
             "are probably waits for late batches (50 %); else regular checkpoints or",
         ),
-        (0.35, (OPEN, LATE, *ROUNDS), "leaves open what they are: waits for late batches,"),
+        (0.35, (OPEN, LATE, *ROUNDS), "does not show what they are: waits for late batches,"),
         (0.2, (OPEN, LATE, *REQUESTS), "late batches, or requests to a server or a notebook"),
         (0.1, SAVES, "(10 %) than like regular checkpoints or evaluations, or waits for"),
         (0.1, REQUESTS, "than like requests to a server or a notebook."),
@@ -65,14 +65,14 @@ def test_a_probability_is_rounded_down(probability: float, percent: str) -> None
         (
             0.8,
             (LATE, *SAVES),
-            "If the training wrote a checkpoint, ran an evaluation or waited for",
+            "If the job wrote a checkpoint, ran an evaluation or waited for",
         ),
         (
             0.35,
             (OPEN, LATE, *REQUESTS),
             "If no request came in then, nobody needed the GPU; otherwise",
         ),
-        (0.1, SAVES, "If the training wrote a checkpoint, ran an evaluation or waited for other"),
+        (0.1, SAVES, "If the job wrote a checkpoint, ran an evaluation or waited for other"),
         (0.1, REQUESTS, "If no request came in then, nobody needed the GPU."),
     ],
 )
