@@ -61,6 +61,7 @@ NVML_GROUND_UP = (
 FRONT_DOOR = "__init__"
 HOOKS_GROUND_UP = (
     "devices",
+    "keras_private",
     "ring",
     "batches",
     "ddp",

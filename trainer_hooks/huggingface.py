@@ -14,6 +14,7 @@ from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.process_ring import process_ring
+from trainer_hooks.trainers import huggingface_private as private
 from trainer_hooks.trainers.huggingface_tagging import (
     MODE_OF,
     HuggingFaceTagging,
@@ -107,7 +108,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
         """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""
-        memory = getattr(trainer, "_memory_tracker", None)
+        memory = getattr(trainer, private.MEMORY, None)
         start = getattr(memory, "start", None)
         if memory is not None and start and type(start) is not StartOfEvaluation:
             memory.start = StartOfEvaluation(start, self._evaluation_starts)

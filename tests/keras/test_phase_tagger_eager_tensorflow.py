@@ -159,6 +159,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
 
     def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
+        from trainer_hooks.ring.guard import Guard
         from trainer_hooks.ring.places import TRAINS
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
@@ -171,7 +172,9 @@ class TestBesideAGpuThatComputesOnItsOwn:
             fetch_exhausted=lambda: told.append("exhausted"),
             dispatched=lambda steps, samples: told.append((steps, samples)),
         )
-        listener: Any = SimpleNamespace(machine_here=machine)
+        listener: Any = SimpleNamespace(
+            machine_here=machine, guard=Guard(print), failed=lambda: told.append("failed")
+        )
         step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAINS, listener, batches=4)
 
         with pytest.raises(StopIteration):

@@ -13,6 +13,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.keras.later import tf
+from trainer_hooks.ring.guard import Guard
 
 split: Any = ImportedLater("trainer_hooks.taps.tensorflow.split")
 
@@ -65,19 +66,19 @@ class TestTheQuickWay:
     def test_gives_what_tensorflow_gives(self, kind: str) -> None:
         data = DATA[kind]()
 
-        quick = [plain(batch) for batch in all_of(iter(data), split.QuickNext())]
+        quick = [plain(batch) for batch in all_of(iter(data), split.QuickNext(Guard(print)))]
 
         assert quick == [plain(batch) for batch in all_of(iter(data), next)]
 
     def test_is_taken_for_a_pair_of_tensors(self) -> None:
-        iterator, quick = iter(DATA["a pair"]()), split.QuickNext()
+        iterator, quick = iter(DATA["a pair"]()), split.QuickNext(Guard(print))
 
         quick(iterator)
 
         assert quick._fetch is not None
 
     def test_ends_again_and_again(self) -> None:
-        iterator, quick = iter(DATA["empty"]()), split.QuickNext()
+        iterator, quick = iter(DATA["empty"]()), split.QuickNext(Guard(print))
 
         for _ in range(3):
             with pytest.raises(StopIteration):
@@ -89,7 +90,7 @@ class TestTheQuickWay:
             raise OSError("disk")
 
         errors = []
-        for following in (next, split.QuickNext()):
+        for following in (next, split.QuickNext(Guard(print))):
             iterator = iter_of(broken)
             following(iterator)
             with pytest.raises(tf.errors.OpError, match="disk") as raised:
@@ -99,7 +100,11 @@ class TestTheQuickWay:
         assert errors[0] == errors[1]
 
     def test_follows_from_one_iterator_to_the_next(self) -> None:
-        first, second, quick = iter(DATA["a pair"]()), iter(DATA["names"]()), split.QuickNext()
+        first, second, quick = (
+            iter(DATA["a pair"]()),
+            iter(DATA["names"]()),
+            split.QuickNext(Guard(print)),
+        )
 
         taken = [plain(quick(first)), plain(quick(second)), plain(quick(first))]
 
@@ -118,7 +123,7 @@ class TestTheQuickWay:
                 ends.append("closed")
 
         iterator = iter_of(source)
-        quick, alive = split.QuickNext(), weakref.ref(iterator)
+        quick, alive = split.QuickNext(Guard(print)), weakref.ref(iterator)
         quick(iterator)
         del iterator
         gc.collect()

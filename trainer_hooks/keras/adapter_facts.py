@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpumon.core.ring.events import LoaderFacts
+from trainer_hooks import keras_private as private
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.trainers.loader_facts import loader_facts, source_facts
 
@@ -52,9 +53,9 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
     facts: LoaderFacts = {"adapter": name, "kind": _KIND_OF_ADAPTER.get(name, name)}
     try:
         if name == "TorchDataLoaderAdapter":
-            facts = {**loader_facts(adapter._dataloader), **facts}
+            facts = {**loader_facts(getattr(adapter, private.LOADER)), **facts}
         elif name == "TFDatasetAdapter":
-            facts |= _stages(adapter._dataset)
+            facts |= _stages(getattr(adapter, private.TF_DATASET))
         elif name == "GeneratorDataAdapter":
             facts |= source_facts(_peeked_into(adapter.generator))
         seen = {

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import keras
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import PREDICTS, VALIDATES
 
@@ -16,8 +17,6 @@ _BATCH_END: Final = "on_train_batch_end"
 _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 """Old names: Keras calls them from the new ones."""
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
-_FLUSH: Final = "_flush_futures"
-"""Of a list that has callbacks on other threads: it waits for them at an epoch's end."""
 _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
 
 
@@ -126,9 +125,9 @@ class Brackets:
         self._middle = [placed for one in self._original for placed in self._with_marks(one)]
         self._placed = callback_list.callbacks
         self._place(hears_begins=True, hears_ends=True)
-        flush = getattr(callback_list, _FLUSH, None)
+        flush = getattr(callback_list, private.FLUSH, None)
         if flush is not None and not ends_here:
-            vars(callback_list)[_FLUSH] = _watched(flush, watcher)
+            vars(callback_list)[private.FLUSH] = _watched(flush, watcher)
 
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
@@ -138,7 +137,7 @@ class Brackets:
 
     def remove(self) -> None:
         """Leave the list as it was found."""
-        vars(self.callback_list).pop(_FLUSH, None)
+        vars(self.callback_list).pop(private.FLUSH, None)
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import Place
 from trainer_hooks.ring.process_ring import describe_run, ring_so_far
@@ -39,7 +40,7 @@ class FirstFetches:
         cls._go_around(
             f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter", "get_tf_dataset", _timed_dataset
         )
-        cls._go_around("keras.src.trainers.trainer", "Trainer", "_symbolic_build", _timed_build)
+        cls._go_around("keras.src.trainers.trainer", "Trainer", private.BUILD, _timed_build)
 
     @classmethod
     def remove(cls) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import keras
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
@@ -285,7 +286,7 @@ def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
     """
     around, here = [str(model.name)], model
     for _ in range(_DEEPEST):
-        inside = here._flatten_layers(include_self=False, recursive=False)
+        inside = private.layers_of(here, directly=True)
         here = next((one for one in inside if any(variable is own for own in one.weights)), None)
         if here is None:
             break
@@ -309,8 +310,8 @@ def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]
 
     def values() -> list[Any]:
         """While it trains, Keras has them beside the variables; to put them back costs much."""
-        state = getattr(model, "_jax_state", None)
-        if isinstance(state, dict) and not getattr(model, "_jax_state_synced", True):
+        state = getattr(model, private.JAX_STATE, None)
+        if isinstance(state, dict) and not getattr(model, private.JAX_STATE_IS_SYNCED, True):
             places_here = [places[id(variable)] for variable in variables]
             return [state[kind][at] for kind, at in places_here]
         model.jax_state_sync()

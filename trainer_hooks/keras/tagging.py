@@ -9,6 +9,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import Brackets
 from trainer_hooks.keras.fit_figures import Figures
@@ -77,7 +78,7 @@ class Tagging:
         self._nvtx = None if options.ranges is None else NvtxWriter(ring.writer, options.ranges)
         self._phases: StepWriter = self._nvtx or ring.writer
         self._callback_list = callback_list
-        self._waits_each_step = not getattr(callback_list, "_async_train", False)
+        self._waits_each_step = not getattr(callback_list, private.RUNS_ASIDE, False)
         steps = getattr(model, "steps_per_execution", 1)
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self.is_active = True

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, whole_ratios
+from trainer_hooks.keras_private import mask_of, masked
 
 Tensor: TypeAlias = Any
 """A tensor, eager or in a graph."""
@@ -177,15 +178,3 @@ def _real_rows(piece: Tensor, count: Tensor) -> Tensor:
     """What a replica made of samples of its own; a model may make several rows of each."""
     rows = tf.shape(piece, out_type=tf.int64)[0]
     return piece[: tf.where(count > 0, rows, 0)]
-
-
-def mask_of(tensor: Tensor) -> Tensor:
-    """What Keras' layers are not to count of a tensor; ``None``: they count all of it."""
-    return getattr(tensor, "_keras_mask", None)
-
-
-def masked(tensor: Tensor, mask: Tensor) -> Tensor:
-    """``tensor``, with that mask where there is one; what is made of a tensor has none."""
-    if mask is not None:
-        tensor._keras_mask = mask
-    return tensor

@@ -11,6 +11,7 @@ from typing import Final
 import keras
 import tensorflow as tf
 
+from trainer_hooks.keras_private import KEY_BASE
 from trainer_hooks.multi_gpu.batch_split import Tensors
 from trainer_hooks.multi_gpu.stand_ins import STAND_INS, names_of, stand_ins
 
@@ -117,7 +118,7 @@ def strategy_over(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     numbered = type(
         "NumberedStrategy",
         (tf.distribute.MirroredStrategy,),
-        {"_collective_key_base": next(_bases)},
+        {KEY_BASE: next(_bases)},
     )
     strategy = numbered(list(devices))
     strategy.trainings = []

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, split_counts
+from trainer_hooks.keras_private import layers_of, refuse_others, value_of
 from trainer_hooks.multi_gpu.batch_split import Tensor
 from trainer_hooks.multi_gpu.device_names import device_names
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
@@ -55,6 +56,7 @@ def multi_gpu_model(
         ValueError: Ratios or GPUs that cannot be, or a model that cannot be split.
     """
     _refuse_old_keras()
+    _refuse_another_keras()
     _refuse_what_cannot_be_split(model)
     _warn_of_unknown_variables(model)
     devices = device_names(gpus)
@@ -119,10 +121,28 @@ def _refuse_old_keras() -> None:
         )
 
 
+def _refuse_another_keras() -> None:
+    """Before anything is changed: what is looked at is nobody's, and names nothing after itself."""
+    name = "gpumon_probe"
+    model, optimizer = keras.Sequential(name=name), keras.optimizers.SGD(name=name)
+    model.compile(optimizer, "mse")
+    variable = keras.Variable([0.0], name=name)
+    refuse_others(
+        {
+            "layer": model,
+            "compiled model": model,
+            "optimizer": optimizer,
+            "variable": variable,
+            "strategy": tf.distribute.MirroredStrategy,
+        }
+    )
+    refuse_others({"TensorFlow variable": value_of(variable)})
+
+
 def _refuse_what_cannot_be_split(model: object) -> None:
     if not isinstance(model, keras.Model):
         raise ValueError(f"multi_gpu_model takes a Keras model, not {type(model).__name__}")
-    parallel = [part for part in model._flatten_layers() if isinstance(part, ParallelModel)]
+    parallel = [part for part in layers_of(model) if isinstance(part, ParallelModel)]
     if parallel:
         raise ValueError(
             f"{model.name!r} is parallel already; change the split by model.ratios = [...], or "
@@ -141,7 +161,7 @@ def _refuse_what_cannot_be_split(model: object) -> None:
             f"{model.name!r} has no weights yet: give it a keras.Input, or call it on a batch, "
             "before it is made parallel"
         )
-    stateful = [part.name for part in model._flatten_layers() if getattr(part, "stateful", False)]
+    stateful = [part.name for part in layers_of(model) if getattr(part, "stateful", False)]
     if stateful:
         raise ValueError(
             f"{stateful[0]!r} keeps a state for each row of a batch (stateful=True), and which GPU "
@@ -157,7 +177,7 @@ def _refuse_what_cannot_be_split(model: object) -> None:
 
 
 def _warn_of_unknown_variables(model: keras.Model) -> None:
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         if any(isinstance(value, tf.Variable) for value in vars(layer).values()):
             warn_quietly(
                 f"{layer.name!r} keeps a tf.Variable of its own, which Keras does not know and "

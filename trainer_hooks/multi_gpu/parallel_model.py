@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import shares_of
+from trainer_hooks.keras_private import COMPILED, own_metrics_of
 from trainer_hooks.multi_gpu.batch_split import (
     BatchSplit,
     ReplicaPart,
@@ -39,10 +40,7 @@ from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batc
 from trainer_hooks.ring.gpu_shares import tell_shares_of
 
 HOST: Final = "CPU:0"
-_COMPILED: Final = (
-    "compiled", "optimizer", "loss", "_compile_config", "_compile_loss", "_compile_metrics",
-    "_loss_tracker",
-)  # fmt: skip
+_COMPILED: Final = ("compiled", "optimizer", "loss", *COMPILED)
 """What ``compile`` leaves on a model and ``save`` looks for there."""
 
 
@@ -155,7 +153,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
     @property
     def metrics(self) -> list[keras.Metric]:
         """As Keras has it, with those that the template keeps itself."""
-        return [*super().metrics, *self.template._metrics]
+        return [*super().metrics, *own_metrics_of(self.template)]
 
     def compile(  # noqa: PLR0913 (Keras' own words)
         self,

@@ -10,18 +10,16 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from trainer_hooks.keras_private import mask_of, masked, value_of
 from trainer_hooks.multi_gpu.batch_split import (
     ReplicaPart,
     Setting,
     Tensor,
     Tensors,
-    mask_of,
-    masked,
 )
 from trainer_hooks.multi_gpu.device_names import dealt, of_each
 from trainer_hooks.multi_gpu.replica_state import Changes, ForwardState, store, store_summed
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
-from trainer_hooks.multi_gpu.shared_weights import value_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from trainer_hooks.keras_private import REDUCES, SCHEDULE, SPARED, trained_by
 from trainer_hooks.multi_gpu.batch_split import Setting
-
-_REDUCES = "_all_reduce_sum_gradients"
 
 
 def scoped_optimizer(optimizer: Setting) -> Setting:
@@ -33,7 +32,7 @@ def scoped_optimizer(optimizer: Setting) -> Setting:
         ) from error
     updating = innermost(made)
     _refuse_what_needs_one_device(updating)
-    setattr(updating, _REDUCES, _already_reduced)
+    setattr(updating, REDUCES, _already_reduced)
     _spare_from_decay(innermost(given), updating)
     return made
 
@@ -50,7 +49,7 @@ def carry_trained(given: Setting, made: Setting, model: keras.Model) -> None:
         return
     pairs = ((given, made), (innermost(given), innermost(made)))
     source, target = next(pair for pair in pairs if type(pair[0]) is type(pair[1]))
-    trained = [id(variable) for variable in innermost(given)._trainable_variables]
+    trained = [id(variable) for variable in trained_by(innermost(given))]
     if trained == [id(variable) for variable in model.trainable_variables]:
         for known, new in zip(source.variables, target.variables, strict=True):
             new.assign(tf.convert_to_tensor(known.value))
@@ -62,18 +61,18 @@ def made_again(given: Setting) -> Setting:
     if inner is not None:
         growth = given.dynamic_growth_steps
         return type(given)(made_again(inner), given.initial_scale, growth, name=given.name)
-    schedule = getattr(given, "_learning_rate", None)
+    schedule = getattr(given, SCHEDULE, None)
     if not callable(schedule):
         return type(given).from_config(given.get_config())
     # The schedule itself: a class of the user's may have no name, and no configuration.
     plain = object.__new__(type(given))
-    plain.__dict__.update(given.__dict__, _learning_rate=0.0)
+    plain.__dict__.update(given.__dict__, **{SCHEDULE: 0.0})
     return type(given).from_config({**plain.get_config(), "learning_rate": schedule})
 
 
 def _spare_from_decay(given: Setting, made: Setting) -> None:
     """What ``exclude_from_weight_decay`` was told is in no configuration."""
-    for told in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+    for told in SPARED:
         if hasattr(given, told):
             setattr(made, told, getattr(given, told))
 
@@ -96,7 +95,7 @@ def _refuse_what_needs_one_device(optimizer: Setting) -> None:
             f"{name}(ema_overwrite_frequency=...) cannot be spread over GPUs; with use_ema=True "
             "alone the averages replace the weights at the end of fit"
         )
-    if not hasattr(optimizer, _REDUCES):
+    if not hasattr(optimizer, REDUCES):
         raise ValueError(
             f"{name} does not add its gradients up in the way of Keras' own optimizers, and so "
             "its steps on several GPUs could not equal those on one"

@@ -17,6 +17,14 @@ from threading import get_ident
 import keras
 import tensorflow as tf
 
+from trainer_hooks.keras_private import (
+    give_value,
+    layers_of,
+    let_pass_for,
+    own_metrics_of,
+    refuse_others,
+    value_of,
+)
 from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 
 
@@ -36,11 +44,15 @@ def share_weights(
     """
     shared = state_of(model)
     moved = [each for each in shared if strategy_of(each) is not strategy]
+    if moved:
+        with strategy.scope():
+            scratch = tf.Variable(0.0, trainable=False)
+        refuse_others({"shared variable": type(scratch)})
     for variable in moved:
         _move(variable, strategy)
     if moved:
         _trace_anew(moved)
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         # Not in a model that is compiled later, either: Keras asks every layer within, and says so
         # where XLA was asked for.
         layer.supports_jit = False
@@ -55,7 +67,7 @@ def state_of(model: keras.Model) -> tuple[Setting, ...]:
 
 def metric_variables(model: keras.Model) -> list[Setting]:
     """Of the metrics that layers keep, not of those that ``compile`` was given."""
-    metrics = [metric for part in model._flatten_layers() for metric in part._metrics]
+    metrics = [metric for part in layers_of(model) for metric in own_metrics_of(part)]
     return list({id(v): v for metric in metrics for v in metric.variables}.values())
 
 
@@ -63,11 +75,6 @@ def strategy_of(variable: Setting) -> tf.distribute.MirroredStrategy | None:
     """The strategy over whose devices its value was shared here; ``None`` for any other value."""
     value = value_of(variable)
     return value.distribute_strategy if isinstance(value, _WrittenEverywhere) else None
-
-
-def value_of(variable: Setting) -> Setting:
-    """TensorFlow's variable within: in mixed precision, layers see ``value`` as another number."""
-    return variable._value
 
 
 class _ReadAsNumber:
@@ -131,12 +138,10 @@ def read_as_numbers(variables: Sequence[Setting]) -> None:
 def _move(variable: Setting, strategy: tf.distribute.MirroredStrategy) -> None:
     former = value_of(variable)
     with strategy.scope():
-        variable._initialize(tf.convert_to_tensor(former))
-    shared = value_of(variable)
+        shared = give_value(variable, tf.convert_to_tensor(former))
     kind: Setting = type(shared)
     shared.__class__ = _with_kind(_WrittenEverywhere, kind)
-    # Optimizers that have trained it know it by this.
-    strategy.experimental_local_results(shared)[0]._unique_id = former._unique_id
+    let_pass_for(strategy.experimental_local_results(shared)[0], former)
 
 
 def _trace_anew(variables: Sequence[Setting]) -> None:

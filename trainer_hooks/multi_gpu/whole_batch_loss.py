@@ -14,10 +14,8 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import Setting, Tensor, mask_of
-
-# The public classes of losses wrap functions; the class that does it has no public name.
-_FunctionLoss: Setting = keras.losses.MeanSquaredError.__mro__[1]
+from trainer_hooks.keras_private import mask_of
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 
 _MEANS = ("sum_over_batch_size", "mean")
 
@@ -35,6 +33,30 @@ class PartWeight(threading.local):
             yield
         finally:
             self.value = None
+
+
+class _FunctionLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types
+    """A function as a loss, as ``compile`` makes one of it: a class of Keras without a name."""
+
+    def __init__(self, function: Setting, name: str | None) -> None:
+        super().__init__(name=name)
+        self._function = function
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return self._function(*_of_one_rank(y_true, y_pred))
+
+
+def _of_one_rank(some: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Where one has a last axis of size 1 more, the other is given it, or it is taken away."""
+    ranks = len(getattr(some, "shape", ())), len(getattr(others, "shape", ()))
+    if ranks[0] == ranks[1] + 1 and some.shape[-1] == 1:
+        if ranks[1] == 1:
+            return some, keras.ops.expand_dims(others, -1)
+        return keras.ops.squeeze(some, -1), others
+    if ranks[1] == ranks[0] + 1 and others.shape[-1] == 1:
+        one, other = _of_one_rank(others, some)
+        return other, one
+    return some, others
 
 
 class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types

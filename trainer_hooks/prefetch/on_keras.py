@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import keras
 
+from trainer_hooks.keras_private import order_of
 from trainer_hooks.prefetch.ahead import HOST_NAMES, Host, read_ahead
 from trainer_hooks.prefetch.kinds import KIND_ON, keras_backend
-
-_SHUFFLED_OR_NOT = "_finite_generator"
-_FOR_EVER = "_infinite_generator"
+from trainer_hooks.ring.guard import quietly
 
 
 class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -53,7 +51,7 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return len(self._data)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        order = _order_of(sys._getframe(1))
+        order = quietly(order_of, sys._getframe(1))
         if order is None:  # a worker of Keras' queue, or a loop of one's own
             return self._host.place_and_wait(self._data[index])
         if self._epoch is None or not self._epoch.goes_on_with(index, order):
@@ -112,16 +110,6 @@ def _from(index: int, order: Sequence[int] | count[int]) -> Iterator[int]:
     if isinstance(order, count):
         return count(index)
     return iter(order[order.index(index) :])
-
-
-def _order_of(caller: FrameType) -> Sequence[int] | count[int] | None:
-    """The numbers that a generator of Keras asks for; None where it is none that we know."""
-    if caller.f_code.co_name == _FOR_EVER:
-        return count()
-    if caller.f_code.co_name != _SHUFFLED_OR_NOT:
-        return None
-    order = caller.f_locals.get("indices")
-    return order if isinstance(order, (range, list)) else None
 
 
 def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401

@@ -12,6 +12,7 @@ from trainer_hooks.ring import places as at
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers import huggingface_private as private
 from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
 from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
 from trainer_hooks.trainers.tagged_run import TaggedRun
@@ -25,9 +26,6 @@ from trainer_hooks.trainers.timed_callbacks import (
 
 MODE_OF: Final = {"evaluate": at.VALIDATES, "predict": at.PREDICTS}
 """The methods that evaluate, and the mode of each."""
-_SAVES: Final = ("_save_checkpoint", "save_model")
-_MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
-"""Called from the loop itself: in a user's own, what it calls may raise and be caught."""
 _AFTER_EVENT: Final = {
     "on_train_begin": at.START_UP,
     # Workers start, and the first batch is asked for.
@@ -119,9 +117,9 @@ class HuggingFaceTagging(_PatchedRun):
         self._epoch: weakref.ref[Any] | None = None
         for name, mode in MODE_OF.items():
             self._patched.place(trainer, name, self._around_evaluation(mode))
-        for name in _SAVES:
+        for name in (private.SAVES_CHECKPOINT, "save_model"):
             self._patched.place(trainer, name, self._around_saving)
-        for name in _MAY_CATCH:
+        for name in private.MAY_CATCH:
             self._patched.place(trainer, name, self._around_inner_calls)
         self._patched.place(trainer, "training_step", self._around_training_step)
         self._patched.place(trainer, "evaluation_loop", self._around_evaluation_loop)

@@ -121,7 +121,10 @@ class EagerStep(StepAround):
             machine.fetch_exhausted()
 
     def _fetch_ends(self, machine: PhaseMachine, is_beside: bool, fetched: Any) -> None:  # noqa: ANN401
-        if self._count(fetched) or is_beside:
+        if is_beside:
+            machine.fetch_end()
+            self._count(fetched)
+        elif self._count(fetched):
             machine.fetch_end()
         else:  # the end of the data: no step follows this wait
             machine.fetch_exhausted()

@@ -8,13 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
-
-_ONE_BATCH = "one_step_on_data"
-_ITERATOR = "multi_step_on_iterator"
 
 
 class StepForm(NamedTuple):
@@ -44,9 +42,9 @@ def form_of(function: Any) -> StepForm:  # noqa: ANN401
         held = inspect.getclosurevars(function).nonlocals
     except (TypeError, ValueError):  # not a function, or a cell that is empty yet
         held = {}
-    if _ONE_BATCH not in held or _ITERATOR not in held:
+    if private.ONE_BATCH not in held or private.ITERATOR not in held:
         return StepForm(None, None, takes_batches=False)
-    one_step, fused = (_unwrapped(held[name]) for name in (_ONE_BATCH, _ITERATOR))
+    one_step, fused = (_unwrapped(held[name]) for name in (private.ONE_BATCH, private.ITERATOR))
     return StepForm(
         one_step if _is_traced(one_step) else None,
         fused if _is_traced(fused) else None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
+from trainer_hooks import keras_private as private
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import PREDICTS, TRAINS
@@ -28,9 +29,6 @@ from trainer_hooks.taps.tensorflow.fused import (
 )
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.taps.tensorflow.split import SplitStep
-
-_DATASET: Final = "_distributed_dataset"
-"""What Keras' epoch iterator goes through in ``predict``."""
 
 
 class TensorflowTap(Tap):
@@ -116,10 +114,12 @@ class TensorflowTap(Tap):
 
         Nothing has to be put back: what it iterates over is its own, and goes with the call.
         """
-        epoch_iterator = caller_named("epoch_iterator", lambda found: hasattr(found, _DATASET))
-        dataset = getattr(epoch_iterator, _DATASET, None)
+        epoch_iterator = caller_named(
+            "epoch_iterator", lambda found: hasattr(found, private.DATASET)
+        )
+        dataset = getattr(epoch_iterator, private.DATASET, None)
         if dataset is not None and not isinstance(dataset, _TimedDataset):
-            setattr(epoch_iterator, _DATASET, _TimedDataset(dataset, self._listener))
+            setattr(epoch_iterator, private.DATASET, _TimedDataset(dataset, self._listener))
 
 
 class _TimedDataset:

@@ -1,0 +1,66 @@
+"""A Keras that has other private names: a tagger knows less then, and the training is the same."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from tests.keras.later import b, g, keras
+from trainer_hooks import keras_private, prefetch_to_device
+
+LOOKED_AT = (
+    "FLUSH", "RUNS_ASIDE", "BUILD", "ONE_BATCH", "ITERATOR", "DATASET", "LOADER", "TF_DATASET",
+    "JAX_STATE", "JAX_STATE_IS_SYNCED", "FINITE", "ORDER",
+)  # fmt: skip
+"""Of ``keras_private``, what no training needs."""
+
+
+def as_py_dataset() -> Any:
+    class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
+        num_batches = 4
+
+        def __len__(self) -> int:
+            return self.num_batches
+
+        def __getitem__(self, index: int) -> Any:
+            return b.rows_and_sums(b.BATCH, seed=index)
+
+    return Dataset()
+
+
+def left_by(*callbacks: Any, reads_ahead: bool, **compiled: Any) -> list[bytes]:
+    """What a training on a ``PyDataset``, and a prediction after it, leave behind."""
+    model, data = b.small_model(**compiled), as_py_dataset()
+    if reads_ahead:
+        data = prefetch_to_device(data, depth=2)
+    model.fit(data, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+    taggers = [one for one in callbacks if "PhaseTagger" in type(one).__name__]
+    outputs = model.predict(b.rows_and_sums(32)[0], verbose=0, callbacks=taggers)
+    return [outputs.tobytes(), *(weight.tobytes() for weight in model.get_weights())]
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+class TestATraining:
+    def test_goes_on_where_keras_calls_it_otherwise(
+        self, name: str, each_backend: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        several = {"steps_per_execution": 2} if each_backend == "tensorflow" else {}
+        said = several if name in ("ONE_BATCH", "ITERATOR") else {}
+        bare = left_by(reads_ahead=False, **said)
+        monkeypatch.setattr(keras_private, name, "_called_otherwise_tomorrow")
+
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **said)
+
+        assert left == bare
+        assert len([one for one in warned if "gpumon" in str(one.message)]) <= 1
+
+
+def test_nothing_else_of_that_file_is_looked_at() -> None:
+    needed = {"NEEDED", "COMPILED", "SEEN_IN", "MASK", "SCHEDULE", "REDUCES", "SPARED", "KEY_BASE"}
+    names = {name for name in vars(keras_private) if name.isupper() and not name.startswith("_")}
+
+    assert names - needed - set(LOOKED_AT) == {"INFINITE"}  # as FINITE, of data without an end
