@@ -10,7 +10,7 @@ from typing import Any, Final
 from trainer_hooks.ddp.ratio_balancer import RatioBalancer
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
-from trainer_hooks.ring.guard import guarded
+from trainer_hooks.ring.guard import carries, guarded
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
@@ -50,6 +50,7 @@ class PhaseTagger(Tagger):
 
     _tagging: LightningTagging | None
 
+    @carries("the making of a tagger")
     def __new__(cls, *_: object, **__: object) -> PhaseTagger:
         """An instance that is also a callback of the Lightning in use."""
         bases = tuple(package.Callback for package in lightning_packages())
@@ -60,6 +61,7 @@ class PhaseTagger(Tagger):
         )
         return super().__new__(made)
 
+    @carries("the making of a tagger")
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
         self._set_up(run, gpus, framework="lightning")
@@ -74,6 +76,7 @@ class PhaseTagger(Tagger):
         return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     @property
+    @carries("the name of a tagger")
     def state_key(self) -> str:
         """As of any callback of Lightning, which asks the class for it, too."""
         return type(self).__qualname__

@@ -18,6 +18,7 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.ring import places as at
+from trainer_hooks.ring.guard import carries, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
@@ -59,11 +60,21 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     __slots__ = ("_before", "_number")
 
+    @carries("a region")
     def __init__(self, name: str) -> None:
-        self._number = _number_named(name)
+        number = quietly(_number_named, name)
+        self._number = at.OTHER[0] if number is None else number
         self._before: list[tuple[int, int]] = []  # the writer's span, and the thread that entered
 
+    @carries("a region")
     def __enter__(self) -> None:
+        quietly(self._enter)
+
+    @carries("a region")
+    def __exit__(self, *_: object) -> None:
+        quietly(self._leave)
+
+    def _enter(self) -> None:
         ring = ring_so_far() or ring_for_phase(self._number)
         writer = None if ring is None else ring.writer_here
         if ring is not None and writer is not None:
@@ -72,7 +83,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             ring.depth += 1
             writer.enter(self._number, _MODE_OF.get(self._number, span >> MODE_SHIFT))
 
-    def __exit__(self, *_: object) -> None:
+    def _leave(self) -> None:
         ring = ring_so_far()
         if ring is None:
             return
@@ -106,33 +117,41 @@ class TimedIterator(Proxy, Generic[T]):
     _is_in_loop = False
     _is_early = False  # the loop began before this process had a ring
 
+    @carries("the start of a loop")
     def __init__(self, iterator: Iterator[T], name: str, source: object = None) -> None:
         self._original = iterator
         self._phase = phase(name)
         self._is_of_batches = name == TrainingPhase.INPUT_WAIT.value
         self._source = iterator if source is None else source
 
+    @carries("the start of a loop")
     def __iter__(self) -> TimedIterator[T]:
-        self._begin_loop()
+        quietly(self._begin_loop)
         return self
 
+    @carries("the fetch of an item")
     def __next__(self) -> T:
-        if self._is_early and ring_so_far() is not None:
-            _tell_of_loader(self._source)
-            self._begin_loop()
+        if self._is_early:
+            quietly(self._begin_late)
         with self._phase:
             try:
                 item: T = next(self._original)
             except StopIteration:
-                self._end_loop()
+                quietly(self._end_loop)
                 raise
             return item
 
+    @carries("the end of a loop")
     def __del__(self) -> None:
         try:  # noqa: SIM105 (nothing else may be there, as the interpreter goes down)
-            self._end_loop()  # nobody will ask it for another batch
+            quietly(self._end_loop)  # nobody will ask it for another batch
         except Exception:  # noqa: BLE001
             pass
+
+    def _begin_late(self) -> None:
+        if ring_so_far() is not None:
+            _tell_of_loader(self._source)
+            self._begin_loop()
 
     def _begin_loop(self) -> None:
         ring = ring_for_phase(self._phase._number)
@@ -154,22 +173,27 @@ class TimedIterator(Proxy, Generic[T]):
 class TimedIterable(Proxy, Generic[T]):
     """Something to iterate over, as often as the original allows."""
 
+    @carries("the start of a loop")
     def __init__(self, iterable: Iterable[T], name: str) -> None:
         self._original = iterable
         self._name = name
 
+    @carries("the start of a loop")
     def __iter__(self) -> TimedIterator[T]:
-        _tell_of_loader(self._original)  # it may have been made before the validation began
+        quietly(
+            _tell_of_loader, self._original
+        )  # it may have been made before the validation began
         with phase(self._name):  # a loader starts its workers here
             original = iter(self._original)
             iterator: TimedIterator[T] = TimedIterator(original, self._name, self._original)
-            iterator._begin_loop()
+            quietly(iterator._begin_loop)
             return iterator
 
 
 class _Sized(Proxy):
     """It has the length of the original, too."""
 
+    @carries("the length of a loader")
     def __len__(self) -> int:
         return len(self._original)
 
@@ -186,6 +210,7 @@ class TimedCollection(TimedIterable[T], _Sized):
 def timed(iterable: Collection[T], phase: str = ...) -> TimedCollection[T]: ...
 @overload
 def timed(iterable: Iterable[T], phase: str = ...) -> TimedIterator[T] | TimedIterable[T]: ...
+@carries("the start of a loop")
 def timed(
     iterable: Iterable[T], phase: str = TrainingPhase.INPUT_WAIT.value
 ) -> TimedIterator[T] | TimedIterable[T]:
@@ -201,13 +226,14 @@ def timed(
             name them; so does the first one in a ``validation``.
         phase: The phase's name, as for ``phase()``.
     """
-    _tell_of_loader(iterable)
+    quietly(_tell_of_loader, iterable)
     is_sized = hasattr(iterable, "__len__")
     if hasattr(iterable, "__next__"):
         return (TimedSizedIterator if is_sized else TimedIterator)(iter(iterable), phase)
     return (TimedCollection if is_sized else TimedIterable)(iterable, phase)
 
 
+@carries("a step")
 def step(samples: int | None = None) -> None:
     """One more training step was made. Where nothing else was tagged, start-up ends with the first.
 
@@ -217,6 +243,10 @@ def step(samples: int | None = None) -> None:
     Args:
         samples: Samples in its batch, where known.
     """
+    quietly(_count_step, samples)
+
+
+def _count_step(samples: int | None) -> None:
     ring = process_ring()
     writer = ring.writer_here
     if writer is None:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
+from trainer_hooks.ring.guard import carries, quietly
 from trainer_hooks.trainers.patching import TransparentProxy
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
@@ -49,22 +50,25 @@ class ListeningProfiler(TransparentProxy):
         make = _regions_alone if does_nothing else _regions_around
         own["profile"] = make(inner, heard_of)
 
+    @carries("what Lightning tells a profiler")
     def start(self, action_name: str) -> None:
         """An action begins."""
-        heard = self._heard_of(action_name)
+        heard = quietly(self._heard_of, action_name)
         if heard is not None:
-            heard.begin()
+            quietly(heard.begin)
         self._original.start(action_name)
 
+    @carries("what Lightning tells a profiler")
     def stop(self, action_name: str) -> None:
         """An action is over."""
         try:
             self._original.stop(action_name)
         finally:
-            heard = self._heard_of(action_name)
+            heard = quietly(self._heard_of, action_name)
             if heard is not None:
-                heard.end(None)
+                quietly(heard.end, None)
 
+    @carries("what is set on a profiler")
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._original, name, value)
 
@@ -76,8 +80,9 @@ def _regions_around(inner: Any, heard_of: Listener) -> Profile:  # noqa: ANN401
     """The ``profile`` of a listening profiler around one that does something."""
     inner_profile: Profile = inner.profile
 
+    @carries("what Lightning tells a profiler")
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        heard = heard_of(action_name)
+        heard = quietly(heard_of, action_name)
         region = inner_profile(action_name)
         return region if heard is None else _Around(region, heard)
 
@@ -91,8 +96,9 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
     """
 
     @lru_cache(_MOST_REGIONS)
+    @carries("what Lightning tells a profiler")
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        heard = heard_of(action_name)
+        heard = quietly(heard_of, action_name)
         return nullcontext(action_name) if heard is None else _Alone(action_name, heard)
 
     return profile
@@ -103,13 +109,16 @@ class _Around:
 
     __slots__ = ("_heard", "_inner")
 
+    @carries("what Lightning tells a profiler")
     def __init__(self, inner: AbstractContextManager[Any], heard: Heard) -> None:
         self._inner, self._heard = inner, heard
 
+    @carries("what Lightning tells a profiler")
     def __enter__(self) -> Any:  # noqa: ANN401
-        self._heard.begin()
+        quietly(self._heard.begin)
         return self._inner.__enter__()
 
+    @carries("what Lightning tells a profiler")
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -119,7 +128,7 @@ class _Around:
         try:
             return self._inner.__exit__(kind, error, trace)
         finally:
-            self._heard.end(error)
+            quietly(self._heard.end, error)
 
 
 class _Alone:
@@ -127,15 +136,18 @@ class _Alone:
 
     __slots__ = ("_begin", "_end", "_name")
 
+    @carries("what Lightning tells a profiler")
     def __init__(self, name: str, heard: Heard) -> None:
         self._name, self._begin, self._end = name, heard.begin, heard.end
 
+    @carries("what Lightning tells a profiler")
     def __enter__(self) -> str:
-        self._begin()
+        quietly(self._begin)
         return self._name
 
+    @carries("what Lightning tells a profiler")
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._end(error)
+        quietly(self._end, error)
 
 
 def without_listener(profiler: Any) -> Any:  # noqa: ANN401

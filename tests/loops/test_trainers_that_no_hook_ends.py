@@ -1,0 +1,104 @@
+"""Whatever fails in the hooks, a loop of one's own and Lightning end with the weights they have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.borders import Borders, broken
+
+pytestmark = pytest.mark.keras_torch
+
+
+def rows() -> Any:
+    import torch
+
+    data = torch.utils.data.TensorDataset(torch.arange(64.0).reshape(16, 4) / 64)
+    return torch.utils.data.DataLoader(data, batch_size=4)
+
+
+def own_loop(*, is_tagged: bool) -> list[float]:
+    """The weights after two epochs."""
+    import torch
+
+    from trainer_hooks import phase, step, timed
+
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+
+    def train(batch: Any) -> None:
+        optimizer.zero_grad()
+        layer(batch).mean().backward()
+        optimizer.step()
+
+    for _ in range(2):
+        if not is_tagged:
+            for (batch,) in rows():
+                train(batch)
+            continue
+        for (batch,) in timed(rows()):
+            with phase("train_step"):
+                train(batch)
+            step(len(batch))
+    weights: list[float] = layer.weight.flatten().tolist()
+    return weights
+
+
+def with_lightning(*, is_tagged: bool) -> list[float]:
+    """The weights after an epoch with a validation."""
+    import lightning.pytorch as pl
+    import torch
+
+    from trainer_hooks.lightning import PhaseTagger
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.layer(batch[0]).mean()
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.layer(batch[0])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    torch.manual_seed(0)
+    module = Module()
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    callbacks: list[Any] = [PhaseTagger()] if is_tagged else []
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", callbacks=callbacks, **quiet)
+    trainer.fit(module, rows(), rows())
+    weights: list[float] = module.layer.weight.flatten().tolist()
+    return weights
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("train", [own_loop, with_lightning])
+class TestATraining:
+    def test_calls_nothing_of_ours_without_a_guard(self, train: Callable[..., Any]) -> None:
+        train(is_tagged=True)  # what is imported meanwhile is none of it
+
+        opened = Borders(lambda: train(is_tagged=True)).open
+        # To make a tagger for Lightning, where there is none, is a mistake that is said.
+        assert [name for name, caller in opened.items() if "__new__" not in caller] == []
+
+    def test_goes_on_whatever_raises(self, train: Callable[..., Any]) -> None:
+        bare = train(is_tagged=False)
+        guarded = Borders(lambda: train(is_tagged=True)).guarded
+        assert len(guarded) > 5
+
+        for name, code in guarded.items():
+            with warnings.catch_warnings(record=True) as said, broken(code):
+                warnings.simplefilter("always")
+                left = train(is_tagged=True)
+            assert left == bare, name
+            assert len([one for one in said if "gpumon" in str(one.message)]) <= 1, name
