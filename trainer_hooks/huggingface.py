@@ -12,7 +12,7 @@ from trainer_hooks.ddp.gradient_weights import GradientWeights
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import guarded
+from trainer_hooks.ring.guard import carries, guarded
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers import huggingface_private as private
 from trainer_hooks.trainers.huggingface_tagging import (
@@ -64,6 +64,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     _tagging: HuggingFaceTagging | LoneEvaluation | None
 
+    @carries("the making of a tagger")
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
         self._set_up(run, gpus, framework="huggingface")

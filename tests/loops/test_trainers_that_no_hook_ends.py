@@ -1,7 +1,8 @@
-"""Whatever fails in the hooks, a loop of one's own and Lightning end with the weights they have."""
+"""Whatever fails in the hooks, loops and trainers on torch end with the weights of without."""
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +56,7 @@ def with_lightning(*, is_tagged: bool) -> list[float]:
 
     from trainer_hooks.lightning import PhaseTagger
 
-    class Module(pl.LightningModule):
+    class Module(pl.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(4, 1)
@@ -81,8 +82,47 @@ def with_lightning(*, is_tagged: bool) -> list[float]:
     return weights
 
 
+def with_the_trainer(*, is_tagged: bool) -> list[float]:
+    """The weights after an epoch of Hugging Face's with an evaluation and a checkpoint."""
+    import torch
+    import transformers as hf
+
+    from trainer_hooks.huggingface import PhaseTagger
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            outputs = self.layer(x)
+            return {"loss": ((outputs - labels) ** 2).mean(), "logits": outputs}
+
+    class Idle(hf.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            """Is timed, and does nothing."""
+
+    torch.manual_seed(0)
+    module = Module()
+    data = [{"x": torch.full((4,), at / 16), "labels": torch.ones(1)} for at in range(16)]
+    words = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
+    each = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    with tempfile.TemporaryDirectory() as folder:
+        said = hf.TrainingArguments(
+            folder, num_train_epochs=1, per_device_train_batch_size=4, **words, **each
+        )
+        callbacks: list[Any] = [PhaseTagger()] if is_tagged else []
+        trainer = hf.Trainer(
+            module, said, train_dataset=data, eval_dataset=data, callbacks=[*callbacks, Idle()]
+        )
+        trainer.train()
+        trainer.evaluate()
+    weights: list[float] = module.layer.weight.flatten().tolist()
+    return weights
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("train", [own_loop, with_lightning])
+@pytest.mark.parametrize("train", [own_loop, with_lightning, with_the_trainer])
 class TestATraining:
     def test_calls_nothing_of_ours_without_a_guard(self, train: Callable[..., Any]) -> None:
         train(is_tagged=True)  # what is imported meanwhile is none of it

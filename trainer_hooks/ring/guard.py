@@ -74,10 +74,10 @@ class Guard:
                 self._give_up(error)
 
 
-def quietly(act: Callable[..., T], *args: Any) -> T | None:  # noqa: ANN401
+def quietly(act: Callable[..., T], *args: Any, **named: Any) -> T | None:  # noqa: ANN401
     """What it returns, or ``None`` where it raised: somebody else notices what is missing."""
     try:
-        return act(*args)
+        return act(*args, **named)
     except Exception:  # noqa: BLE001
         return None
 

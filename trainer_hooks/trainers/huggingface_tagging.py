@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 from trainer_hooks.ring import places as at
+from trainer_hooks.ring.guard import carries, quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
@@ -50,13 +50,15 @@ class _Outermost:
         """Whether the trainer is in any of it."""
         return self._depth > 0
 
+    @carries("a method of the trainer")
     def __enter__(self) -> None:
         self._depth += 1
 
+    @carries("a method of the trainer")
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._depth -= 1
         if kind is not None and self._depth == 0:
-            self._run.stop()
+            quietly(self._run.stop)
 
 
 class _PatchedRun(TaggedRun):
@@ -137,44 +139,62 @@ class HuggingFaceTagging(_PatchedRun):
 
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
         def around(method: Method) -> Method:
+            @carries("an evaluation")
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-                if self._mode != at.TRAINS or not self.is_here:
+                before = quietly(self._evaluation_begins, mode)
+                if before is None:
                     return method(*args, **named)
-                with self._inside(at.EVALUATION[mode], mode):
-                    self.callbacks.begin(NOBODY)  # for a callback may have asked for it
-                    try:
-                        return method(*args, **named)
-                    finally:
-                        self.callbacks.end()
+                try:
+                    with self._outermost:
+                        try:
+                            return method(*args, **named)
+                        finally:
+                            quietly(self.callbacks.end)
+                finally:
+                    quietly(self._go_back, *before)
 
             return timed
 
         return around
 
+    def _evaluation_begins(self, mode: int) -> tuple[at.Place, int] | None:
+        if self._mode != at.TRAINS or not self.is_here:
+            return None
+        before = self._go_inside(at.EVALUATION[mode], mode)
+        self.callbacks.begin(NOBODY)  # for a callback may have asked for it
+        return before
+
     def _around_saving(self, method: Method) -> Method:
+        @carries("the saving of a checkpoint")
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here:
+            before = quietly(self._saving_begins)
+            if before is None:
                 return method(*args, **named)
-            with self._inside(at.CHECKPOINT, self._mode):
-                return method(*args, **named)
+            try:
+                with self._outermost:
+                    return method(*args, **named)
+            finally:
+                quietly(self._go_back, *before)
 
         return timed
 
-    @contextmanager
-    def _inside(self, place: at.Place, mode: int) -> Iterator[None]:
-        """Somewhere else while a method runs; then back to where the training was."""
-        before, mode_before = self._writer.present, self._mode
+    def _saving_begins(self) -> tuple[at.Place, int] | None:
+        return self._go_inside(at.CHECKPOINT, self._mode) if self.is_here else None
+
+    def _go_inside(self, place: at.Place, mode: int) -> tuple[at.Place, int]:
+        """Somewhere else while a method runs; where the training was, and its mode."""
+        before = self._writer.present, self._mode
         self._mode = mode
         self._go(place)
-        try:
-            with self._outermost:
-                yield
-        finally:
-            self._mode = mode_before
-            if self.is_here:
-                self._go(before)
+        return before
+
+    def _go_back(self, place: at.Place, mode: int) -> None:
+        self._mode = mode
+        if self.is_here:
+            self._go(place)
 
     def _around_inner_calls(self, method: Method) -> Method:
+        @carries("a method of the trainer")
         def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             with self._outermost:
                 return method(*args, **named)
@@ -182,55 +202,80 @@ class HuggingFaceTagging(_PatchedRun):
         return watched
 
     def _around_training_step(self, method: Method) -> Method:
+        @carries("a training step")
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.sees_fetches and self.is_here:
-                self._go(at.TRAIN_STEP)
+            quietly(self._step_is_called)
             with self._outermost:
                 return method(*args, **named)
 
         return timed
 
-    def _around_get_batch_samples(self, method: Method) -> Method:
-        def timed(epoch_iterator: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here or self._outermost.is_entered:
-                return method(epoch_iterator, *args, **named)
-            self._is_in_epoch = True
-            if self._epoch is None or self._epoch() is not epoch_iterator:
-                self._notice_end_of(epoch_iterator)
-            wanted = args[0] if args else named.get("num_batches")
-            with self._outermost:
-                result = method(TimedBatches(epoch_iterator, self, wanted), *args, **named)
+    def _step_is_called(self) -> None:
+        if not self.sees_fetches and self.is_here:
             self._go(at.TRAIN_STEP)
+
+    def _around_get_batch_samples(self, method: Method) -> Method:
+        @carries("the fetch of a step's batches")
+        def timed(epoch_iterator: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+            wanted = args[0] if args else named.get("num_batches")
+            batches = quietly(self._fetches_begin, epoch_iterator, wanted)
+            if batches is None:
+                return method(epoch_iterator, *args, **named)
+            with self._outermost:
+                result = method(batches, *args, **named)
+            quietly(self._go, at.TRAIN_STEP)
             return result
 
         return timed
 
+    def _fetches_begin(self, epoch_iterator: Any, wanted: object) -> TimedBatches | None:  # noqa: ANN401
+        if not self.is_here or self._outermost.is_entered:
+            return None
+        self._is_in_epoch = True
+        if self._epoch is None or self._epoch() is not epoch_iterator:
+            self._notice_end_of(epoch_iterator)
+        return TimedBatches(epoch_iterator, self, wanted)
+
     def _around_evaluation_loop(self, method: Method) -> Method:
+        @carries("the loop of an evaluation")
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if self._mode != at.TRAINS and self.is_here:
-                dataloader = self.timed_loader(dataloader)
-            return method(dataloader, *args, **named)
+            loader = quietly(self._loader_in_training, dataloader)
+            return method(dataloader if loader is None else loader, *args, **named)
 
         return timed
+
+    def _loader_in_training(self, loader: Any) -> TimedLoader | None:  # noqa: ANN401
+        is_evaluated = self._mode != at.TRAINS and self.is_here
+        return self.timed_loader(loader) if is_evaluated else None
 
     def _around_events(self, method: Method) -> Method:
         slots_at, handler = cache(self._slots_at), self._handler
 
-        def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        def slots_here(event: str) -> Slots | None:
             slots = slots_at(event, len(handler.callbacks))
-            if slots is None or not self.is_here:
-                return method(event, *args, **named)
+            return slots if self.is_here else None
+
+        def place_before(event: str, args: tuple[Any, ...]) -> at.Place | None:
             is_aside = event in TELL_PHASES and self._outermost.is_entered
-            if is_aside or self._mode != at.TRAINS:
+            is_told = not is_aside and self._mode == at.TRAINS
+            return self._event_begins(event, args) if is_told else None
+
+        @carries("the round of an event")
+        def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+            slots = quietly(slots_here, event)
+            if slots is None:
+                return method(event, *args, **named)
+            before = quietly(place_before, event, args)
+            if before is None:
                 return self._round(slots, method, event, args, named)
-            before = self._event_begins(event, args)
             with self._outermost:
                 result = self._round(slots, method, event, args, named)
-            self._event_ends(event, before)
+            quietly(self._event_ends, event, before)
             return result
 
         return timed
 
+    @carries("the round of an event")
     def _round(
         self,
         slots: Slots,
@@ -240,15 +285,22 @@ class HuggingFaceTagging(_PatchedRun):
         named: dict[str, Any],
     ) -> Any:  # noqa: ANN401
         """Let the handler call its callbacks, with a clock between those that have slots."""
-        if not slots:
+        timed = quietly(self._place_callbacks, slots) if slots else None
+        if timed is None:
             return method(event, *args, **named)
-        handler = self._handler
-        timed = handler.callbacks = TimedCallbacks(handler.callbacks, slots, self.callbacks)
         try:
             return method(event, *args, **named)
         finally:
-            if handler.callbacks is timed:
-                handler.callbacks = timed.give_back()
+            quietly(self._give_back_callbacks, timed)
+
+    def _place_callbacks(self, slots: Slots) -> TimedCallbacks:
+        timed = TimedCallbacks(self._handler.callbacks, slots, self.callbacks)
+        self._handler.callbacks = timed
+        return timed
+
+    def _give_back_callbacks(self, timed: TimedCallbacks) -> None:
+        if self._handler.callbacks is timed:
+            self._handler.callbacks = timed.give_back()
 
     def _slots_at(self, event: str, _: int) -> Slots | None:
         """The slots of an event; looked up again when there are more callbacks, or fewer."""
@@ -292,6 +344,7 @@ class HuggingFaceTagging(_PatchedRun):
         except TypeError:  # it can have no weak references: then only methods tell
             self._epoch = None
 
+    @carries("the end of an iterator")
     def _epoch_is_gone(self, _: object) -> None:
         if self._is_in_epoch:
             self.stop()
@@ -317,6 +370,7 @@ class StartOfEvaluation:
     def __init__(self, start: Method, tell: Callable[[], None]) -> None:
         self._start, self._tell = start, tell
 
+    @carries("the start of an evaluation")
     def __call__(self) -> Any:  # noqa: ANN401
         self._tell()
         return self._start()
@@ -345,14 +399,21 @@ class LoneEvaluation(_PatchedRun):
         return super().goes_on() and self._nested is not None
 
     def _around_loop(self, method: Method) -> Method:
+        @carries("the loop of an evaluation")
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here:
+            loader = quietly(self._loop_begins, dataloader)
+            if loader is None:
                 return method(dataloader, *args, **named)
-            self._begin_run()
-            self._go(at.EVALUATION[self._mode])
             try:
-                return method(self.timed_loader(dataloader), *args, **named)
+                return method(loader, *args, **named)
             finally:
-                self.stop()
+                quietly(self.stop)
 
         return timed
+
+    def _loop_begins(self, loader: Any) -> TimedLoader | None:  # noqa: ANN401
+        if not self.is_here:
+            return None
+        self._begin_run()
+        self._go(at.EVALUATION[self._mode])
+        return self.timed_loader(loader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from trainer_hooks.ring.guard import carries
+from trainer_hooks.ring.guard import carries, quietly
 
 Method = Callable[..., Any]
 
@@ -65,6 +65,7 @@ class TransparentProxy(Proxy):
     """It also seems to be of the original's class."""
 
     @property  # type: ignore[misc]
+    @carries("the class of theirs")
     def __class__(self) -> type:
         return type(self._original)
 
@@ -88,14 +89,16 @@ class TimedBatches(Proxy):
         self._original, self._listener, self._wanted = source, listener, wanted
         self._asked = 0
 
+    @carries("an iterator over batches")
     def __iter__(self) -> TimedBatches:
         return self
 
+    @carries("the fetch of a batch")
     def __next__(self) -> Any:  # noqa: ANN401
-        self._listener.fetch_begins()
+        quietly(self._listener.fetch_begins)
         batch = next(self._original)
         self._asked += 1
-        self._listener.fetch_ends(batch, is_last=self._asked == self._wanted)
+        quietly(self._listener.fetch_ends, batch, is_last=self._asked == self._wanted)
         return batch
 
 
@@ -105,13 +108,15 @@ class TimedLoader(TransparentProxy):
     def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401
         self._original, self._listener = loader, listener
 
+    @carries("an iterator over batches")
     def __iter__(self) -> Iterator[Any]:
-        self._listener.fetch_begins()
+        quietly(self._listener.fetch_begins)
         for batch in self._original:
-            self._listener.fetch_ends(batch, is_last=True)
+            quietly(self._listener.fetch_ends, batch, is_last=True)
             yield batch
-            self._listener.fetch_begins()
-        self._listener.fetch_ends(None, is_last=True)
+            quietly(self._listener.fetch_begins)
+        quietly(self._listener.fetch_ends, None, is_last=True)
 
+    @carries("the length of a loader")
     def __len__(self) -> int:
         return len(self._original)

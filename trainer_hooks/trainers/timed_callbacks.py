@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
+from trainer_hooks.ring.guard import carries, quietly
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers.callback_times import CallbackTimes
 from trainer_hooks.trainers.tagger import Tagger
@@ -111,6 +112,7 @@ class TimedCallbacks(list[Any]):
         """A copy is a list, and times nothing."""
         return list, (list(self),)
 
+    @carries("the round of an event")
     def __iter__(self) -> Iterator[Any]:
         if not self._is_round:
             return super().__iter__()
@@ -123,6 +125,7 @@ class TimedCallbacks(list[Any]):
             self._before[:] = list(self)
         return self._before
 
+    @carries("the round of an event")
     def _timed(self) -> Iterator[Any]:
         times, slots = self._times, self._slots
         for callback in super().__iter__():
@@ -130,8 +133,8 @@ class TimedCallbacks(list[Any]):
             if slot is None:
                 yield callback
                 continue
-            times.begin(slot)
+            quietly(times.begin, slot)
             try:
                 yield callback
             finally:  # also if it raised: then this is closed
-                times.end()
+                quietly(times.end)
