@@ -61,12 +61,11 @@ NVML_GROUND_UP = (
 FRONT_DOOR = "__init__"
 HOOKS_GROUND_UP = (
     "devices",
-    "keras_private",
     "ring",
     "batches",
     "ddp",
-    "prefetch",
     "taps",
+    "prefetch",
     "trainers",
     "phases",
     "accelerate",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.keras.later import b, g, keras
-from trainer_hooks import keras_private, prefetch_to_device
+from trainer_hooks import prefetch_to_device
+from trainer_hooks.taps import keras_private
 
 LOOKED_AT = (
     "FLUSH", "RUNS_ASIDE", "BUILD", "ONE_BATCH", "ITERATOR", "DATASET", "LOADER", "TF_DATASET",

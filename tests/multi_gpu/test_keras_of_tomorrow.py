@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.multi_gpu.later import b, keras
-from trainer_hooks import keras_private
+from trainer_hooks.taps import keras_private
 
 pytestmark = pytest.mark.multi_gpu
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpumon.core.ring.events import LoaderFacts
-from trainer_hooks import keras_private as private
 from trainer_hooks.ring.call_frames import caller_named
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.trainers.loader_facts import loader_facts, source_facts
 
 _KIND_OF_ADAPTER: Final = {

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 
 import keras
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import PREDICTS, VALIDATES
+from trainer_hooks.taps import keras_private as private
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_BEGIN: Final = "on_train_batch_begin"

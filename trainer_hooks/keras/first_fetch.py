@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import Guard, carries
 from trainer_hooks.ring.places import Place
 from trainer_hooks.ring.process_ring import describe_run, ring_so_far
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
 from trainer_hooks.trainers.model_device import is_on_cpu
 from trainer_hooks.trainers.patching import PatchedMethods, Proxy

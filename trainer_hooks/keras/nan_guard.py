@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import keras
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 _DEEPEST: Final = 64

@@ -9,7 +9,6 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import Brackets
 from trainer_hooks.keras.fit_figures import Figures
@@ -21,6 +20,7 @@ from trainer_hooks.ring.guard import Guard
 from trainer_hooks.ring.places import TRAINS, VALIDATES, Place
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import (
     COMPILE,
     INPUT_WAIT,

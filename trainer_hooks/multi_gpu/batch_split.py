@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, whole_ratios
-from trainer_hooks.keras_private import mask_of, masked
+from trainer_hooks.taps.keras_private import mask_of, masked
 
 Tensor: TypeAlias = Any
 """A tensor, eager or in a graph."""

@@ -11,9 +11,9 @@ from typing import Final
 import keras
 import tensorflow as tf
 
-from trainer_hooks.keras_private import KEY_BASE
 from trainer_hooks.multi_gpu.batch_split import Tensors
 from trainer_hooks.multi_gpu.stand_ins import STAND_INS, names_of, stand_ins
+from trainer_hooks.taps.keras_private import KEY_BASE
 
 _NAME: Final = re.compile(r"(?:/?device:|/)?(gpu|cpu):(\d+)", re.IGNORECASE)
 

@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, split_counts
-from trainer_hooks.keras_private import layers_of, refuse_others, value_of
 from trainer_hooks.multi_gpu.batch_split import Tensor
 from trainer_hooks.multi_gpu.device_names import device_names
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
 from trainer_hooks.multi_gpu.stand_ins import make_stand_ins
 from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.taps.keras_private import layers_of, refuse_others, value_of
 
 make_stand_ins()
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from trainer_hooks.keras_private import mask_of, masked, value_of
 from trainer_hooks.multi_gpu.batch_split import (
     ReplicaPart,
     Setting,
@@ -21,6 +20,7 @@ from trainer_hooks.multi_gpu.device_names import dealt, of_each
 from trainer_hooks.multi_gpu.replica_state import Changes, ForwardState, store, store_summed
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
+from trainer_hooks.taps.keras_private import mask_of, masked, value_of
 
 
 @dataclass(eq=False)

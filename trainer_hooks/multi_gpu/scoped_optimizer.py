@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from trainer_hooks.keras_private import REDUCES, SCHEDULE, SPARED, trained_by
 from trainer_hooks.multi_gpu.batch_split import Setting
+from trainer_hooks.taps.keras_private import REDUCES, SCHEDULE, SPARED, trained_by
 
 
 def scoped_optimizer(optimizer: Setting) -> Setting:

@@ -17,7 +17,8 @@ from threading import get_ident
 import keras
 import tensorflow as tf
 
-from trainer_hooks.keras_private import (
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
+from trainer_hooks.taps.keras_private import (
     give_value,
     layers_of,
     let_pass_for,
@@ -25,7 +26,6 @@ from trainer_hooks.keras_private import (
     refuse_others,
     value_of,
 )
-from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 
 
 def share_weights(

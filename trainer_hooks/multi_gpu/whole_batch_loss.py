@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from trainer_hooks.keras_private import mask_of
 from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
+from trainer_hooks.taps.keras_private import mask_of
 
 _MEANS = ("sum_over_batch_size", "mean")
 

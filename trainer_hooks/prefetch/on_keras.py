@@ -9,10 +9,10 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.keras_private import order_of
 from trainer_hooks.prefetch.ahead import HOST_NAMES, Host, read_ahead
 from trainer_hooks.prefetch.kinds import KIND_ON, keras_backend
 from trainer_hooks.ring.guard import quietly
+from trainer_hooks.taps.keras_private import order_of
 
 
 class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]

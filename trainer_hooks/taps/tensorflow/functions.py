@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from trainer_hooks import keras_private as private
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import carries
 from trainer_hooks.ring.places import PREDICTS, TRAINS
+from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
