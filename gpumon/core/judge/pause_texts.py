@@ -118,6 +118,8 @@ def _settled_by(causes: Sequence[LikelyCause], moments: str) -> str:
         )
     if LikelyCause.LATE_INPUT in causes:
         settles += "; otherwise, batches may be late"
+    if LikelyCause.OPEN in causes and LikelyCause.REQUESTS not in causes:
+        settles += ", or nobody asked for work"
     return f"The last ones began {moments}. {settles}."
 
 
