@@ -28,6 +28,8 @@ _HEAD_ROOM_NS: Final = 1 << 55
 """Stamps are counted from about a year before the log's first: the detector's clock, like any
 monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
 
+_OFTEN_NS: Final = NS_PER_S // 1000
+"""No driver takes samples as often as that."""
 _RARE_NS: Final = 100 * NS_PER_S
 _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
     VerdictName.HEALTHY: ", and was busy almost all its time in use until then",
@@ -250,13 +252,17 @@ class LogAnalysis:
 
 
 def _note_on_unit(heading: str | None, period_ns: int) -> str:
-    """That bare numbers were read as seconds, where nobody logs as rarely as that; else empty."""
-    if heading is None or period_ns < _RARE_NS:
+    """That bare numbers were read as seconds, where no log has rows like that; else empty."""
+    if heading is None or _OFTEN_NS <= period_ns < _RARE_NS:
         return ""
+    if period_ns < _OFTEN_NS:
+        otherwise = "If it counts days, as a spreadsheet does, multiply it by 86400."
+    else:
+        otherwise = "If it counts milliseconds, call it time_ms."
     which = f'column "{label_text(heading, 60)}"' if heading else "column of times"
     return (
         f"The {which} has no unit and was read as seconds (one row every "
-        f"{plainly(seconds(period_ns), 3)} s). If it counts milliseconds, call it time_ms."
+        f"{plainly(seconds(period_ns), 3)} s). {otherwise}"
     )
 
 

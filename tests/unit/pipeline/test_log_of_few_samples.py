@@ -315,3 +315,9 @@ class TestABareNumberOfMilliseconds:
         report = analysed(log, LogOptions(columns={"timestamp": 0}))
 
         assert f"The column of times {UNSAID} 1,000 s)" in " ".join(report.notes)
+
+    def test_of_days_is_noted_too(self) -> None:
+        days = (f"{46_083.375 + at / 86_400:.9f},97" for at in range(300))
+
+        (note,) = analysed(rows("time,gpu_util [%]", *days)).notes
+        assert note.endswith("If it counts days, as a spreadsheet does, multiply it by 86400.")
