@@ -20,8 +20,15 @@ _NO_SKIPPING: Final = (
     "write loader.set_epoch(epoch, start_step=steps) with the steps that the optimizer has done in "
     "this epoch"
 )
+_NOT_ALL_MODELS: Final = (
+    "split_by_ratios weighs the gradients of one module, and every model that is trained must be "
+    "in it: pass torch.nn.ModuleList([enc, head]) with all that the accelerator prepared "
+    "(accelerator.free_memory() forgets those of an earlier training)"
+)
 _WEIGHTS: Final = "_gpumon_gradient_weights"
-"""Attribute of a prepared model: all loaders that are split for it weigh by the same ones."""
+"""Attribute of a model: all loaders that are split for it weigh by the same ones."""
+_LOADER_IN_USE: Final = "_gpumon_loader_in_use"
+"""Attribute of an accelerator: the loader that sets the weights at present."""
 
 
 def split_by_ratios(
@@ -54,8 +61,8 @@ def split_by_ratios(
         balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
 
     Raises:
-        ValueError: A loader, model or ratios that cannot be split, or ranks that disagree. All
-            ranks raise.
+        ValueError: A loader, model or ratios that cannot be split, a prepared model that is trained
+            and not in ``model``, or ranks that disagree. All ranks raise.
     """
     if accelerator.num_processes == 1:
         raise ValueError(
@@ -68,12 +75,14 @@ def split_by_ratios(
         ratios,
         accumulated=accumulated,
         seed=seed,
-        refusal=lambda: why_not_split(accelerator, loader, balancer),
+        refusal=lambda: (
+            why_not_split(accelerator, loader, balancer) or _why_not_weighed(accelerator, model)
+        ),
     )
     split(unwrapped(loader), sampler)
     if getattr(model, _WEIGHTS, None) is None:
         setattr(model, _WEIGHTS, GradientWeights(model))
-    return RatioLoader(loader, sampler, getattr(model, _WEIGHTS), accumulated)
+    return RatioLoader(accelerator, loader, sampler, getattr(model, _WEIGHTS))
 
 
 class RatioLoader(TransparentProxy):
@@ -84,28 +93,29 @@ class RatioLoader(TransparentProxy):
 
     def __init__(
         self,
+        accelerator: Any,  # noqa: ANN401
         loader: Any,  # noqa: ANN401
         sampler: RatioSampler,
         gradients: GradientWeights,
-        accumulated: int,
     ) -> None:
+        self._accelerator = accelerator
         self._original = loader
         self._sampler = sampler
         self._gradients = gradients
-        self._accumulated = accumulated
+        self._accumulated = accelerator.gradient_accumulation_steps
         self._epoch = self._start_step = 0
 
     def __len__(self) -> int:
         return self._sampler.batches
 
     def __iter__(self) -> Iterator[Any]:
-        if self._gradients.user is not None:
+        if getattr(self._accelerator, _LOADER_IN_USE, None) is not None:
             raise ValueError(
-                "two loaders that are split by ratios are in use for one model, and each has its "
-                "own weights: make one DataLoader of a dataset that joins theirs"
+                "two loaders that are split by ratios are in use at a time, and each has its own "
+                "weights: make one DataLoader of a dataset that joins theirs"
             )
         self._sampler.set_epoch(self._epoch, start_step=self._start_step)
-        self._gradients.user = self
+        setattr(self._accelerator, _LOADER_IN_USE, self)
         try:
             for number, batch in enumerate(self._original):
                 # Accelerate divides each loss by the batches that are accumulated.
@@ -113,7 +123,8 @@ class RatioLoader(TransparentProxy):
                 self._gradients.weight = share.weight * self._accumulated
                 yield batch
         finally:
-            self._gradients.weight, self._gradients.user = 1.0, None
+            self._gradients.weight = 1.0
+            setattr(self._accelerator, _LOADER_IN_USE, None)
         self._epoch, self._start_step = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int, *, start_step: int = 0) -> None:
@@ -175,6 +186,22 @@ def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str
             "and resume by loader.set_epoch(epoch, start_step=...)"
         )
     return None
+
+
+def _why_not_weighed(accelerator: Any, model: Any) -> str | None:  # noqa: ANN401
+    """Why some gradients would keep the weights of equal ranks, and what to write instead."""
+    from torch.nn import Module
+
+    if not isinstance(model, Module):
+        return _NOT_ALL_MODELS
+    weighed = {id(parameter) for parameter in model.parameters()}
+    trained = (
+        id(parameter)
+        for prepared in getattr(accelerator, "_models", ())
+        for parameter in prepared.parameters()
+        if parameter.requires_grad
+    )
+    return None if weighed.issuperset(trained) else _NOT_ALL_MODELS
 
 
 def unwrapped(loader: Any) -> Any:  # noqa: ANN401

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 import transformers
 from accelerate import Accelerator, DataLoaderConfiguration
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
@@ -128,11 +129,17 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
     def unprepared() -> object:
         return split_by_ratios(Accelerator(cpu=True), network(), loader_of(Course()), place.ratios)
 
+    def two_models(given: Callable[[Any, Any], Any]) -> str:
+        accelerator = Accelerator(cpu=True)
+        models = accelerator.prepare(network(), network())
+        loader = accelerator.prepare(loader_of(Course()))
+        return sentence(lambda: split_by_ratios(accelerator, given(*models), loader, place.ratios))
+
     accelerator = Accelerator(cpu=True)
     model, loader = accelerator.prepare(network(), loader_of(Course()))
     loader = split_by_ratios(accelerator, model, loader, place.ratios)
     other = accelerator.prepare(loader_of(Course()))
-    other = split_by_ratios(accelerator, model, other, place.ratios)
+    other = split_by_ratios(accelerator, torch.nn.ModuleList([model]), other, place.ratios)
 
     def beside_each_other() -> None:
         for _ in zip(loader, other, strict=True):
@@ -160,6 +167,9 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
         "dispatched": split(loader_of(Course()), dispatch_batches=True),
         "unprepared": sentence(unprepared),
         "levelled": split(loader_of(Course()), balancer=RatioBalancer()),
+        "one of two models": two_models(lambda encoder, head: encoder),
+        "a list of models": two_models(lambda encoder, head: [encoder, head]),
+        "frozen model": two_models(lambda encoder, head: head.requires_grad_(False) and encoder),
         "beside": sentence(beside_each_other),
         "twice": sentence(lambda: split_by_ratios(accelerator, model, loader, place.ratios)),
         "drawn": sentence(lambda: accelerator.prepare(drawn)),

@@ -232,25 +232,31 @@ def by_accelerate(course: Course, place: Place) -> tuple[list[float], int]:
 def run_of_accelerate(
     course: Course, place: Place, model: Any, state: Any = None, *, done: int = 0, until: int = -1
 ) -> tuple[Any, Any, int]:
-    """The model, its optimizer's state, and the steps that were done by then."""
+    """The model, its optimizer's state, and the steps that were done by then.
+
+    Where the order is shuffled, its layers are two models that are prepared each by itself.
+    """
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=course.accumulated)
     optimizer = optimizer_of(model)
     if state is not None:
         optimizer.load_state_dict(state)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader_of(course))
-    loader = split_by_ratios(accelerator, model, loader, ratios=place.ratios, seed=SEED)
+    parts = [model[:1], model[1:]] if course.shuffle else [model]
+    *parts, optimizer, loader = accelerator.prepare(*parts, optimizer, loader_of(course))
+    trained = torch.nn.ModuleList(parts) if course.shuffle else parts[0]
+    loader = split_by_ratios(accelerator, trained, loader, ratios=place.ratios, seed=SEED)
     steps_in_epoch = -(-len(loader) // course.accumulated)
     for epoch in range(done // steps_in_epoch, course.epochs):
         loader.set_epoch(epoch, start_step=done - epoch * steps_in_epoch)
         for rows, labels in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model(rows), labels, tokens=False))
+            with accelerator.accumulate(*parts):
+                scores = torch.nn.Sequential(*parts)(rows)
+                accelerator.backward(loss_of(scores, labels, tokens=False))
                 optimizer.step()
                 optimizer.zero_grad()
             done += accelerator.sync_gradients
             if done == until:
-                return accelerator.unwrap_model(model), optimizer.state_dict(), done
-    return accelerator.unwrap_model(model), optimizer.state_dict(), done
+                return model, optimizer.state_dict(), done
+    return model, optimizer.state_dict(), done
 
 
 class NamedColumns(Dataset):  # type: ignore[misc]

@@ -18,12 +18,10 @@ class GradientWeights:
 
     Attributes:
         weight: 1.0 leaves gradients as they are.
-        user: Who sets the weight at present.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.weight = 1.0
-        self.user: object = None
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hooks = [parameter.register_hook(self._weighed) for parameter in trained]
 
