@@ -95,7 +95,7 @@ class TestWhatCannotBeSplit:
         [
             *((trainer, "ratios", "must have the same ratios") for trainer in TRAINERS),
             *((trainer, "stream", "make it a dataset with len()") for trainer in TRAINERS),
-            ("lightning", "too many ratios", "3 for 2 GPUs"),
+            ("lightning", "too many ratios", "3 for 2 ranks"),
             ("lightning", "one rank", "give the DataLoader shuffle=True or shuffle=False"),
             ("lightning", "twice", "give the DataLoader as it was made"),
             ("lightning", "batches", "make one DataLoader of a dataset that joins theirs"),

@@ -346,7 +346,14 @@ class RatioSampler:
 
 
 def _checked(ratios: Sequence[float] | None, own: GroupRank) -> Ratios:
-    return checked_ratios((1,) * own.world_size if ratios is None else ratios, own.world_size)
+    if ratios is None:
+        return (1,) * own.world_size
+    if own.world_size == 1 and isinstance(ratios, (list, tuple)) and len(ratios) > 1:
+        raise ValueError(
+            "ratios split batches over several processes, and this is the only one: start the "
+            f"script with torchrun, or in Lightning give Trainer(devices={len(ratios)})"
+        )
+    return checked_ratios(ratios, own.world_size, each="rank")
 
 
 def _taken(num_samples: int | None, length: int) -> int:

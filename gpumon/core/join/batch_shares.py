@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import Final
+from typing import Final, Literal
 
 FINEST: Final = 1 << 24
 """What whole ratios add up to at most: in 64 bits, a batch of 2**38 samples is still exact."""
 _NEARLY: Final = 0.01
+_WITHOUT_A_PART: Final = {
+    "GPU": "leave a GPU out of gpus where it is to have nothing",
+    "rank": "start fewer ranks where one is to have nothing",
+}
 
 
-def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
+def checked_ratios(
+    ratios: Sequence[float], count: int, *, each: Literal["GPU", "rank"] = "GPU"
+) -> tuple[float, ...]:
     """The ratios, if they can split anything.
 
     Args:
-        ratios: One number for each GPU; only their proportions count.
-        count: How many GPUs there are.
+        ratios: One number for each GPU or rank; only their proportions count.
+        count: How many there are.
+        each: What the messages call them.
 
     Raises:
         ValueError: No list, not one for each, or one is not a positive, finite number.
@@ -34,13 +41,13 @@ def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
         given = tuple(ratios)
     except TypeError:
         raise ValueError(
-            "ratios must be a list with one number for each GPU, in the order of gpus, such as "
-            f"[3, 2]; {ratios!r} is of type {type(ratios).__name__}"
+            f"ratios must be a list with one number for each {each}, in the order of "
+            f"{each.lower()}s, such as [3, 2]; {ratios!r} is of type {type(ratios).__name__}"
         ) from None
     if len(given) != count:
         raise ValueError(
-            f"ratios must have one number for each GPU: {len(given)} for {count} GPUs were given, "
-            f"{list(given)}"
+            f"ratios must have one number for each {each}: {len(given)} for {count} {each}s were "
+            f"given, {list(given)}"
         )
     for ratio in given:
         is_text = isinstance(ratio, (str, bytes))
@@ -50,7 +57,7 @@ def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
         if not number or not math.isfinite(ratio) or ratio <= 0:
             raise ValueError(
                 f"ratios must be positive, finite numbers, and {ratio!r} is not one; "
-                "leave a GPU out of gpus where it is to have nothing"
+                f"{_WITHOUT_A_PART[each]}"
             )
     return given
 

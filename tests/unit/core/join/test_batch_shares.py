@@ -97,6 +97,20 @@ class TestRatios:
         with pytest.raises(ValueError, match=said):
             checked_ratios(ratios, 2)
 
+    @pytest.mark.parametrize(
+        ("ratios", "sentence"),
+        [
+            (3, "with one number for each rank, in the order of ranks, such as"),
+            ([3, 2, 1], "one number for each rank: 3 for 2 ranks were given"),
+            ([3, 0], "0 is not one; start fewer ranks where one is to have nothing"),
+        ],
+    )
+    def test_of_ranks_are_refused_without_a_word_of_gpus(self, ratios: Any, sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence) as refused:
+            checked_ratios(ratios, 2, each="rank")
+
+        assert "gpu" not in str(refused.value).lower()
+
     @given(ratio_lists)
     def test_become_whole_numbers_that_fit_and_are_never_zero(self, ratios: list[float]) -> None:
         whole = whole_ratios(ratios)

@@ -192,6 +192,10 @@ class TestMisuse:
             RatioSampler(range(10), 5, ratios, rank=0, world_size=2)
         assert sampler.ratios == (3, 2)
 
+    def test_of_one_process_for_several_is_refused_with_how_to_start_them(self) -> None:
+        with pytest.raises(ValueError, match="the only one: start the script with torchrun"):
+            RatioSampler(range(10), 5, [3, 2], rank=0, world_size=1)
+
     @pytest.mark.parametrize("rank", [-1, 2])
     def test_of_a_rank_is_refused(self, rank: int) -> None:
         with pytest.raises(ValueError, match=f"{rank} is not"):
