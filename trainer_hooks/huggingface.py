@@ -151,11 +151,14 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
         balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
 
     Raises:
+        TypeError: There are no ratios.
         ValueError: When ``train`` begins: a loader, loss or ratios that cannot be split, or ranks
             that disagree. All ranks raise.
     """
 
-    def __init__(self, ratios: Sequence[float], *, balancer: object = None) -> None:
+    def __init__(self, ratios: Sequence[float] | None = None, *, balancer: object = None) -> None:
+        if ratios is None:
+            raise TypeError("ratios are missing: write RatioCallback([3, 2]), one for each rank")
         self._ratios, self._balancer = ratios, balancer
         self._patched = PatchedMethods()
         self._run: _SplitRun | None = None

@@ -178,6 +178,7 @@ class RatioStrategy:
 
     Raises:
         ImportError: No Lightning is installed.
+        TypeError: There are no ratios.
         ValueError: When ``fit`` begins: the loader or the ratios cannot be split, or ranks have
             different ones. All ranks raise.
     """
@@ -190,11 +191,13 @@ class RatioStrategy:
 
     def __init__(
         self,
-        ratios: Sequence[float],
+        ratios: Sequence[float] | None = None,
         *,
         balancer: RatioBalancer | None = None,
         **ddp: Any,  # noqa: ANN401
     ) -> None:
+        if ratios is None:
+            raise TypeError("ratios are missing: write RatioStrategy([3, 2]), one for each rank")
         super().__init__(**ddp)
         self._ratios, self._balancer = ratios, balancer
         self._batches: _RatioBatches | None = None

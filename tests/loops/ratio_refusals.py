@@ -103,6 +103,7 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
         "too many ratios": fit(loader_of(course), replace(place, ratios=(3, 2, 1)), devices=2),
         "stream": fit(DataLoader(Stream(), batch_size=4)),
         "one rank": fit(weighted if rank else loader_of(course), use_distributed_sampler=False),
+        "weighted": fit(weighted),
         "twice": fit(drawn, use_distributed_sampler=False),
         "batches": fit([loader_of(course), loader_of(course)]),
         "iterator": fit(loader_of(course), model=FetchingModel()),

@@ -14,6 +14,7 @@ from tests.programs import ROOT, ran_python
 from trainer_hooks.accelerate import split_by_ratios, why_not_split
 
 huggingface: Any = ImportedLater("trainer_hooks.huggingface")
+lightning: Any = ImportedLater("trainer_hooks.lightning")
 
 pytestmark = pytest.mark.keras_torch
 
@@ -97,6 +98,7 @@ class TestWhatCannotBeSplit:
             *((trainer, "stream", "make it a dataset with len()") for trainer in TRAINERS),
             ("lightning", "too many ratios", "3 for 2 ranks"),
             ("lightning", "one rank", "give the DataLoader shuffle=True or shuffle=False"),
+            ("lightning", "weighted", "the order of a WeightedRandomSampler: give"),
             ("lightning", "twice", "give the DataLoader as it was made"),
             ("lightning", "batches", "make one DataLoader of a dataset that joins theirs"),
             ("lightning", "iterator", "write training_step(batch, batch_idx)"),
@@ -144,6 +146,13 @@ class TestWhatCannotBeSplit:
     def test_is_a_single_process(self) -> None:
         with pytest.raises(ValueError, match="start the script with accelerate launch"):
             split_by_ratios(SimpleNamespace(num_processes=1), None, None, ratios=[1])
+
+    @pytest.mark.parametrize(
+        ("module", "name"), [(lightning, "RatioStrategy"), (huggingface, "RatioCallback")]
+    )
+    def test_is_a_trainer_without_ratios(self, module: Any, name: str) -> None:
+        with pytest.raises(TypeError, match=rf"write {name}\(\[3, 2\]\)"):
+            getattr(module, name)()
 
     def test_is_an_engine_with_gradients_of_its_own(self) -> None:
         engine = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"))

@@ -284,7 +284,10 @@ class RatioSampler:
             ValueError: The loader has another batch sampler, or does not keep the order.
         """
         if getattr(loader, "batch_sampler", self) is not self:
-            raise ValueError("these are the shares of another loader: batch_sampler is not this")
+            raise ValueError(
+                "this loader has another batch sampler, and these are not its shares: write "
+                "DataLoader(data, batch_sampler=sampler)"
+            )
         if not getattr(loader, "in_order", True):
             raise ValueError("a loader with in_order=False mixes batches up: their shares differ")
         return self._with_shares(iter(loader))
@@ -369,8 +372,9 @@ def _length(data: Sized) -> int:
         return len(data)
     except TypeError:
         raise TypeError(
-            f"a {type(data).__name__} has no length, and without one it cannot be split into "
-            "batches: a RatioSampler needs a dataset with len()"
+            f"the dataset ({type(data).__name__}) has no length, and without one it cannot be "
+            "split into batches: make it a dataset with len() and [index], or yield each rank its "
+            "own share and weigh the loss by trainer_hooks.ddp.BatchShare"
         ) from None
 
 

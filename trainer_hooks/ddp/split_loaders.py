@@ -146,8 +146,10 @@ def _order_of(sampler: Any, length: int) -> tuple[bool, int | None]:  # noqa: AN
         and sampler.num_samples == length
     )
     if not takes_all_once:
+        # Lightning wraps the user's own sampler in one for distributed ranks.
+        own = getattr(getattr(sampler, "dataset", None), "_sampler", sampler)
         raise ValueError(
-            f"ratios cannot split the order of a {type(sampler).__name__}: give the DataLoader "
+            f"ratios cannot split the order of a {type(own).__name__}: give the DataLoader "
             "shuffle=True or shuffle=False in the place of sampler=, or train in a loop of your "
             f"own with RatioSampler ({OWN_LOOP})"
         )
