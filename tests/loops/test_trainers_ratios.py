@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,11 +149,15 @@ class TestWhatCannotBeSplit:
             split_by_ratios(SimpleNamespace(num_processes=1), None, None, ratios=[1])
 
     @pytest.mark.parametrize(
-        ("module", "name"), [(lightning, "RatioStrategy"), (huggingface, "RatioCallback")]
+        ("name", "make"),
+        [
+            ("RatioStrategy", lambda: lightning.RatioStrategy()),
+            ("RatioCallback", lambda: huggingface.RatioCallback()),
+        ],
     )
-    def test_is_a_trainer_without_ratios(self, module: Any, name: str) -> None:
+    def test_is_a_trainer_without_ratios(self, name: str, make: Callable[[], Any]) -> None:
         with pytest.raises(TypeError, match=rf"write {name}\(\[3, 2\]\)"):
-            getattr(module, name)()
+            make()
 
     def test_is_an_engine_with_gradients_of_its_own(self) -> None:
         engine = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"))

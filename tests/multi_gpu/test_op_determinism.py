@@ -54,7 +54,11 @@ def balancer() -> Any:
     return multi_gpu.RatioBalancer(every=100, verbose=0)
 
 
-@pytest.mark.parametrize("callbacks", [[balancer], [balancer, k.tagger]])
+def tagger() -> Any:
+    return k.tagger()
+
+
+@pytest.mark.parametrize("callbacks", [[balancer], [balancer, tagger]])
 class TestATrainingIsThatWithoutABalancer:
     def test_where_determinism_is_on_before_the_first_fit(
         self, callbacks: list[Callable[[], Any]]
