@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,7 +59,10 @@ def tagger() -> Any:
     return k.tagger()
 
 
-@pytest.mark.parametrize("callbacks", [[balancer], [balancer, tagger]])
+ALONE = [[balancer]] if os.environ.get("GPUMON_WHOLE_TABLE") else []
+
+
+@pytest.mark.parametrize("callbacks", [[balancer, tagger], *ALONE])
 class TestATrainingIsThatWithoutABalancer:
     def test_where_determinism_is_on_before_the_first_fit(
         self, callbacks: list[Callable[[], Any]]
