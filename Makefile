@@ -87,6 +87,7 @@ truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose t
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 .venv-tensorflow/bin/python -m pytest -q \
 		-m 'multi_gpu or keras_tensorflow' tests/multi_gpu/test_in_the_middle.py \
 		tests/multi_gpu/test_static_shapes.py tests/multi_gpu/test_op_determinism.py \
+		tests/multi_gpu/test_beside_mirrored.py \
 		tests/keras/test_no_hook_ends_a_training.py tests/keras/test_static_shapes_tensorflow.py $(ARGS)
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run

@@ -52,3 +52,9 @@ def without_driver() -> dict[str, str]:
     if find_library("nvidia-ml"):
         pytest.skip("there is an NVIDIA driver on this machine")
     return {**os.environ, "LD_LIBRARY_PATH": ""}
+
+
+in_make_truth = pytest.mark.skipif(
+    not os.environ.get("GPUMON_WHOLE_TABLE"), reason="takes long: make truth runs it"
+)
+"""Marks what CI leaves out."""

@@ -59,7 +59,7 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     "PyDataset": lambda: {"x": as_py_dataset()},
     "generator": lambda: {"x": batches()},
 }
-TRIED = SOURCES if os.environ.get("GPUMON_WHOLE_TABLE") else ("arrays", "generator")
+TRIED = SOURCES if os.environ.get("GPUMON_WHOLE_TABLE") else ("arrays",)
 
 
 def seen_in(source: str, *callbacks: Any, **compiled: Any) -> tuple[list[Any], Any]:

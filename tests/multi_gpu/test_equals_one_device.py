@@ -108,8 +108,7 @@ class TestATraining:
         assert {kind: far for kind, far in furthest.items() if not far <= training.within} == {}
         assert any(np.abs(weight).max() > 0 for weight in one.weights)
 
-    @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-    @pytest.mark.parametrize("devices", [2, 3])
+    @pytest.mark.parametrize(("optimizer", "devices"), [("sgd", 3), ("adam", 2)])
     def test_of_20_steps_comes_within_5e_7(self, optimizer: str, devices: int) -> None:
         """Float32; batches of 57 samples, of which each device has its part."""
         x, y, _ = b.rows(20 * b.ROWS)

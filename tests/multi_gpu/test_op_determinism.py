@@ -10,6 +10,7 @@ import pytest
 
 from tests.keras.later import b as k
 from tests.multi_gpu.later import b, keras, multi_gpu, tf
+from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -87,6 +88,7 @@ class TestATrainingIsThatWithoutABalancer:
 
         assert left == bare.fit()
 
+    @in_make_truth
     def test_where_it_is_switched_on_in_the_middle_of_one(
         self, callbacks: list[Callable[[], Any]]
     ) -> None:
@@ -99,6 +101,7 @@ class TestATrainingIsThatWithoutABalancer:
         assert left == bare
 
 
+@in_make_truth
 class TestAGraph:
     def test_that_was_traced_with_clocks_runs_without_a_balancer_too(self) -> None:
         training = Training()
