@@ -45,6 +45,7 @@ def objects_a_run(one: Day, minutes: int) -> float:
     return (sys.getallocatedblocks() - before) / (minutes * RUNS_A_MINUTE)
 
 
+@pytest.mark.soak
 def test_leave_little_behind_and_nothing_once_the_first_are_forgotten(busy_day: Day) -> None:
     busy_day.pass_seconds(120.0)  # until what is kept of each second is full
 
