@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
@@ -37,6 +38,16 @@ class TestAHealthyGpu:
         assert verdict_line(report) == (
             "healthy: GPU 0 was busy almost all its time in use; it was not used for 51 % of the "
             "log."
+        )
+
+    def test_has_the_time_that_it_stood_idle_at_the_end_as_a_hang_looks(self) -> None:
+        report = analysed(smi_log(BUSY * 600 + IDLE * 1200))
+
+        assert only_gpu(report).idle_after_use_ns == 1200 * NS_PER_S
+        assert encode_report(report)["gpus"][0]["idle_after_use_seconds"] == 1200.0
+        assert verdict_line(report) == (
+            "healthy: GPU 0 was busy almost all its time in use; it was not used for 67 % of the "
+            "log, the last 20 min included."
         )
 
     def test_has_the_share_of_its_time_that_it_lost_without_a_pause(self) -> None:
