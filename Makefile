@@ -74,7 +74,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
+truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score
@@ -84,11 +84,16 @@ truth: tools .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose t
 	$(BIN)/python -m tests.truth.advice
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus \
 		tests/faults/test_every_answer_of_the_driver.py $(ARGS)
-	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 .venv-tensorflow/bin/python -m pytest -q \
-		-m 'multi_gpu or keras_tensorflow' tests/multi_gpu/test_in_the_middle.py \
-		tests/multi_gpu/test_static_shapes.py tests/multi_gpu/test_op_determinism.py \
-		tests/multi_gpu/test_beside_mirrored.py \
-		tests/keras/test_no_hook_ends_a_training.py tests/keras/test_static_shapes_tensorflow.py $(ARGS)
+	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
+		-m multi_gpu tests/multi_gpu/test_in_the_middle.py tests/multi_gpu/test_static_shapes.py \
+		tests/multi_gpu/test_op_determinism.py tests/multi_gpu/test_beside_mirrored.py $(ARGS)
+	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
+		-m keras_tensorflow tests/keras/test_no_hook_ends_a_training.py \
+		tests/keras/test_static_shapes_tensorflow.py $(ARGS)
+ifneq ($(TORCH),)
+	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -q \
+		-m keras_torch tests/loops/test_trainers_ratios.py $(ARGS)
+endif
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
 	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v -e bench_day -e bench_short_runs); do \
