@@ -17,7 +17,7 @@ import sys
 from random import Random
 from statistics import median
 
-from gpumon.core.join.batch_shares import split_counts
+from gpumon.core.attribution.batch_shares import split_counts
 from tests.builders_gpus import (
     Levelled,
     best_speed,

@@ -22,7 +22,7 @@ from typing import Any, Final
 import psutil
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.host_reader import HostReader
 from tests.builders_monitor import ring_reading
 from tests.builders_ring import run_facts

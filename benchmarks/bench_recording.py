@@ -28,9 +28,15 @@ from random import Random
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.recording_codec import RecordingHeader
+from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
+from gpumon.core.ring_format.events import (
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import BusySample, GpuSample, Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
@@ -130,7 +136,7 @@ HEADER: Final = RecordingHeader(
 def held_by_recorder() -> int:
     """Bytes that code of the recorder holds."""
     where = [tracemalloc.Filter(inclusive=True, filename_pattern=f"*{name}*")
-             for name in ("outlets/recording", "core/documents/")]  # fmt: skip
+             for name in ("outlets/recording", "core/codecs/")]  # fmt: skip
     snapshot = tracemalloc.take_snapshot().filter_traces(where)
     return sum(statistic.size for statistic in snapshot.statistics("filename"))
 

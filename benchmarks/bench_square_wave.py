@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pynvml
 
+from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.clock import Clock
-from gpumon.core.time.ledger import GpuLedger
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.build import build_fake

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
 from benchmarks.bench_serve import memory_folder
 from benchmarks.cpu_spent import spaced_cpu_us
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Moment, Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.fakenvml.build import build_fake, fake_env
@@ -72,7 +72,7 @@ def everything_cycle() -> Cycle:
     from gpumon.outlets.http.server import HttpServer
     from gpumon.outlets.metrics.prometheus import MetricsExporter
     from gpumon.outlets.state_file import StateFile
-    from gpumon.sources.rings.phase_rings import PhaseRingReader
+    from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
     from gpumon.sources.system_clock import SystemClock
 
     tick, clock = tick_cycle(), SystemClock()

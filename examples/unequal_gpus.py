@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from gpumon.core.join.batch_shares import checked_ratios
+from gpumon.core.attribution.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds

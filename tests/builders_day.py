@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     NO_RECORDS,
     RingEvent,
     RingKind,
@@ -27,7 +27,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
-from gpumon.sources.rings.phase_rings import MAX_RINGS
+from gpumon.sources.ring_reader.phase_rings import MAX_RINGS
 from tests.builders_monitor import moment, ring_reading
 from tests.builders_nvml import DriverClock
 from tests.fakenvml.control import FakeNvml

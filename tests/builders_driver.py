@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import BusySample, Frame, GpuDetails, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError

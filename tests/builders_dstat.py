@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import GIB, S, device, healthy_gpu, monitor_state
 

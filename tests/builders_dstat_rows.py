@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from gpumon.core.documents.state_codec import state_document
-from gpumon.core.join.idle_sharing import SharedIdle
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.attribution.idle_sharing import SharedIdle
+from gpumon.core.codecs.state_codec import state_document
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, Frame, GpuSample
 from gpumon.core.state import MonitorState
-from gpumon.core.time.ledger import GpuLedger
 from tests.bare_dstat import Table
 from tests.builders_monitor import moment, monitor
 from tests.builders_state import S, device, healthy_gpu, monitor_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpumon.core.board.fill import GpuFill, Mean
+from gpumon.core.device.fill import GpuFill, Mean
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuDetails, GpuSample

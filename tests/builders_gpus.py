@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 
-from gpumon.core.join.batch_shares import split_counts
+from gpumon.core.attribution.batch_shares import split_counts
 from trainer_hooks.multi_gpu.balance.controller import RatioController, SplitChange
 from trainer_hooks.multi_gpu.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.format import RING_BYTES
 from tests.builders_ring import WrittenRing, now, run_facts
 
 NAME = "1-1.ring"

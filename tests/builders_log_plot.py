@@ -9,9 +9,9 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from gpumon.core.judge.advice import advise
-from gpumon.core.judge.verdict_rules import judge
-from gpumon.core.log.busy_lane import BusyLane
+from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.log_summary.busy_lane import BusyLane
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.sample import BusySample

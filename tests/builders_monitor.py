@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.events import NO_RECORDS, RingReading, RingsReading, RunFacts
+from gpumon.core.ring_format.events import NO_RECORDS, RingReading, RingsReading, RunFacts
 from gpumon.core.sample import Frame, Moment, Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 

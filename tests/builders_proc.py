@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpumon.core.ring.events import RingReading
+from gpumon.core.ring_format.events import RingReading
 from tests.builders_monitor import ring_reading
 from tests.builders_ring import run_facts
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumon.core.host.evidence import HostReading, ProcessState
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     RingEvent,
     RingKind,
     RingReading,

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.recording_codec import HEAD_BYTES, RecordingHeader, packed_length
+from gpumon.core.codecs.recording_codec import HEAD_BYTES, RecordingHeader, packed_length
 from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     RingEvent,
     RingKind,
     RingReading,

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.judge.advice import advise
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.accounting.intervals import Interval
+from gpumon.core.accounting.totals import GapTotals, GpuTotals
+from gpumon.core.codecs.report_codec import encode_report
+from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, Report, RunReport
-from gpumon.core.time.intervals import Interval
-from gpumon.core.time.totals import GapTotals, GpuTotals
 from tests.builders_time import s
 
 NO_IDLE: Mapping[IdleCause, float] = {}

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpumon.core.ring.events import RingEvent, RingReading, RingsReading, RunFacts
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RingEvent, RingReading, RingsReading, RunFacts
+from gpumon.core.ring_format.format import (
     PAGE_BYTES,
     RECORD_COUNT,
     RING_BYTES,
@@ -21,7 +21,7 @@ from gpumon.core.ring.format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
-from gpumon.core.ring.runtime_paths import ring_name
+from gpumon.core.ring_format.runtime_paths import ring_name
 from tests.processes import ending
 from trainer_hooks.ring.ring_file import RingFolder, RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.accounting.totals import GapTotals, GpuTotals
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ActivitySample, Device, GpuDetails, GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
-from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 from tests.builders_clock import HandClock
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpumon.core.host.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     TRAINING_OVER,
     RingEvent,
     RingKind,

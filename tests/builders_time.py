@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
-from gpumon.core.time.ledger import GpuLedger
-from gpumon.core.time.totals import GpuTotals
 
 
 def s(seconds: float) -> int:

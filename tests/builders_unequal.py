@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from gpumon.core.join.batch_shares import shares_of
+from gpumon.core.attribution.batch_shares import shares_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     RingEvent,
     RingKind,
     RingReading,

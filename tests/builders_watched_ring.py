@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from gpumon.core.ring.events import RingReading, RingsReading, RunFacts
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.core.ring_format.events import RingReading, RingsReading, RunFacts
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, only
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.core.ring.events import RingEvent, RingKind
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RingEvent, RingKind
+from gpumon.core.ring_format.format import (
     HEADER_BYTES,
     KIND_SHIFT,
     PAGE_BYTES,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.judge.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
 from gpumon.core.phase import InputWaitReason
 from gpumon.outlets.text.claims import WORD_OF_VERDICT
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpumon.core.ring.events import RingsReading
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.core.ring_format.events import RingsReading
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
 from tests.patience import PATIENCE_S
 from tests.processes import ending

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpumon.core.join.visible_devices import cuda_devices
+from gpumon.core.attribution.visible_devices import cuda_devices
 from gpumon.core.sample import Device
 
 if TYPE_CHECKING:

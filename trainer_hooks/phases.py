@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED
-from gpumon.core.ring.format import MODE_SHIFT
+from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED
+from gpumon.core.ring_format.format import MODE_SHIFT
 from trainer_hooks.ring import places as at
 from trainer_hooks.ring.guard import carries, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far

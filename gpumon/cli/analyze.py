@@ -20,7 +20,7 @@ from gpumon.cli.picture_file import can_draw, check_place
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.cli.replaced_file import readable_lines
 from gpumon.core.clock import nanoseconds
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from gpumon.core.board.driver_codes import xid_sentence
-from gpumon.core.board.troubles import vanished
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.device.driver_codes import xid_sentence
+from gpumon.core.device.troubles import vanished
 from gpumon.core.sample import Device, FieldFault, fault_sentence, mended_sentence
 from gpumon.core.state import CollectorState, GpuState, refusal_note
 

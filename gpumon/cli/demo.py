@@ -23,9 +23,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from gpumon.cli.arguments import number_argument
 from gpumon.cli.command import end_on_signals
 from gpumon.core.clock import seconds
-from gpumon.core.judge.since import report_since
+from gpumon.core.diagnosis.since import report_since
 from gpumon.core.report.report import Report
-from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
+from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
 from gpumon.errors import GpumonError
 from gpumon.outlets.http.server import DEFAULT_LISTEN, parse_listen
 from gpumon.outlets.text.comparison import side_by_side

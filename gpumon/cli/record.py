@@ -27,15 +27,15 @@ from gpumon.cli.open_source import (
     watch_machine,
 )
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
-from gpumon.core.documents.recording_codec import RecordingHeader
-from gpumon.core.ring.runtime_paths import reader_patterns
+from gpumon.core.codecs.recording_codec import RecordingHeader
+from gpumon.core.ring_format.runtime_paths import reader_patterns
 from gpumon.core.sample import Moment
 from gpumon.core.wording import counted, label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
-from gpumon.sources.rings.daemon_folder import claim_runtime_dir, ring_folders
-from gpumon.sources.rings.phase_rings import leave_alone
+from gpumon.sources.ring_reader.daemon_folder import claim_runtime_dir, ring_folders
+from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.system_clock import SystemClock
 
 _EVERY_NS = NS_PER_S // 2

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from gpumon.cli.arguments import number_argument, time_argument
 from gpumon.cli.command import complain
-from gpumon.core.documents.report_codec import (
+from gpumon.core.codecs.report_codec import (
     decode_report_with_lanes,
     encode_pair,
     encode_report,
 )
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
-from gpumon.core.ring.runtime_paths import reader_words
+from gpumon.core.ring_format.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.sources.daemon import (
     END_OR_WAIT,
@@ -299,9 +299,9 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """Two reports, in what they are not alike, and what was gained, for machines."""
-    from gpumon.core.judge.run_pace import pairs_of
-    from gpumon.core.judge.speedup import speedup
-    from gpumon.core.judge.unlike import unlike
+    from gpumon.core.diagnosis.run_pace import pairs_of
+    from gpumon.core.diagnosis.speedup import speedup
+    from gpumon.core.diagnosis.unlike import unlike
 
     pairs = pairs_of(before, after)
     runs = [
@@ -325,7 +325,7 @@ def _judge(report: Report, *percents: float | None) -> int:
     Raises:
         NothingToJudgeError: There are limits, and no GPU with a verdict.
     """
-    from gpumon.core.judge.gate import Limits, judgement
+    from gpumon.core.diagnosis.gate import Limits, judgement
 
     starved, lost = (None if percent is None else percent / 100.0 for percent in percents)
     limits = Limits(starved=starved, lost=lost)

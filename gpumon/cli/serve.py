@@ -26,8 +26,8 @@ from gpumon.cli.open_source import (
     watch_replay,
 )
 from gpumon.core.clock import nanoseconds
-from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes
-from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
+from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.callers import WebToken, read_token
@@ -41,7 +41,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import NvmlOptions
-from gpumon.sources.rings.daemon_folder import HeldFolder, ring_folders
+from gpumon.sources.ring_reader.daemon_folder import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")

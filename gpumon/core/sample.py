@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
 from gpumon.core.host.evidence import NOT_LOOKED, HostReading
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
 
@@ -206,7 +206,7 @@ class GpuDetails(NamedTuple):
         memory_clock_hertz: Clock of the device memory.
         performance_state: P-state, 0 (fastest) to 15.
         throttle_reasons: Why the clocks are held down now, by NVML's names in
-            ``core/board/driver_codes``; empty: they are not.
+            ``core/device/driver_codes``; empty: they are not.
         ecc_corrected_errors: Corrected memory errors since the driver was loaded.
         ecc_uncorrected_errors: Uncorrected ones.
         persistence_mode: Whether the driver stays loaded without a client.

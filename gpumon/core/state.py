@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
-from gpumon.core.board.fill import GpuFill
-from gpumon.core.board.held import HeldGpu
-from gpumon.core.board.in_job import InJob
-from gpumon.core.board.troubles import (
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
+from gpumon.core.accounting.rank_wait import RankWait
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.clock import nanoseconds, seconds
+from gpumon.core.device.fill import GpuFill
+from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.in_job import InJob
+from gpumon.core.device.troubles import (
     NO_ERRORS,
     ErrorTimes,
     Trouble,
@@ -20,14 +25,9 @@ from gpumon.core.board.troubles import (
     throttled_now,
     vanished,
 )
-from gpumon.core.clock import nanoseconds, seconds
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
-from gpumon.core.time.now_verdict import NowVerdict
-from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
-from gpumon.core.time.rank_wait import RankWait
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import time_of_day
 

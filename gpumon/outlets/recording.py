@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.documents.recording_codec import (
+from gpumon.core.codecs.recording_codec import (
     MAGIC,
     BlockWriter,
     RecordingHeader,
     devices_of,
     pack_block,
 )
-from gpumon.core.ring.events import NO_RECORDS
+from gpumon.core.ring_format.events import NO_RECORDS
 from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError, UsageError
 

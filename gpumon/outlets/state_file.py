@@ -7,8 +7,8 @@ import logging
 import os
 from pathlib import Path
 
-from gpumon.core.documents.state_codec import StateEncoder
-from gpumon.core.ring.runtime_paths import FILE_FLAGS
+from gpumon.core.codecs.state_codec import StateEncoder
+from gpumon.core.ring_format.runtime_paths import FILE_FLAGS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.whole_file import replace_file
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import Final
 
-from gpumon.core.join.idle_sharing import SharedIdle, share_idle
+from gpumon.core.attribution.idle_sharing import SharedIdle, share_idle
 from gpumon.core.sample import BusySample
 from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from gpumon.core.ring.events import RingReading
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.ring_format.events import RingReading
 from gpumon.core.sample import BusySample, ProcessSample
-from gpumon.core.time.totals import GpuTotals
 
 
 class Claim(Enum):

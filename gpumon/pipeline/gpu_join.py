@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from gpumon.core.join.visible_devices import GpuName, cuda_devices
-from gpumon.core.ring.events import RingReading
+from gpumon.core.attribution.visible_devices import GpuName, cuda_devices
+from gpumon.core.ring_format.events import RingReading
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
 

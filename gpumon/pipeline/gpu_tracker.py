@@ -6,28 +6,28 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from gpumon.core.board.fill import FillLedger
-from gpumon.core.board.held import HoldWatch
-from gpumon.core.board.in_job import InJobLedger
-from gpumon.core.board.troubles import ErrorWatch
-from gpumon.core.clock import NS_PER_S
-from gpumon.core.join.bounds import Bounds, Narrowed
-from gpumon.core.join.first_batch import NEVER
-from gpumon.core.join.idle_sharing import (
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.rank_wait import RankWait, RankWaits
+from gpumon.core.attribution.bounds import Bounds, Narrowed
+from gpumon.core.attribution.first_batch import NEVER
+from gpumon.core.attribution.idle_sharing import (
     SharedIdle,
     WindowParts,
     hide_input_wait,
     reshared,
     share_idle,
 )
-from gpumon.core.judge.judging_now import GpuMoment, JudgedNow
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.device.fill import FillLedger
+from gpumon.core.device.held import HoldWatch
+from gpumon.core.device.in_job import InJobLedger
+from gpumon.core.device.troubles import ErrorWatch
+from gpumon.core.diagnosis.judging_now import GpuMoment, JudgedNow
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
-from gpumon.core.time.ledger import GpuLedger
-from gpumon.core.time.rank_wait import RankWait, RankWaits
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.gpu_claims import Claim, ProcessList, UndecidedSamples
 from gpumon.pipeline.lasting_excess import LastingExcess

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.accounting.counter_history import CounterHistory
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report, RunReport
-from gpumon.core.ring.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim
+from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import GpuState, MonitorState, RunState
-from gpumon.core.time.counter_history import CounterHistory
 
 _MOST_LANES: Final = 32
 """Lanes of runs that have ended are kept while there are no more than that."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.core.accounting.rank_wait import ITS_STEP, SUSPENDED, RankWait
+from gpumon.core.attribution.own_time import OwnTime
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.join.own_time import OwnTime
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingReading
+from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DetectorSettings
-from gpumon.core.time.rank_wait import ITS_STEP, SUSPENDED, RankWait
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import TrackedRun

@@ -7,16 +7,16 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
-from gpumon.core.board.troubles import Trouble, ended_in_log, error_of
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.judge.advice import advise
-from gpumon.core.judge.verdict_rules import has_too_few_samples, judge
-from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
-from gpumon.core.log.common_pauses import Together, together
+from gpumon.core.device.troubles import Trouble, ended_in_log, error_of
+from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.verdict_rules import has_too_few_samples, judge
+from gpumon.core.log_summary.activity import MOST_CHANGES, ChangeRoom
+from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict, VerdictName
 from gpumon.core.wording import counted, in_time, label_text, listed, plainly
 from gpumon.pipeline.log_losses import A_FEW_ROWS, LogLosses

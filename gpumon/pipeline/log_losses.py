@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.core.board.troubles import Trouble, failed_in_log, lost_in_log
+from gpumon.core.device.troubles import Trouble, failed_in_log, lost_in_log
 from gpumon.pipeline.log_track import GpuTrack
 from gpumon.sources.logs.log_sample import LogFacts, LoggedError, Outages
 

@@ -8,15 +8,15 @@ from operator import sub
 from statistics import median_low
 from typing import Final, NamedTuple
 
+from gpumon.core.accounting.job_end import MemoryRelease
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.sample_runs import SampleColumns
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.log.activity import ChangeRoom, StateChanges
-from gpumon.core.log.busy_lane import BusyLane
-from gpumon.core.log.held_memory import HeldMemory, HeldMemoryTracker
+from gpumon.core.log_summary.activity import ChangeRoom, StateChanges
+from gpumon.core.log_summary.busy_lane import BusyLane
+from gpumon.core.log_summary.held_memory import HeldMemory, HeldMemoryTracker
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
-from gpumon.core.time.job_end import MemoryRelease
-from gpumon.core.time.ledger import GpuLedger
-from gpumon.core.time.sample_runs import SampleColumns
 
 LONGEST_WINDOW_NS: Final = NS_PER_S
 """NVML averages utilisation over 1/6 s to 1 s, by product."""

@@ -7,7 +7,7 @@ from heapq import nlargest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import KEEP_ENDED_NS
+from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.judge.advice import advise
+from gpumon.core.diagnosis.advice import advise
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report, RunReport, name_of_run
-from gpumon.core.ring.events import RingCounts
+from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import MonitorState, RunState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import listed
 from gpumon.errors import UsageError
 from gpumon.pipeline.lane_history import LaneHistory

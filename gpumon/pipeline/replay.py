@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.report.lanes import ReportWithLanes
-from gpumon.core.ring.events import RingCounts
+from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.sample import GpuSample, Moment
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from gpumon.core.board.troubles import errors_of
+from gpumon.core.accounting.packed import Packer
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
-from gpumon.core.judge.since import report_since
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.device.troubles import errors_of
+from gpumon.core.diagnosis.since import report_since
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.time.packed import Packer
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import in_time
 
 _DENSE: Final = ((64, 0), (128, 2), (256, 4), (640, 8))

@@ -8,20 +8,21 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.board.troubles import error_of
-from gpumon.core.join.visible_devices import (
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.visible_devices import (
     BEGINNING_NS,
     GpuName,
     doubt_of_names,
     doubt_of_work,
 )
-from gpumon.core.judge.advice import advise
-from gpumon.core.judge.imbalance_texts import imbalance_notes
-from gpumon.core.judge.silence_texts import run_named, silence_clause
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.device.troubles import error_of
+from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.imbalance_texts import imbalance_notes
+from gpumon.core.diagnosis.silence_texts import run_named, silence_clause
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
-from gpumon.core.ring.events import RingCounts
-from gpumon.core.ring.facts import has_gross_waits
+from gpumon.core.ring_format.events import RingCounts
+from gpumon.core.ring_format.facts import has_gross_waits
 from gpumon.core.state import (
     GpuState,
     MonitorState,
@@ -34,7 +35,6 @@ from gpumon.core.state import (
     told_troubles,
     unknown_gpu,
 )
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import capital, gpus_named, listed
 
 _MOST_NAMED: Final = 4

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from gpumon.core.host.evidence import HostReading
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.pipeline.gpu_claims import Claim

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from gpumon.core.ring.events import RingKind, RingReading, RingRecords
+from gpumon.core.accounting.histograms import WARM_UP_STEPS, LengthHistogram
+from gpumon.core.ring_format.events import RingKind, RingReading, RingRecords
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
 
 _LEAST_STEP_NS: Final = DEFAULT_SETTINGS.advice.min_step_ns
 

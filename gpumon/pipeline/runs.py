@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gpumon.core.attribution.idle_bounds import IdleBounds
+from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts, merge_parts
+from gpumon.core.attribution.timeline import PhaseTimeline
 from gpumon.core.host.evidence import ProcessState
 from gpumon.core.host.reasons import WITH_REASONS, RunReasons
-from gpumon.core.join.idle_bounds import IdleBounds
-from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts
-from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import WORK_PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingKind, RingReading
-from gpumon.core.ring.present_phase import PresentPhase
-from gpumon.core.ring.silence import RunSilence, StepClock
+from gpumon.core.ring_format.events import RingKind, RingReading
+from gpumon.core.ring_format.present_phase import PresentPhase
+from gpumon.core.ring_format.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
-from gpumon.core.ring.events import RingCounts
+from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.sample import Frame, Moment, Tick
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.host.host_reader import HostReader
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.0

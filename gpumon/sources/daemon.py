@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
-from gpumon.core.documents.report_codec import decode_report, decode_report_with_lanes
+from gpumon.core.codecs.report_codec import decode_report, decode_report_with_lanes
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
-from gpumon.core.ring.runtime_paths import (
+from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
     MAX_STATE_BYTES,
     RUNTIME_VARIABLE,
@@ -29,8 +29,8 @@ from gpumon.core.ring.runtime_paths import (
 )
 from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.rings.daemon_folder import folder_distrust, holder_of
-from gpumon.sources.rings.ring_folder import matching_paths
+from gpumon.sources.ring_reader.daemon_folder import folder_distrust, holder_of
+from gpumon.sources.ring_reader.ring_folder import matching_paths
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import seconds
-from gpumon.core.documents.field_codec import MalformedError
-from gpumon.core.documents.recording_codec import (
+from gpumon.core.codecs.field_codec import MalformedError
+from gpumon.core.codecs.recording_codec import (
     HEAD_BYTES,
     MAGIC,
     RECORDING_SCHEMA,

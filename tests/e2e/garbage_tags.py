@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingKind
-from gpumon.core.ring.format import HEADER_BYTES, KIND_SHIFT, RING_BYTES, WORD_MASK
+from gpumon.core.ring_format.events import RingKind
+from gpumon.core.ring_format.format import HEADER_BYTES, KIND_SHIFT, RING_BYTES, WORD_MASK
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
 from trainer_hooks.ring.process_ring import process_ring

@@ -13,8 +13,8 @@ import pytest
 from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.format import RING_BYTES
-from gpumon.sources.rings.ring_look import look_at_rings
+from gpumon.core.ring_format.format import RING_BYTES
+from gpumon.sources.ring_reader.ring_look import look_at_rings
 from gpumon.sources.system_clock import read_boot_id
 from tests.builders_state import StoppedClock
 from tests.e2e.ring_programs import DEAD, JUNK, SOMEBODY, by, daemon_in
@@ -142,7 +142,7 @@ class TestWhatIsNotRead:
     def test_is_told_with_whose_it_is_where_none_is_alive(
         self, shared: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpumon.sources.rings.ring_look._MOST_RINGS", 500)
+        monkeypatch.setattr("gpumon.sources.ring_reader.ring_look._MOST_RINGS", 500)
         done_by(NOBODY, DEAD, shared, "3")
         litter(SOMEBODY, shared, 600)
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.held import HeldGpu
-from gpumon.core.board.troubles import ErrorTimes
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.suspicion import Suspicion
+from gpumon.core.accounting.totals import GapTotals, GpuTotals
+from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.troubles import ErrorTimes
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import Advice, Report
-from gpumon.core.ring.silence import RunSilence
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.core.time.now_verdict import NowVerdict
-from gpumon.core.time.suspicion import Suspicion
-from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import LikelyCause, VerdictName
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_host import seen

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.format import RING_BYTES
 from tests.builders_hostile_ring import of_version
 from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import MANY, answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.troubles import ErrorTimes
+from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from tests.builders_state import device, healthy_gpu

@@ -14,8 +14,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.events import RingEvent, RingKind
+from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.core.sample import Device, GpuSample
 from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders_ring import only, phases_folder

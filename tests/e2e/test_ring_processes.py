@@ -59,10 +59,10 @@ sys.stdin.read()
 """
 
 LOOK_AS_NOBODY = (
-    become(imports="gpumon.sources.rings.phase_rings, gpumon.sources.system_clock")
+    become(imports="gpumon.sources.ring_reader.phase_rings, gpumon.sources.system_clock")
     + """
 import sys, time
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
 reader = PhaseRingReader([sys.argv[1]], boot_id=read_boot_id())
 for seconds_ahead in sys.argv[2:]:

@@ -13,8 +13,8 @@ from subprocess import Popen
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.format import RING_BYTES
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.core.ring_format.format import RING_BYTES
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.calls import calls_of
 from tests.e2e.ring_programs import JUNK, MANY, SOMEBODY, answer, by, daemon_in
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
@@ -29,7 +29,7 @@ MOST_CALLS = 15_000
 """For 512 names that are listed and 256 files that are tried: 10 ms, where a call takes 0.7 us."""
 
 LATER = f"""
-reader = gpumon.sources.rings.phase_rings.PhaseRingReader(
+reader = gpumon.sources.ring_reader.phase_rings.PhaseRingReader(
     [sys.argv[1]], boot_id=gpumon.sources.system_clock.read_boot_id())
 now_ns = time.monotonic_ns()
 for later_ns in (0, {QUARTER_NS}):
@@ -230,7 +230,7 @@ class TestTheOwnerOfTheFolder:
         os.chown(shared / "phases", owner, owner)
         with process(by(SOMEBODY, TRAINING), shared):
             assert [ring.stat().st_size for ring in (shared / "phases").iterdir()] == [RING_BYTES]
-        modules = "sys, time, gpumon.sources.rings.phase_rings, gpumon.sources.system_clock"
+        modules = "sys, time, gpumon.sources.ring_reader.phase_rings, gpumon.sources.system_clock"
 
         seen = ran_python("-c", become(owner, modules) + LATER, shared)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from gpumon.core.board.driver_codes import OF_PROGRAMS, xid_text
+from gpumon.core.device.driver_codes import OF_PROGRAMS, xid_text
 from gpumon.core.report.report import Report
 from gpumon.core.state import CollectorState
 from gpumon.errors import SourceUnavailableError

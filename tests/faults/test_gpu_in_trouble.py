@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpumon.core.board.driver_codes import xid_text
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
+from gpumon.core.device.driver_codes import xid_text
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle

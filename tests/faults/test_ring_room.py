@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.format import RING_BYTES
 from tests.needs import with_a_mount
 from tests.neighbours import as_root
 from tests.patience import PATIENCE_S

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.format import RING_BYTES
 from tests.daemon import RunningDaemon
 from tests.faults.conftest import SERVE, remove_folder_of
 from tests.needs import with_a_mount

@@ -20,9 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from gpumon.core.ring.events import RingKind
-from gpumon.core.ring.facts import encode_facts
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RingKind
+from gpumon.core.ring_format.facts import encode_facts
+from gpumon.core.ring_format.format import (
     FACTS_MAX_BYTES,
     FACTS_OFFSET,
     PAGE_BYTES,

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from gpumon.core.documents.recording_codec import pack_block, unpack_block
+from gpumon.core.codecs.recording_codec import pack_block, unpack_block
 from tests.bare_dstat import Table
 from tests.builders_dstat import gpu, publish
 from tests.builders_recording import blocks_of

@@ -12,10 +12,10 @@ from random import Random
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.core.clock import NS_PER_S, Clock
-from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.field_codec import encode_document
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.report import Report
-from gpumon.core.ring.events import RingReading
+from gpumon.core.ring_format.events import RingReading
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
@@ -27,7 +27,7 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders_recording import facts
 from tests.builders_ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed

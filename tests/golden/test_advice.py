@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpumon.core.board.fill import GpuFill
-from gpumon.core.board.in_job import InJob, Tenant
+from gpumon.core.attribution.visible_devices import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.device.fill import GpuFill
+from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.imbalance_texts import imbalance_notes
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
-from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
-from gpumon.core.judge.advice import advise
-from gpumon.core.judge.imbalance_texts import imbalance_notes
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
 from gpumon.outlets.text.style import wrapped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpumon.core.judge.gate import Limits, judgement
-from gpumon.core.judge.unlike import unlike
+from gpumon.core.diagnosis.gate import Limits, judgement
+from gpumon.core.diagnosis.unlike import unlike
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

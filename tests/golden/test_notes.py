@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.report.report import Report
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
@@ -18,7 +18,7 @@ from gpumon.pipeline.reports import report_of
 from gpumon.sources.daemon import SilentDaemon, fetch_report, read_state
 from gpumon.sources.follow import FollowSource
 from gpumon.sources.recording import RecordingFile
-from gpumon.sources.rings.daemon_folder import HeldFolder, claim_runtime_dir
+from gpumon.sources.ring_reader.daemon_folder import HeldFolder, claim_runtime_dir
 from tests.builders_claims import ADAS_PROCESS, starve, stranger
 from tests.builders_clock import HandClock
 from tests.builders_log_rows import report_of as report_of_log

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpumon.core.board.troubles import lost, vanished
+from gpumon.core.accounting.totals import GapTotals
+from gpumon.core.device.troubles import lost, vanished
+from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.host.wait_rules import ShortOf
-from gpumon.core.judge.log_findings import log_findings
-from gpumon.core.log.common_pauses import Together
-from gpumon.core.log.held_memory import HeldMemory
+from gpumon.core.log_summary.common_pauses import Together
+from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
-from gpumon.core.ring.silence import RunSilence
-from gpumon.core.time.totals import GapTotals
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.outlets.text.report_lines import levels_lines
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import wrapped
@@ -34,7 +34,7 @@ from tests.builders_report import (
 from tests.builders_tempting import LATE, TEMPTING
 from tests.builders_time import s
 from tests.golden_files import Chapters, golden_story
-from tests.unit.core.board.test_troubles import LOST, reported
+from tests.unit.core.device.test_troubles import LOST, reported
 from tests.unit.outlets.report_lines import PLAIN, STARVED
 
 WAIT, UNKNOWN, SAVE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.CHECKPOINT

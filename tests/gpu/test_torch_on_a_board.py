@@ -192,7 +192,7 @@ class TestAKerasTraining:
 
     def test_has_the_devices_end_of_nearly_every_step(self) -> None:
         from gpumon.core.phase import TrainingPhase
-        from gpumon.core.ring.events import RingKind
+        from gpumon.core.ring_format.events import RingKind
         from tests.keras import builders_keras as b
 
         model = b.small_model()

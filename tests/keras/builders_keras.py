@@ -13,10 +13,10 @@ import keras
 import numpy as np
 import pytest
 
-from gpumon.core.join.idle_sharing import WindowParts
-from gpumon.core.join.timeline import PhaseTimeline
+from gpumon.core.attribution.idle_sharing import WindowParts
+from gpumon.core.attribution.timeline import PhaseTimeline
 from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords, RunFacts
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords, RunFacts
 from tests.patience import lateness_ns
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger

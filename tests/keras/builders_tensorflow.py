@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras import builders_keras as b
 
 MS = 1_000_000

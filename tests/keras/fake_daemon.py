@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.ring_format.runtime_paths import STATE_FILE
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import LoaderFacts
+from gpumon.core.ring_format.events import LoaderFacts
 from tests.keras.later import keras, tf
 from trainer_hooks.keras.adapter_facts import adapter_facts
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras import acts_in_the_middle as acts
 from tests.keras.acts_in_the_middle import CHOSEN, EPOCHS, Training
 from tests.keras.fake_daemon import FakeDaemon

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, tf
 from tests.keras.later import on_tensorflow as t
 

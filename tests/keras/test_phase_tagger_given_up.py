@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import trainer_hooks
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b
 from trainer_hooks import phase
 from trainer_hooks.ring.process_ring import process_ring

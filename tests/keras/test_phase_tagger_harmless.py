@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_torch as t
 

@@ -10,7 +10,7 @@ from statistics import mean, median
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 from tests.patience import lateness_ns

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras
 
 pytestmark = pytest.mark.keras_jax

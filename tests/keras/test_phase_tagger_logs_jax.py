@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RingRecords
+from gpumon.core.ring_format.events import RingRecords
 from gpumon.pipeline.run_steps import StepPace
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b, keras

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax

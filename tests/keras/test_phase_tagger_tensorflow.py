@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_tensorflow as t
 from tests.keras.test_phase_tagger_harmless import data_of

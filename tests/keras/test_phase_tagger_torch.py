@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras
 from tests.keras.later import on_torch as t
 from trainer_hooks import phase

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
+from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.settings.input_model import PRIOR
-from gpumon.core.time.ledger import GpuLedger
 from gpumon.core.verdict import LikelyCause, VerdictName
 from tests.builders_logs import analysed, only_gpu, smi_log
 from tests.builders_time import every

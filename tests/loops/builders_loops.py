@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingKind, RunFacts
-from gpumon.core.ring.format import RingTotals
+from gpumon.core.ring_format.events import RingKind, RunFacts
+from gpumon.core.ring_format.format import RingTotals
 from tests.patience import held_up_ns
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks.ring import process_ring

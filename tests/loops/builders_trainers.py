@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from gpumon.core.ring.facts import parse_facts
-from gpumon.core.ring.format import FACTS_OFFSET, parse_header
+from gpumon.core.ring_format.facts import parse_facts
+from gpumon.core.ring_format.format import FACTS_OFFSET, parse_header
 from tests.loops.builders_loops import Waits, writer
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.loops.builders_loops import RingSays, own_ring, present
 
 Place = tuple[str, int]

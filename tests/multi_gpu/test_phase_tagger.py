@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode
-from gpumon.core.ring.events import TRAINING_OVER, RingKind
+from gpumon.core.ring_format.events import TRAINING_OVER, RingKind
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
 from tests.keras.later import on_tensorflow as t

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.join.batch_shares import split_counts
+from gpumon.core.attribution.batch_shares import split_counts
 from tests.multi_gpu.later import b, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu

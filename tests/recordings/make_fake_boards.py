@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.recording_codec import RecordingHeader
+from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
+from gpumon.core.ring_format.events import (
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.nvml.source import NvmlSource

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import (
+from gpumon.core.ring_format.events import (
     RingEvent,
     RingKind,
     RingReading,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from gpumon.sources.recording import RecordingFile
 from tests.truth.worlds.spans import Spans, covered_ms, spans_of
 

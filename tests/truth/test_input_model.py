@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.settings.input_model import AT_LEAST, PRIOR, TERMS, WEIGHTS
-from gpumon.core.time.suspicion import Suspicion
 from gpumon.core.verdict import LikelyCause
 from tests.truth.input_model.cases import (
     FAMILIES,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpumon.core.join.batch_shares import split_counts
+from gpumon.core.attribution.batch_shares import split_counts
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpumon.core.ring.events import LoaderFacts
+from gpumon.core.ring_format.events import LoaderFacts
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.trainers.loader_facts import loader_facts, source_facts

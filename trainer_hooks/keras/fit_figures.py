@@ -13,7 +13,7 @@ from time import monotonic_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from gpumon.core.phase import PHASES, STEP_PHASES, TrainingPhase
-from gpumon.core.ring.facts import has_gross_waits
+from gpumon.core.ring_format.facts import has_gross_waits
 from gpumon.core.wording import counted
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 from trainer_hooks.ring.daemon_counters import GpuRatios

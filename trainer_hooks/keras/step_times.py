@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
+from gpumon.core.accounting.histograms import WARM_UP_STEPS, LengthHistogram
 from trainer_hooks.ring.ring_writer import RingWriter
 
 

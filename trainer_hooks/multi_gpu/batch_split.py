@@ -1,7 +1,7 @@
 """Which part of a batch each replica is given, inside the graph of a step.
 
 The ratios lie in one variable, so that a new ratio needs no new graph. The sums are those of
-``gpumon.core.join.batch_shares.split_counts``, in TensorFlow's operations.
+``gpumon.core.attribution.batch_shares.split_counts``, in TensorFlow's operations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 import tensorflow as tf
 
-from gpumon.core.join.batch_shares import checked_ratios, whole_ratios
+from gpumon.core.attribution.batch_shares import checked_ratios, whole_ratios
 from trainer_hooks.taps.keras_private import mask_of, masked
 
 Tensor: TypeAlias = Any

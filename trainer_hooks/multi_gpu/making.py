@@ -8,7 +8,7 @@ from typing import Final
 import keras
 import tensorflow as tf
 
-from gpumon.core.join.batch_shares import checked_ratios, split_counts
+from gpumon.core.attribution.batch_shares import checked_ratios, split_counts
 from trainer_hooks.multi_gpu.batch_split import Tensor
 from trainer_hooks.multi_gpu.device_names import device_names
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel

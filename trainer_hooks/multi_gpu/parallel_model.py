@@ -12,7 +12,7 @@ from typing import Final
 import keras
 import tensorflow as tf
 
-from gpumon.core.join.batch_shares import shares_of
+from gpumon.core.attribution.batch_shares import shares_of
 from trainer_hooks.multi_gpu.batch_split import (
     BatchSplit,
     ReplicaPart,

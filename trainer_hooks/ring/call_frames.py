@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from gpumon.core.ring.facts import MAX_CLASS_NAME
+from gpumon.core.ring_format.facts import MAX_CLASS_NAME
 from gpumon.core.wording import label_text
 
 _ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120

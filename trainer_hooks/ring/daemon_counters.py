@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
-from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring_format.events import RunFacts
 from trainer_hooks.ring.daemon_state import (
     NOT_A_STATE,
     gpus_in,

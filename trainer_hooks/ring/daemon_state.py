@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.core.join.visible_devices import GpuName
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.runtime_paths import (
+from gpumon.core.attribution.visible_devices import GpuName
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
     MAX_STATE_BYTES,
     STATE_FILE,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring.facts import facts_of_page
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.facts import facts_of_page
+from gpumon.core.ring_format.format import (
     LOCK_QUESTION,
     PAGE_BYTES,
     RING_BYTES,
@@ -23,7 +23,7 @@ from gpumon.core.ring.format import (
     parse_header,
     read_lock_answer,
 )
-from gpumon.core.ring.runtime_paths import FILE_FLAGS, FOLDER_FLAGS, RING_SUFFIX
+from gpumon.core.ring_format.runtime_paths import FILE_FLAGS, FOLDER_FLAGS, RING_SUFFIX
 from gpumon.errors import RingError
 
 MOST_LOOKED_AT: Final = 64

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.core.join.visible_devices import BEGINNING_NS, doubt_of_names, doubt_of_work
-from gpumon.core.ring.events import RunFacts
+from gpumon.core.attribution.visible_devices import BEGINNING_NS, doubt_of_names, doubt_of_work
+from gpumon.core.ring_format.events import RunFacts
 from trainer_hooks.ring.daemon_state import gpus_in, newest_state, runs_in, state_folders
 from trainer_hooks.ring.quiet_warning import warn_quietly
 

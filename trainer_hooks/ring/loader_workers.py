@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring.format import HEADER_BYTES, parse_header
-from gpumon.core.ring.runtime_paths import FILE_FLAGS, RING_SUFFIX
+from gpumon.core.ring_format.format import HEADER_BYTES, parse_header
+from gpumon.core.ring_format.runtime_paths import FILE_FLAGS, RING_SUFFIX
 from gpumon.errors import RingError
 from trainer_hooks.ring.ring_file import find_ring_folder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from gpumon.core.ring.format import MODE_SHIFT
+from gpumon.core.ring_format.format import MODE_SHIFT
 
 Place = tuple[int, int]
 """Number of a phase, and of its mode."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import RLock, get_ident, get_native_id
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, WORK_PHASES
-from gpumon.core.ring.events import TRAINING_OVER, LoaderFacts, RunFacts
-from gpumon.core.ring.facts import are_shares, have_room_for_gpus
-from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
+from gpumon.core.ring_format.events import TRAINING_OVER, LoaderFacts, RunFacts
+from gpumon.core.ring_format.facts import are_shares, have_room_for_gpus
+from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
 from trainer_hooks.ring import places as at
 from trainer_hooks.ring.call_frames import is_in_our_code

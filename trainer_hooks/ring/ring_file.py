@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.facts import encode_facts
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.facts import encode_facts
+from gpumon.core.ring_format.format import (
     FACTS_OFFSET,
     MAGIC,
     RECORD_COUNT,
@@ -27,7 +27,7 @@ from gpumon.core.ring.format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
-from gpumon.core.ring.runtime_paths import (
+from gpumon.core.ring_format.runtime_paths import (
     FOLDER_FLAGS,
     PHASES,
     PRIVATE_MODE,

@@ -13,8 +13,8 @@ from time import monotonic_ns
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import RingKind, RunFacts
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RingKind, RunFacts
+from gpumon.core.ring_format.format import (
     KIND_SHIFT,
     MODE_SHIFT,
     PAGE_BYTES,

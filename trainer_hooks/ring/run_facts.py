@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.facts import MAX_WORLD
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.facts import MAX_WORLD
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LAUNCHERS: Final = (

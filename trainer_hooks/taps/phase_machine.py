@@ -6,7 +6,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from gpumon.core.ring.format import MODE_SHIFT
+from gpumon.core.ring_format.format import MODE_SHIFT
 from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES, Place
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]

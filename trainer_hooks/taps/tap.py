@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, Protocol
 
-from gpumon.core.ring.facts import GROSS, INPUT_WAIT_FACT
+from gpumon.core.ring_format.facts import GROSS, INPUT_WAIT_FACT
 from trainer_hooks.ring.guard import Guard
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps.phase_machine import PhaseMachine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpumon.core.join.batch_shares import simple_ratios, split_counts
+from gpumon.core.attribution.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve

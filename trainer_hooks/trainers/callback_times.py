@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import monotonic_ns
 from typing import Final
 
-from gpumon.core.ring.facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
+from gpumon.core.ring_format.facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
 from gpumon.core.wording import label_text
 from trainer_hooks.ring.ring_writer import RingWriter
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, GeneratorType
 from typing import Any, Final, NamedTuple
 
-from gpumon.core.ring.events import LoaderFacts
-from gpumon.core.ring.facts import MAX_CLASS_NAME, VALIDATION_FACTS
+from gpumon.core.ring_format.events import LoaderFacts
+from gpumon.core.ring_format.facts import MAX_CLASS_NAME, VALIDATION_FACTS
 from gpumon.core.wording import label_text
 from trainer_hooks.ring.call_frames import is_users_own, line_of, users_line
 from trainer_hooks.ring.process_ring import describe_run, process_ring

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MISSING, OFF, OK, SOURCE, Finding
-from gpumon.core.board.driver_codes import UNREADABLE
-from gpumon.core.board.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.clock import seconds
+from gpumon.core.device.driver_codes import UNREADABLE
+from gpumon.core.device.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
 from gpumon.core.wording import counted, in_gibibytes, listed
 from gpumon.errors import GpumonError

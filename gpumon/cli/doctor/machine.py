@@ -19,9 +19,9 @@ from gpumon.cli.dstat_hosts import (
     find_hosts,
     loaded_copies,
 )
-from gpumon.core.board.troubles import TroubleKind
-from gpumon.core.ring.events import RingReading
-from gpumon.core.ring.runtime_paths import (
+from gpumon.core.device.troubles import TroubleKind
+from gpumon.core.ring_format.events import RingReading
+from gpumon.core.ring_format.runtime_paths import (
     PHASES,
     RUNTIME_VARIABLE,
     explicit_folder,
@@ -43,9 +43,9 @@ from gpumon.sources.daemon import (
 )
 from gpumon.sources.host.sight import look_at_host
 from gpumon.sources.installed import container_words, strangers_called_gpumon
-from gpumon.sources.rings.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
-from gpumon.sources.rings.ring_folder import matching_paths
-from gpumon.sources.rings.ring_look import RingsSeen, look_at_rings
+from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
+from gpumon.sources.ring_reader.ring_folder import matching_paths
+from gpumon.sources.ring_reader.ring_look import RingsSeen, look_at_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
+from gpumon.core.diagnosis.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from gpumon.core.join.batch_shares import levelled_ratios
+from gpumon.core.attribution.batch_shares import levelled_ratios
 from gpumon.core.report.report import JobKey, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.report import Report
 

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.board.fill import GpuFill
-from gpumon.core.board.held import HeldGpu
-from gpumon.core.board.in_job import InJob
-from gpumon.core.board.troubles import Trouble, all_troubles
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
+from gpumon.core.accounting.rank_wait import RankWait
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.device.fill import GpuFill
+from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.in_job import InJob
+from gpumon.core.device.troubles import Trouble, all_troubles
 from gpumon.core.host.reasons import WaitReason
-from gpumon.core.log.common_pauses import Together
-from gpumon.core.log.held_memory import HeldMemory
+from gpumon.core.log_summary.common_pauses import Together
+from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
-from gpumon.core.ring.events import LoaderFacts
-from gpumon.core.ring.silence import RunSilence
+from gpumon.core.ring_format.events import LoaderFacts
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
-from gpumon.core.time.now_verdict import NowVerdict
-from gpumon.core.time.pending import NOTHING_UNSETTLED, Unsettled
-from gpumon.core.time.rank_wait import RankWait
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, Verdict, VerdictName
 from gpumon.core.wording import gpu_label
 

@@ -14,7 +14,7 @@ from itertools import chain
 from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
-from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.wording import label_text

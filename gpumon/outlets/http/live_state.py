@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpumon.core.board.troubles import all_troubles, error_of
 from gpumon.core.clock import Clock, seconds
-from gpumon.core.documents.board_codec import encode_held, encode_troubles
-from gpumon.core.documents.field_codec import encode_document
-from gpumon.core.documents.moments import Moments
-from gpumon.core.documents.report_codec import encode_reasons, encode_standstill
-from gpumon.core.documents.state_codec import board_document, state_document
-from gpumon.core.ring.runtime_paths import stale_after_ns
+from gpumon.core.codecs.board_codec import encode_held, encode_troubles
+from gpumon.core.codecs.field_codec import encode_document
+from gpumon.core.codecs.moments import Moments
+from gpumon.core.codecs.report_codec import encode_reasons, encode_standstill
+from gpumon.core.codecs.state_codec import board_document, state_document
+from gpumon.core.device.troubles import all_troubles, error_of
+from gpumon.core.ring_format.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
 from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
-from gpumon.core.documents.field_codec import encode_document
+from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.callers import Caller, WebToken, host_name, is_loopback

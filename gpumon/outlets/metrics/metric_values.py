@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.device.driver_codes import THROTTLE_REASONS
 from gpumon.core.phase import CAUSES, PHASES
-from gpumon.core.ring.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim, told_by_owner
+from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim, told_by_owner
 from gpumon.core.sample import GpuDetails
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState

@@ -9,11 +9,11 @@ from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from matplotlib import dates
 from matplotlib.ticker import Formatter, FuncFormatter, Locator, MaxNLocator
 
+from gpumon.core.accounting.intervals import Interval
+from gpumon.core.accounting.job_end import job_patience_ns
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.intervals import Interval
-from gpumon.core.time.job_end import job_patience_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from gpumon.core.board.troubles import worst
-from gpumon.core.judge.input_texts import WORD_OF_REASON
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.accounting.intervals import Interval
+from gpumon.core.device.troubles import worst
+from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
-from gpumon.core.ring.fair_share import fair_parts
-from gpumon.core.time.intervals import Interval
+from gpumon.core.ring_format.fair_share import fair_parts
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of

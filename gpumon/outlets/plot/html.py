@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import Final
 
 from gpumon import __version__
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.judge.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report

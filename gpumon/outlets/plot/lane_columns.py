@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.accounting.intervals import Interval
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import RunLane
-from gpumon.core.time.intervals import Interval
 
 Shares = npt.NDArray[np.float64]
 

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
+from gpumon.core.accounting.intervals import Interval
 from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import RunLane
-from gpumon.core.time.intervals import Interval
 from gpumon.outlets.plot.clock_axis import ClockAxis
 from gpumon.outlets.plot.lane_columns import LaneColumns, Shares, close_together
 from gpumon.outlets.plot.palette import Palette

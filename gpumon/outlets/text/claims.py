@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpumon.core.board.fill import is_under_filled
 from gpumon.core.clock import seconds
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.judge.few_samples import few_claim
-from gpumon.core.judge.fill_texts import fill_claim
-from gpumon.core.judge.loss_range import cost_in_percent, is_split_open, possible_causes
-from gpumon.core.judge.pause_texts import certain_loss
-from gpumon.core.judge.rank_texts import rank_named, wait_in_percent, waits_much
-from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
+from gpumon.core.device.fill import is_under_filled
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.few_samples import few_claim
+from gpumon.core.diagnosis.fill_texts import fill_claim
+from gpumon.core.diagnosis.loss_range import cost_in_percent, is_split_open, possible_causes
+from gpumon.core.diagnosis.pause_texts import certain_loss
+from gpumon.core.diagnosis.rank_texts import rank_named, wait_in_percent, waits_much
+from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

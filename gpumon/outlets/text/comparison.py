@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.judge.run_pace import RunPair, RunPairs, pairs_of
-from gpumon.core.judge.speedup import WAVERS, compute_speedup, promise_was_kept
-from gpumon.core.judge.unlike import Unlikeness, unlike
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
+from gpumon.core.diagnosis.run_pace import RunPair, RunPairs, pairs_of
+from gpumon.core.diagnosis.speedup import WAVERS, compute_speedup, promise_was_kept
+from gpumon.core.diagnosis.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (

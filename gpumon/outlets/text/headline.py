@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpumon.core.board.fill import is_under_filled
-from gpumon.core.judge.few_samples import few_reason, is_few
-from gpumon.core.judge.fill_texts import fill_reason
-from gpumon.core.judge.imbalance_texts import may_wait_unseen
-from gpumon.core.judge.log_findings import coarse_sentence
-from gpumon.core.judge.silence_texts import run_named, silence_clause
-from gpumon.core.judge.usable_rows import (
+from gpumon.core.device.fill import is_under_filled
+from gpumon.core.diagnosis.few_samples import few_reason, is_few
+from gpumon.core.diagnosis.fill_texts import fill_reason
+from gpumon.core.diagnosis.imbalance_texts import may_wait_unseen
+from gpumon.core.diagnosis.log_findings import coarse_sentence
+from gpumon.core.diagnosis.silence_texts import run_named, silence_clause
+from gpumon.core.diagnosis.usable_rows import (
     are_alike,
     has_gaps,
     is_mostly_unseen,
     rests_on,
     usable_share,
 )
-from gpumon.core.judge.verdict_rules import certain_lost_ns, is_mostly_in_pauses
+from gpumon.core.diagnosis.verdict_rules import certain_lost_ns, is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Final
 
 from gpumon.core.clock import seconds
-from gpumon.core.documents.moments import began_at
-from gpumon.core.judge.advice_texts import FIRST_BATCH_REMEDY
-from gpumon.core.judge.held_texts import holders, memory_of
-from gpumon.core.judge.silence_texts import (
+from gpumon.core.codecs.moments import began_at
+from gpumon.core.diagnosis.advice_texts import FIRST_BATCH_REMEDY
+from gpumon.core.diagnosis.held_texts import holders, memory_of
+from gpumon.core.diagnosis.silence_texts import (
     hanging_text,
     run_named,
     silence_clause,

@@ -5,23 +5,23 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.judge.input_texts import held_up_sentence, loss_reason
-from gpumon.core.judge.loss_range import (
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.input_texts import held_up_sentence, loss_reason
+from gpumon.core.diagnosis.loss_range import (
     cost_in_time,
     cost_ns,
     is_split_open,
     is_wide,
     possible_causes,
 )
-from gpumon.core.judge.pause_texts import clockwork, least_visible_ns, likely_text
-from gpumon.core.judge.rank_texts import wait_in_time
-from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
+from gpumon.core.diagnosis.pause_texts import clockwork, least_visible_ns, likely_text
+from gpumon.core.diagnosis.rank_texts import wait_in_time
+from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, in_about, in_percent, in_time, listed
 from gpumon.outlets.text.claims import (

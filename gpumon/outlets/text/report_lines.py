@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sized
 from datetime import datetime
 from typing import Final
 
-from gpumon.core.board.troubles import error_of
+from gpumon.core.accounting.totals import GapTotals
+from gpumon.core.attribution.batch_shares import simple_ratios
+from gpumon.core.attribution.visible_devices import WHAT_TO_CHECK
 from gpumon.core.clock import seconds
-from gpumon.core.join.batch_shares import simple_ratios
-from gpumon.core.join.visible_devices import WHAT_TO_CHECK
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.judge.advice_texts import slowest_callbacks
-from gpumon.core.judge.imbalance_texts import shares_text
-from gpumon.core.judge.input_texts import reason_sentence
-from gpumon.core.judge.log_findings import log_findings
-from gpumon.core.judge.loss_range import is_split_open
-from gpumon.core.judge.silence_texts import silence_clause
+from gpumon.core.device.troubles import error_of
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.advice_texts import slowest_callbacks
+from gpumon.core.diagnosis.imbalance_texts import shares_text
+from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.log_findings import log_findings
+from gpumon.core.diagnosis.loss_range import is_split_open
+from gpumon.core.diagnosis.silence_texts import silence_clause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
@@ -33,7 +34,6 @@ from gpumon.core.report.report import (
     well_sampled,
 )
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.totals import GapTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
     capital,

@@ -7,17 +7,17 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import seconds
-from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
-from gpumon.core.judge.few_samples import is_few, samples_told
-from gpumon.core.judge.fill_texts import fill_figures, held_sentence
-from gpumon.core.judge.input_texts import WORD_OF_REASON
-from gpumon.core.judge.loss_range import is_wide
-from gpumon.core.judge.rank_texts import wait_in_time, waits_much
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE, hides_much
+from gpumon.core.diagnosis.few_samples import is_few, samples_told
+from gpumon.core.diagnosis.fill_texts import fill_figures, held_sentence
+from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.loss_range import is_wide
+from gpumon.core.diagnosis.rank_texts import wait_in_time, waits_much
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
-from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
     capital,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.core.board.fill import is_under_filled
-from gpumon.core.documents.report_codec import encode_said
+from gpumon.core.codecs.report_codec import encode_said
+from gpumon.core.device.fill import is_under_filled
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import capital, in_percent

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from gpumon.core.board.troubles import Trouble, TroubleKind, worst
 from gpumon.core.clock import seconds
+from gpumon.core.device.troubles import Trouble, TroubleKind, worst
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, gpus_named, in_time, label_text, listed, plainly

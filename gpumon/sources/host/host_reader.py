@@ -10,9 +10,9 @@ from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
 from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
-from gpumon.core.ring.events import RingReading
-from gpumon.core.ring.fair_share import FairTurns
-from gpumon.core.ring.present_phase import PresentPhase
+from gpumon.core.ring_format.events import RingReading
+from gpumon.core.ring_format.fair_share import FairTurns
+from gpumon.core.ring_format.present_phase import PresentPhase
 from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.sources.host.kept_files import KeptFiles

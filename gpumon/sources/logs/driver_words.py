@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from gpumon.core.board.driver_codes import UNREADABLE
+from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.nvml.codes import driver_trouble
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.core.board.driver_codes import UNREADABLE
+from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.installed import container_words
 

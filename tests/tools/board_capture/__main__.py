@@ -23,8 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from gpumon.core.attribution.visible_devices import cuda_devices
 from gpumon.core.clock import nanoseconds
-from gpumon.core.join.visible_devices import cuda_devices
 from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.probe.probe import NvmlProbe

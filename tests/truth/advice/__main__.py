@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.documents.report_codec import decode_report
+from gpumon.core.codecs.report_codec import decode_report
 from gpumon.core.report.report import Report
 from tests.daemon import RunningDaemon
 from tests.truth.advice.followed import Followed, followed_of, is_kept, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpumon.core.judge.speedup import promise_was_kept, speedup
+from gpumon.core.diagnosis.speedup import promise_was_kept, speedup
 from gpumon.core.report.report import Report
 
 LEAST_PART = 0.5

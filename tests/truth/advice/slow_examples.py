@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.core.documents.report_codec import decode_report
+from gpumon.core.codecs.report_codec import decode_report
 from gpumon.core.report.report import Report
 from tests.daemon import RunningDaemon
 from tests.truth.advice.followed import Followed, followed_of

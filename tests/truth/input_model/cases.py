@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.suspicion import Suspicion
 from tests.truth import programs, recorded, renewal, worlds
 from tests.truth.score.by_log import reported, samples_of
 from tests.truth.worlds.kind import MS_PER_HOUR

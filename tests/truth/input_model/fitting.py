@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumon.core.accounting.suspicion import term_values
 from gpumon.core.settings.input_model import AT_LEAST, PRIOR, RARE, TERMS
-from gpumon.core.time.suspicion import term_values
 from tests.truth.input_model.cases import Case, worst_of_each_machine
 
 Floats = NDArray[np.float64]

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpumon.core.accounting.suspicion import input_probability
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.input_model import PRIOR, TERMS, WEIGHTS
-from gpumon.core.time.suspicion import input_probability
 from tests.truth.input_model.cases import FAMILIES, RECORDED, Case, worst_of_each_machine
 from tests.truth.input_model.fitting import fitted
 

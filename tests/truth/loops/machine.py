@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.core.ring_format.events import RingEvent, RingKind
 from gpumon.core.sample import BusySample
 
 NS_PER_MS: Final = 1_000_000

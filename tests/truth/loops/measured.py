@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
+from gpumon.core.ring_format.events import (
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.pipeline.reports import report_of
 from tests.builders_monitor import moment, monitor, ring_reading

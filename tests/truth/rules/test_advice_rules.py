@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.judge.advice import hides_much
-from gpumon.core.judge.imbalance import JobImbalance, OtherTenant, imbalances
+from gpumon.core.diagnosis.advice import hides_much
+from gpumon.core.diagnosis.imbalance import JobImbalance, OtherTenant, imbalances
 from gpumon.core.report.report import Report
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName

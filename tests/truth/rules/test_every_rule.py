@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.judge.rules import ALL_RULES
+from gpumon.core.diagnosis.rules import ALL_RULES
 from gpumon.core.settings.rule import Rule
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.core.board.fill import FillLedger, GpuFill, is_held_down, is_under_filled
-from gpumon.core.board.troubles import is_throttled
+from gpumon.core.device.fill import FillLedger, GpuFill, is_held_down, is_under_filled
+from gpumon.core.device.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders_fill import seconds_of
 from tests.truth.rules.small_worlds import training

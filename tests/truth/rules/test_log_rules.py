@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumon.core.judge.log_findings import log_findings
+from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.report.report import Report
 from tests.truth.rules.small_worlds import training
 from tests.truth.rules.watching import in_log

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gpumon.core.board.driver_codes import UNREADABLE
-from gpumon.core.board.troubles import TroubleKind
-from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.device.driver_codes import UNREADABLE
+from gpumon.core.device.troubles import TroubleKind
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line

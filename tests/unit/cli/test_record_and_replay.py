@@ -17,14 +17,14 @@ import pytest
 from gpumon.cli import record
 from gpumon.cli.open_source import Replay, replay_of
 from gpumon.cli.record import RecordProgress
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.sample import Frame, GpuSample, Moment
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.recording import RecordingFile
-from gpumon.sources.rings.phase_rings import leave_alone
+from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from tests import builders_recording as built
 from tests.command_line import Shell, Terminal

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gpumon.cli import report as report_module
-from gpumon.core.documents.report_codec import encode_report
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.codecs.report_codec import encode_report
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report

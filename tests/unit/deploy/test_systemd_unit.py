@@ -101,7 +101,7 @@ def test_an_administrator_configures_it_without_rewriting_a_line() -> None:
 IN_THE_MOUNT = r"""
 import json, os, subprocess, sys
 from pathlib import Path
-from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.ring_format.format import RING_BYTES
 
 runtime, install = Path(sys.argv[1]), json.loads(sys.argv[2])
 for words in install:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.core.sample import BusySample
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.runs import TrackedRun

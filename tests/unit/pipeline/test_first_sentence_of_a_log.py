@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line

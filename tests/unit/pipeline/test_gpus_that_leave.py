@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.ring.events import KEEP_ENDED_NS
+from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from tests.builders_monitor import moment, monitor

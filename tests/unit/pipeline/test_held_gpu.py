@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.board.held import HeldGpu
-from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.device.held import HeldGpu
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName

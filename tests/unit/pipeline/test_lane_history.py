@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
-from gpumon.core.ring.fair_share import FairPlaces
+from gpumon.core.ring_format.fair_share import FairPlaces
 from gpumon.pipeline.lane_history import LaneHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_state import monitor_state, run

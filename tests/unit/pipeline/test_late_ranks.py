@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.accounting.rank_wait import SUSPENDED, RankWait
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.state import GpuState
-from gpumon.core.time.rank_wait import SUSPENDED, RankWait
 from gpumon.core.verdict import VerdictName
 from tests.builders_ranks import Rank, RanksAtWork
 from tests.builders_story import gpu

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Pattern, VerdictName
 from gpumon.errors import UnreadableLogError

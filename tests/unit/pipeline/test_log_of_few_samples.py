@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpumon.core.documents.report_codec import decode_report, encode_report
-from gpumon.core.judge.few_samples import LOG_A_SECOND
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.diagnosis.few_samples import LOG_A_SECOND
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line

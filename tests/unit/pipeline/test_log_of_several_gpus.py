@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.log.activity import ChangeRoom
+from gpumon.core.log_summary.activity import ChangeRoom
 from gpumon.core.report.report import Report
 from gpumon.pipeline import log_analysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample

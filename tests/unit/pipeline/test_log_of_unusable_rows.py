@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.log.activity import ChangeRoom, GpuActivity
+from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.pipeline.log_track import GpuTrack
 from tests.builders_time import s

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from gpumon.core.documents.report_codec import decode_report, encode_report
-from gpumon.core.judge.advice import advise
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.diagnosis.advice import advise
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import Report
 from gpumon.errors import UsageError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
 from gpumon.pipeline.reports import report_of

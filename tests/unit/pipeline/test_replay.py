@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.state_codec import board_document
+from gpumon.core.codecs.state_codec import board_document
+from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.report.report import Report
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, Moment
 from gpumon.core.state import MonitorState, gpu_troubles

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.judge.since import totals_since
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis.since import totals_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.core.sample import BusySample, Frame, ProcessSample
 from gpumon.core.state import MonitorState
-from gpumon.core.time.ledger import GpuLedger
-from gpumon.core.time.totals import GpuTotals
 from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders_story import STEP, WAIT, Story

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.report.report import Report
-from gpumon.core.ring.events import RingCounts
+from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.state import CollectorState
 from gpumon.pipeline.reports import report_of
 from tests.builders_state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RunFacts
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords, RunFacts
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import RunState
 from gpumon.pipeline.run_steps import StepBalance
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders_monitor import moment, monitor, ring_reading
 from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
 from tests.builders_time import s

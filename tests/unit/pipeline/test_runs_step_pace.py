@@ -12,12 +12,12 @@ from statistics import median
 
 import pytest
 
+from gpumon.core.accounting.histograms import WARM_UP_STEPS, LengthHistogram
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
-from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.pipeline.run_steps import StepPace
 from gpumon.pipeline.runs import TrackedRun
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders_monitor import run_that_says
 from tests.builders_ring import BOOT_ID, WrittenRing, only
 

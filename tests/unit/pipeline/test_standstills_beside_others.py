@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import LOOP_BEGAN, RingEvent, RingKind
+from gpumon.core.ring_format.events import LOOP_BEGAN, RingEvent, RingKind
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.join.batch_shares import shares_of
-from gpumon.core.judge.imbalance import imbalances
+from gpumon.core.attribution.batch_shares import shares_of
+from gpumon.core.diagnosis.imbalance import imbalances
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState

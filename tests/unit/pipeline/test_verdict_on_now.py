@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.sample import ProcessSample
-from gpumon.core.time.now_verdict import NowVerdict
 from gpumon.core.verdict import VerdictName
 from tests.builders_story import STEP, WAIT, Story, gpu
 from tests.builders_time import s

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.recording_codec import RecordingHeader
+from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring.events import KEEP_ENDED_NS
+from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -20,7 +20,7 @@ from gpumon.pipeline.replay import replayed_report
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.recording import RecordingFile
-from gpumon.sources.rings.phase_rings import PhaseRingReader, leave_alone
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader, leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts

@@ -14,7 +14,7 @@ from gpumon.core.sample import Frame, Tick
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.watch import MachineWatch, next_deadline_ns
 from gpumon.sources.gpu_source import GpuSource
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_clock import HandClock
 from tests.builders_recording import facts

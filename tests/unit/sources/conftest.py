@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
 from gpumon.sources.nvml.source import NvmlSource
-from gpumon.sources.rings.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_driver import Fake
 from tests.builders_nvml import Open, Refusals

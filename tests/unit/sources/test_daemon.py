@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.report_codec import encode_report, encode_report_with_lanes
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.errors import NoDaemonError, UsageError
@@ -35,7 +35,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.rings.daemon_folder import HeldFolder
+from gpumon.sources.ring_reader.daemon_folder import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.documents.recording_codec import HEAD_BYTES, MAGIC, pack_block
+from gpumon.core.codecs.recording_codec import HEAD_BYTES, MAGIC, pack_block
 from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording

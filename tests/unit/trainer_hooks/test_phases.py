@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import LOOP_BEGAN, LOOP_ENDED, RingKind
+from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED, RingKind
 from tests.processes import code_of_fork
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events
 from trainer_hooks import phase, step, timed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.board.driver_codes import throttle_reasons
+from gpumon.core.device.driver_codes import throttle_reasons
 from gpumon.errors import UsageError
 
 SLOW_PERIOD_S: Final = 5.0

@@ -16,7 +16,7 @@ from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding, render_findings
 from gpumon.cli.main import main
-from gpumon.core.board.driver_codes import xid_text
+from gpumon.core.device.driver_codes import xid_text
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles

@@ -12,7 +12,7 @@ import pytest
 from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.rule_table import render_rules
 from gpumon.cli.main import main
-from gpumon.core.judge.rules import ALL_RULES
+from gpumon.core.diagnosis.rules import ALL_RULES
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.threshold import thresholds_of
 from gpumon.outlets.text.style import TextStyle

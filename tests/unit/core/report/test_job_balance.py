@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.join.batch_shares import shares_of
+from gpumon.core.attribution.batch_shares import shares_of
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import RunReport
 from tests.builders_report import rank_of, shared_run

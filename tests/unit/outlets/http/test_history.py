@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.http.history import KEPT_PERIODS, History
 from tests.builders_jitter import jittered_states
 from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu

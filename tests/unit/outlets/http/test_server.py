@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.judge.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_texts import reason_sentence
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits

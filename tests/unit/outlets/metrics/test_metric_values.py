@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.fair_share import MOST_RUNS_TOLD
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_values import MAX_XIDS, LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter

@@ -20,9 +20,9 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.metrics.metric_values import MetricView, Reader, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import (

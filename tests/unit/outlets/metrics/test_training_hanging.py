@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.silence import RunSilence
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import RunState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import S, StoppedClock, monitor_state, run

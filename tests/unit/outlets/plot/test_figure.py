@@ -18,10 +18,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
+from gpumon.core.accounting.intervals import Interval
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
-from gpumon.core.time.intervals import Interval
 from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import description, figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT

@@ -9,9 +9,9 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
-from gpumon.core.board.troubles import error_of
-from gpumon.core.judge.advice import WORD_OF_CAUSE
-from gpumon.core.log.busy_lane import Lane
+from gpumon.core.device.troubles import error_of
+from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
@@ -29,7 +29,7 @@ from gpumon.outlets.text.report_lines import (
 from tests.builders_log_plot import Logged, logged
 from tests.builders_report import gpu, report, run
 from tests.builders_time import every, rhythm, s
-from tests.unit.core.board.test_troubles import reported
+from tests.unit.core.device.test_troubles import reported
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x00"
 SHOWN = logged(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.log.busy_lane import BusyLane, Lane
+from gpumon.core.accounting.intervals import Interval
+from gpumon.core.log_summary.busy_lane import BusyLane, Lane
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import RunLane
-from gpumon.core.time.intervals import Interval
 from gpumon.outlets.plot.lane_columns import (
     close_together,
     columns_of,

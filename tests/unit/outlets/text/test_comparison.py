@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.judge.speedup import speedup
+from gpumon.core.diagnosis.speedup import speedup
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.comparison import side_by_side

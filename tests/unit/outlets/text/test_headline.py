@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.judge.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_texts import reason_sentence
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport
-from gpumon.core.ring.silence import RunSilence
-from gpumon.core.time.now_verdict import NowVerdict
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
 from gpumon.outlets.text.now_lines import (

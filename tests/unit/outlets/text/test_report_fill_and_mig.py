@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.board.fill import GpuFill
-from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.device.fill import GpuFill
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import verdict_line
 from tests.builders_fill import filled, gpm_fill, power_fill
 from tests.builders_report import MIG_PARENT, gpu, mig_part, report
-from tests.unit.core.board.test_troubles import LOST
+from tests.unit.core.device.test_troubles import LOST
 from tests.unit.outlets.report_lines import shown
 
 FULL, EMPTY = filled(gpm_fill(0.9)), filled(gpm_fill(0.24))

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.judge.log_findings import log_findings
-from gpumon.core.log.common_pauses import Together
-from gpumon.core.log.held_memory import HeldMemory
+from gpumon.core.diagnosis.log_findings import log_findings
+from gpumon.core.log_summary.common_pauses import Together
+from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.outlets.text.headline import verdict_line, why_line

@@ -16,7 +16,7 @@ from gpumon.outlets.text.style import TextStyle
 from gpumon.outlets.text.trouble_lines import trouble_title
 from tests.builders_fill import filled, gpm_fill
 from tests.builders_report import gpu, report
-from tests.unit.core.board.test_troubles import LOST, reported
+from tests.unit.core.device.test_troubles import LOST, reported
 from tests.unit.outlets.report_lines import PLAIN, shown
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from gpumon.core.host.evidence import HostReading
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
-from gpumon.core.ring.fair_share import FairTurns
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.host.kept_files import KeptFiles

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.core.host.evidence import ProcessState
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
 from tests.builders_day import descriptors

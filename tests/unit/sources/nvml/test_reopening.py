@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.board.driver_codes import UNREADABLE
+from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.sources.nvml.codes import gpu_trouble, no_gpu, unavailable
 from gpumon.sources.nvml.reopening import Reopening, library_was_replaced

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.join.batch_shares import split_counts
+from gpumon.core.attribution.batch_shares import split_counts
 from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.core.join.visible_devices import cuda_devices
+from gpumon.core.attribution.visible_devices import cuda_devices
 from gpumon.core.sample import Device
 from tests.fakenvml.control import FakeNvml
 from trainer_hooks import devices

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.core.accounting.histograms import WARM_UP_STEPS
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
-from gpumon.core.time.histograms import WARM_UP_STEPS
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.pipeline.run_steps import StepPace
 from tests.builders_ring import WrittenRing
 from tests.ring_contents import records_in

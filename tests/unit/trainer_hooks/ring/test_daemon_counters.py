@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.runtime_paths import MAX_STATE_BYTES, STATE_FILE
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.runtime_paths import MAX_STATE_BYTES, STATE_FILE
 from gpumon.core.state import GpuState
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import BOOT_ID, S, monitor_state, run
 from trainer_hooks.ring.gpu_doubts import GpuDoubts

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import LOOP_BEGAN, RingKind
-from gpumon.core.ring.facts import parse_facts
-from gpumon.core.ring.format import FACTS_OFFSET, parse_header
+from gpumon.core.ring_format.events import LOOP_BEGAN, RingKind
+from gpumon.core.ring_format.facts import parse_facts
+from gpumon.core.ring_format.format import FACTS_OFFSET, parse_header
 from tests.ring_contents import records_in
 from trainer_hooks import phase, step, timed
 

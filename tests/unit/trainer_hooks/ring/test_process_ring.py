@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, facts
 from trainer_hooks import phase, step
 from trainer_hooks.ring import process_ring, ring_file

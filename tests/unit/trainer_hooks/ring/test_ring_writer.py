@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind
-from gpumon.core.ring.format import (
+from gpumon.core.ring_format.events import RingEvent, RingKind
+from gpumon.core.ring_format.format import (
     PAGE_BYTES,
     RECORD_BYTES,
     RECORD_COUNT,

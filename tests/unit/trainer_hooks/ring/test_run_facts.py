@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.facts import encode_facts, parse_facts
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from trainer_hooks.ring.run_facts import place_in_job, read_run_facts
 
 

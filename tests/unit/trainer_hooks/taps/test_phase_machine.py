@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.format import MODE_SHIFT
+from gpumon.core.ring_format.format import MODE_SHIFT
 from trainer_hooks.taps.phase_machine import PhaseMachine
 
 START_UP = PHASE_NUMBER[TrainingPhase.START_UP]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.facts import encode_facts, parse_facts
-from tests.unit.core.ring.test_facts import FACTS
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.facts import encode_facts, parse_facts
+from tests.unit.core.ring_format.test_facts import FACTS
 from trainer_hooks.trainers.callback_times import OTHERS, CallbackTimes
 
 

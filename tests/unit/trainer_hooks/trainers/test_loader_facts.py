@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring.events import LoaderFacts
-from gpumon.core.ring.facts import encode_facts, parse_facts
+from gpumon.core.ring_format.events import LoaderFacts
+from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers.loader_facts import loader_facts, source_facts, tell_of_loader
 

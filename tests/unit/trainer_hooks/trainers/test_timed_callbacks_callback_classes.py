@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring_format.events import RunFacts
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_file import find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter

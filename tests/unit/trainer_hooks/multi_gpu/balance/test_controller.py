@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.join.batch_shares import simple_ratios
+from gpumon.core.attribution.batch_shares import simple_ratios
 from tests.builders_gpus import (
     Levelled,
     controller_of,

@@ -1,0 +1,514 @@
+"""One GPU's time, settled second by second. One implementation for live samples and for logs.
+
+``busy + sum(idle by cause) + pending == observed`` holds after every call, in
+whole nanoseconds; nothing that was settled ever moves. Memory is constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from gpumon.core.accounting.job_end import job_patience_ns
+from gpumon.core.accounting.pauses import IdleSpan, PauseTracker
+from gpumon.core.accounting.pending import PendingTime, Unsettled
+from gpumon.core.accounting.sample_runs import ACTIVE, BURST, Levels, SampleColumns
+from gpumon.core.accounting.starved_flag import StarvedFlag
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.bounds import Bounds, Narrowed
+from gpumon.core.attribution.idle_sharing import SharedIdle
+from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+
+
+class GpuLedger:
+    """Settles the samples of one GPU, oldest first.
+
+    Idle time that a phase explains settles at once, and so does what lies
+    inside an active sample (``unknown``). The rest is pending until the next
+    active sample, which makes it part of a pause (``unknown``), or until the
+    job has ended (``not_in_use``).
+
+    Attributes:
+        levels: What its thresholds say of busy ratios.
+        last_end_ns: Where the newest sample ended; -1 before the first.
+        resolution_ns: How long it was.
+        rejected: Samples dropped so far.
+        job_named_process: Whether the process list named somebody during the
+            job that is on: then it ends when the list is empty, or after ``held_after_ns``.
+        jobs: How many jobs have begun.
+        last_active_end_ns: Where the newest active sample ended; 0 before the first.
+    """
+
+    def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
+        self._settings = settings
+        self.levels = Levels(self._settings)
+        self._pauses = PauseTracker(self._settings)
+        self._flag = StarvedFlag(self._settings)
+        self._pending = PendingTime()
+        self._observed_ns = self._busy_ns = 0
+        self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._first_wait_ns = self._validation_wait_ns = self._epoch_wait_ns = 0
+        self._less_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._more_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._hanging_ns = self._hung_pending_ns = 0
+        self._rank_wait_low_ns = self._rank_wait_high_ns = 0
+        self._hanging_idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._idle_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._reasons_ns: dict[IdleCause, Counter[str]] = {
+            cause: Counter() for cause in (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
+        }
+        self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
+        # Inactive time since the last active sample: in use only if another follows.
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self._run_waits = self.job_named_process = False
+        self._job_from_ns = (0, 0)  # in use and low, as it began
+        self.jobs = 0
+        self.last_active_end_ns, self.last_end_ns = 0, -1
+        self.resolution_ns = self.rejected = 0
+
+    def observe(self, samples: Iterable[BusySample]) -> None:
+        """Settle samples that no phase explains.
+
+        Args:
+            samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
+                outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
+        """
+        columns, rejected = SampleColumns.of([*samples], self.levels, self.last_end_ns)
+        self.rejected += rejected
+        self.observe_columns(columns)
+
+    def observe_columns(self, columns: SampleColumns) -> None:
+        """As ``observe``, of samples that come after all before: run by run, not one by one."""
+        for begin, end in columns.runs:
+            self._settle_run(columns, begin, end)
+        self._update_flag()
+
+    def observe_shared(
+        self,
+        sample: BusySample,
+        shared: SharedIdle,
+        *,
+        bounds: Bounds | None = None,
+        hung_ns: int = 0,
+        may_wait: bool = True,
+    ) -> None:
+        """Settle one sample whose idle time phases explain, wholly or in part.
+
+        Args:
+            sample: As in ``observe``.
+            shared: Its idle time by cause; sums to at most its idle time.
+            bounds: How much of it is certain; ``None``: all of it.
+            hung_ns: How much of the sample passed while a run hung.
+            may_wait: Whether what no phase explains can be a wait for input: not where a run
+                tells of these.
+        """
+        if self._is_taken(sample):
+            return
+        starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
+        if hung_ns:
+            self._hanging_ns += hung_ns
+            if not shared.idle_ns:  # its cause is not known before the work comes
+                self._hung_pending_ns += round(hung_ns * (1 - sample.busy_ratio))
+            for cause, amount_ns in shared.idle_ns.items():
+                if cause not in UNPROVED:
+                    hung_idle_ns = amount_ns * hung_ns // (sample.end_ns - sample.start_ns)
+                    self._hanging_idle_ns[cause] += hung_idle_ns
+                    starved_ns -= hung_idle_ns if cause is IdleCause.INPUT_WAIT else 0
+        if bounds is not None:
+            starved_ns -= self._widen(bounds, starved_ns)
+        explained_ns = self._explain(shared)
+        self._settle(
+            sample,
+            explained_ns,
+            starved_ns,
+            unused_ns=shared.idle_ns.get(IdleCause.NOT_IN_USE, 0),
+            may_wait=may_wait,
+        )
+        self._update_flag()
+
+    def _widen(self, bounds: Bounds, starved_ns: int) -> int:
+        """Count what of a window is not certain; how much that is of what is starved in it."""
+        unsure_ns = 0
+        for cause, less_ns in bounds.less_ns.items():
+            if cause is IdleCause.INPUT_WAIT:
+                less_ns = less_ns * max(0, starved_ns) // bounds.best_ns[cause]
+                unsure_ns = less_ns
+            self._less_ns[cause] += less_ns
+        for cause, more_ns in bounds.more_ns.items():
+            self._more_ns[cause] += more_ns
+        return unsure_ns
+
+    def narrow(self, narrowed: Narrowed) -> None:
+        """Take what became known of windows that were observed: certain time only grows."""
+        for left_ns, known_ns in (
+            (self._less_ns, narrowed.low_ns),
+            (self._more_ns, narrowed.high_ns),
+        ):
+            for cause, amount_ns in known_ns.items():
+                left_ns[cause] = max(0, left_ns[cause] - amount_ns)
+        self._update_flag()
+
+    def wait_for_rank(self, low_ns: int, high_ns: int) -> None:
+        """Of the time that was busy, so much at least and at most was a wait for another rank."""
+        self._rank_wait_low_ns += low_ns
+        self._rank_wait_high_ns += high_ns
+
+    def explain_pending(self, shared: SharedIdle) -> None:
+        """Settle what is pending as phases say, because the work that it led to has come.
+
+        Args:
+            shared: Of idle time that is pending, by cause: of before a run's first active
+                sample on this GPU, which is observed next.
+        """
+        explained_ns = sum(shared.idle_ns.values())
+        if not 0 < explained_ns <= self._pending.amount_ns:
+            return  # it was settled otherwise meanwhile
+        self._explain(shared)
+        self._explain_hang(shared)
+        for cause, amount_ns in shared.idle_ns.items():
+            if amount_ns:
+                self._pending.settle(cause, amount_ns)
+        self._pauses.explain(explained_ns)
+        if not self._in_job:
+            unused_ns = shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
+            self._count_in_use(0.0, explained_ns - unused_ns, 0)
+
+    def _explain_hang(self, shared: SharedIdle) -> None:
+        """What was pending while the run hung passed in what it did longest."""
+        hung_ns, self._hung_pending_ns = self._hung_pending_ns, 0
+        causes = [cause for cause in shared.idle_ns if cause not in UNPROVED]
+        if not hung_ns or not causes:
+            return
+        cause = max(causes, key=shared.idle_ns.__getitem__)
+        hung_ns = min(hung_ns, shared.idle_ns[cause])
+        self._hanging_idle_ns[cause] += hung_ns
+        if cause is IdleCause.INPUT_WAIT:  # no second is both the first batch's and the hang's
+            self._first_wait_ns -= min(hung_ns, shared.first_input_wait_ns)
+
+    @property
+    def awaited_ns(self) -> int:
+        """Idle time that is pending because a tagged run may yet use the GPU."""
+        return 0 if self._in_job else self._pending.amount_ns
+
+    def await_less(self, amount_ns: int) -> None:
+        """So much of ``awaited_ns`` was before no run's work: nobody used the GPU."""
+        amount_ns = min(amount_ns, self.awaited_ns)
+        if amount_ns:
+            self._pending.settle(IdleCause.NOT_IN_USE, amount_ns)
+            self._idle_ns[IdleCause.NOT_IN_USE] += amount_ns
+
+    def processes_seen(self, present: bool | None) -> None:
+        """Take what the process list says: somebody, nobody, or nothing (``None``)."""
+        if present is None:
+            self.job_named_process = False  # there is no list any more to say when it ends
+        elif present:
+            self.job_named_process = self._in_job
+        elif self._in_job and self.job_named_process:
+            self.end_job()
+
+    def run_waits(self, waits: bool) -> None:
+        """Say whether a tagged run is attached that may yet use the GPU.
+
+        Then the job does not end by itself, and idle time before its first active
+        sample is pending: ``start_up`` if that comes, ``not_in_use`` if it never does.
+        """
+        if self._run_waits and not waits and not self._in_job:
+            self._settle_pending(IdleCause.NOT_IN_USE)
+        self._run_waits = waits
+
+    def end_job(self) -> None:
+        """The job on this GPU is over, or the log is: what is pending was no pause."""
+        self._settle_pending(IdleCause.NOT_IN_USE)
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self.job_named_process = False
+
+    @property
+    def in_job(self) -> bool:
+        """Whether a job goes on."""
+        return self._in_job
+
+    def snapshot(self) -> GpuTotals:
+        """All totals, as of the newest sample."""
+        pauses = self._pauses
+        return GpuTotals(
+            observed_ns=self._observed_ns,
+            busy_ns=self._busy_ns,
+            idle_ns=dict(self._idle_ns),
+            pending_ns=self._pending.amount_ns,
+            in_use_ns=self._in_use_ns,
+            in_use_busy_ns=self._in_use_busy_ns,
+            suspected_ns=pauses.suspected_ns,
+            resolved_ns=self._resolved_ns,
+            inferred_ns=self._inferred_ns,
+            hidden_input_wait_ns=self._hidden_ns,
+            low_ns=self._low_ns,
+            high_ns=self._high_ns,
+            gaps=pauses.gaps.snapshot(),
+            starved_intervals=pauses.starved_intervals.snapshot(),
+            merged_intervals=pauses.starved_intervals.merged,
+            episodes=self._flag.episodes,
+            low_levels=pauses.low_levels,
+            starved_now=self._flag.raised,
+            irregular_ns=pauses.irregular_ns,
+            cycle_ns=pauses.cycle_ns,
+            suspicion=pauses.suspicion,
+            pauses=pauses.counted.lengths.snapshot(),
+            first_input_wait_ns=self._first_wait_ns,
+            validation_input_wait_ns=self._validation_wait_ns,
+            epoch_input_wait_ns=self._epoch_wait_ns,
+            rank_wait_low_ns=self._rank_wait_low_ns,
+            rank_wait_high_ns=self._rank_wait_high_ns,
+            input_wait_by_reason_ns=dict(self._reasons_ns[IdleCause.INPUT_WAIT]),
+            within_step_by_reason_ns=dict(self._reasons_ns[IdleCause.WITHIN_STEP]),
+            may_be_less_ns=dict(self._less_ns),
+            may_be_more_ns=dict(self._more_ns),
+            hanging_ns=self._hanging_ns,
+            hanging_idle_ns=dict(self._hanging_idle_ns),
+        )
+
+    def idle_only(self) -> GpuTotals:
+        """Busy and idle time by cause alone, at less cost; true until the next sample."""
+        return GpuTotals(
+            busy_ns=self._busy_ns,
+            idle_ns=self._idle_ns,
+            first_input_wait_ns=self._first_wait_ns,
+            may_be_less_ns=self._less_ns,
+            may_be_more_ns=self._more_ns,
+            hanging_idle_ns=self._hanging_idle_ns,
+        )
+
+    def unsettled(self) -> Unsettled:
+        """What is not settled yet, as of the newest sample."""
+        return self._pending.snapshot(
+            self._unsure_busy_ns, self._unsure_low_ns, self._pauses.open_idle_ns
+        )
+
+    def _settle(
+        self,
+        sample: BusySample,
+        explained_ns: int,
+        input_wait_ns: int,
+        *,
+        unused_ns: int = 0,
+        may_wait: bool = True,
+    ) -> None:
+        """Settle one sample.
+
+        Args:
+            sample: The next one.
+            explained_ns: What of its idle time phases explain.
+            input_wait_ns: What of that is certainly a wait for input, and not for a first batch.
+            unused_ns: What of it is no use: the process could not run.
+            may_wait: Whether what no phase explains can be a wait for input.
+        """
+        start_ns, end_ns, busy_ratio = sample
+        length_ns = end_ns - start_ns
+        busy_ns = round(length_ns * busy_ratio)
+        untagged_ns = length_ns - busy_ns - explained_ns
+        self.last_end_ns, self.resolution_ns = end_ns, length_ns
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        active = busy_ratio > self._settings.active_above
+        if self._in_job and not self._run_waits:
+            idle_ns = (start_ns if active else end_ns) - self.last_active_end_ns
+            if idle_ns and idle_ns > job_patience_ns(
+                length_ns, self._settings, is_listed=self.job_named_process
+            ):
+                self.end_job()
+        if active:
+            if not self._in_job:
+                self._begin_job()
+            elif self._unsure_ns or self._pending.amount_ns:
+                self._confirm_unsure()
+            self.last_active_end_ns = end_ns
+            if untagged_ns:
+                self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
+            self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
+        else:
+            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
+        idle_ns = length_ns - busy_ns - unused_ns
+        if self._in_job and (idle_ns or not unused_ns):  # else it is a hole in a pause
+            open_ns = untagged_ns if may_wait else 0
+            self._follow_pause(
+                IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
+            )
+
+    def _settle_run(self, columns: SampleColumns, begin: int, end: int) -> None:
+        """Settle a run of samples of which no phase explains anything, as ``_settle`` would each.
+
+        Args:
+            columns: What it is a run of.
+            begin: Its first position.
+            end: The position after its last.
+        """
+        level = columns.levels[begin]
+        if level & BURST and end - begin > 1 and self._pauses.is_open:
+            self._settle_run(columns, begin, begin + 1)  # the burst that ends a pause, by itself
+            begin += 1
+        over = self._position_after_job(columns, begin, end)
+        if over is not None:
+            if over > begin:
+                self._settle_run(columns, begin, over)
+                begin = over
+            self.end_job()
+        start_ns, end_ns = columns.starts_ns[begin], columns.ends_ns[end - 1]
+        length_ns, busy_ns = end_ns - start_ns, columns.busy_between(begin, end)
+        idle_ns = length_ns - busy_ns
+        self.last_end_ns, self.resolution_ns = end_ns, end_ns - columns.starts_ns[end - 1]
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        if level & ACTIVE:
+            if not self._in_job:
+                self._begin_job()
+            elif self._unsure_ns or self._pending.amount_ns:
+                self._confirm_unsure()
+            self.last_active_end_ns = end_ns
+            if idle_ns:
+                self._idle_ns[IdleCause.UNKNOWN] += idle_ns
+            self._count_in_use(columns.busy_ratios[begin], length_ns, busy_ns)
+        else:
+            self._take_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
+        if self._in_job:
+            whole = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            self._follow_pauses(columns, begin, end, whole)
+
+    def _follow_pauses(self, columns: SampleColumns, begin: int, end: int, whole: IdleSpan) -> None:
+        """As ``_follow_pause`` each sample of a run: of one alone, where a burst ends a pause."""
+        pauses = self._pauses
+        if not columns.levels[begin] & BURST:
+            pauses.take_low(whole, columns.busy_ratios[begin], end - begin)
+        elif pauses.is_open:
+            self._follow_pause(whole, columns.busy_ratios[begin])
+        else:
+            start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
+            idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
+            last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            pauses.take_bursts(last, whole.end_ns - whole.start_ns, whole.idle_ns, end - begin)
+
+    def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
+        """The first sample of a run that finds the job over; ``None``: none does."""
+        if not self._in_job or self._run_waits:
+            return None
+        until_ns = self.last_active_end_ns
+        is_active = columns.levels[begin] & ACTIVE
+        if is_active:
+            end = begin + 1  # those after it follow an active sample
+        idle_until_ns = columns.starts_ns if is_active else columns.ends_ns
+        if idle_until_ns[end - 1] - until_ns <= self._settings.idle_job_ends_after_ns:
+            return None
+        for at in range(begin, end):
+            idle_ns = idle_until_ns[at] - until_ns
+            patience_ns = job_patience_ns(
+                columns.ends_ns[at] - columns.starts_ns[at],
+                self._settings,
+                is_listed=self.job_named_process,
+            )
+            if idle_ns and idle_ns > patience_ns:
+                return at
+        return None
+
+    def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
+        pauses = self._pauses
+        if busy_ratio <= self._settings.burst_above:
+            pauses.take_low(span, busy_ratio)
+        elif pauses.is_open:
+            before_ns, low_before_ns = self._job_from_ns
+            in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
+            pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
+        else:
+            pauses.take_burst(span)
+
+    def _is_taken(self, sample: BusySample) -> bool:
+        """Whether the sample is for time already taken, or nonsense; it is counted then."""
+        if sample.may_follow(self.last_end_ns):
+            return False
+        self.rejected += 1
+        return True
+
+    def _take_inactive(
+        self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
+    ) -> None:
+        if explained_ns:
+            if not self._in_job:
+                self._begin_job()
+            if not untagged_ns:
+                self._count_in_use(sample.busy_ratio, busy_ns + explained_ns, busy_ns)
+                return
+            self._count_in_use(sample.busy_ratio, explained_ns, 0)
+        if self._in_job:
+            self._pending.amount_ns += untagged_ns
+            self._unsure_ns += busy_ns + untagged_ns
+            self._unsure_busy_ns += busy_ns
+            if sample.busy_ratio < self._settings.low_below:
+                self._unsure_low_ns += busy_ns + untagged_ns
+        elif self._run_waits:
+            self._pending.amount_ns += untagged_ns
+        else:
+            self._idle_ns[IdleCause.NOT_IN_USE] += untagged_ns
+
+    def _begin_job(self) -> None:
+        self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
+        self._in_job = True
+        self.jobs += 1
+        self._job_from_ns = (self._in_use_ns, self._low_ns)
+        self._pauses.begin_job()
+
+    def _confirm_unsure(self) -> None:
+        self._settle_pending(IdleCause.UNKNOWN)
+        self._in_use_ns += self._unsure_ns
+        self._in_use_busy_ns += self._unsure_busy_ns
+        self._low_ns += self._unsure_low_ns
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+
+    def _count_in_use(self, busy_ratio: float, length_ns: int, busy_ns: int) -> None:
+        self._in_use_ns += length_ns
+        self._in_use_busy_ns += busy_ns
+        if busy_ratio < self._settings.low_below:
+            self._low_ns += length_ns
+        elif busy_ratio > self._settings.high_above:
+            self._high_ns += length_ns
+
+    def _settle_pending(self, cause: IdleCause) -> None:
+        amount_ns = self._pending.amount_ns
+        self._hung_pending_ns = 0
+        if amount_ns:
+            self._idle_ns[cause] += amount_ns
+            self._pending.settle(cause, amount_ns)
+
+    def _explain(self, shared: SharedIdle) -> int:
+        """Settle idle time as phases say; how much it is."""
+        explained_ns = sum(shared.idle_ns.values())
+        unknown_ns = shared.idle_ns.get(IdleCause.UNKNOWN, 0)
+        for cause, amount_ns in shared.idle_ns.items():
+            self._idle_ns[cause] += amount_ns
+        self._take_reasons(shared)
+        self._resolved_ns += shared.resolved_ns
+        unproved_ns = unknown_ns + shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
+        self._inferred_ns += explained_ns - shared.resolved_ns - unproved_ns
+        self._hidden_ns += shared.hidden_input_wait_ns
+        self._first_wait_ns += shared.first_input_wait_ns
+        self._validation_wait_ns += shared.validation_input_wait_ns
+        self._epoch_wait_ns += shared.epoch_input_wait_ns
+        return explained_ns
+
+    def _take_reasons(self, shared: SharedIdle) -> None:
+        """Split what has reasons; what nobody explained is unknown."""
+        for cause, reasons_ns in self._reasons_ns.items():
+            unknown_ns = shared.idle_ns.get(cause, 0)
+            if not unknown_ns:
+                continue
+            for (of_cause, reason), amount_ns in shared.reasons_ns.items():
+                if of_cause is cause:
+                    reasons_ns[reason.value] += amount_ns
+                    unknown_ns -= amount_ns
+            if unknown_ns:
+                reasons_ns[InputWaitReason.UNKNOWN.value] += unknown_ns
+
+    def _update_flag(self) -> None:
+        # Waits for a first batch are paid once, and those of a hang are told as that.
+        left_out_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns
+        waited_ns -= self._less_ns.get(IdleCause.INPUT_WAIT, 0)
+        self._flag.update(self._in_use_ns - left_out_ns, waited_ns + self._pauses.suspected_ns)

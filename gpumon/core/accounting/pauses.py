@@ -1,0 +1,308 @@
+"""The shape of utilisation over time: bursts, pauses between them, and when that is a pattern."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from gpumon.core.accounting.cycles import Cycle
+from gpumon.core.accounting.histograms import GapHistogram
+from gpumon.core.accounting.intervals import Interval, IntervalList
+from gpumon.core.accounting.suspicion import JobSuspicion, Suspicion
+from gpumon.core.clock import seconds
+from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
+from gpumon.core.verdict import LikelyCause
+
+_NAMED: Final = 3
+"""So many pauses are told by when they began."""
+
+
+class IdleSpan(NamedTuple):
+    """One sample, as far as a pause is concerned; nanoseconds.
+
+    Attributes:
+        idle_ns: Its idle part.
+        untagged_ns: What of that no phase explains, and can be a wait for input.
+        input_wait_ns: What of it a tag proves to be a wait for input.
+    """
+
+    start_ns: int
+    end_ns: int
+    idle_ns: int
+    untagged_ns: int
+    input_wait_ns: int
+
+
+class PauseCount:
+    """Counts one GPU's pauses as verdicts and sentences do: a blip splits none.
+
+    A blip is a burst of a single sample between two long pauses, in a job
+    whose bursts are longer else: a heartbeat, a line that logs a norm. It is
+    told by the bursts before it, when the pause after it ends; so where single
+    samples become the rule, they cease to be blips.
+
+    Attributes:
+        in_job: How many the present job has had.
+        lengths: How long those of all jobs were.
+        latest_ns: When the last few of them began, oldest first.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self.lengths = GapHistogram()
+        self.latest_ns: deque[int] = deque(maxlen=_NAMED)
+        self.begin_job()
+
+    def begin_job(self) -> None:
+        """Forget the bursts and pauses of the job before."""
+        self.in_job = self._last_samples = 0
+        self._burst_samples = self._bursts = self._long_bursts = 0
+
+    def add_burst(self, samples: int = 1) -> None:
+        """Burst samples have come; others may follow."""
+        self._burst_samples += samples
+
+    def end_pause(self, began_ns: int, idle_ns: int, samples: int) -> None:
+        """A pause has ended: so much idle time, in so many samples that are no bursts."""
+        if self._is_after_blip(samples):
+            self.lengths.lengthen_last(idle_ns)
+            self._last_samples += samples
+        else:
+            self.lengths.add(idle_ns)
+            self.latest_ns.append(began_ns)
+            self.in_job += 1
+            self._last_samples = samples
+        self._bursts += 1
+        self._long_bursts += self._burst_samples >= self._settings.blip_burst_samples
+        self._burst_samples = 0
+
+    def _is_after_blip(self, samples: int) -> bool:
+        shorter = min(self._last_samples, samples)
+        is_lone = self._burst_samples == 1 and shorter >= self._settings.blip_pause_samples
+        return is_lone and 2 * self._long_bursts >= self._bursts  # their median is long, too
+
+
+class PauseTracker:
+    """Follows one GPU's samples and credits its pauses.
+
+    A driver window rarely begins where a burst ends, so a pause also owns the
+    idle part of the burst sample on either side of it: without them a pause
+    of 1.8 windows would count as 1.
+
+    A run of low samples of which few are near zero is a level, no pause, unless tags explain most
+    of it: its time stays idle and busy as it is, and it is taken for a part of the burst.
+
+    What no tag explains of a job's pauses is held back until they look like waits for input, and
+    then suspected, or until they look like requests. Both stay so, whatever the job looks like
+    later.
+
+    Attributes:
+        gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
+        counted: The same as verdicts count them.
+        starved_intervals: The pauses that were starved or are suspected.
+        suspected_ns: Their untagged idle time.
+        irregular_ns: Untagged idle time of pauses that looked like those between requests.
+        low_levels: How often the GPU worked at a low level instead, between two bursts.
+        before: The newest burst sample; ``None`` before the job's first.
+        is_open: Whether there were low samples since, which may be a pause.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self.gaps = GapHistogram()
+        self.counted = PauseCount(settings)
+        self.starved_intervals = IntervalList(MAX_INTERVALS)
+        self.suspected_ns = self.irregular_ns = self.low_levels = 0
+        self._held = IntervalList(MAX_INTERVALS)
+        self._job = JobSuspicion(settings)
+        self._worst: tuple[float, Suspicion] | None = None
+        self._held_ns = 0
+        self.begin_job()
+
+    def begin_job(self) -> None:
+        """Forget the job before: what it held back stays uncounted, its last pause was none."""
+        if self._job.is_whole:
+            self._worst = self._worst_job()
+            self._job.forget()
+        self.counted.begin_job()
+        self._held_ns = 0
+        self._held.take()
+        self.before: IdleSpan | None = None
+        self._burst_ns = self._burst_idle_ns = 0
+        self._close()
+
+    def _close(self) -> None:
+        """No pause is open."""
+        self._stretches: list[Interval] = []
+        self.is_open = False
+        self._low_samples = self._nearly_idle_samples = self._low_ns = 0
+        self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
+
+    @property
+    def open_idle_ns(self) -> int:
+        """Idle time so far of the pause that is open, if one is; 0 otherwise."""
+        if not self.is_open or self.before is None or self._is_level:
+            return 0
+        return self._idle_ns + self.before.idle_ns
+
+    @property
+    def _is_level(self) -> bool:
+        """Whether the low samples so far are a level that the GPU works at.
+
+        The first and the last may be parts of bursts: of those between, half are near zero in a
+        pause.
+        """
+        if self._low_samples < self._settings.level_samples:
+            return False
+        is_busy = 2 * self._nearly_idle_samples < self._low_samples - 2
+        return is_busy and self._untagged_ns * 2 > self._idle_ns
+
+    @property
+    def cycle_ns(self) -> int | None:
+        """From one pause to the next, where the last ones came like a clock; else ``None``."""
+        return self._job.cycle_ns
+
+    @property
+    def suspicion(self) -> Suspicion | None:
+        """What pauses of a job look like: of the one that is likeliest to have lost most by it."""
+        worst = self._worst_job()
+        return None if worst is None else worst[1]._replace(began_ns=(*self.counted.latest_ns,))
+
+    def take_burst(self, span: IdleSpan) -> None:
+        """A sample above the burst threshold, while no pause is open."""
+        self.before = span
+        self._burst_ns += span.end_ns - span.start_ns
+        self._burst_idle_ns += span.idle_ns
+        self.counted.add_burst()
+
+    def take_bursts(self, last: IdleSpan, length_ns: int, idle_ns: int, samples: int) -> None:
+        """As many samples above the burst threshold, without a gap, while no pause is open.
+
+        Args:
+            last: The newest of them.
+            length_ns: How long they are together.
+            idle_ns: The idle part of all.
+            samples: How many they are.
+        """
+        self.before = last
+        self._burst_ns += length_ns
+        self._burst_idle_ns += idle_ns
+        self.counted.add_burst(samples)
+
+    def take_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
+        """A sample at or below the burst threshold, or several without a gap.
+
+        Args:
+            span: All of them.
+            busy_ratio: How busy the first was; all are below ``low_below``, or none is.
+            samples: How many they are.
+        """
+        if self.before is None:
+            return  # no burst yet: this is not between two
+        start_ns, end_ns, stretches = span.start_ns, span.end_ns, self._stretches
+        self._low_samples += samples
+        self._low_ns += end_ns - start_ns
+        if busy_ratio < self._settings.low_below:
+            self._nearly_idle_samples += samples
+        self._idle_ns += span.idle_ns
+        self._untagged_ns += span.untagged_ns
+        self._input_wait_ns += span.input_wait_ns
+        if not self.is_open:
+            self.is_open = True
+            stretches.append(Interval(start_ns, end_ns))
+        elif stretches[-1].end_ns == start_ns:
+            stretches[-1] = Interval(stretches[-1].start_ns, end_ns)
+        elif len(stretches) < MAX_INTERVALS:
+            stretches.append(Interval(start_ns, end_ns))
+
+    def explain(self, explained_ns: int) -> None:
+        """Phases have explained so much of the pause that is open, if one is."""
+        self._untagged_ns = max(0, self._untagged_ns - explained_ns)
+
+    def end_pause(self, after: IdleSpan, low_share: float) -> None:
+        """A burst ends the pause, or the level, that is open.
+
+        Args:
+            after: The burst sample: its idle part is the pause's too.
+            low_share: Share of the job's in-use time, up to here, below the
+                low threshold.
+        """
+        before = self.before
+        if before is None:
+            return
+        if self._is_level:
+            self.low_levels += 1
+            self._burst_ns += self._low_ns
+            self._burst_idle_ns += self._idle_ns
+            self._close()
+            self.take_burst(after)
+            return
+        idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
+        untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
+        input_wait_ns = before.input_wait_ns + self._input_wait_ns + after.input_wait_ns
+        stretches = self._with_edges(before, after)
+        self.counted.end_pause(stretches[0].start_ns, idle_ns, self._low_samples)
+        self._job.add(
+            Cycle(
+                burst_s=seconds(self._burst_ns - before.idle_ns),
+                burst_idle_s=seconds(self._burst_idle_ns - before.idle_ns),
+                pause_s=seconds(idle_ns),
+                pause_busy_s=seconds(self._low_ns - self._idle_ns),
+            ),
+            untagged_ns,
+            seconds(after.end_ns - after.start_ns),
+            is_pattern=self.counted.in_job >= self._settings.min_pauses,
+        )
+        self._burst_ns, self._burst_idle_ns = -after.idle_ns, 0
+        # The idle part of the sample after it is spent.
+        self.take_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
+        self._close()
+        self._held_ns += untagged_ns
+        self.gaps.add(idle_ns)
+        is_untagged = untagged_ns * 2 > idle_ns
+        is_suspected = self._is_suspected(low_share)
+        if is_suspected:
+            self._suspect()
+        elif self._looks_like_requests():
+            self.irregular_ns += self._held_ns
+            self._held_ns = 0
+            self._held.take()
+        if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
+            self.starved_intervals.extend(stretches)
+        elif is_untagged:
+            self._held.extend(stretches)
+
+    def _worst_job(self) -> tuple[float, Suspicion] | None:
+        """Of the jobs so far the one that probably waited longest, and what is said of it."""
+        said, likely_ns, worst = self._job.suspicion, self._job.likely_ns, self._worst
+        if said is None or (worst is not None and worst[0] > likely_ns):
+            return worst
+        return likely_ns, said
+
+    def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
+        stretches = self._stretches
+        if before.end_ns == stretches[0].start_ns:
+            stretches[0] = Interval(stretches[0].start_ns - before.idle_ns, stretches[0].end_ns)
+        if after.start_ns == stretches[-1].end_ns:
+            stretches[-1] = Interval(stretches[-1].start_ns, after.start_ns + after.idle_ns)
+        return stretches
+
+    def _is_suspected(self, low_share: float) -> bool:
+        settings, said = self._settings, self._job.suspicion
+        return (
+            said is not None
+            and said.input_probability >= settings.suspected_from
+            and self.counted.in_job >= settings.min_pauses
+            and low_share > settings.min_low_share
+        )
+
+    def _looks_like_requests(self) -> bool:
+        suspicion = self._job.suspicion
+        return suspicion is not None and suspicion.likely_causes[0] is LikelyCause.REQUESTS
+
+    def _suspect(self) -> None:
+        self.suspected_ns += self._held_ns
+        self._held_ns = 0
+        held = self._held.take()
+        if held:
+            self.starved_intervals.insert(held)

@@ -1,0 +1,167 @@
+"""How likely it is that pauses that nothing explains wait for input, and what else they may be."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.core.accounting.cycles import Cycle, Cycles, PauseShape
+from gpumon.core.clock import nanoseconds
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.settings.input_model import (
+    DECIDED_FROM,
+    EVIDENCE,
+    LIKELY,
+    PRIOR,
+    RARE,
+    TERMS,
+    UNLIKELY,
+    WEIGHTS,
+    Term,
+)
+from gpumon.core.verdict import LikelyCause
+
+_PRIOR_LOG_ODDS: Final = math.log(PRIOR / (1 - PRIOR))
+_WEIGHTS: Final = tuple(WEIGHTS[name] for name in TERMS)
+
+
+class Suspicion(NamedTuple):
+    """What a job's pauses look like.
+
+    Attributes:
+        input_probability: That the GPU loses time worth a verdict to late input: ``LIKELY``,
+            ``PRIOR`` where the shape decides nothing, ``UNLIKELY``, or at most ``RARE``.
+        likely_causes: What its pauses can be, the likeliest first; ``open`` comes first where the
+            shape decides nothing.
+        shape: What both follow from; ``None`` where a report was read back.
+        began_ns: When the GPU's last few pauses began, of whatever job; empty likewise.
+    """
+
+    input_probability: float
+    likely_causes: tuple[LikelyCause, ...]
+    shape: PauseShape | None = None
+    began_ns: tuple[int, ...] = ()
+
+
+class JobSuspicion:
+    """Follows the pauses of one job, and how likely they are to wait for input.
+
+    Memory is constant.
+
+    Attributes:
+        suspicion: What its last pauses look like; ``None``: they are too few.
+        cycle_ns: From one pause to the next, where the last ones came like a clock.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._cycles = Cycles(settings)
+        self.forget()
+
+    def forget(self) -> None:
+        """What comes now is of another job."""
+        self._cycles.forget()
+        self.suspicion: Suspicion | None = None
+        self.cycle_ns: int | None = None
+        self._untagged_ns = self._weighed_ns = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its pauses are enough for a job: fewer count as the beginning of the next.
+
+        A person who thinks for a minute seems to begin a new job with each request.
+        """
+        return self._cycles.count >= self._settings.min_cycles
+
+    @property
+    def likely_ns(self) -> float:
+        """How much of its paused time probably waited for input."""
+        said = self.suspicion
+        return 0.0 if said is None else said.input_probability * self._weighed_ns
+
+    def add(self, cycle: Cycle, untagged_ns: int, sample_s: float, *, is_pattern: bool) -> None:
+        """A burst and the pause after it have ended.
+
+        Args:
+            cycle: How long they were.
+            untagged_ns: What no tag explains of the pause.
+            sample_s: How long the newest sample was.
+            is_pattern: Whether there are enough pauses, as verdicts count them.
+        """
+        cycles, remembered = self._cycles, self._settings.remembered_cycles
+        cycles.add(cycle)
+        self._untagged_ns += untagged_ns
+        # A look at all that is remembered costs more than all else here: now and then will do.
+        if cycles.count > remembered and cycles.count % (remembered // 2):
+            return
+        self.cycle_ns = cycles.steady_ns
+        shape = cycles.shape(sample_s) if is_pattern or self.is_whole else None
+        if shape is not None and self._untagged_ns:
+            self._weighed_ns = self._untagged_ns
+            probability = input_probability(shape)
+            causes = _likely_causes(probability, shape, self._settings)
+            self.suspicion = Suspicion(probability, causes, shape)
+
+
+def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) -> float:
+    """What the model of ``settings.input_model`` says of this shape, 0 to 1.
+
+    ``LIKELY``, ``PRIOR``, ``UNLIKELY``, or at most ``RARE``. ``weights`` are in the order of
+    ``TERMS``.
+    """
+    evidence = sum(map(operator.mul, weights, term_values(shape)))
+    probability = 1 / (1 + math.exp(-(_PRIOR_LOG_ODDS + evidence)))
+    if shape.paused_ratio < RARE:
+        return min(RARE, probability)
+    if probability >= DECIDED_FROM:
+        return LIKELY
+    return UNLIKELY if probability <= UNLIKELY else PRIOR
+
+
+def term_values(shape: PauseShape) -> list[float]:
+    """What each of ``TERMS`` says, -1 to 1, times how much of the evidence the readings carry."""
+    evidence = _evidence(shape)
+    return [evidence * _value(term, shape) for term in TERMS.values()]
+
+
+def _value(term: Term, shape: PauseShape) -> float:
+    """-1 or 0 to 1: what one term says; 0 where the readings cannot tell."""
+    measured = getattr(shape, term.measure)
+    if measured is None or measured <= 0:
+        return 0.0
+    value = math.log(measured / term.zero_at) / math.log(term.full_at / term.zero_at)
+    return min(1.0, max(-1.0 if term.is_two_sided else 0.0, value))
+
+
+def _evidence(shape: PauseShape) -> float:
+    """How much of the evidence the readings carry, 0 to 1."""
+    few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
+    bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
+    return few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
+
+
+def _share(value: float, none_at: float, all_at: float) -> float:
+    return min(1.0, max(0.0, (value - none_at) / (all_at - none_at)))
+
+
+def _likely_causes(
+    probability: float, shape: PauseShape, settings: DetectorSettings
+) -> tuple[LikelyCause, ...]:
+    """Late input by its probability; of the others what the bursts before the pauses show."""
+    late, other = (LikelyCause.LATE_INPUT,), _others(shape, settings)
+    if probability >= settings.suspected_from:
+        return late + other
+    if probability >= settings.unlikely_below:
+        return (LikelyCause.OPEN, *late, *other)
+    return other
+
+
+def _others(shape: PauseShape, settings: DetectorSettings) -> tuple[LikelyCause, ...]:
+    if (shape.burst_variation or 0.0) >= settings.requests_from:
+        return (LikelyCause.REQUESTS, LikelyCause.OTHER_MACHINES)
+    is_seldom = nanoseconds(shape.burst_s) >= settings.every_n_steps_from_ns
+    if is_seldom or (shape.resolved_level_ratio or 0.0) > settings.copies_from:
+        return (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)
+    return (LikelyCause.OTHER_MACHINES, LikelyCause.EVERY_N_STEPS)

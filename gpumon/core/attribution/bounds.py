@@ -1,0 +1,177 @@
+"""How certain the shares of some idle time are, by cause: arithmetic on ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts
+from gpumon.core.phase import IdleCause
+
+Amounts = dict[IdleCause, int]
+
+
+class Bounds(NamedTuple):
+    """How certain the shares of some idle time are, by cause, nanoseconds.
+
+    ``IdleCause.UNKNOWN`` is what of it falls into time that no phase explains.
+
+    Attributes:
+        best_ns: The shares; they sum to the idle time.
+        less_ns: How much of a share may be another cause's; causes that lose nothing are left out.
+        more_ns: How much more than its share a cause may have, likewise.
+    """
+
+    best_ns: Amounts
+    less_ns: Amounts
+    more_ns: Amounts
+
+
+class Narrowed(NamedTuple):
+    """What became known of windows that have passed, by cause, nanoseconds.
+
+    Attributes:
+        low_ns: So much more is certain.
+        high_ns: So much less is possible.
+    """
+
+    low_ns: Amounts
+    high_ns: Amounts
+
+
+def narrowed_to(bounds: Bounds, low_ns: Amounts, high_ns: Amounts) -> tuple[Narrowed, Bounds]:
+    """What these limits add to the bounds, which always hold the best; and the new bounds."""
+    best_ns, less_ns, more_ns = bounds
+    new_less_ns = {
+        cause: min(ns, max(0, best_ns[cause] - low_ns[cause])) if cause in low_ns else ns
+        for cause, ns in less_ns.items()
+    }
+    new_more_ns = {
+        cause: min(ns, max(0, high_ns[cause] - best_ns.get(cause, 0))) if cause in high_ns else ns
+        for cause, ns in more_ns.items()
+    }
+    narrowed = Narrowed(
+        {cause: ns - new_less_ns[cause] for cause, ns in less_ns.items()},
+        {cause: ns - new_more_ns[cause] for cause, ns in more_ns.items()},
+    )
+    return narrowed, Bounds(best_ns, new_less_ns, new_more_ns)
+
+
+def settled_as(bounds: Bounds, shares_ns: Mapping[IdleCause, int]) -> Narrowed:
+    """What becomes known where each cause has just its share."""
+    causes = {*bounds.best_ns, *bounds.less_ns, *bounds.more_ns}
+    known_ns = {cause: shares_ns.get(cause, 0) for cause in causes}
+    narrowed, _ = narrowed_to(bounds, known_ns, known_ns)
+    return narrowed
+
+
+def all_of(each: Iterable[Bounds]) -> Bounds:
+    """Those of several windows together."""
+    every = list(each)
+    return Bounds(
+        sums_of(one.best_ns for one in every),
+        sums_of(one.less_ns for one in every),
+        sums_of(one.more_ns for one in every),
+    )
+
+
+def together(each: Iterable[Narrowed]) -> Narrowed:
+    """All that became known."""
+    every = list(each)
+    return Narrowed(sums_of(one.low_ns for one in every), sums_of(one.high_ns for one in every))
+
+
+def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: SharedIdle) -> Bounds:
+    """What one window alone shows of its causes."""
+    best_ns = with_untagged(idle_ns, shared.idle_ns)
+    less_ns: Amounts = {}
+    more_ns: Amounts = {}
+    busy_ns = length_ns - idle_ns
+    beside_ns = best_ns.get(IdleCause.IMBALANCE, 0)
+    for cause, part_ns in _lengths(parts):
+        own_ns = share_ns = best_ns.get(cause, 0)
+        if beside_ns and cause is IdleCause.WITHIN_STEP:
+            share_ns += beside_ns  # a slower peer takes its part of the step, whatever it is
+        if own_ns:
+            unsure_ns = share_ns - part_ns + busy_ns if part_ns > busy_ns else share_ns
+            if unsure_ns > 0:
+                less_ns[cause] = unsure_ns if unsure_ns < own_ns else own_ns
+        room_ns = (part_ns if part_ns < idle_ns else idle_ns) - share_ns
+        if room_ns > 0:
+            more_ns[cause] = room_ns
+    if beside_ns:
+        unsure_ns = beside_ns - max(0, parts.step_ns - busy_ns)
+        if unsure_ns > 0:
+            less_ns[IdleCause.IMBALANCE] = unsure_ns
+    return Bounds(best_ns, less_ns, more_ns)
+
+
+def _lengths(parts: WindowParts) -> Iterable[tuple[IdleCause, int]]:
+    """How much of a window was each cause's time."""
+    waits_ns = parts.waits
+    if parts.gross_input_wait_ns:
+        input_ns = waits_ns.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
+        waits_ns = {**waits_ns, IdleCause.INPUT_WAIT: input_ns}
+    uncovered_ns = parts.silent_ns + parts.own_step_ns + parts.outside_ns
+    lengths_ns = [*waits_ns.items()]
+    if parts.step_ns:
+        lengths_ns.append((IdleCause.WITHIN_STEP, parts.step_ns))
+    if parts.validation_ns:
+        lengths_ns.append((IdleCause.VALIDATION, parts.validation_ns))
+    if uncovered_ns:
+        lengths_ns.append((IdleCause.UNKNOWN, uncovered_ns))
+    return lengths_ns
+
+
+def with_untagged(idle_ns: int, shares_ns: Amounts) -> Amounts:
+    """These shares, and as ``UNKNOWN`` what of the idle time is in none."""
+    untagged_ns = idle_ns - sum(shares_ns.values())
+    if not untagged_ns:
+        return shares_ns
+    unknown_ns = shares_ns.get(IdleCause.UNKNOWN, 0) + untagged_ns
+    return {**shares_ns, IdleCause.UNKNOWN: unknown_ns}
+
+
+def by_waits(idle_ns: int, parts: WindowParts) -> Amounts:
+    """Idle time by the waits alone, in proportion to their lengths."""
+    waited_ns = sum(parts.waits.values())
+    if not waited_ns:
+        return {IdleCause.UNKNOWN: idle_ns} if idle_ns else {}
+    shares_ns = {cause: idle_ns * ns // waited_ns for cause, ns in parts.waits.items() if ns}
+    most = max(shares_ns, key=shares_ns.__getitem__)
+    shares_ns[most] += idle_ns - sum(shares_ns.values())
+    return {cause: ns for cause, ns in shares_ns.items() if ns}
+
+
+def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
+    """The same bounds, with shares by how idle the time of each cause is in this loop."""
+    best_ns, less_ns, more_ns = bounds
+    causes = [*best_ns, *(cause for cause in more_ns if cause not in best_ns)]
+    lows = {cause: best_ns.get(cause, 0) - less_ns.get(cause, 0) for cause in causes}
+    rooms = {cause: less_ns.get(cause, 0) + more_ns.get(cause, 0) for cause in causes}
+    new_ns, left_ns = dict(lows), sum(less_ns.values())
+    weights = {cause: room_ns * idle_parts.get(cause, 0.0) for cause, room_ns in rooms.items()}
+    whole = sum(weights.values())
+    if whole <= 0:
+        return bounds
+    shares = {cause: min(rooms[cause], int(left_ns * w / whole)) for cause, w in weights.items()}
+    left_ns -= sum(shares.values())
+    for cause in sorted(causes, key=lambda one: shares[one] - rooms[one]):
+        more = min(left_ns, rooms[cause] - shares[cause])
+        shares[cause] += more
+        left_ns -= more
+    new_ns = {cause: lows[cause] + shares[cause] for cause in causes}
+    return Bounds(
+        new_ns,
+        {cause: ns for cause, ns in shares.items() if ns},
+        {cause: rooms[cause] - ns for cause, ns in shares.items() if rooms[cause] > ns},
+    )
+
+
+def sums_of(amounts: Iterable[Mapping[IdleCause, int]]) -> Amounts:
+    """By cause."""
+    total_ns: Amounts = {}
+    for one in amounts:
+        for cause, ns in one.items():
+            total_ns[cause] = total_ns.get(cause, 0) + ns
+    return total_ns

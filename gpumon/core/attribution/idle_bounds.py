@@ -1,0 +1,418 @@
+"""How much of a window's idle time is certainly of one cause, and how much at most.
+
+In one window, a cause has at least what of the idle time finds no room elsewhere, and at most the
+smaller of the idle time and its own length. Where the host waits only while the device has
+nothing to do, the shares of ``share_idle`` are exact. Whether that is so, the windows tell
+together (``queue_models``). Until they do, and where it is not so, there is a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
+from typing import Final, NamedTuple
+
+from gpumon.core.attribution.bounds import (
+    Amounts,
+    Bounds,
+    Narrowed,
+    all_of,
+    by_waits,
+    narrowed_to,
+    settled_as,
+    split_by,
+    sums_of,
+    together,
+    window_bounds,
+    with_untagged,
+)
+from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts
+from gpumon.core.attribution.queue_models import Fit, LoopTrace, LoopWindow
+from gpumon.core.attribution.timeline import PhaseTimeline
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+
+_BLOCK: Final = 64
+"""After so many windows with a range, models are compared with all of the block; ..."""
+_FIRST_LOOKS: Final = frozenset({16, 24, 32, 48})
+"""... in the first block of a loop, also after so many, ..."""
+_EARLY_LOOKS: Final = frozenset({1, 2, 4, 8})
+"""... and after so few where each of them was idle for as long as the host waited."""
+_ENOUGH: Final = 16
+"""Where no model fits so many, none is looked for in the rest of the block."""
+_MOST_WINDOWS: Final = 4 * _BLOCK
+_GRAIN: Final = 0.05
+"""By so much of a window, drivers and clocks may be out."""
+_HAS_RANGE: Final = 0.01
+_LEAST_ERROR: Final = 0.003
+"""Whole percents alone make as much, ..."""
+_ERROR_OF_ONE: Final = 0.05
+"""... and of n windows, chance an n-th of this more."""
+_WORSE_OF_ONE: Final = 8.0
+"""A model is ruled out by n windows if its error is 1 + 8 / sqrt(n) times that of the best one."""
+_MOST_COMPARED: Final = 1_024
+"""Windows by which models are compared: what was long ago counts for less."""
+_MOST_ERROR: Final = 0.02
+"""Where even the best model has a greater error, none is used."""
+_ALIKE: Final = 0.02
+"""Shares that differ by no more than that part of the windows are the same."""
+_TELLING: Final = 0.1
+"""Of a window, so much must be waits, and as much must not, for it to tell."""
+_TRACKED: Final = 16
+"""After so many windows in a row that were idle for as long as the host waited, all will be."""
+_MOST_ODD: Final = 3
+"""Of windows of such a loop, one in so many may be otherwise."""
+_REMEMBERED: Final = (1 << 64) - 1
+_MOST_OVERLAPS: Final = 6
+"""Of the last 64 windows that the host waited in, so many may be busier than it leaves room."""
+_MOST_SKIPPED: Final = 4_096
+"""Where no model fits, so many windows with a range may pass before they are compared again."""
+_MOST_BLOCKS: Final = 16
+"""So many are remembered of which more may become known."""
+_OF_STEPS: Final = {IdleCause.WITHIN_STEP, IdleCause.IMBALANCE}
+"""The split between these does not depend on when the device works."""
+
+
+class _Kept(NamedTuple):
+    """A window of the present block; ``usual_ns`` is how ``share_idle`` has it."""
+
+    window: LoopWindow
+    usual_ns: Mapping[IdleCause, int]
+    bounds: Bounds
+
+
+class _Block:
+    """Windows that models were compared with, as far as more may yet become known of them.
+
+    Attributes:
+        may_be_usual: Whether a model that fits them gives each cause what ``share_idle`` gives it.
+    """
+
+    def __init__(self, kept: Sequence[_Kept], trace: LoopTrace, fits: Sequence[Fit]) -> None:
+        self._fits = {fit.name: fit for fit in fits}
+        pairs = [*zip(kept, trace.fitted, strict=True)]
+        self._fitted = all_of(one.bounds for one, yes in pairs if yes)
+        self._others = all_of(one.bounds for one, yes in pairs if not yes)
+        self._usual_ns = sums_of(one.usual_ns for one, yes in pairs if yes)
+        self._most_ns = _ALIKE * trace.fitted_ns
+        of_these = {fit.name: (fit.squares, float(fit.windows)) for fit in fits}
+        self.may_be_usual = any(self.is_usual([name]) for name in _believed(of_these))
+
+    def is_usual(self, models: Iterable[str]) -> bool:
+        """Whether these models all give each cause what ``share_idle`` gives it."""
+        return all(
+            abs(fit.idle_ns.get(cause, 0) - self._usual_ns.get(cause, 0)) <= self._most_ns
+            for fit in self._named(models)
+            for cause in {*self._usual_ns, *fit.idle_ns} - _OF_STEPS
+        )
+
+    def by_models(self, models: Iterable[str]) -> Narrowed:
+        """What these models, each with all that it misses, leave possible."""
+        fits = self._named(models)
+        best_ns = self._fitted.best_ns
+        low_ns: Amounts = {}
+        high_ns: Amounts = {}
+        for cause in best_ns.keys() | self._fitted.more_ns.keys() if fits else ():
+            if cause is IdleCause.IMBALANCE:
+                continue  # models say it of the step as a whole
+            is_step = cause is IdleCause.WITHIN_STEP
+            apart_ns = best_ns.get(IdleCause.IMBALANCE, 0) if is_step else 0
+            said_ns = [(fit.idle_ns.get(cause, 0) - apart_ns, fit.missed_ns) for fit in fits]
+            low_ns[cause] = min(ns - missed_ns for ns, missed_ns in said_ns)
+            high_ns[cause] = max(ns + missed_ns for ns, missed_ns in said_ns)
+        narrowed, self._fitted = narrowed_to(self._fitted, low_ns, high_ns)
+        return narrowed
+
+    def as_usual(self) -> Narrowed:
+        """Each cause has what ``share_idle`` gives it."""
+        return together(
+            [
+                settled_as(self._fitted, self._usual_ns),
+                settled_as(self._others, self._others.best_ns),
+            ]
+        )
+
+    def _named(self, models: Iterable[str]) -> list[Fit]:
+        return [self._fits[name] for name in models if name in self._fits]
+
+
+class IdleBounds:
+    """Follows the windows of one GPU that one run has for itself.
+
+    Attributes:
+        is_exact: Whether shares need no bounds: the host waits only while the device idles.
+    """
+
+    def __init__(self) -> None:
+        self.is_exact = False
+        self._kept: list[_Kept] = []  # of the present block
+        self._past: list[_Block] = []
+        self._ranges = 0  # windows of it that have a range
+        self._row = 0  # windows of it since the last that was not idle for as long as it waited
+        self._overlaps = 0  # a bit for each of the last windows that the host waited in
+        self._idle_parts: dict[IdleCause, float] = {}  # of each cause's time, 0 to 1
+        self._errors: dict[str, tuple[float, float]] = {}  # of blocks before: squares and count
+        self._begins_idle = self._was_idle = True
+        self._is_idle_in_waits_alone = False  # though some of its time is untagged
+        self._skipped = self._skips = self._tracked = 0
+
+    def observe(
+        self,
+        sample: BusySample,
+        parts: WindowParts,
+        shared: SharedIdle,
+        timeline: PhaseTimeline,
+        *,
+        has_peers: bool = False,
+    ) -> tuple[Bounds | None, Narrowed | None]:
+        """Take the next window.
+
+        Args:
+            sample: The window.
+            parts: What the run did in it.
+            shared: How ``share_idle`` shares its idle time.
+            timeline: Of the run.
+            has_peers: Whether the run is a rank of a job: then a device that is done may be busy
+                waiting for others.
+
+        Returns:
+            Its bounds, ``None`` where its shares are exact; and what became known by it of windows
+            before, ``None`` where nothing did.
+        """
+        start_ns, end_ns, busy_ratio = sample
+        length_ns = end_ns - start_ns
+        if length_ns <= 0 or (has_peers and timeline.has_marks):
+            return None, None
+        idle_ns = length_ns - round(length_ns * busy_ratio)
+        waited_ns = sum(parts.waits.values())
+        if self._overlaps or shared.unfelt_ns or parts.hidden_input_wait_ns:
+            self._note_overlap(idle_ns, waited_ns, parts, shared, length_ns, timeline)
+        if self.is_exact or timeline.has_marks:
+            return None, None
+        was_idle, self._was_idle = self._was_idle, idle_ns == length_ns
+        bounds = window_bounds(idle_ns, length_ns, parts, shared)
+        has_range = sum(bounds.less_ns.values()) > _HAS_RANGE * length_ns
+        if self._is_idle_in_waits_alone:
+            if self._still_waits_alone(idle_ns, waited_ns, length_ns):
+                return Bounds(by_waits(idle_ns, parts), {}, {}), None
+        else:
+            self._note_tracking(idle_ns, waited_ns, length_ns)
+        if self._skipped:
+            self._skipped = 0 if self._tracked == _TRACKED else self._skipped - has_range
+            return bounds, None
+        if has_range and self._idle_parts:
+            bounds = split_by(self._idle_parts, bounds)
+        usual_ns = with_untagged(idle_ns, shared.idle_ns)
+        if not self._keep(sample, parts, timeline, usual_ns, bounds, was_idle=was_idle):
+            return bounds, None
+        self._ranges += has_range
+        is_tracked = self._tracked >= _TRACKED
+        if self._is_full or (has_range and (self._is_look or is_tracked)):
+            return bounds, self._decide(timeline)
+        return bounds, None
+
+    def _keep(
+        self,
+        sample: BusySample,
+        parts: WindowParts,
+        timeline: PhaseTimeline,
+        usual_ns: Mapping[IdleCause, int],
+        bounds: Bounds,
+        *,
+        was_idle: bool,
+    ) -> bool:
+        """Keep a window for the models, if they can say anything of it."""
+        start_ns, end_ns, busy_ratio = sample
+        spans = timeline.spans(start_ns, end_ns)
+        if spans is None or parts.gross_input_wait_ns or timeline.has_amounts(start_ns, end_ns):
+            self._begin_block()
+            return False
+        if self._kept and self._kept[-1].window.end_ns != start_ns:
+            self._begin_block()
+        if not self._kept:
+            self._begins_idle = was_idle
+        idle_ns = end_ns - start_ns - round((end_ns - start_ns) * busy_ratio)
+        steps_ns = timeline.steps_between(start_ns, end_ns)
+        window = LoopWindow(start_ns, end_ns, idle_ns, *spans, steps_ns)
+        self._kept.append(_Kept(window, usual_ns, bounds))
+        self._row += 1
+        return True
+
+    def _note_tracking(self, idle_ns: int, waited_ns: int, length_ns: int) -> None:
+        """Count windows in a row that were idle for as long as the host waited.
+
+        Where the host waits while the device works, hardly any is.
+        """
+        if not _TELLING * length_ns < waited_ns < (1 - _TELLING) * length_ns:
+            return
+        if abs(idle_ns - waited_ns) <= _ALIKE * length_ns:
+            self._tracked += 1
+        else:
+            self._tracked, self._row = 0, -1
+
+    @property
+    def _is_full(self) -> bool:
+        return self._ranges >= _BLOCK or len(self._kept) >= _MOST_WINDOWS
+
+    @property
+    def _is_look(self) -> bool:
+        if self._past:
+            return self._skips > 0 and self._ranges == _ENOUGH
+        if self._ranges in _EARLY_LOOKS:
+            return self._tracked > 0 and self._row == len(self._kept)
+        return self._ranges in _FIRST_LOOKS
+
+    def _note_overlap(
+        self,
+        idle_ns: int,
+        waited_ns: int,
+        parts: WindowParts,
+        shared: SharedIdle,
+        length_ns: int,
+        timeline: PhaseTimeline,
+    ) -> None:
+        """Note whether the device worked while the host waited; if it often does, begin anew."""
+        hidden_ns = parts.hidden_input_wait_ns
+        if waited_ns + hidden_ns <= _GRAIN * length_ns or IdleCause.NOT_IN_USE in parts.waits:
+            return  # a process that is stopped leaves its queue to the device
+        is_overlap = shared.unfelt_ns > _GRAIN * length_ns
+        if hidden_ns:  # by marks, the device worked under waits: it cannot have been idle then
+            is_overlap = is_overlap or idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
+        self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED
+        if self._is_overlapped and (self.is_exact or timeline.has_marks):
+            timeline.distrust_marks()
+            self.is_exact, timeline.keeps_steps = False, True
+            self._begin_anew()
+
+    @property
+    def _is_overlapped(self) -> bool:
+        return self._overlaps.bit_count() > _MOST_OVERLAPS
+
+    def _begin_block(self) -> None:
+        self._kept, self._ranges, self._row = [], 0, 0
+
+    def _skip(self) -> None:
+        """No model fits: look again later, and then later still."""
+        self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK)
+        self._skipped = self._skips
+
+    def _begin_anew(self) -> None:
+        """What was known of the loop so far is settled, or no longer true."""
+        self._begin_block()
+        self._past, self._errors, self._idle_parts = [], {}, {}
+        self._skipped = self._skips = self._tracked = 0
+
+    def _decide(self, timeline: PhaseTimeline) -> Narrowed | None:
+        """Compare models with the windows of this block, and see what is known by that."""
+        trace = LoopTrace(
+            [one.window for one in self._kept],
+            has_own_steps=timeline.has_own_steps,
+            begins_idle=self._begins_idle,
+        )
+        fits = trace.fits()
+        block = _Block(self._kept, trace, fits)
+        errors = self._errors_with(fits)
+        believed = _believed(errors)
+        if self._tracked >= _TRACKED and self._may_be_usual(block, errors, believed):
+            # Where the windows before this row were otherwise, they stay as they are.
+            if self._has_untagged_work():
+                narrowed = self._row_by_waits()
+                self._begin_anew()
+                self._is_idle_in_waits_alone = True
+                return narrowed
+            narrowed = block.as_usual() if block.may_be_usual else self._row_as_usual()
+            return self._end_as_usual(timeline, narrowed)
+        if believed and block.is_usual(believed) and not self._overlaps:
+            return self._end_as_usual(timeline, block.as_usual())
+        self._idle_parts = {}
+        if believed and not any(block.is_usual([name]) for name in believed):
+            best = next(fit for fit in fits if fit.name == believed[0])
+            self._idle_parts = trace.idle_parts(best)
+        fits_none = not believed and self._ranges >= _ENOUGH
+        if not self._is_full and not fits_none:
+            return None
+        if fits_none:
+            self._skip()
+        else:
+            self._skips = 0
+        self._errors = errors
+        self._past = [*self._past, block][-_MOST_BLOCKS:]
+        self._begin_block()
+        return together([one.by_models(believed) for one in self._past])
+
+    def _may_be_usual(
+        self, block: _Block, errors: Mapping[str, tuple[float, float]], believed: Sequence[str]
+    ) -> bool:
+        """Whether no model contradicts that the loop is idle only in waits."""
+        if not believed:
+            return True
+        usual = [name for name in errors if block.is_usual([name])]
+        return any(name in believed or _error_of(errors[name]) <= _ALIKE / 2 for name in usual)
+
+    def _has_untagged_work(self) -> bool:
+        """Whether ``share_idle`` gives untagged time a part of what waits alone explain."""
+        row_ns = sums_of(one.usual_ns for one in self._kept[-self._row :])
+        return row_ns.get(IdleCause.UNKNOWN, 0) > _HAS_RANGE * sum(row_ns.values())
+
+    def _row_by_waits(self) -> Narrowed:
+        """Where idle time equals the waits, untagged time was busy."""
+        row = self._kept[-self._row :]
+        shares_ns = sums_of(one.usual_ns for one in row)
+        untagged_ns = shares_ns.pop(IdleCause.UNKNOWN, 0)
+        explained_ns = sum(shares_ns.values())
+        known_ns = {
+            cause: ns * (explained_ns + untagged_ns) // explained_ns
+            for cause, ns in shares_ns.items()
+            if explained_ns
+        }
+        return settled_as(all_of(one.bounds for one in row), known_ns)
+
+    def _still_waits_alone(self, idle_ns: int, waited_ns: int, length_ns: int) -> bool:
+        """Whether a window is like that; where too many are not, it is known no longer."""
+        is_alike = abs(idle_ns - waited_ns) <= _GRAIN * length_ns
+        self._tracked = min(_TRACKED, self._tracked + 1) if is_alike else self._tracked - _MOST_ODD
+        if self._tracked < -_TRACKED:
+            self._is_idle_in_waits_alone = False
+            self._begin_anew()
+        return is_alike and self._is_idle_in_waits_alone
+
+    def _row_as_usual(self) -> Narrowed:
+        row = self._kept[-self._row :]
+        return settled_as(all_of(one.bounds for one in row), sums_of(one.usual_ns for one in row))
+
+    def _end_as_usual(self, timeline: PhaseTimeline, newest: Narrowed) -> Narrowed:
+        """The loop is exact from now on; so is what it was before, as far as that looks alike."""
+        self.is_exact, timeline.keeps_steps = True, False
+        before = [one.as_usual() for one in self._past if one.may_be_usual]
+        self._overlaps = 0
+        self._begin_anew()
+        return together([*before, newest])
+
+    def _errors_with(self, fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
+        """Sums of squares, and of windows, by model: of these and of the blocks before."""
+        errors = {}
+        for fit in fits:
+            squares, count = self._errors.get(fit.name, (0.0, 0.0))
+            squares, count = squares + fit.squares, count + fit.windows
+            fading = min(1.0, _MOST_COMPARED / count) if count else 1.0
+            errors[fit.name] = squares * fading, count * fading
+        return errors
+
+
+def _error_of(squares_and_count: tuple[float, float]) -> float:
+    squares, count = squares_and_count
+    return sqrt(squares / count) if count else 0.0
+
+
+def _believed(errors: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The models that are not ruled out, the best one first; none where none fits."""
+    error_of = {name: _error_of(error) for name, error in errors.items()}
+    count = max((count for _, count in errors.values()), default=0.0)
+    if not count:
+        return [*error_of]
+    best, by_chance = min(error_of.values()), _LEAST_ERROR + _ERROR_OF_ONE / count
+    if best > max(_MOST_ERROR, by_chance):
+        return []
+    limit = max(by_chance, best * (1 + _WORSE_OF_ONE / sqrt(count)))
+    ranked = sorted(error_of, key=error_of.__getitem__)
+    return [name for name in ranked if error_of[name] <= limit]

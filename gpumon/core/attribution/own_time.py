@@ -1,0 +1,105 @@
+"""Whether what a rank does between its steps delays its job, by how its steps vary.
+
+The ranks of a job end a step together. A rank that the others wait for makes the step of all as
+much longer as it takes between two steps: its own step does not change. A rank that is early spends
+what is left in its step, waiting: the longer it takes between two steps, the shorter its step is.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final
+
+from gpumon.core.attribution.span_labels import LABELS, codes_of
+from gpumon.core.ring_format.events import RingKind, RingRecords
+
+_MOST_RECORDS: Final = 256
+"""Of a reading, the newest: so many tell how steps vary."""
+_KEPT: Final = 1 - 1 / 1_024
+"""What is left of a step's weight with each further one."""
+_LEAST_STEPS: Final = 16.0
+_OUTLIER: Final = 4.0
+"""Between two steps so many times as long as usual: a checkpoint, and no part of the rhythm."""
+_NEW_RHYTHM: Final = 8
+"""So many of these in a row are one: what was usual before is forgotten."""
+_DELAYS_FROM: Final = -0.3
+_ABSORBED_BELOW: Final = -0.7
+_SURE: Final = 0.2
+"""Standard error of the slope below which it is used."""
+_LEAST_DEVIATION_S: Final = 20e-6
+"""What varies by less varies with the clock."""
+
+
+class OwnTime:
+    """Follows the steps of one rank."""
+
+    def __init__(self) -> None:
+        self._weight = self._own = self._step = 0.0
+        self._own_own = self._own_step = self._step_step = 0.0
+        self._last_ns: int | None = None
+        self._is_step = self._is_whole = False
+        self._own_ns = self._step_ns = self._outliers = 0
+
+    def take(self, records: RingRecords) -> None:
+        """Take what is new in its ring, oldest first."""
+        skipped = max(0, len(records) - _MOST_RECORDS)
+        if skipped:
+            self._is_whole = False
+        codes, stamps_ns = codes_of(records), records.stamps_ns
+        entered = records.kinds[:skipped].count(RingKind.ENTER)
+        for at in range(skipped, len(records)):
+            kind = records.kinds[at]
+            if kind == RingKind.ENTER:
+                self._until(stamps_ns[at])
+                self._is_step = LABELS[codes[entered]].is_step
+                entered += 1
+            elif kind == RingKind.STEP:
+                self._until(stamps_ns[at])
+                if self._is_whole:
+                    self._count(self._own_ns / 1e9, self._step_ns / 1e9)
+                self._own_ns = self._step_ns = 0
+                self._is_whole = True
+            elif kind == RingKind.EPOCH:
+                self._is_whole = False
+
+    @property
+    def delays(self) -> bool | None:
+        """Whether the others wait for it; ``None``: its steps do not tell."""
+        weight = self._weight
+        if weight < _LEAST_STEPS:
+            return None
+        variance = self._own_own / weight - (self._own / weight) ** 2
+        of_steps = self._step_step / weight - (self._step / weight) ** 2
+        if variance <= _LEAST_DEVIATION_S**2:
+            return None
+        slope = (self._own_step / weight - self._own * self._step / weight**2) / variance
+        error = sqrt(max(0.0, of_steps / variance - slope * slope) / (weight - 2))
+        if error > _SURE:
+            return None
+        if slope >= _DELAYS_FROM:
+            return True
+        return False if slope <= _ABSORBED_BELOW else None
+
+    def _until(self, at_ns: int) -> None:
+        if self._last_ns is not None:
+            length_ns = max(0, at_ns - self._last_ns)
+            if self._is_step:
+                self._step_ns += length_ns
+            else:
+                self._own_ns += length_ns
+        self._last_ns = at_ns
+
+    def _count(self, own_s: float, step_s: float) -> None:
+        if self._weight >= _LEAST_STEPS and own_s > _OUTLIER * self._own / self._weight:
+            self._outliers += 1
+            if self._outliers < _NEW_RHYTHM:
+                return
+            self._weight = self._own = self._step = 0.0
+            self._own_own = self._own_step = self._step_step = 0.0
+        self._outliers = 0
+        self._weight = self._weight * _KEPT + 1
+        self._own = self._own * _KEPT + own_s
+        self._step = self._step * _KEPT + step_s
+        self._own_own = self._own_own * _KEPT + own_s * own_s
+        self._own_step = self._own_step * _KEPT + own_s * step_s
+        self._step_step = self._step_step * _KEPT + step_s * step_s

@@ -1,0 +1,304 @@
+"""A recording: blocks of lines that each say all by themselves, each block a gzip member.
+
+A line is a JSON object. The first line of the first block is the header
+(schema, who recorded what, when), the first line of every block its number;
+then comes one line a tick, and at the very end a line that says that it is the
+end. Stamps are CLOCK_MONOTONIC nanoseconds of the machine that was recorded.
+
+``zcat`` reads a recording, and what was written before a process was killed
+stays readable. Each member tells its own length in gzip's extra field: a
+reader finds the next block where one is damaged, and knows a recording by its
+first bytes. Nothing here is more than one block in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.codecs.field_codec import (
+    KEPT,
+    FieldCodec,
+    MalformedError,
+    bounded,
+    encode_document,
+    items,
+    mapping,
+    number,
+    text,
+    whole,
+)
+from gpumon.core.codecs.recorded_frames import MOST_GPUS, FrameReader, FrameWriter
+from gpumon.core.codecs.recorded_host import decode_host, encode_host
+from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter
+from gpumon.core.ring_format.events import RingEvent
+from gpumon.core.ring_format.facts import refuse_constant
+from gpumon.core.sample import Device, Moment, Tick
+
+RECORDING_SCHEMA: Final = "gpumon.recording/1"
+_FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]
+
+_LATEST_S: Final = 32_503_680_000.0
+"""The year 3000: no wall clock is beyond it."""
+_MOST_FRAMES: Final = 1_024
+_MOST_DIGITS: Final = 21
+_SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
+_LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
+
+MAGIC: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0GM\x04\0"
+"""Gzip, with one extra field of 4 bytes called ``GM``: how long the member is."""
+HEAD_BYTES: Final = len(MAGIC) + 4
+_MOST_PACKED_BYTES: Final = 16 << 20
+MAX_BLOCK_BYTES: Final = 16 << 20
+"""Bytes of a block's text. A block that claims to hold more is not unpacked to its end."""
+
+_LENGTH: Final = struct.Struct("<I")
+_TRAILER: Final = struct.Struct("<II")
+_LEAST_BYTES: Final = HEAD_BYTES + 2 + _TRAILER.size
+_LEVEL: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingHeader:
+    """What a recording says of itself before anything else; the source is as in ``MonitorState``.
+
+    Attributes:
+        version: Version of gpumon that recorded.
+        host: Name of the machine; empty where nobody told.
+        started_wall_time_s: Seconds since the epoch when it began.
+        started_ns: CLOCK_MONOTONIC of the same moment.
+        note: What its maker wants to be known of it.
+        devices: The GPUs of its first frame.
+    """
+
+    version: str
+    source: str
+    simulated: bool
+    boot_id: str
+    started_wall_time_s: float
+    started_ns: int
+    period_ns: int
+    host: str = ""
+    note: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+class OtherSchemaError(MalformedError):
+    """A recording, but of a schema that this version does not know."""
+
+
+class DamagedBlockError(ValueError):
+    """Bytes that are no whole block, or one that is larger than any."""
+
+
+class RecordedBlock(NamedTuple):
+    """One block, read.
+
+    Attributes:
+        missing: How many blocks should have come before it and did not.
+        is_end: Whether it holds the line that ends the recording.
+    """
+
+    missing: int
+    header: RecordingHeader | None
+    moments: tuple[Moment, ...]
+    is_end: bool
+
+
+_HEADER: Final = FieldCodec(RecordingHeader, KEPT)
+
+
+class BlockWriter:
+    """Writes the lines of one block after another."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header: RecordingHeader | None = header
+        self._present: dict[str, RingEvent] = {}
+        self._number = 0
+        self._begin()
+
+    def begin_block(self) -> list[bytes]:
+        """The first lines of the next block."""
+        lines = []
+        if self._header is not None:
+            told = _HEADER.encode(self._header)
+            lines.append(encode_document({"schema": RECORDING_SCHEMA, **told}))
+            self._header = None
+        lines.append(encode_document({"block": self._number}))
+        self._number += 1
+        self._begin()
+        return lines
+
+    def line(self, moment: Moment) -> bytes:
+        """One tick."""
+        tick = moment.tick
+        document: dict[str, Any] = {"at_ns": tick.at_ns, "wall_time_s": moment.wall_time_s}
+        if tick.late_ns:
+            document["late_ns"] = tick.late_ns
+        if tick.missed_count:
+            document["missed"] = tick.missed_count
+        if tick.error is not None:
+            document["error"] = bounded(tick.error)
+        document["took_s"] = tick.duration_seconds
+        document["rings_took_s"] = moment.rings_seconds
+        frames = [self._frames.encode(frame, tick.at_ns) for frame in tick.frames]
+        if frames:
+            document["frames"] = frames
+        document.update(self._rings.encode(moment.rings, tick.at_ns))
+        if host := encode_host(moment.host):
+            document["host"] = host
+        return encode_document(document)
+
+    @staticmethod
+    def end_line(why: str) -> bytes:
+        """The last line of a recording that was ended, and not cut off."""
+        return encode_document({"end": why})
+
+    def _begin(self) -> None:
+        self._frames = FrameWriter()
+        self._rings = RingsWriter(self._present)
+
+
+class BlockReader:
+    """Reads one block after another. A refused block leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._last_number, self._last_ns = -1, -1
+
+    def read(self, raw: bytes) -> RecordedBlock:
+        """The whole block, by its lines.
+
+        Raises:
+            OtherSchemaError: It begins a recording of another schema.
+            MalformedError: Any line of it is not what it must be.
+        """
+        lines = [_parsed(line) for line in raw.split(b"\n") if line]
+        header = None
+        if lines and "schema" in lines[0]:
+            header = _header(lines.pop(0))
+        if not lines or "block" not in lines[0]:
+            raise MalformedError("a block without a number")
+        block_number = whole(lines.pop(0)["block"])
+        is_end = bool(lines) and "end" in lines[-1]
+        frames = FrameReader()
+        rings = RingsReader(is_after_gap=block_number > self._last_number + 1)
+        ticks = lines[:-1] if is_end else lines
+        moments = tuple([_moment(fields, frames, rings) for fields in ticks])
+        stamps_ns = [self._last_ns, *(moment.tick.at_ns for moment in moments)]
+        if block_number <= self._last_number or stamps_ns != sorted(set(stamps_ns)):
+            raise MalformedError("a block of another time")
+        missing = block_number - self._last_number - 1
+        self._last_number, self._last_ns = block_number, stamps_ns[-1]
+        return RecordedBlock(missing, header, moments, is_end)
+
+
+def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) -> Moment:
+    at_ns = whole(fields.get("at_ns"))
+    error = fields.get("error")
+    told = items(fields.get("frames", []), _MOST_FRAMES)
+    tick = Tick(
+        at_ns=at_ns,
+        late_ns=whole(fields.get("late_ns", 0)),
+        frames=tuple([frames.decode(frame, at_ns) for frame in told]),
+        missed_count=whole(fields.get("missed", 0)),
+        error=None if error is None else text(error),
+        duration_seconds=number(fields.get("took_s", 0.0)),
+    )
+    return Moment(
+        tick,
+        rings.decode(fields, at_ns),
+        _wall_time(fields.get("wall_time_s")),
+        number(fields.get("rings_took_s", 0.0)),
+        decode_host(fields.get("host", {})),
+    )
+
+
+def _header(fields: dict[str, object]) -> RecordingHeader:
+    schema = fields["schema"]
+    if schema != RECORDING_SCHEMA:
+        if isinstance(schema, str) and schema.rpartition("/")[0] == _FAMILY:
+            raise OtherSchemaError(schema[:64])
+        raise MalformedError("a header of something else")
+    items(fields.get("devices", []), MOST_GPUS)
+    header = _HEADER.decode(fields)
+    if not _SHORTEST_PERIOD_NS <= header.period_ns <= _LONGEST_PERIOD_NS:
+        raise MalformedError("a period that is none")
+    _wall_time(header.started_wall_time_s)
+    return header
+
+
+def _wall_time(value: object) -> float:
+    wall_time_s = number(value)
+    if not 0.0 <= wall_time_s <= _LATEST_S:
+        raise MalformedError("a wall clock that is none")
+    return wall_time_s
+
+
+def _parsed(line: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(line, parse_constant=refuse_constant, parse_int=_whole_number)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("a line that is no JSON") from error
+    return dict(mapping(value))
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number beyond all bounds")
+    return int(digits)
+
+
+def devices_of(moments: Sequence[Moment]) -> tuple[Device, ...]:
+    """The GPUs of the first frame among these ticks."""
+    for moment in moments:
+        for frame in moment.tick.frames:
+            return tuple(sample.device for sample in frame.gpus)
+    return ()
+
+
+def pack_block(text: bytes) -> bytes:
+    """A block as one gzip member.
+
+    Raises:
+        DamagedBlockError: It is larger than a reader takes.
+    """
+    if len(text) > MAX_BLOCK_BYTES:
+        raise DamagedBlockError("a block beyond all bounds")
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
+    packed = packer.compress(text) + packer.flush()
+    trailer = _TRAILER.pack(zlib.crc32(text), len(text))
+    length = HEAD_BYTES + len(packed) + len(trailer)
+    return MAGIC + _LENGTH.pack(length) + packed + trailer
+
+
+def packed_length(head: bytes) -> int | None:
+    """How long the member is that begins so; ``None`` where none does."""
+    if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
+        return None
+    (length,) = _LENGTH.unpack_from(head, len(MAGIC))
+    return length if _LEAST_BYTES <= length <= _MOST_PACKED_BYTES else None
+
+
+def unpack_block(member: bytes) -> bytes:
+    """The text of a block.
+
+    Raises:
+        DamagedBlockError: It is not whole, or larger than any that is written.
+    """
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    body = member[HEAD_BYTES : -_TRAILER.size]
+    try:
+        text = unpacker.decompress(body, MAX_BLOCK_BYTES + 1)
+    except zlib.error as error:
+        raise DamagedBlockError("packed data that is damaged") from error
+    if len(text) > MAX_BLOCK_BYTES:
+        raise DamagedBlockError("a block beyond all bounds")
+    checks = _TRAILER.unpack_from(member, len(member) - _TRAILER.size)
+    if not unpacker.eof or unpacker.unused_data or checks != (zlib.crc32(text), len(text)):
+        raise DamagedBlockError("a block that does not fit its check sum")
+    return text

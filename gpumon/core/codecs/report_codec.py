@@ -1,0 +1,372 @@
+"""A report as the ``gpumon.report/1`` document, and back. Numbers are not rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.codecs.field_codec import (
+    KEPT,
+    OURS,
+    TOLD,
+    FieldCodec,
+    MalformedError,
+    MissingFieldError,
+    items,
+    mapping,
+    shown,
+    time_ns,
+)
+from gpumon.core.codecs.gpu_report_codec import decode_gpu, encode_gpu
+from gpumon.core.codecs.moments import Moments, began_at
+from gpumon.core.diagnosis.imbalance import (
+    JobImbalance,
+    LowerClocks,
+    MoreWork,
+    OtherTenant,
+    SlowCause,
+    SlowerBoard,
+    SlowGpu,
+    UnseenWait,
+    imbalances,
+)
+from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.log_findings import log_findings
+from gpumon.core.diagnosis.run_pace import RunPace, RunPair
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.log_summary.busy_lane import Lane
+from gpumon.core.log_summary.common_pauses import Together
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.job_balance import JobBalance, balances
+from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
+from gpumon.core.report.report import (
+    BESIDE_CAUSES,
+    Advice,
+    JobKey,
+    LogFinding,
+    MachineTime,
+    Report,
+    RunReport,
+    Sampling,
+    machine_time,
+)
+from gpumon.core.ring_format.silence import RunSilence
+from gpumon.core.wording import label_text
+from gpumon.errors import UsageError
+
+REPORT_SCHEMA: Final = "gpumon.report/1"
+
+_REPORT: Final = FieldCodec(
+    Report,
+    TOLD._replace(text=shown(2_000)),
+    only=("source", "simulated", "replayed", "started_at", "observed_ns", "period_ns",
+          "skipped_lines", "notes", "is_part", "source_error",
+          "lost_elsewhere"),
+    names={"is_part": "part"},
+)  # fmt: skip
+_RUN: Final = FieldCodec(
+    RunReport,
+    TOLD,
+    without=("suspended_since_ns", "silence"),
+    names={"gpu_uuids": "gpus", "refused_uuids": "refused_gpus"},
+)
+_SILENCE: Final = FieldCodec(
+    RunSilence,
+    TOLD,
+    without=("since_ns", "hanging_from_ns"),
+    names={"is_first_batch": "first_batch"},
+)
+_WHY: Final = FieldCodec(WaitReason, TOLD)
+_ADVICE: Final = FieldCodec(Advice, OURS)
+_FINDING: Final = FieldCodec(LogFinding, OURS, without=("remedy",))
+_SAMPLING: Final = FieldCodec(Sampling, TOLD)
+_MACHINE: Final = FieldCodec(MachineTime, TOLD, names={"out_of_use_ns": "not_in_use_seconds"})
+_TOGETHER: Final = FieldCodec(Together, TOLD, without=("all_paused_ns", "idle_beside_peer_ns"))
+
+_PACE: Final = FieldCodec(RunPace, TOLD)
+_UNSEEN: Final = FieldCodec(UnseenWait, TOLD, without=("causes",), names={"uuid": "gpu"})
+_SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
+    kind: (reason, FieldCodec(kind, TOLD))
+    for kind, reason in (
+        (LowerClocks, "lower_clocks"),
+        (OtherTenant, "other_tenant"),
+        (MoreWork, "more_work"),
+        (SlowerBoard, "slower_board"),
+    )
+}
+"""What each cause is called, and how its figures are told."""
+_LANE: Final = FieldCodec(Lane, KEPT)
+_RUN_LANE: Final = FieldCodec(RunLane, KEPT._replace(text=TOLD.text))
+
+_ENDS_A_RUN: Final = (
+    "alive", "ended_before", "owner_uid", "refused_gpus", "world_size", "on_cpu",
+)  # fmt: skip
+
+
+def encode_report(report: Report) -> dict[str, Any]:
+    """The report as plain dictionaries, lists, numbers and text.
+
+    Fields may be added to the schema, never removed. Times are seconds;
+    intervals count from ``started_at``.
+    """
+    job_balances, moments = balances(report.runs), _moments(report)
+    return {
+        "schema": REPORT_SCHEMA,
+        **_REPORT.encode(report),
+        "gpus": [encode_gpu(gpu, moments) for gpu in report.gpus],
+        "runs": [_encode_run(run, job_balances.get(run.job_key), moments) for run in report.runs],
+        "advice": [_ADVICE.encode(advice) for advice in report.advice],
+        "machine": _encode_machine(machine_time(report.gpus), report.together),
+        "sampling": None if report.sampling is None else _SAMPLING.encode(report.sampling),
+        "findings": [_FINDING.encode(finding) for finding in log_findings(report)],
+        "imbalance": [
+            _encode_imbalance(job, found)
+            for job, found in imbalances(report.gpus, report.runs).items()
+        ],
+    }
+
+
+def encode_said(report: Report) -> dict[str, Any]:
+    """What a report says in words: its ``notes`` and its ``advice``, as in the whole document."""
+    return {
+        "notes": _REPORT.encode(report)["notes"],
+        "advice": [_ADVICE.encode(advice) for advice in report.advice],
+    }
+
+
+def decode_report(document: object) -> Report:
+    """The report that a document describes; its intervals count from 0.
+
+    Raises:
+        UsageError: It has another schema, or is damaged.
+    """
+    if not isinstance(document, Mapping):
+        raise UsageError(f"not a report: a {REPORT_SCHEMA} document is one JSON object")
+    schema = document.get("schema")
+    if schema != REPORT_SCHEMA:
+        raise UsageError(f"schema {schema!r} is not {REPORT_SCHEMA!r}")
+    with _faults_told():
+        return _decoded(document)
+
+
+@contextmanager
+def _faults_told() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, MissingFieldError) as error:
+        raise UsageError(f"not a whole {REPORT_SCHEMA} document: {error} is missing") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"not a valid {REPORT_SCHEMA} document: {error}") from error
+
+
+def _decoded(document: Mapping[str, Any]) -> Report:
+    sampling, gpus = document.get("sampling"), items(document["gpus"])
+    moments = Moments(began_at(document["started_at"]))
+    return _REPORT.decode(
+        {"simulated": False, **document},
+        origin_ns=0,
+        gpus=tuple(decode_gpu(mapping(gpu), moments) for gpu in gpus),
+        runs=tuple(_decode_run(mapping(run), moments) for run in items(document["runs"])),
+        advice=tuple(_decode_advice(advice) for advice in items(document["advice"])),
+        together=_decode_together(document.get("machine"), gpus),
+        sampling=None if sampling is None else _SAMPLING.decode(sampling),
+    )
+
+
+def _moments(report: Report) -> Moments:
+    return Moments(began_at(report.started_at), report.origin_ns)
+
+
+# -- runs, advice, and all GPUs together -------------------------------------------
+
+
+def _encode_run(run: RunReport, balance: JobBalance | None, moments: Moments) -> dict[str, Any]:
+    """A run; ``balance`` is that of its job, where its GPUs could be compared."""
+    told = {**_RUN.encode(run), "reasons": encode_reasons(run)}
+    end = {name: told.pop(name) for name in _ENDS_A_RUN}
+    # Of all GPUs of its job, since the ratios last changed; not read back, for they follow.
+    levelled = {} if balance is None else balance.levelled_ratios or {}
+    told["skew_ratio"] = None if balance is None else balance.skew_ratio
+    told["levelled_ratios"] = {label_text(uuid): ratio for uuid, ratio in levelled.items()}
+    return {**told, **end, **encode_standstill(run, moments)}
+
+
+def encode_standstill(run: RunReport, moments: Moments) -> dict[str, Any]:
+    """Since when a run cannot go on, or counts no step; ``None``: that is not so."""
+    silence = None
+    if run.silence is not None:
+        silence = {
+            "since": moments.encode(run.silence.since_ns),
+            "hanging": run.silence.is_hanging,
+            "hanging_since": moments.encode(run.silence.hanging_from_ns),
+            **_SILENCE.encode(run.silence),
+        }
+    return {"suspended_since": moments.encode(run.suspended_since_ns), "silence": silence}
+
+
+def _decode_run(run: Mapping[str, Any], moments: Moments) -> RunReport:
+    told, silence = run.get("silence"), None
+    if told is not None:
+        since_ns = moments.decode(mapping(told)["since"])
+        if since_ns is not None:
+            silence = _SILENCE.decode(
+                told,
+                since_ns=since_ns,
+                hanging_from_ns=moments.decode(mapping(told)["hanging_since"]),
+            )
+    suspended_since_ns = moments.decode(run.get("suspended_since"))
+    return _RUN.decode(run, suspended_since_ns=suspended_since_ns, silence=silence)
+
+
+def encode_reasons(run: RunReport) -> list[dict[str, Any]]:
+    """Why a run waited, and what was seen of it in words; these are not read back."""
+    return [{**_WHY.encode(why), "seen": reason_sentence(why)} for why in run.reasons]
+
+
+def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
+    """Who waits for whom in one job, and why; not read back, for it follows."""
+    return {
+        "job": label_text(job[0]),
+        "owner_uid": job[1],
+        "runs": [label_text(run) for run in found.runs],
+        "waiting": [
+            {"gpu": label_text(uuid), "seconds": seconds(waited_ns)}
+            for uuid, waited_ns in found.waits_ns.items()
+        ],
+        "slow": [_encode_slow(slow, found) for slow in found.slow],
+        "unseen": None
+        if found.unseen is None
+        else [
+            {**_UNSEEN.encode(wait), "causes": _encode_causes(wait.causes)} for wait in found.unseen
+        ],
+        "missing_ranks": found.missing_ranks,
+    }
+
+
+def _encode_slow(slow: SlowGpu, found: JobImbalance) -> dict[str, Any]:
+    return {
+        "gpu": label_text(slow.uuid),
+        "held_against": label_text(found.peer),
+        "times": slow.times,
+        "causes": _encode_causes(slow.causes),
+    }
+
+
+def _encode_causes(causes: Sequence[SlowCause]) -> list[dict[str, Any]]:
+    told = [(*_SLOW_CAUSES[type(cause)], cause) for cause in causes]
+    return [{"reason": reason, **codec.encode(cause)} for reason, codec, cause in told]
+
+
+def _decode_advice(document: object) -> Advice:
+    advice = _ADVICE.decode(document)
+    if advice.cause not in BESIDE_CAUSES:
+        IdleCause(advice.cause)
+    return replace(advice, gpus=tuple(map(label_text, advice.gpus)))
+
+
+def _encode_machine(machine: MachineTime, joined: Together | None) -> dict[str, Any]:
+    """GPU-time over all GPUs, and what they did at the same time (``None``: nobody looked)."""
+    return {
+        **_MACHINE.encode(machine),
+        "busy_ratio": machine.share(machine.busy_ns),
+        "lost_ratio": machine.share(machine.lost_ns),
+        "not_in_use_ratio": machine.share(machine.out_of_use_ns),
+        "all_paused_seconds": None if joined is None else seconds(joined.all_paused_ns),
+        "together": None if joined is None else _TOGETHER.encode(joined),
+    }
+
+
+def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
+    """What GPUs did at the same time; ``None`` where an older document does not say."""
+    if not isinstance(machine, Mapping) or machine.get("together") is None:
+        return None
+    joined = _TOGETHER.decode(
+        machine["together"],
+        all_paused_ns=time_ns(machine["all_paused_seconds"]),
+        idle_beside_peer_ns=tuple(
+            time_ns(gpu.get("idle_beside_peer_seconds") or 0) for gpu in gpus
+        ),
+    )
+    return replace(joined, in_use=tuple(at for at in joined.in_use if at < len(gpus)))
+
+
+# -- what happened when ------------------------------------------------------------
+
+
+def encode_report_with_lanes(told: ReportWithLanes) -> dict[str, Any]:
+    """The report's document with one field more: its lanes, in nanoseconds from ``started_at``."""
+    report, lanes = told
+    return {**encode_report(report), "lanes": lanes and _encode_lanes(lanes, report.origin_ns)}
+
+
+def decode_report_with_lanes(document: object) -> ReportWithLanes:
+    """The report of a document, and its lanes if they are in it.
+
+    Raises:
+        UsageError: As ``decode_report``.
+    """
+    report = decode_report(document)
+    with _faults_told():
+        lanes = mapping(document).get("lanes")
+        return ReportWithLanes(report, None if lanes is None else _decode_lanes(lanes, report))
+
+
+def _encode_lanes(lanes: Lanes, origin_ns: int) -> dict[str, Any]:
+    return {
+        "gpus": [_LANE.encode(_moved(lane, -origin_ns)) for lane in lanes.gpus],
+        "runs": [_RUN_LANE.encode(_moved(lane, -origin_ns)) for lane in lanes.runs],
+    }
+
+
+def _decode_lanes(document: object, report: Report) -> Lanes:
+    told = mapping(document)
+    gpus = tuple(_LANE.decode(lane) for lane in items(told["gpus"]))
+    runs = tuple(_RUN_LANE.decode(lane) for lane in items(told["runs"]))
+    if len(gpus) != len(report.gpus):
+        raise MalformedError("not a lane for each GPU")
+    for gpu in gpus:
+        _check_cells(gpu, gpu.observed_ns, gpu.busy_ns, gpu.active_ns)
+    for run in runs:
+        _check_cells(run, *run.phase_ns.values(), *run.reason_ns.values())
+    return Lanes(gpus, runs)
+
+
+def _check_cells(lane: Lane | RunLane, *cells: tuple[int, ...]) -> None:
+    """Whether the cells are as many as cover the time from the lane's start to its end."""
+    if not lane.cell_ns:
+        raise MalformedError("cells of no width")
+    count = -(-(lane.end_ns - lane.start_ns) // lane.cell_ns)
+    if any(len(one) != count for one in cells):
+        raise MalformedError("a lane of more cells than its time, or of fewer")
+
+
+_AnyLane = TypeVar("_AnyLane", Lane, RunLane)
+
+
+def _moved(lane: _AnyLane, by_ns: int) -> _AnyLane:
+    return replace(lane, start_ns=lane.start_ns + by_ns, end_ns=lane.end_ns + by_ns)
+
+
+# -- one training of two reports ---------------------------------------------------
+
+
+def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, Any]:
+    """A training of a comparison; ``None``: that report has it not."""
+    pair = None if before is None or after is None else RunPair(before=before, after=after)
+    one = after or before
+    return {
+        "run": "" if one is None else label_text(one.run),
+        "before": None if before is None else _encode_pace(before),
+        "after": None if after is None else _encode_pace(after),
+        "speedup": None if pair is None else pair.speedup,
+    }
+
+
+def _encode_pace(pace: RunPace) -> dict[str, Any]:
+    told, step_ns = _PACE.encode(pace), pace.step_wall_ns
+    step_seconds = told.pop("step_seconds")
+    told["wall_seconds_per_step"] = None if step_ns is None else step_ns / NS_PER_S
+    return {**told, "step_seconds": step_seconds, "samples_per_second": pace.samples_per_second}

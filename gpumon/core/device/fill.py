@@ -1,0 +1,402 @@
+"""How much of a GPU works while it is busy: sums over its busy time, and what they amount to.
+
+Utilisation says that *something* ran. A kernel on one of 132 multiprocessors
+makes a GPU 100 % busy, so a training may double its speed while utilisation
+goes from 96 to 100 %. Two things tell more:
+
+* **activity** (GPM, Hopper and later): the share of the multiprocessors that
+  had work. A stretch counts where the GPU was busy more than
+  ``FillSettings.busy_above`` of it, by the stretch's own ``graphics_ratio``,
+  else by the utilisation samples that cover at least half of it. Each
+  nanosecond counts once, whatever is repeated.
+* **power** where there is no activity: the draw against the limit, over ticks
+  that were busy all through, at full clock, with nothing that holds it down.
+  The power of a tick is its mean, pauses included: for a tick that also idled
+  it does not give the power of the busy time.
+
+Stretches in which the GPU also idled are left out and not divided by their
+busy share: that would ask two clocks of the driver to agree. Sums are whole
+nanoseconds (and milliwatt-nanoseconds), so they close, and no order of
+stretches changes them. Nothing here is lost time: busy stays busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.device.driver_codes import SLOWDOWNS
+from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
+from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
+from gpumon.core.settings.rule import RuleKind, rule
+
+HOLDING_REASONS: Final = frozenset({"sw_power_cap", *SLOWDOWNS})
+"""Throttle reasons that take speed from a GPU at work. Clocks that somebody has set are left out:
+they are meant, and a clock that they keep low is no full clock anyway."""
+
+
+class Evidence(str, Enum):
+    """What a finding rests on."""
+
+    GPM = "gpm"
+    POWER = "power"
+
+
+class Mean(NamedTuple):
+    """A mean over time, as sums.
+
+    Attributes:
+        known_ns: Time over which the value is known.
+        weighted_ns: The value, 0 to 1, times that time.
+    """
+
+    known_ns: int = 0
+    weighted_ns: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The mean, 0 to 1; ``None`` where nothing is known."""
+        return self.weighted_ns / self.known_ns if self.known_ns else None
+
+
+ACTIVITIES: Final = ("sm_active", "sm_occupancy", "tensor_active", "memory_bandwidth")
+"""What GPM tells of, as fields of ``GpuFill``."""
+_RECENT_SAMPLES: Final = 64
+_NONE: Final = Mean()
+_NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class GpuFill(NamedTuple):
+    """Sums over one GPU's busy time since observation began. All of it only grows.
+
+    Attributes:
+        sm_active: Share of the multiprocessors that had work; its ``known_ns``
+            is the time that activity is known for.
+        sm_occupancy: Warps resident, of those that could be.
+        tensor_active: Share of the time in which the tensor cores worked.
+        memory_bandwidth: Memory bandwidth in use, of the most there is.
+        power_ns: Time of ticks that were busy all through, at full clock, not held down, with
+            power and its limit known.
+        power_mw_ns: Power draw in it, milliwatts times nanoseconds.
+        power_limit_mw_ns: Its limit, likewise.
+        drawn_ns: Time of ticks that were busy all through, with power known, at any clock.
+        drawn_mw_ns: Power draw in it.
+        sm_clock: Clock of the multiprocessors, of the highest, over all busy time.
+        held_known_ns: Busy time for which it is known what holds the clocks down.
+        held_ns: Of it, time in which one of ``HOLDING_REASONS`` did.
+        held_by_ns: The same, by reason; there may be several at a time.
+    """
+
+    sm_active: Mean = _NONE
+    sm_occupancy: Mean = _NONE
+    tensor_active: Mean = _NONE
+    memory_bandwidth: Mean = _NONE
+    power_ns: int = 0
+    power_mw_ns: int = 0
+    power_limit_mw_ns: int = 0
+    drawn_ns: int = 0
+    drawn_mw_ns: int = 0
+    sm_clock: Mean = _NONE
+    held_known_ns: int = 0
+    held_ns: int = 0
+    held_by_ns: Mapping[str, int] = _NO_REASONS
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What there is to judge by; ``None``: nothing."""
+        if self.sm_active.known_ns:
+            return Evidence.GPM
+        return Evidence.POWER if self.power_ns else None
+
+    @property
+    def observed_ns(self) -> int:
+        """Busy time that the evidence covers."""
+        return self.sm_active.known_ns or self.power_ns
+
+    @property
+    def power_ratio(self) -> float | None:
+        """Mean power, of its limit, 0 to 1; ``None`` where unknown."""
+        if not self.power_limit_mw_ns:
+            return None
+        return self.power_mw_ns / self.power_limit_mw_ns
+
+    @property
+    def power_watts(self) -> float | None:
+        """Mean power in the time that ``power_ns`` counts, in watts."""
+        return self.power_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
+
+    @property
+    def power_limit_watts(self) -> float | None:
+        """Its mean limit, in watts."""
+        return self.power_limit_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
+
+    @property
+    def drawn_watts(self) -> float | None:
+        """Mean power in the time that ``drawn_ns`` counts, in watts."""
+        return self.drawn_mw_ns / self.drawn_ns / 1000.0 if self.drawn_ns else None
+
+    @property
+    def held_ratio(self) -> float | None:
+        """Share of the busy time in which the clocks were held down; ``None`` where unknown."""
+        return self.held_ns / self.held_known_ns if self.held_known_ns else None
+
+
+NO_FILL: Final = GpuFill()
+_MEANS: Final = (*ACTIVITIES, "sm_clock")
+_SUMS: Final = (
+    "power_ns", "power_mw_ns", "power_limit_mw_ns", "drawn_ns", "drawn_mw_ns", "held_known_ns",
+    "held_ns",
+)  # fmt: skip
+
+
+@rule(
+    "held_down",
+    RuleKind.FINDING,
+    says="heat or power holds the GPU's clocks down",
+    evidence="The share of its busy time in which the driver named such a reason.",
+    thresholds=("fill.min_busy_ns", "fill.held_share"),
+    measured_with=("fill.busy_above",),
+)
+def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+    """Whether heat or power held the clocks down for so long that this is the finding."""
+    return (
+        fill.held_known_ns >= settings.min_busy_ns
+        and fill.held_ns >= settings.held_share * fill.held_known_ns
+    )
+
+
+@rule(
+    "under_filled",
+    RuleKind.FINDING,
+    says="the GPU is busy, and little of it works",
+    evidence="The share of the multiprocessors that had work while it was busy; on boards "
+    "that do not tell, the power it drew of its limit at full clock, in ticks that were busy "
+    "all through.",
+    thresholds=(
+        "fill.min_busy_ns",
+        "fill.sm_active_below",
+        "fill.memory_bound_from",
+        "fill.power_below",
+        "fill.held_share",
+    ),
+    measured_with=("fill.busy_above", "fill.full_clock_from", "fill.min_cover"),
+)
+def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+    """Whether the GPU was busy and little of it worked; in doubt not.
+
+    >>> busy_ns = 120 * 10**9
+    >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4)))
+    True
+    >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4 * 3)))
+    False
+    """
+    if fill is None or fill.observed_ns < settings.min_busy_ns or is_held_down(fill, settings):
+        return False
+    if fill.evidence is Evidence.GPM:
+        active, memory = fill.sm_active.ratio, fill.memory_bandwidth.ratio
+        is_low = active is not None and active < settings.sm_active_below
+        # Where the memory's bandwidth is the limit, more multiprocessors would not help.
+        return is_low and (memory is None or memory < settings.memory_bound_from)
+    power = fill.power_ratio
+    return power is not None and power < settings.power_below
+
+
+def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
+    """What was added between two readings of one GPU's sums; ``None`` where nothing was."""
+    if after is None or before is None:
+        return after
+    grown = {
+        reason: ns - before.held_by_ns.get(reason, 0) for reason, ns in after.held_by_ns.items()
+    }
+    sums: dict[str, Any] = {
+        **{name: _mean_since(getattr(before, name), getattr(after, name)) for name in _MEANS},
+        **{name: getattr(after, name) - getattr(before, name) for name in _SUMS},
+    }
+    since = GpuFill(**sums, held_by_ns={reason: ns for reason, ns in grown.items() if ns})
+    return None if since == NO_FILL._replace(held_by_ns=since.held_by_ns) else since
+
+
+def known_ratio(raw: float | None) -> float | None:
+    """A share as sums may take it: within 0 to 1, and ``None`` for what is no number."""
+    return min(1.0, max(0.0, raw)) if raw is not None and math.isfinite(raw) else None
+
+
+def _mean_since(before: Mean, after: Mean) -> Mean:
+    return Mean(after.known_ns - before.known_ns, after.weighted_ns - before.weighted_ns)
+
+
+class _TickPower(NamedTuple):
+    """The power of a tick that was busy all through, until it counts.
+
+    Attributes:
+        length_ns: How long the tick was.
+        drawn_mw: Mean draw, in milliwatts.
+        limit_mw: Its limit; ``None`` where the clock was not full, or something held it down.
+    """
+
+    length_ns: int
+    drawn_mw: int
+    limit_mw: int | None
+
+
+class FillLedger:
+    """One GPU's ``GpuFill``, and whether it is under-filled just now."""
+
+    def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
+        self._settings = settings
+        self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
+        self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
+        self._fill = NO_FILL
+        self._marks = (NO_FILL, NO_FILL)
+        self._judged_ns, self._is_now = 0, False
+        self._tick_power: _TickPower | None = None
+
+    def observe(self, sample: GpuSample) -> None:
+        """Take what the GPU said in one tick; what was taken before changes nothing."""
+        if sample.busy:
+            self._take_busy(sample)
+        if sample.activity is not None:
+            self._take_activity(sample.activity)
+
+    def snapshot(self) -> GpuFill | None:
+        """The sums so far; ``None`` where nothing was ever told in busy time."""
+        return self._fill if self._told_at_ns else None
+
+    def is_under_filled_now(self, now_ns: int) -> bool:
+        """Whether the last minute or two of busy time were under-filled, and are not long ago."""
+        fill, least_ns = self.snapshot(), self._settings.min_busy_ns
+        if fill is None:
+            return False
+        if fill.observed_ns != self._judged_ns:
+            self._judged_ns = fill.observed_ns
+            older, newer = self._marks
+            self._is_now = is_under_filled(fill_since(older, fill), self._settings)
+            if fill.observed_ns - newer.observed_ns >= least_ns:
+                self._marks = newer, fill
+        return self._is_now and now_ns - self._told_at_ns <= least_ns
+
+    def _take_busy(self, sample: GpuSample) -> None:
+        """What the board said in this tick holds for the busy time that the tick brought."""
+        since_ns = self._busy_until_ns or sample.busy[0].start_ns
+        busy_ns, until_ns, above = 0, since_ns, self._settings.busy_above
+        for start_ns, end_ns, busy_ratio in sample.busy:
+            if end_ns > until_ns:
+                if busy_ratio > above:
+                    busy_ns += end_ns - max(start_ns, until_ns)
+                until_ns = end_ns
+        if until_ns == since_ns:
+            return
+        if self._tick_power is not None:
+            self._count_tick_power(self._tick_power, sample.busy, since_ns)
+            self._tick_power = None
+        self._busy_until_ns = until_ns
+        self._recent.extend(sample.busy)
+        if busy_ns and sample.details is not None:
+            is_busy_throughout = busy_ns == until_ns - since_ns
+            self._take_board(sample, sample.details, busy_ns, is_busy_throughout)
+
+    def _count_tick_power(
+        self, power: _TickPower, busy: Sequence[BusySample], since_ns: int
+    ) -> None:
+        """Count the power of the tick before, if the GPU was still busy right after it.
+
+        Power is known up to the tick, utilisation up to its newest sample, which ends a little
+        earlier: the first sample of this tick shows how busy the GPU was in between.
+        """
+        following = next(one for one in busy if one.end_ns > since_ns)
+        if following.start_ns > since_ns or following.busy_ratio <= self._settings.busy_above:
+            return
+        fill, (length_ns, drawn_mw, limit_mw) = self._fill, power
+        full_ns, most_mw = (length_ns, limit_mw) if limit_mw else (0, 0)
+        counted = fill._replace(
+            drawn_ns=fill.drawn_ns + length_ns,
+            drawn_mw_ns=fill.drawn_mw_ns + drawn_mw * length_ns,
+            power_ns=fill.power_ns + full_ns,
+            power_mw_ns=fill.power_mw_ns + min(drawn_mw, most_mw) * full_ns,
+            power_limit_mw_ns=fill.power_limit_mw_ns + most_mw * full_ns,
+        )
+        self._note(counted, since_ns)
+
+    def _take_board(
+        self, sample: GpuSample, details: GpuDetails, busy_ns: int, is_busy_throughout: bool
+    ) -> None:
+        fill, holding = self._fill, frozenset[str]()
+        if details.throttle_reasons is not None:
+            holding = HOLDING_REASONS.intersection(details.throttle_reasons)
+            fill = _with_held(fill, holding, busy_ns)
+        clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
+        if clock is not None:
+            fill = fill._replace(sm_clock=_added(fill.sm_clock, clock, busy_ns))
+        if fill is not self._fill:
+            self._note(fill, self._busy_until_ns)
+        drawn_mw = _milliwatts(sample.power_watts)
+        if is_busy_throughout and drawn_mw is not None:
+            is_full = clock is not None and clock >= self._settings.full_clock_from and not holding
+            limit_mw = _milliwatts(details.power_limit_watts) if is_full else None
+            self._tick_power = _TickPower(busy_ns, drawn_mw, limit_mw)
+
+    def _take_activity(self, activity: ActivitySample) -> None:
+        length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)
+        if length_ns <= 0:
+            return
+        self._activity_until_ns = activity.end_ns
+        busy_ratio = known_ratio(activity.graphics_ratio)
+        if busy_ratio is None:
+            busy_ratio = _busy_ratio_within(activity, self._recent, self._settings.min_cover)
+        is_busy = busy_ratio is not None and busy_ratio > self._settings.busy_above
+        if not is_busy or known_ratio(activity.sm_active_ratio) is None:
+            return
+        ratios = {name: known_ratio(getattr(activity, f"{name}_ratio")) for name in ACTIVITIES}
+        added: dict[str, Any] = {
+            name: _added(getattr(self._fill, name), ratio, length_ns)
+            for name, ratio in ratios.items()
+            if ratio is not None
+        }
+        self._note(self._fill._replace(**added), activity.end_ns)
+
+    def _note(self, fill: GpuFill, at_ns: int) -> None:
+        self._fill, self._told_at_ns = fill, max(self._told_at_ns, at_ns)
+
+
+def _with_held(fill: GpuFill, holding: frozenset[str], busy_ns: int) -> GpuFill:
+    """The sums with so much busy time, in which these reasons held the clocks down."""
+    more = {reason: fill.held_by_ns.get(reason, 0) + busy_ns for reason in holding}
+    return fill._replace(
+        held_known_ns=fill.held_known_ns + busy_ns,
+        held_ns=fill.held_ns + (busy_ns if holding else 0),
+        held_by_ns=MappingProxyType({**fill.held_by_ns, **more}) if more else fill.held_by_ns,
+    )
+
+
+def _milliwatts(watts: float | None) -> int | None:
+    """Whole milliwatts; ``None`` where there is no answer, or none that can be true."""
+    return round(1000 * watts) if watts is not None and 0.0 <= watts < math.inf else None
+
+
+def _added(mean: Mean, ratio: float, length_ns: int) -> Mean:
+    return Mean(mean.known_ns + length_ns, mean.weighted_ns + round(ratio * length_ns))
+
+
+def _part(value: float | None, whole: float | None) -> float | None:
+    """A value of the most it can be, 0 to 1; ``None`` where either is no answer."""
+    if value is None or whole is None or not whole > 0:
+        return None
+    return known_ratio(value / whole)
+
+
+def _busy_ratio_within(
+    activity: ActivitySample, samples: Iterable[BusySample], min_cover: float
+) -> float | None:
+    """How busy the GPU was in a stretch, by its utilisation; ``None``: too little is known."""
+    busy_ns = known_ns = 0.0
+    for start_ns, end_ns, busy_ratio in samples:
+        inside_ns = min(end_ns, activity.end_ns) - max(start_ns, activity.start_ns)
+        if inside_ns > 0:
+            busy_ns += busy_ratio * inside_ns
+            known_ns += inside_ns
+    least_ns = min_cover * (activity.end_ns - activity.start_ns)
+    return busy_ns / known_ns if known_ns and known_ns >= least_ns else None

@@ -1,0 +1,460 @@
+"""Whom the GPUs of a job wait for, and why that one is slow, as far as driver and trainings tell.
+
+A step takes as long as its slowest GPU. How many times as long that one computes as the GPU that
+waits longest for it is known, and each cause takes its part of that: more work, lower clocks,
+somebody else's process, and what is left where it is another board.
+
+Ranks that meet in NCCL wait inside a kernel, which reads as busy. Such a wait shows only in what
+little a board does meanwhile: fewer multiprocessors at work, less power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.device.fill import NO_FILL, Evidence, GpuFill
+from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.troubles import is_throttled
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.job_balance import JobBalance, balances
+from gpumon.core.report.report import GpuReport, JobKey, RunReport
+from gpumon.core.settings.detector import (
+    DEFAULT_SETTINGS,
+    AdviceSettings,
+    DetectorSettings,
+    ImbalanceSettings,
+)
+from gpumon.core.settings.rule import RuleKind, rule
+
+_LIMITS: Final = DEFAULT_SETTINGS.imbalance
+
+
+class LowerClocks(NamedTuple):
+    """Its clocks are lower than those of the GPU that waits for it.
+
+    Attributes:
+        times: How many times as long this alone makes it compute; ``None``: not known.
+        clock_ratio: Its mean clock while it was busy, of its highest, 0 to 1.
+        peer_clock_ratio: That of the other; ``None``: it was hardly ever busy all through.
+        held_ratio: Share of its busy time in which something held the clocks down.
+        held_by: What did, by NVML's names, the longest first; empty: the board names nothing.
+    """
+
+    times: float | None
+    clock_ratio: float | None
+    peer_clock_ratio: float | None
+    held_ratio: float | None
+    held_by: tuple[str, ...]
+
+
+class OtherTenant(NamedTuple):
+    """Processes of others are on it.
+
+    Attributes:
+        times: As in ``LowerClocks``: multiprocessors that they keep busy are not the training's.
+        pids: Those that were there longest first.
+        uids: Whose each of them is; ``None``: not known.
+        computing_ratio: Share of the time in which they computed; ``None``: not told.
+        present_ratio: Share of the time for which the first of them was there.
+    """
+
+    times: float | None
+    pids: tuple[int, ...]
+    uids: tuple[int | None, ...]
+    computing_ratio: float | None
+    present_ratio: float
+
+
+class MoreWork(NamedTuple):
+    """It is given more of each batch; parts are 0 to 1, ``times`` is as in ``LowerClocks``."""
+
+    times: float | None
+    share: float
+    peer_share: float
+
+
+class SlowerBoard(NamedTuple):
+    """It is another board; ``times`` is what no other cause explains."""
+
+    times: float | None
+    name: str
+    peer_name: str
+
+
+SlowCause: TypeAlias = LowerClocks | OtherTenant | MoreWork | SlowerBoard
+
+
+class SlowGpu(NamedTuple):
+    """A GPU that others of its job wait for.
+
+    Attributes:
+        times: How many times as long it computes in a step as the GPU that waits longest.
+        causes: What makes it slow, what explains most first; empty: nothing shows why.
+    """
+
+    uuid: str
+    times: float
+    causes: tuple[SlowCause, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether its causes explain most of it, or may do so."""
+        if any(cause.times is None for cause in self.causes):
+            return True
+        known = math.prod(cause.times or 1.0 for cause in self.causes)
+        return math.log(known) >= _LIMITS.explained_from * math.log(self.times)
+
+
+class UnseenWait(NamedTuple):
+    """A GPU that reads as busy as another, and does clearly less.
+
+    Attributes:
+        waits_for: UUID of the one that does most.
+        evidence: By what.
+        less_ratio: How much less it does, of what that one does, 0 to 1.
+        causes: What may make that one slow, what explains most first.
+    """
+
+    uuid: str
+    waits_for: str
+    evidence: Evidence
+    less_ratio: float
+    causes: tuple[SlowCause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobImbalance:
+    """Who waits for whom in one job, of whom two GPUs or more are seen here.
+
+    Attributes:
+        runs: Labels of its runs.
+        balance: How busy its GPUs are in its steps, and what would level them.
+        slow: The slowest GPU, then those as slow; empty where all are level.
+        peer: UUID of the GPU that they are held against: the one that waits longest.
+        waits_ns: How long each other GPU waited for a slower one, by UUID.
+        unseen: Waits that read as busy, the longest first; ``None``: nothing tells, so there may
+            be some. Looked for where the GPUs read as level.
+        missing_ranks: Ranks of the job of which nothing is seen here.
+    """
+
+    runs: tuple[str, ...]
+    balance: JobBalance
+    slow: tuple[SlowGpu, ...]
+    peer: str
+    waits_ns: Mapping[str, int]
+    unseen: tuple[UnseenWait, ...] | None
+    missing_ranks: int
+
+
+def imbalances(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> dict[JobKey, JobImbalance]:
+    """Every job of which two GPUs or more can be compared, in the order of its first run."""
+    of_jobs: dict[JobKey, list[RunReport]] = {}
+    for run in counted_runs(runs):
+        of_jobs.setdefault(run.job_key, []).append(run)
+    by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid is not None}
+    return {
+        job: _of_job(balance, by_uuid, of_jobs[job])
+        for job, balance in balances(counted_runs(runs)).items()
+    }
+
+
+def counted_runs(runs: Sequence[RunReport]) -> list[RunReport]:
+    """The runs of which something was seen."""
+    return [run for run in runs if not (run.ended_before or run.is_refused)]
+
+
+def missing_ranks(of_job: Sequence[RunReport]) -> int:
+    """How many ranks the job of these runs has beside them."""
+    return max(0, max(run.world_size for run in of_job) - len({run.rank for run in of_job}))
+
+
+def _of_job(
+    balance: JobBalance, by_uuid: Mapping[str, GpuReport], runs: Sequence[RunReport]
+) -> JobImbalance:
+    busy = balance.busy_ratios
+    peer = min(busy, key=lambda uuid: busy[uuid])
+    slow = () if balance.is_level or busy[peer] <= 0 else _slow_gpus(balance, peer, by_uuid, runs)
+    are_slow = {one.uuid for one in slow}
+    waits_ns = {
+        uuid: by_uuid[uuid].totals.idle_ns.get(IdleCause.IMBALANCE, 0)
+        for uuid in busy
+        if uuid in by_uuid and uuid not in are_slow
+    }
+    return JobImbalance(
+        runs=tuple(run.run for run in runs),
+        balance=balance,
+        slow=slow,
+        peer=peer,
+        waits_ns={uuid: waited_ns for uuid, waited_ns in waits_ns.items() if waited_ns},
+        # Those of the others are seen.
+        unseen=_unseen(balance, by_uuid, runs) if balance.is_level else (),
+        missing_ranks=missing_ranks(runs),
+    )
+
+
+def _unseen(
+    balance: JobBalance, by_uuid: Mapping[str, GpuReport], runs: Sequence[RunReport]
+) -> tuple[UnseenWait, ...] | None:
+    gpus = [by_uuid[uuid] for uuid in balance.busy_ratios if uuid in by_uuid]
+    # What a GPU that is shared by jobs does tells of none of them.
+    alone = [gpu for gpu in gpus if gpu.in_job is not None and gpu.in_job.jobs == (runs[0].job,)]
+    if len(alone) < len(balance.busy_ratios) or any(gpu.is_lost for gpu in alone):
+        return None
+    waits = unseen_waits(alone)
+    if waits is None:
+        return None
+    return tuple(
+        # How many times as long it computes is not known: at least as long.
+        one._replace(causes=(*_causes(one.waits_for, one.uuid, 1.0, balance, by_uuid, runs),))
+        for one in sorted(waits, key=lambda one: -one.less_ratio)
+    )
+
+
+# -- why one is slow ---------------------------------------------------------------
+
+
+@rule(
+    "lower_clocks",
+    RuleKind.FINDING,
+    says="a GPU that others of its job wait for has lower clocks than they",
+    evidence="The clocks of both while they were busy; where that of the other is not known, a "
+    "clock below the highest, and that the driver says of this GPU alone that it is throttled.",
+    thresholds=(
+        "imbalance.min_known_ns",
+        "imbalance.clock_below",
+        "trouble.min_busy_ns",
+        "trouble.throttled_share",
+    ),
+    measured_with=("fill.busy_above",),
+)
+def has_lower_clocks(
+    slow: GpuFill, peer: GpuFill, settings: DetectorSettings = DEFAULT_SETTINGS
+) -> bool:
+    """Whether the clocks of the first are lower than those of the second."""
+    limits, clock, other = settings.imbalance, slow.sm_clock, peer.sm_clock
+    if min(clock.known_ns, other.known_ns) >= limits.min_known_ns:
+        return (clock.ratio or 0.0) < limits.clock_below * (other.ratio or 0.0)
+    if clock.ratio is not None and clock.ratio >= limits.clock_below:
+        return False
+    return is_throttled(slow, settings.trouble) and not is_throttled(peer, settings.trouble)
+
+
+@rule(
+    "other_tenant",
+    RuleKind.FINDING,
+    says="somebody else computes on a GPU that others of its job wait for",
+    evidence="The share of the time in which processes that are not the job's computed there; "
+    "where the driver does not tell it, the share for which they were there.",
+    thresholds=("imbalance.min_known_ns", "imbalance.tenant_from"),
+)
+def is_shared(taken_ratio: float, listed_ns: int, settings: ImbalanceSettings = _LIMITS) -> bool:
+    """Whether others take so much of a GPU's time that a training becomes slower."""
+    return listed_ns >= settings.min_known_ns and taken_ratio >= settings.tenant_from
+
+
+@rule(
+    "more_work",
+    RuleKind.FINDING,
+    says="a GPU that others of its job wait for is given more of each batch than they",
+    evidence="The parts of each batch that the training told, or that are known to be even.",
+    thresholds=("advice.level_within",),
+)
+def has_more_work(
+    share: float, peer_share: float, settings: AdviceSettings = DEFAULT_SETTINGS.advice
+) -> bool:
+    """Whether the first part of a batch is the greater, by more than parts can be set."""
+    return 1.0 - peer_share / share >= settings.level_within if share > 0 else False
+
+
+@rule(
+    "slower_board",
+    RuleKind.FINDING,
+    says="a GPU that others of its job wait for is a slower board than they",
+    evidence="The names of both, and how much longer it computes than its work, its clocks and "
+    "other processes explain.",
+    thresholds=("advice.level_within",),
+)
+def is_slower_board(
+    name: str, peer_name: str, times: float, settings: AdviceSettings = DEFAULT_SETTINGS.advice
+) -> bool:
+    """Whether it is another board, and that is what makes it take so many times as long."""
+    return name != peer_name and 1.0 - 1.0 / times >= settings.level_within
+
+
+def _slow_gpus(
+    balance: JobBalance,
+    peer: str,
+    by_uuid: Mapping[str, GpuReport],
+    runs: Sequence[RunReport],
+) -> tuple[SlowGpu, ...]:
+    busy = balance.busy_ratios
+    least = (1.0 - DEFAULT_SETTINGS.advice.level_within) * max(busy.values())
+    slow = sorted((uuid for uuid in busy if busy[uuid] > least), key=lambda uuid: -busy[uuid])
+    return tuple(
+        SlowGpu(uuid, times, tuple(_causes(uuid, peer, times, balance, by_uuid, runs)))
+        for uuid in slow
+        if (times := busy[uuid] / busy[peer])
+    )
+
+
+def _causes(
+    uuid: str,
+    peer: str,
+    times: float,
+    balance: JobBalance,
+    by_uuid: Mapping[str, GpuReport],
+    runs: Sequence[RunReport],
+) -> list[SlowCause]:
+    """What makes the first slower than the second, what explains most first."""
+    found: list[SlowCause] = []
+    shares = balance.shares or {}
+    share, peer_share = shares.get(uuid, 0.0), shares.get(peer, 0.0)
+    if share > 0 and peer_share > 0:
+        if has_more_work(share, peer_share):
+            found.append(MoreWork(share / peer_share, share, peer_share))
+        else:  # of less work it should be done sooner
+            times *= peer_share / share
+    gpu, other = by_uuid.get(uuid), by_uuid.get(peer)
+    if gpu is not None and other is not None:
+        told, peer_told = (_in(runs[0].job, one) for one in (gpu, other))
+        fill, peer_fill = told.fill or NO_FILL, peer_told.fill or NO_FILL
+        if has_lower_clocks(fill, peer_fill):
+            found.append(_lower_clocks(fill, peer_fill))
+        found += _other_tenant(told, peer_told, runs)
+        rest = times / math.prod(cause.times or 1.0 for cause in found)
+        if gpu.name and other.name and is_slower_board(gpu.name, other.name, rest):
+            found.append(SlowerBoard(rest if shares else None, gpu.name, other.name))
+    return sorted(found, key=lambda cause: -(cause.times or 0.0))
+
+
+def _in(job: str, gpu: GpuReport) -> InJob:
+    """What a GPU's board told while it worked for that job; of another one it tells nothing."""
+    told = gpu.in_job
+    return InJob((), 0) if told is None or job not in told.jobs else told
+
+
+def _lower_clocks(fill: GpuFill, peer_fill: GpuFill) -> LowerClocks:
+    clock, other = fill.sm_clock.ratio, peer_fill.sm_clock.ratio
+    told_from = DEFAULT_SETTINGS.fill.held_told_from * fill.held_known_ns
+    held = [reason for reason, held_ns in fill.held_by_ns.items() if held_ns >= told_from]
+    return LowerClocks(
+        times=(1.0 if other is None else other) / clock if clock else None,
+        clock_ratio=clock,
+        peer_clock_ratio=other,
+        held_ratio=fill.held_ratio,
+        held_by=tuple(sorted(held, key=lambda reason: -fill.held_by_ns[reason])),
+    )
+
+
+def _other_tenant(told: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iterator[OtherTenant]:
+    others, listed_ns = _others_on(told, runs), told.listed_ns
+    taken_ratio = _taken_ratio(others, listed_ns)
+    if not is_shared(taken_ratio - _taken_ratio(_others_on(peer, runs), peer.listed_ns), listed_ns):
+        return
+    is_told = any(one.computing_known_ns for one in others)
+    at_work = [one for one in others if one.computing_ns or not is_told]
+    at_work.sort(key=lambda one: (-one.computing_ns, -one.present_ns))
+    yield OtherTenant(
+        times=1.0 / (1.0 - taken_ratio) if is_told and taken_ratio < 1.0 else None,
+        pids=tuple(one.pid for one in at_work),
+        uids=tuple(one.uid for one in at_work),
+        computing_ratio=taken_ratio if is_told else None,
+        present_ratio=at_work[0].present_ns / listed_ns,
+    )
+
+
+def _others_on(told: InJob, runs: Sequence[RunReport]) -> list[Tenant]:
+    """The processes on a GPU that are not those of the job.
+
+    A list in which the job itself is not found (a container hides pids) tells of nobody.
+    """
+    pids, uids = {run.pid for run in runs}, {run.owner_uid for run in runs} - {None}
+    if any(one.pid in pids for one in told.tenants):
+        return [one for one in told.tenants if one.pid not in pids]
+    # What trains may be a child of who tells of it.
+    if any(one.uid in uids for one in told.tenants):
+        return [one for one in told.tenants if one.uid not in uids]
+    return []
+
+
+def _taken_ratio(others: Sequence[Tenant], listed_ns: int) -> float:
+    """Share of the time in which these processes computed; were there, where that is not told."""
+    if not others or not listed_ns:
+        return 0.0
+    if any(one.computing_known_ns for one in others):
+        return sum(one.present_ns * (one.computing_ratio or 0.0) for one in others) / listed_ns
+    return max(one.present_ns for one in others) / listed_ns
+
+
+# -- waits that read as busy -------------------------------------------------------
+
+
+@rule(
+    "unseen_imbalance",
+    RuleKind.ADVICE,
+    says="a GPU that reads as busy as its peers does so little that it probably waits for them",
+    evidence="The share of the multiprocessors that had work while it was busy, beside that of a "
+    "peer of the same model; on boards that do not tell, the power that both drew, where the "
+    "clock of the one that draws less is no lower.",
+    thresholds=("imbalance.compared_from_ns", "imbalance.clock_below", "imbalance.works_below"),
+    measured_with=("fill.busy_above", "advice.level_within"),
+)
+def does_less(
+    gpu: GpuFill,
+    worker: GpuFill,
+    evidence: Evidence,
+    settings: ImbalanceSettings = _LIMITS,
+) -> bool:
+    """Whether the first does clearly less in its busy time than the second, by that evidence."""
+    less, more = (_work_of(fill, evidence, settings) for fill in (gpu, worker))
+    if less is None or more is None:
+        return False
+    clock, other = gpu.sm_clock.ratio, worker.sm_clock.ratio
+    if evidence is Evidence.POWER and (
+        clock is None or other is None or clock < settings.clock_below * other
+    ):
+        return False  # what is slowed down draws less, and it is for that one that others wait
+    return less < settings.works_below * more
+
+
+def _work_of(fill: GpuFill, evidence: Evidence, settings: ImbalanceSettings) -> float | None:
+    """What a GPU does in its busy time: a share of its multiprocessors, or watts."""
+    if evidence is Evidence.GPM:
+        is_known = fill.sm_active.known_ns >= settings.compared_from_ns
+        return fill.sm_active.ratio if is_known else None
+    return fill.drawn_watts if fill.drawn_ns >= settings.compared_from_ns else None
+
+
+def unseen_waits(gpus: Sequence[GpuReport]) -> tuple[UnseenWait, ...] | None:
+    """Which of these GPUs, that read as equally busy, probably wait for the one that does most.
+
+    Args:
+        gpus: Those of one job, which worked for nothing else meanwhile.
+
+    Returns:
+        ``None`` where they cannot be compared: they are of different models, or neither the
+        activity of their multiprocessors nor their power is known of each.
+    """
+    fills = {
+        gpu.uuid: gpu.in_job.fill or NO_FILL
+        for gpu in gpus
+        if gpu.uuid is not None and gpu.in_job is not None
+    }
+    names = {gpu.name for gpu in gpus}
+    if len(fills) < 2 or len(names) > 1 or None in names:
+        return None
+    for evidence in (Evidence.GPM, Evidence.POWER):
+        works = {uuid: _work_of(fill, evidence, _LIMITS) for uuid, fill in fills.items()}
+        known = {uuid: work for uuid, work in works.items() if work is not None}
+        most = max(known, key=lambda uuid: known[uuid], default="")
+        if len(known) < len(fills) or not known[most]:
+            continue
+        return tuple(
+            UnseenWait(uuid, most, evidence, 1.0 - work / known[most])
+            for uuid, work in known.items()
+            if does_less(fills[uuid], fills[most], evidence)
+        )
+    return None

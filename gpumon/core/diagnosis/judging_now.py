@@ -1,0 +1,204 @@
+"""The verdict on now: of the last ten minutes in use, and since when it has been so."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.packed import Packer
+from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis.since import totals_since
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.verdict import VerdictName
+
+_MARKS = 60
+
+
+class _Mark(NamedTuple):
+    totals: GpuTotals
+    unsettled: Unsettled
+
+    @classmethod
+    def at(cls, moment: GpuMoment) -> _Mark:
+        """What later moments are compared with."""
+        return cls(moment.totals.to_subtract, moment.unsettled.to_subtract)
+
+    def until(self, later: GpuMoment) -> GpuTotals:
+        """The totals of the time between two marks."""
+        return totals_since(
+            self.totals,
+            later.totals,
+            unsettled_before=self.unsettled,
+            unsettled_after=later.unsettled,
+        )
+
+
+class _PackedMark(NamedTuple):
+    in_use_ns: int
+    data: bytes  # of a ``_Mark``
+
+
+class GpuMoment(NamedTuple):
+    """What is known of a GPU after one tick.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC of the tick.
+        last_active_ns: When it was active last.
+        jobs: How many jobs have begun on it.
+        in_job: Whether the newest of them goes on.
+        suspended_since_ns: Since when all its runs are suspended; ``None``: they are not.
+        hanging_since_ns: Since when its run hangs; ``None``: none does.
+    """
+
+    at_ns: int
+    totals: GpuTotals
+    unsettled: Unsettled
+    last_active_ns: int
+    jobs: int
+    in_job: bool
+    suspended_since_ns: int | None = None
+    hanging_since_ns: int | None = None
+
+
+_JOBS: Final = GpuMoment._fields.index("jobs")
+_NEVER: Final = _Mark(GpuTotals(), NOTHING_UNSETTLED)
+
+
+class JudgedNow:
+    """Follows one GPU from tick to tick.
+
+    A verdict of a loss begins at 5 % of the window, as all do, and ends below 3 %, so that it does
+    not flicker.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._until_off = replace(settings, lost_share=settings.flag_off_share)
+        self._spacing_ns = settings.now_window_ns // _MARKS
+        self._newest: GpuMoment | None = None
+        self._job_from = _NEVER
+        self._window_from = self._job_from
+        self._packer = Packer()
+        self._marks: deque[_PackedMark] = deque()  # in the window, oldest first
+        self._free_from: _Mark | None = self._job_from  # when the last job had ended
+        self._jobs = 0
+        self._due_ns = 0
+        self._word: VerdictName | None = None
+        self._before: VerdictName | None = None  # within the job
+        self._is_new = True  # no word was given in the job
+        self._stood_still = False
+        self._ended_ns: int | None = None
+        self._since_ns = 0
+        self._verdict: NowVerdict | None = None
+        self._was: tuple[object, ...] = ()  # what, when it changes, calls for a new verdict
+
+    def update(self, now: GpuMoment) -> NowVerdict:
+        """The verdict as of this tick."""
+        before, self._newest = self._newest, now
+        if now.jobs != self._jobs:
+            # Its start-up was before it: after the job before, where that had ended by then.
+            last = _NEVER if before is None else _Mark.at(before)
+            hung = self._word is VerdictName.HANGING  # then its first batch came late, once
+            self._job_from = last if self._free_from is None or hung else self._free_from
+            self._ended_ns = None
+            self._free_from = None
+            self._jobs, self._word, self._before, self._is_new = now.jobs, None, None, True
+            self._begin_window(self._job_from)
+        is_due = now.in_job and now.at_ns >= self._due_ns
+        kept = now[_JOBS:]
+        if self._verdict is not None and not is_due and kept == self._was:
+            return self._verdict
+        self._was = kept
+        self._due_ns = now.at_ns + self._settings.now_every_ns
+        self._verdict = self._judged(now)
+        return self._verdict
+
+    def _judged(self, now: GpuMoment) -> NowVerdict:
+        if not now.in_job:
+            self._free_from = self._free_from or _Mark.at(now)
+            if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
+                return self._at_a_standstill(now, self._job_from.until(now))
+            if self._ended_ns is None and now.jobs:
+                self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
+            if self._before is VerdictName.HANGING and not self._stood_still:
+                self._before = None  # it went on before it ended
+            ended_ns = self._ended_ns
+            since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
+            totals = self._job_from.until(now)
+            return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
+        if self._word is VerdictName.HANGING and now.hanging_since_ns is None:
+            # What led to the hang shows nothing of what came after.
+            self._begin_window(_Mark.at(now))
+            self._is_new = True
+        self._stood_still = False
+        self._move_window(now)
+        totals = self._window_from.until(now)
+        if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
+            return self._at_a_standstill(now, totals)
+        return self._found_by_totals(now, totals)
+
+    def _begin_window(self, mark: _Mark) -> None:
+        self._window_from = mark
+        self._marks.clear()
+
+    def _move_window(self, now: GpuMoment) -> None:
+        """Let it begin at the newest mark since which the GPU was in use for long enough."""
+        marks, in_use_ns = self._marks, now.totals.in_use_ns
+        last_ns = marks[-1].in_use_ns if marks else self._window_from.totals.in_use_ns
+        if in_use_ns - last_ns >= self._spacing_ns:
+            marks.append(_PackedMark(in_use_ns, self._packer.pack(_Mark.at(now))))
+        while marks and in_use_ns - marks[0].in_use_ns >= self._settings.now_window_ns:
+            self._window_from = self._packer.unpack(marks.popleft().data)
+
+    def _at_a_standstill(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
+        """The verdict while its run is suspended, or hangs."""
+        self._is_new, self._stood_still = False, True
+        if now.suspended_since_ns is not None:
+            since_ns = now.suspended_since_ns
+            return self._found(totals, VerdictName.NOT_IN_USE, since_ns, is_suspended=True)
+        assert now.hanging_since_ns is not None
+        return self._found(totals, VerdictName.HANGING, now.hanging_since_ns)
+
+    def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
+        """The verdict where nothing but the totals decides, and since when it has been so."""
+        totals = totals._replace(hanging_now=False)
+        verdict, before = judge(totals, self._settings), self._word
+        name = verdict.name
+        if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
+            name = judge(totals, self._until_off).name
+        if name is not before:
+            # The first word of a job is on all of its time.
+            is_first = name.is_judged and self._is_new
+            self._since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
+            self._is_new = self._is_new and not is_first
+            self._change_to(name)
+        return NowVerdict(name, self._since_ns, totals, verdict, before=self._before)
+
+    def _change_to(self, name: VerdictName) -> None:
+        """What was before stays known while there is too little to judge."""
+        former = self._word
+        if former is not None and (former.is_judged or former is VerdictName.HANGING):
+            self._before = former
+        self._word = name
+
+    def _found(
+        self,
+        totals: GpuTotals,
+        name: VerdictName,
+        since_ns: int,
+        *,
+        ended_ns: int | None = None,
+        is_suspended: bool = False,
+    ) -> NowVerdict:
+        """A verdict that something else than the totals decides."""
+        if name is not self._word:
+            self._change_to(name)
+        self._since_ns = since_ns
+        verdict = judge(totals._replace(hanging_now=False), self._settings)
+        return NowVerdict(
+            name, since_ns, totals, verdict, ended_ns, is_suspended, before=self._before
+        )

@@ -1,0 +1,74 @@
+"""How much a cause cost a GPU: for certain, at most, and how the report puts it."""
+
+from __future__ import annotations
+
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis.verdict_rules import main_cause
+from gpumon.core.phase import UNPROVED, IdleCause
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.wording import in_percent, in_time, percent_range, time_range
+
+
+def cost_ns(totals: GpuTotals, cause: IdleCause) -> int:
+    """What a cause cost for certain, without the wait for a very first batch, and hangs."""
+    if cause is IdleCause.INPUT_WAIT:
+        return totals.starved_ns
+    if cause is IdleCause.UNKNOWN:
+        return totals.idle_ns.get(cause, 0)  # that it is not explained is not to be proved
+    return max(0, totals.bounds_ns(cause)[0] - totals.hanging_idle_ns.get(cause, 0))
+
+
+def most_ns(totals: GpuTotals, cause: IdleCause) -> int:
+    """What it can have cost at most, likewise."""
+    low_ns, high_ns = totals.bounds_ns(cause)
+    return cost_ns(totals, cause) + high_ns - low_ns
+
+
+def is_wide(
+    totals: GpuTotals, cause: IdleCause, settings: DetectorSettings = DEFAULT_SETTINGS
+) -> bool:
+    """Whether both differ by so much that one figure would mislead."""
+    if cause is IdleCause.UNKNOWN:
+        return False
+    range_ns = most_ns(totals, cause) - cost_ns(totals, cause)
+    return range_ns > settings.wide_range * totals.in_use_ns
+
+
+def is_split_open(totals: GpuTotals) -> bool:
+    """Whether tags leave open which cause the loss is mainly of."""
+    return main_cause(totals) is None and any(
+        is_wide(totals, cause) for cause in totals.may_be_less_ns
+    )
+
+
+def possible_causes(totals: GpuTotals) -> list[IdleCause]:
+    """The known causes of a loss whose split is open, which can have cost most coming first."""
+    least_ns = max(1, DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns)
+    causes = [
+        cause
+        for cause in {**totals.idle_ns, **totals.may_be_more_ns}
+        if cause not in UNPROVED and most_ns(totals, cause) >= least_ns
+    ]
+    return sorted(causes, key=lambda cause: -most_ns(totals, cause))
+
+
+def cost_in_time(totals: GpuTotals, cause: IdleCause) -> str:
+    """What a cause cost, in the unit of the time in use: as a range where that is wide."""
+    low_ns, in_use_ns = cost_ns(totals, cause), totals.in_use_ns
+    if not is_wide(totals, cause):
+        return in_time(low_ns, in_use_ns)
+    return time_range(low_ns, most_ns(totals, cause), in_use_ns)
+
+
+def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
+    """The same as a share of the time in use; ``limits`` as of ``in_percent``."""
+    low_ns, in_use_ns = cost_ns(totals, cause), totals.in_use_ns
+    if not is_wide(totals, cause):
+        return in_percent(low_ns / in_use_ns, *limits)
+    return percent_range(low_ns / in_use_ns, most_ns(totals, cause) / in_use_ns, *limits)
+
+
+def cost_of_use(totals: GpuTotals, cause: IdleCause) -> str:
+    """What a cause cost, of the time in use."""
+    number, _ = cost_in_time(totals, cause).rsplit(" ", 1)
+    return f"{number} of {in_time(totals.in_use_ns)}"

@@ -1,0 +1,87 @@
+"""Every rule there is, and what thresholds decide beside them. ``gpumon doctor --rules`` shows it.
+
+A rule stands beside what it judges, and one that is not listed here does not
+exist for people: a test asks each of these for its thresholds and its truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpumon.core.accounting.starved_flag import is_starved_now
+from gpumon.core.device.fill import is_held_down, is_under_filled
+from gpumon.core.device.troubles import is_throttled
+from gpumon.core.diagnosis.advice import hides_much, is_first_batch_late, is_worth_a_change
+from gpumon.core.diagnosis.imbalance import (
+    does_less,
+    has_lower_clocks,
+    has_more_work,
+    is_shared,
+    is_slower_board,
+)
+from gpumon.core.diagnosis.log_findings import (
+    all_pause_together,
+    idles_beside_peer,
+    is_memory_held,
+)
+from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES
+from gpumon.core.host.wait_rules import REASON_RULES
+from gpumon.core.report.job_balance import is_unequal
+from gpumon.core.report.report import is_too_coarse
+from gpumon.core.settings.rule import rule_of
+
+ALL_RULES: Final = (
+    *VERDICT_RULES,
+    rule_of(is_starved_now),
+    rule_of(is_under_filled),
+    rule_of(is_held_down),
+    rule_of(is_throttled),
+    rule_of(all_pause_together),
+    rule_of(idles_beside_peer),
+    rule_of(is_memory_held),
+    rule_of(is_too_coarse),
+    rule_of(is_worth_a_change),
+    rule_of(is_first_batch_late),
+    rule_of(hides_much),
+    rule_of(is_unequal),
+    *REASON_RULES,
+    rule_of(has_lower_clocks),
+    rule_of(is_shared),
+    rule_of(has_more_work),
+    rule_of(is_slower_board),
+    rule_of(does_less),
+)
+
+BESIDE_RULES: Final[Mapping[str, str]] = {
+    "high_share": "a verdict's severity is high",
+    "enough_pauses": "a loss in pauses that nothing explains may be high",
+    "wide_range": "both bounds of what a cause cost are printed, and not one figure",
+    "min_coverage": "what no tag explains is told beside what is proved",
+    "fill.held_told_from": "what held clocks down is told in passing",
+    "fill.tensors_in_use_from": "the advice on an under-filled GPU leaves mixed precision out",
+    "advice.min_callbacks_share": "the slowest callbacks are named",
+    "advice.min_class_share": "a class is among them",
+    "advice.min_reason_share": "the advice on input follows one reason",
+    "advice.mostly_low_share": "unexplained time is not put down to small kernels",
+    "host.look_ns": "a look at the machine answers for time that was lost",
+    "host.queued_share": "cores are said to be short, not workers",
+    "unlikely_below": "late input is among what pauses can be",
+    "requests_from": "pauses are said to look like those between requests",
+    "every_n_steps_from_ns": "pauses are said to look like checkpoints before rounds",
+    "copies_from": "pauses are said to look like checkpoints before rounds",
+    "min_cycles": "pauses are said to come like a clock",
+    "steady_below": "pauses are said to come like a clock",
+    "clockwork_from_ns": "pauses are said to come like a clock",
+    "now_window_ns": "the verdict on now looks back so far",
+    "now_every_ns": "the verdict on now is renewed",
+    "trouble.recent_ns": "an error of a GPU is told in the first line",
+    "imbalance.explained_from": "what makes a GPU slow is said to explain a part of it",
+    "log.hole_periods": "time of a log counts as not observed",
+    "log.usable_enough": "the first line says what share of the rows it rests on",
+    "log.usable_least": "a loss is told of the rows that can be read alone, and not as high",
+    "log.ended_early_ns": "the first line says that a GPU's rows end before those of others",
+    "log.ended_early_share": "so it does in a short log",
+    "log.period_told_from": "a note tells that a log's period changed",
+}
+"""What is decided by a threshold that no rule reads, by its name: how a thing is worded."""

@@ -1,0 +1,160 @@
+"""In what two reports are not alike, so that a difference is not taken for a gain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpumon.core.diagnosis.run_pace import RunPairs, pairs_of
+from gpumon.core.report.report import Report, judged
+from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import counted, in_time, label_text, listed
+
+_FINER: Final = 2
+"""Periods further apart than that show pauses of unlike length."""
+_LONGER: Final = 3
+"""Times in use further apart than that are not of the same work, unless steps say so."""
+_SAME_WORK: Final = 1.05
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
+
+
+class Unlikeness(NamedTuple):
+    """One way in which two reports are not alike.
+
+    Attributes:
+        of_work: Whether other hardware did the work: then speed tells of that, and of no change.
+        of_length: Whether seconds say nothing, for one is of much more work.
+    """
+
+    text: str
+    of_work: bool = False
+    of_length: bool = False
+
+
+def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
+    """What a reader must know before the figures, the gravest first; empty: they are alike."""
+    of_work = [*_machines(before, after)] or [*_gpus_in_use(before, after)]
+    pairs = pairs_of(before, after)
+    return (
+        *of_work,
+        *_kinds(before, after),
+        *_periods(before, after),
+        *_lengths(before, after, pairs),
+        *_steps(pairs),
+    )
+
+
+def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
+    are_both_made_up = before.simulated and after.simulated
+    if before.simulated == after.simulated and _are_of_one_kind(before, after):
+        return
+    what = "simulations" if are_both_made_up else "machines"
+    one, other = (_machine(report, is_told=not are_both_made_up) for report in (before, after))
+    yield Unlikeness(
+        f"These are different {what}: {one} against {other}. Compare shares of the time: "
+        f"seconds and speed tell of the {what}, not of a change.",
+        of_work=True,
+    )
+
+
+def _are_of_one_kind(before: Report, after: Report) -> bool:
+    """Whether they have the same number of GPUs of the same models, as far as is known."""
+    boards = [judged(report.gpus) for report in (before, after)]
+    if len(boards[0]) != len(boards[1]):
+        return False
+    names = [[gpu.name for gpu in gpus] for gpus in boards]
+    # A log may not say what a GPU is called; nobody says then that it is another one.
+    return any(None in known for known in names) or Counter(names[0]) == Counter(names[1])
+
+
+def _machine(report: Report, *, is_told: bool) -> str:
+    """Its GPUs by model; whether they are made up is said where ``is_told``."""
+    models = Counter(gpu.name for gpu in judged(report.gpus))
+    parts = [
+        f"{count} {_TIMES} {label_text(name, 40)}" if name else counted(count, "GPU", "GPUs")
+        for name, count in models.items()
+    ]
+    machine = listed(parts) or "no GPU"
+    return f"{machine} (simulated)" if report.simulated and is_told else machine
+
+
+def _gpus_in_use(before: Report, after: Report) -> Iterator[Unlikeness]:
+    counts = [
+        sum(gpu.verdict.name is not VerdictName.NOT_IN_USE for gpu in judged(report.gpus))
+        for report in (before, after)
+    ]
+    if counts[0] == counts[1]:
+        return
+    first, second = (counted(count, "GPU", "GPUs") for count in counts)
+    said = (
+        f"{first} worked in the first, {second} in the second. Compare shares of the time, "
+        "not seconds."
+    )
+    if not all(counts):
+        which = "first" if not counts[0] else "second"
+        said = f"No GPU worked to speak of in the {which}: no gain can be told."
+    yield Unlikeness(said, of_work=True)
+
+
+def _kinds(before: Report, after: Report) -> Iterator[Unlikeness]:
+    kinds = [_kind(report) for report in (before, after)]
+    if kinds[0] == kinds[1]:
+        return
+    rest = "; they are counted alike."
+    if "a log" in kinds:
+        rest = ": of a log no cause is known but what pauses look like."
+    yield Unlikeness(f"The first is of {kinds[0]}, the second of {kinds[1]}{rest}")
+
+
+def _kind(report: Report) -> str:
+    if report.sampling is not None:
+        return "a log"
+    return "a recording" if report.replayed else "a running daemon"
+
+
+def _periods(before: Report, after: Report) -> Iterator[Unlikeness]:
+    periods_ns = before.period_ns, after.period_ns
+    if min(periods_ns) <= 0 or max(periods_ns) < _FINER * min(periods_ns):
+        return
+    first, second = (in_time(period_ns) for period_ns in periods_ns)
+    yield Unlikeness(
+        f"The first has a sample every {first}, the second every {second}: the coarser one "
+        "hides short pauses."
+    )
+
+
+def _lengths(before: Report, after: Report, pairs: RunPairs) -> Iterator[Unlikeness]:
+    lengths_ns = [report.in_use_ns for report in (before, after)]
+    if not min(lengths_ns) or max(lengths_ns) < _LONGER * min(lengths_ns) or _is_same_work(pairs):
+        return
+    first, second = map(in_time, lengths_ns)
+    yield Unlikeness(
+        f"The first was in use for {first}, the second for {second}: compare shares of the "
+        "time, not seconds.",
+        of_length=True,
+    )
+
+
+def _is_same_work(pairs: RunPairs) -> bool:
+    """Whether the same trainings did as much in both: then the length is what they gained."""
+    steps = [
+        sum(pair.before.steps for pair in pairs.both),
+        sum(pair.after.steps for pair in pairs.both),
+    ]
+    return pairs.is_whole and min(steps) > 0 and max(steps) <= _SAME_WORK * min(steps)
+
+
+def _steps(pairs: RunPairs) -> Iterator[Unlikeness]:
+    found = [pair for pair in pairs.both if pair.has_unlike_steps]
+    if not found:
+        return
+    first, second = (
+        f"{pace.samples_per_step or 0.0:,.1f}".removesuffix(".0")
+        for pace in (found[0].before, found[0].after)
+    )
+    more = f", and so for {len(found) - 1} more" if len(found) > 1 else ""
+    yield Unlikeness(
+        f"A step of {label_text(found[0].after.run)} is {first} samples in the first, {second} in "
+        f"the second{more}: compare samples a second, not steps."
+    )

@@ -1,0 +1,131 @@
+"""How busy one GPU was over a log of any length, in a bounded number of cells of equal width."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from gpumon.core.accounting.sample_runs import ACTIVE, Levels, SampleColumns
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+
+MOST_CELLS: Final = 2_000
+"""About one and a half times as many as a picture has columns: folding halves them at worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One GPU's time in cells of equal width, as a picture needs it.
+
+    Cell ``n`` covers ``cell_ns`` from ``start_ns + n * cell_ns`` on; the last
+    one may reach beyond ``end_ns``.
+
+    Attributes:
+        start_ns: Where the first sample began, on the clock of the samples.
+        end_ns: Where the newest one ended; ``start_ns`` without any.
+        cell_ns: Width of a cell.
+        observed_ns: Of each cell, the time that samples cover.
+        busy_ns: Of each cell, the busy time.
+        active_ns: Of each cell, the time that active samples cover. Where
+            there is none for long, the GPU was not in use.
+    """
+
+    start_ns: int = 0
+    end_ns: int = 0
+    cell_ns: int = 1
+    observed_ns: tuple[int, ...] = ()
+    busy_ns: tuple[int, ...] = ()
+    active_ns: tuple[int, ...] = ()
+
+
+class BusyLane:
+    """Takes the samples of one GPU, oldest first; memory does not grow with them.
+
+    Sums run on, and what they are where a cell ends is noted: a cell has what
+    they grew by. When the log outgrows the cells, every other note goes, and
+    neighbours have become one. Nothing is lost, in whole nanoseconds: of a
+    sample that lies in several cells, each gets its part.
+
+    Args:
+        limit: Most cells kept, at least 2.
+        settings: Say from which ratio on a sample is active.
+    """
+
+    def __init__(
+        self, limit: int = MOST_CELLS, settings: DetectorSettings = DEFAULT_SETTINGS
+    ) -> None:
+        self._limit = max(2, limit)
+        self._levels = Levels(settings)
+        self._shift = 0  # a cell is 2 ** shift ns wide
+        self._start_ns: int | None = None
+        self._end_ns = self._cell_end_ns = -1
+        self._observed_ns = self._busy_ns = self._active_ns = 0
+        self._observed, self._busy, self._active = array("q"), array("q"), array("q")
+
+    def extend(self, samples: Sequence[BusySample]) -> None:
+        """Take more samples.
+
+        Args:
+            samples: As ``GpuLedger.observe`` takes them; what it refuses is
+                left out here too, so both come to the same sums.
+        """
+        self.take(SampleColumns.of(samples, self._levels, self._end_ns)[0])
+
+    def take(self, columns: SampleColumns) -> None:
+        """Take more samples, which come after those before."""
+        for begin, end in columns.runs:
+            is_active = columns.levels[begin] & ACTIVE != 0
+            while begin < end:
+                # All up to the one that ends the cell, or that one alone.
+                upto = bisect_right(columns.ends_ns, self._cell_end_ns, begin, end)
+                upto = max(upto, begin + 1)
+                start_ns, self._end_ns = columns.starts_ns[begin], columns.ends_ns[upto - 1]
+                length_ns, busy_ns = self._end_ns - start_ns, columns.busy_between(begin, upto)
+                active_ns = length_ns if is_active else 0
+                if self._end_ns > self._cell_end_ns:
+                    self._close_cells(start_ns, length_ns, busy_ns, active_ns)
+                self._observed_ns += length_ns
+                self._busy_ns += busy_ns
+                self._active_ns += active_ns
+                begin = upto
+
+    def snapshot(self) -> Lane:
+        """The lane so far."""
+        if self._start_ns is None:
+            return Lane()
+        return Lane(
+            start_ns=self._start_ns,
+            end_ns=self._end_ns,
+            cell_ns=1 << self._shift,
+            observed_ns=_growth([*self._observed, self._observed_ns]),
+            busy_ns=_growth([*self._busy, self._busy_ns]),
+            active_ns=_growth([*self._active, self._active_ns]),
+        )
+
+    def _close_cells(self, start_ns: int, length_ns: int, busy_ns: int, active_ns: int) -> None:
+        """Note the sums at the end of every cell that is over before a sample is."""
+        end_ns = start_ns + length_ns
+        if self._start_ns is None:
+            self._start_ns = start_ns
+        while end_ns - self._start_ns > self._limit << self._shift:
+            self._shift += 1
+            self._observed = self._observed[1::2]
+            self._busy, self._active = self._busy[1::2], self._active[1::2]
+        width_ns = 1 << self._shift
+        cell_end_ns = self._start_ns + (len(self._observed) + 1) * width_ns
+        parts_ns = [max(0, over_ns - start_ns) for over_ns in range(cell_end_ns, end_ns, width_ns)]
+        for sums, before_ns, gained_ns in (
+            (self._observed, self._observed_ns, length_ns),
+            (self._busy, self._busy_ns, busy_ns),
+            (self._active, self._active_ns, active_ns),
+        ):
+            sums.extend([before_ns + gained_ns * part_ns // length_ns for part_ns in parts_ns])
+        self._cell_end_ns = cell_end_ns + len(parts_ns) * width_ns
+
+
+def _growth(sums: Sequence[int]) -> tuple[int, ...]:
+    return tuple(after - before for before, after in pairwise((0, *sums)))

@@ -1,0 +1,231 @@
+"""How long a run has counted no step, and whether that is so long that it probably hangs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import PHASE_NUMBER, PHASES, STEP_PHASES, TrainingMode, TrainingPhase
+from gpumon.core.ring_format.events import (
+    LOOP_BEGAN,
+    LOOP_ENDED,
+    RingKind,
+    RingReading,
+    RingRecords,
+)
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, HangSettings
+
+_SCANNED_FROM_NS: Final = 5 * NS_PER_S
+"""Steps of one reading that cover less time than that have no gap worth looking for."""
+_UNTIMED: Final = frozenset({TrainingPhase.START_UP, TrainingPhase.COMPILE})
+_LONG: Final = frozenset(
+    {TrainingPhase.VALIDATION, TrainingPhase.PREDICT, TrainingPhase.CHECKPOINT}
+)
+_LONG_BY_MODE: Final = {
+    TrainingMode.VALIDATION: TrainingPhase.VALIDATION,
+    TrainingMode.PREDICT: TrainingPhase.PREDICT,
+}
+_STEP_NUMBERS: Final = frozenset(PHASE_NUMBER[phase] for phase in STEP_PHASES)
+_MODES: Final = tuple(TrainingMode)
+_ENTER: Final = int(RingKind.ENTER)
+_STEP: Final = int(RingKind.STEP)
+
+
+class RunSilence(NamedTuple):
+    """That a run has counted no step for a while.
+
+    Attributes:
+        since_ns: Since when, CLOCK_MONOTONIC: its last step, the start of its first wait for
+            input, or of the validation, prediction or checkpoint it is in.
+        phase: What it is in.
+        silent_ns: For how long; time in which its process was stopped does not count.
+        is_first_batch: Whether it waits for its first batch, and has counted no step yet.
+        hanging_from_ns: From when on that is too long; ``None``: it is not yet.
+        sleeps_in: Function of the kernel in which its process sleeps; ``None``: not known.
+    """
+
+    since_ns: int
+    phase: TrainingPhase
+    silent_ns: int
+    is_first_batch: bool = False
+    hanging_from_ns: int | None = None
+    sleeps_in: str | None = None
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether it is too long."""
+        return self.hanging_from_ns is not None
+
+
+class _Since(NamedTuple):
+    """An instant, and for how long the process had been stopped by then, in all."""
+
+    at_ns: int
+    stopped_ns: int
+
+
+class StepClock:
+    """Follows the steps of one run, from reading to reading of its ring.
+
+    Attributes:
+        silence: How long it has counted no step, as of the newest reading; ``None``: it has
+            counted none yet, or its training is over, or it is in something that has no limit.
+    """
+
+    def __init__(self, settings: HangSettings = DEFAULT_SETTINGS.hang) -> None:
+        self.silence: RunSilence | None = None
+        self._settings = settings
+        self._phase = TrainingPhase.START_UP
+        self._mode = TrainingMode.TRAIN
+        self._stopped_ns = 0
+        self._last_step: _Since | None = None  # or where its first step began
+        self._longest_gap_ns = 0
+        self._first_wait: _Since | None = None
+        self._long_phase: TrainingPhase | None = None
+        self._long_since = _Since(0, 0)
+        self._longest_of: dict[TrainingPhase, int] = {}
+        self._has_stepped = self._long_after_step = False
+        self._is_in_loop: bool | None = None  # None: the run does not tell
+        self._read_at_ns: int | None = None
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether silence can mean that the training is over: it does not say so of its loop."""
+        return self._is_in_loop is not True
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether it is in something in which it need not count a step."""
+        return self._long_phase is not None or self._phase in _UNTIMED
+
+    def update(
+        self,
+        reading: RingReading,
+        *,
+        median_ns: int | None,
+        first_wait_since_ns: int | None,
+        stopped_ns: int,
+        is_over: bool,
+    ) -> None:
+        """Take one reading.
+
+        Args:
+            reading: Of its ring.
+            median_ns: Its median step; ``None``: not known.
+            first_wait_since_ns: Since when it waits for its first batch; ``None``: it does not.
+            stopped_ns: For how long its process could not run since the reading before.
+            is_over: Whether its training is over.
+        """
+        now_ns = reading.told_until_ns
+        before_ns = now_ns if self._read_at_ns is None else self._read_at_ns
+        self._read_at_ns = now_ns
+        self._stopped_ns += stopped_ns
+        had_stepped = self._has_stepped
+        counted = self._follow(reading.events)
+        self._has_stepped = had_stepped or counted
+        self._follow_first_wait(first_wait_since_ns)
+        self._follow_long_phase(before_ns, now_ns, counted=counted, had_stepped=had_stepped)
+        is_over = (
+            is_over
+            or not reading.alive
+            or (self._is_in_loop is False and self._phase is TrainingPhase.OTHER)
+        )
+        self.silence = None if is_over else self._silence_at(now_ns, reading.steps, median_ns)
+
+    def _follow(self, events: RingRecords) -> bool:
+        """Take new records; whether a step was counted."""
+        if not events:
+            return False
+        entered = events.kinds.rfind(_ENTER)
+        if entered >= 0:
+            mode = events.values[entered]
+            self._phase = PHASES[events.phases[entered]]
+            self._mode = _MODES[mode if mode < len(_MODES) else 0]
+        marks = [
+            events.values[at] for at in events.positions(RingKind.EVENT)
+            if events.values[at] in (LOOP_BEGAN, LOOP_ENDED)
+        ]  # fmt: skip
+        if marks:
+            self._is_in_loop = marks[-1] == LOOP_BEGAN
+        if self._last_step is None:
+            self._begin(events)
+        first, last = events.kinds.find(_STEP), events.kinds.rfind(_STEP)
+        if first < 0:
+            return False
+        first_ns, last_ns = events.stamps_ns[first], events.stamps_ns[last]
+        if self._last_step is not None:
+            self._note_gap(self._since(self._last_step, first_ns))
+        if last_ns - first_ns >= _SCANNED_FROM_NS:
+            for before, after in pairwise(events.positions(RingKind.STEP)):
+                self._note_gap(events.stamps_ns[after] - events.stamps_ns[before])
+        self._last_step = _Since(last_ns, self._stopped_ns)
+        return True
+
+    def _begin(self, events: RingRecords) -> None:
+        """The first step may compile: how long it takes is how long a step can take."""
+        for at in events.positions(RingKind.ENTER):
+            if events.phases[at] in _STEP_NUMBERS:
+                self._last_step = _Since(events.stamps_ns[at], self._stopped_ns)
+                return
+
+    def _note_gap(self, gap_ns: int) -> None:
+        self._longest_gap_ns = max(self._longest_gap_ns, gap_ns)
+
+    def _follow_first_wait(self, since_ns: int | None) -> None:
+        if since_ns is None:
+            self._first_wait = None
+        elif self._first_wait is None or self._first_wait.at_ns != since_ns:
+            self._first_wait = _Since(since_ns, self._stopped_ns)
+
+    def _follow_long_phase(
+        self, before_ns: int, now_ns: int, *, counted: bool, had_stepped: bool
+    ) -> None:
+        """Follow validation, prediction and checkpoints: the clock of steps begins anew after."""
+        present = _LONG_BY_MODE.get(self._mode, self._phase if self._phase in _LONG else None)
+        former = self._long_phase
+        if former is not None and (former is not present or counted):
+            if self._long_after_step:  # what is tried before the first step is short
+                longest_ns = self._longest_of.get(former, 0)
+                longest_ns = max(longest_ns, self._since(self._long_since, before_ns))
+                self._longest_of[former] = longest_ns
+            self._long_phase = None
+        if present is not None and self._long_phase is None:
+            self._long_phase, self._long_since = present, _Since(before_ns, self._stopped_ns)
+            self._long_after_step = had_stepped
+        is_untimed = present is not None or self._phase in _UNTIMED
+        if is_untimed and self._last_step is not None:
+            self._last_step = _Since(now_ns, self._stopped_ns)
+
+    def _silence_at(self, now_ns: int, steps: int, median_ns: int | None) -> RunSilence | None:
+        settings = self._settings
+        if not steps:
+            if self._first_wait is None:
+                return None
+            limit_ns = settings.first_batch_ns
+            return self._limited(self._first_wait, now_ns, limit_ns)._replace(is_first_batch=True)
+        if self._long_phase is not None:
+            longest_ns = self._longest_of.get(self._long_phase)
+            limit_ns = settings.long_phase_ns
+            if longest_ns is not None:
+                limit_ns = max(settings.min_ns, round(settings.longest_times * longest_ns))
+            return self._limited(self._long_since, now_ns, limit_ns)
+        if self._last_step is None or self._phase in _UNTIMED:
+            return None
+        limit_ns = max(
+            settings.min_ns,
+            settings.medians * (median_ns or 0),
+            round(settings.longest_times * self._longest_gap_ns),
+        )
+        return self._limited(self._last_step, now_ns, limit_ns)
+
+    def _limited(self, since: _Since, now_ns: int, limit_ns: int) -> RunSilence:
+        silent_ns = self._since(since, now_ns)
+        too_long_ns = silent_ns - limit_ns
+        hanging_from_ns = now_ns - too_long_ns if too_long_ns > 0 else None
+        since_ns = now_ns - silent_ns  # of a process that was stopped meanwhile: later
+        return RunSilence(since_ns, self._phase, silent_ns, hanging_from_ns=hanging_from_ns)
+
+    def _since(self, since: _Since, until_ns: int) -> int:
+        """Time that has passed since then, without what the process was stopped for."""
+        return max(0, until_ns - since.at_ns - (self._stopped_ns - since.stopped_ns))

@@ -1,0 +1,365 @@
+"""One phase ring, opened by a reader that trusts nothing in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import PHASES
+from gpumon.core.ring_format.events import (
+    NO_RECORDS,
+    RingCounts,
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RunFacts,
+)
+from gpumon.core.ring_format.facts import facts_of_page
+from gpumon.core.ring_format.format import (
+    COUNT_LIMIT,
+    HEADER_BYTES,
+    LOCK_QUESTION,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
+    RING_BYTES,
+    RingHeader,
+    RingTotals,
+    decode_records,
+    is_blank,
+    newest_totals,
+    parse_header,
+    read_lock_answer,
+    version_trouble,
+)
+from gpumon.errors import RingError
+
+MAX_RECORDS_PER_READ: Final = 16_384
+"""More than a ring can gain in a second at the speed of training; older ones count as lost."""
+BEING_MADE_NS: Final = 5 * NS_PER_S
+"""A ring that is not ready after so long will never be."""
+
+_SLACK_NS: Final = NS_PER_S
+_MOVED_WITHIN_NS: Final = 60 * NS_PER_S
+"""A ring without a lock is alive for so long after a change, if its process cannot be seen."""
+_LAST_RECORDS: Final = 64
+_SLACK_RECORDS: Final = 16
+"""So far behind the head a record may still be under way: two threads of the writer may race."""
+
+
+class RingNotReadyError(RingError):
+    """The ring is still being made: ask again, for up to ``BEING_MADE_NS``."""
+
+
+class RingFile:
+    """An open ring: remembers how far it was read."""
+
+    __slots__ = (  # there may be hundreds
+        "_descriptor", "_ended", "_facts", "_facts_generation", "_free_header", "_host_pid",
+        "_idle", "_last_alive_ns", "_moved_ns", "_position", "_process_start", "_samples",
+        "_steps", "_stuck_at", "_totals", "key", "owner_uid",
+    )  # fmt: skip
+
+    def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
+        """Take over ``descriptor`` and check what it is.
+
+        Raises:
+            RingNotReadyError: It is still being made.
+            RingError: It must not be trusted. ``descriptor`` stays open.
+        """
+        self._descriptor = descriptor
+        self.key = key
+        self.owner_uid = _regular_ring_owner(descriptor)
+        self._position = 0
+        self._stuck_at: int | None = None
+        self._host_pid = 0
+        self._process_start: bytes | None = None  # of the process that held the lock
+        self._last_alive_ns: int | None = None
+        self._free_header: bytes | None = None  # at the read before, if the lock was free then
+        self._moved_ns: int | None = None  # when the header last changed without a lock
+        self._ended: RingReading | None = None
+        self._idle: tuple[bytes, RingReading] | None = None  # what it says while nothing changes
+        page = os.pread(descriptor, PAGE_BYTES, 0)
+        if is_blank(page):
+            raise RingNotReadyError("still being made")
+        header = parse_header(page)
+        self._facts_generation = header.facts_generation
+        self._facts = _facts(page, header)
+        self._totals: RingTotals | None = None
+        self._steps = self._samples = 0
+        if self._facts.boot_id != boot_id:
+            raise RingError("of another boot")
+        if self._facts.started_ns > _latest_ns(now_ns):
+            raise RingError("claims to start in the future")
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its file has no name any more; its process may write on."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
+        """What is new; of a run that has ended, the same reading each time.
+
+        A process loses its lock when it closes any descriptor of the file, as a copy of the folder
+        does. So without a lock the run lives as long as the process that had it, unless that has
+        closed the ring; where the process cannot be seen, for a minute after each change of the
+        header. Of more than ``max_records``, the older ones count as lost.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None and self._ended.is_gone:
+            return self._ended
+        # Before the records: once the lock is free, they are all there.
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # it takes nothing
+        lock = read_lock_answer(answer)
+        if lock.held and lock.pid and lock.pid != self._host_pid:
+            self._host_pid, self._process_start = lock.pid, process_start(lock.pid)
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        is_alive = lock.held or self._lives_without_lock(raw, now_ns)
+        self._free_header = None if lock.held else raw
+        if is_alive:
+            self._last_alive_ns, self._ended = now_ns, None
+        elif self._ended is not None:
+            return self._ended
+        if self._idle is not None and is_alive and self._idle[0] == raw:
+            return _again(self._idle[1], now_ns)
+        header = parse_header(raw)
+        self._take_facts(header)
+        latest_ns = _latest_ns(now_ns)
+        totals = self._take_totals(raw, header, latest_ns)
+        start, count = self._new_part(header, max_records)
+        events, lost = self._read_part(start, count, latest_ns, is_alive=is_alive)
+        if lost and RingKind.ENTER not in events.kinds:
+            # What is under way began in the lost part: only the totals still know it.
+            present = RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)
+            events = RingRecords.of((present, *events))
+        # Of a process that was killed, its last records know more than its totals.
+        self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
+        self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
+        last_sign_ns = max([totals.last_ns, self._last_alive_ns or 0, *events.stamps_ns[-1:]])
+        reading = RingReading(
+            key=self.key,
+            facts=self._facts,
+            alive=is_alive,
+            host_pid=self._host_pid or self._facts.pid,
+            owner_uid=self.owner_uid,
+            read_at_ns=now_ns,
+            ended_ns=None if is_alive else last_sign_ns,
+            events=events,
+            lost_events=lost,
+            phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
+            steps=self._steps,
+            samples=self._samples,
+            epoch=totals.epoch,
+            is_pid_seen=self._host_pid > 0,
+            is_gone=not is_alive and self._process_start is not None,
+        )
+        has_new_facts = header.facts_generation != self._facts_generation
+        is_all_read = header.head == self._position and not has_new_facts
+        self._idle = (raw, reading) if is_all_read and is_alive else None
+        if not is_alive:
+            self._ended = _again(reading, now_ns)
+            if reading.is_gone:  # hundreds of these may be listed
+                self._totals = self._free_header = None
+        return reading
+
+    def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
+        """The run's pid and what its totals say just now; ``None`` where ``read`` says as much.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None or self._totals is None:
+            return None
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        header = parse_header(raw)
+        totals = newest_totals(raw, header.totals_generation)
+        if totals is None or _falls(self._totals, totals) or totals.last_ns > _latest_ns(now_ns):
+            return None
+        # The totals lag by some milliseconds behind the last few records.
+        count = min(_LAST_RECORDS, header.head)
+        start = header.head - count
+        records, whole = decode_records(self._raw_records(start, count), start)
+        records = records.where(whole)
+        steps = max(self._steps, totals.steps, _newest_count(records, RingKind.STEP))
+        last_ns = max([totals.last_ns, *records.stamps_ns])
+        wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
+        samples = max(self._samples, totals.samples, _newest_count(records, RingKind.SAMPLES))
+        counts = RingCounts(steps, wall_ns, samples)
+        return self._host_pid or self._facts.pid, counts
+
+    def _lives_without_lock(self, header: bytes, now_ns: int) -> bool:
+        """Whether the run lives although the lock is free."""
+        if self._free_header not in (None, header):
+            self._moved_ns = now_ns
+        if self._process_start is not None:
+            is_over = is_gone(self._host_pid, self._process_start)
+            return not (is_over or parse_header(header).is_closed)
+        return self._moved_ns is not None and now_ns - self._moved_ns < _MOVED_WITHIN_NS
+
+    def close(self) -> None:
+        """Let go of the file. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take_facts(self, header: RingHeader) -> None:
+        """Read the facts again where the process restated them."""
+        if header.facts_generation == self._facts_generation:
+            return
+        page = os.pread(self._descriptor, PAGE_BYTES, 0)
+        try:
+            facts = _facts(page, parse_header(page))
+        except RingError:
+            return  # read while it was written; the next tick will have it
+        if facts.boot_id == self._facts.boot_id and facts.started_ns == self._facts.started_ns:
+            self._facts, self._facts_generation = facts, header.facts_generation
+
+    def _take_totals(self, raw: bytes, header: RingHeader, latest_ns: int) -> RingTotals:
+        totals = newest_totals(raw, header.totals_generation)
+        if totals is None or (self._totals and totals.generation < self._totals.generation):
+            totals = self._totals  # both copies torn, or an older one: what was known still holds
+        if totals is None:
+            raise RingError("has no whole totals")
+        if self._totals is not None and _falls(self._totals, totals):
+            raise RingError("has sums that fall")
+        # Whatever is not in the sums is the phase under way, which began after all of them.
+        if sum(totals.phase_ns) > totals.since_ns - self._facts.started_ns + _SLACK_NS:
+            raise RingError("claims more time than has passed")
+        if totals.since_ns > totals.last_ns + _SLACK_NS:
+            raise RingError("claims a phase that began after its newest word")
+        if max(totals.last_ns, totals.since_ns) > latest_ns:
+            raise RingError("claims to be written in the future")
+        self._totals = totals
+        return totals
+
+    def _new_part(self, header: RingHeader, max_records: int) -> tuple[int, int]:
+        """First sequence number, and number, of the records to read now."""
+        head, position = header.head, self._position
+        if head + _SLACK_RECORDS < position:
+            raise RingError("runs backwards")
+        if head <= position:
+            return position, 0
+        start = max(position, head - min(RECORD_COUNT, max_records))
+        return start, head - start
+
+    def _read_part(
+        self, start: int, count: int, latest_ns: int, *, is_alive: bool
+    ) -> tuple[RingRecords, int]:
+        """The records that are whole and of a possible time, and how many are lost."""
+        if not count:
+            return NO_RECORDS, 0
+        records, whole = decode_records(self._raw_records(start, count), start)
+        end = self._settled(whole, start) if is_alive else count
+        # From before the run, or from the future: somebody has written over them.
+        earliest_ns = self._facts.started_ns - _SLACK_NS
+        stamps_ns = records.stamps_ns
+        if not (all(whole) and earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns):
+            records = records.where(
+                is_whole and at < end and earliest_ns <= at_ns <= latest_ns
+                for at, (is_whole, at_ns) in enumerate(zip(whole, stamps_ns, strict=True))
+            )
+        lost = start + end - self._position - len(records)
+        self._position = start + end
+        return records, lost
+
+    def _settled(self, whole: bytes, start: int) -> int:
+        """How many of these are done with: a hole near the head is given one more tick."""
+        hole = whole.find(0, max(0, len(whole) - _SLACK_RECORDS))
+        if hole >= 0 and self._stuck_at != start + hole:
+            self._stuck_at = start + hole
+            return hole
+        return len(whole)
+
+    def _raw_records(self, start: int, count: int) -> bytes:
+        first = start % RECORD_COUNT
+        until_end = min(count, RECORD_COUNT - first)
+        raw = os.pread(
+            self._descriptor, until_end * RECORD_BYTES, PAGE_BYTES + first * RECORD_BYTES
+        )
+        if count > until_end:
+            raw += os.pread(self._descriptor, (count - until_end) * RECORD_BYTES, PAGE_BYTES)
+        if len(raw) != count * RECORD_BYTES:
+            raise RingError("was cut short")
+        return raw
+
+
+def _latest_ns(now_ns: int) -> int:
+    """The newest stamp that can be true in what has just been read.
+
+    The clock is asked again: this process may have stood still since its tick began.
+    """
+    return max(now_ns, time.monotonic_ns()) + _SLACK_NS
+
+
+def process_start(pid: int) -> bytes | None:
+    """When a process began, in clock ticks since boot; ``None``: it is gone, ending or hidden."""
+    try:
+        return _start_in_stat(pid)
+    except OSError:
+        return None
+
+
+def is_gone(pid: int, start: bytes) -> bool:
+    """Whether the process with that ``process_start`` is certainly gone."""
+    try:
+        return _start_in_stat(pid) != start
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+
+
+def _start_in_stat(pid: int) -> bytes | None:
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
+    fields = stat.rpartition(b") ")[2].split()
+    has_ended = not fields or fields[0] in (b"Z", b"X")
+    return None if has_ended or len(fields) < 20 else fields[19]
+
+
+def _regular_ring_owner(descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RingError("not a regular file")
+    if status.st_size == 0:
+        raise RingNotReadyError("still being made")
+    if status.st_size != RING_BYTES:
+        raise RingError(
+            version_trouble(os.pread(descriptor, HEADER_BYTES, 0))
+            or f"{status.st_size} bytes long, not {RING_BYTES}"
+        )
+    return status.st_uid
+
+
+def _facts(page: bytes, header: RingHeader) -> RunFacts:
+    facts = facts_of_page(page, header)
+    if facts is None:
+        raise RingNotReadyError("its facts do not fit their check sum")
+    return facts
+
+
+def _again(reading: RingReading, now_ns: int) -> RingReading:
+    """The same, with nothing new."""
+    return replace(reading, read_at_ns=now_ns, events=NO_RECORDS, lost_events=0)
+
+
+def _falls(before: RingTotals, after: RingTotals) -> bool:
+    return (
+        after.steps < before.steps
+        or after.samples < before.samples
+        or any(new < old for old, new in zip(before.phase_ns, after.phase_ns, strict=True))
+    )
+
+
+def _newest_count(records: RingRecords, kind: RingKind) -> int:
+    """What the newest record of that kind is worth, as far as it can be true; 0 where none is."""
+    newest = records.newest(kind)
+    return 0 if newest is None else min(newest.value, COUNT_LIMIT)

@@ -1,0 +1,160 @@
+"""Laws of the ledger: what holds after every step of every life a GPU can have."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.idle_sharing import SharedIdle
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.verdict import VerdictName
+from tests.builders_time import every, s, settled
+
+Story = list[tuple[int, int, float, IdleCause | None, str]]
+"""Silence before a sample and its length in ns, busy ratio, the phase's cause, and an event."""
+
+ratios = st.lists(
+    st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 1.0, 0.05, 0.35, math.nan, 2.55])),
+    max_size=120,
+)
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 3 * s(1)),  # silence before the sample
+        st.integers(1, 2 * s(1)),  # its length
+        st.one_of(st.sampled_from([0.0, 1.0, 0.2]), st.floats(0.0, 1.0)),
+        st.sampled_from([None, *IdleCause]),
+        st.sampled_from(["nothing", "end", "named", "gone", "run", "no run"]),
+    ),
+    max_size=80,
+)
+
+
+def happens(ledger: GpuLedger, event: str) -> None:
+    """One event in the life of a job, by its name in ``steps``."""
+    if event == "end":
+        ledger.end_job()
+    elif event in ("named", "gone"):
+        ledger.processes_seen(event == "named")
+    elif event in ("run", "no run"):
+        ledger.run_waits(event == "run")
+
+
+def played(story: Story) -> list[GpuTotals]:
+    """Totals after each step of a life with samples, phases, processes and runs."""
+    ledger, now_ns, states = GpuLedger(), 0, []
+    for silence_ns, length_ns, ratio, cause, event in story:
+        start_ns, now_ns = now_ns + silence_ns, now_ns + silence_ns + length_ns
+        sample = BusySample(start_ns, now_ns, ratio)
+        if cause is None:
+            ledger.observe([sample])
+        else:
+            half_ns = (length_ns - round(length_ns * ratio)) // 2
+            reasons_ns = {(cause, InputWaitReason.GIL_BOUND): half_ns // 3}
+            ledger.observe_shared(sample, SharedIdle({cause: half_ns}, reasons_ns))
+        happens(ledger, event)
+        states.append(ledger.snapshot())
+    return states
+
+
+class TestLaws:
+    @given(steps)
+    def test_the_sums_close_at_every_instant(self, story: Story) -> None:
+        for totals in played(story):
+            assert totals.busy_ns + totals.idle_total_ns + totals.pending_ns == totals.observed_ns
+            assert 0 <= totals.in_use_busy_ns <= totals.in_use_ns <= totals.observed_ns
+            judged_ns = totals.suspected_ns + totals.irregular_ns
+            assert judged_ns <= totals.idle_ns.get(IdleCause.UNKNOWN, 0)
+
+    @given(steps)
+    def test_no_counter_ever_falls_and_nothing_settled_moves(self, story: Story) -> None:
+        for before, after in pairwise(played(story)):
+            assert after.observed_ns >= before.observed_ns
+            assert after.busy_ns >= before.busy_ns
+            assert after.suspected_ns >= before.suspected_ns
+            assert after.irregular_ns >= before.irregular_ns
+            assert after.in_use_ns >= before.in_use_ns
+            assert after.gaps.count >= before.gaps.count
+            for cause in IdleCause:
+                assert after.idle_ns.get(cause, 0) >= before.idle_ns.get(cause, 0)
+
+    @given(steps)
+    def test_reasons_add_up_to_their_cause_and_never_fall(self, story: Story) -> None:
+        states = [GpuTotals(), *played(story)]
+        for before, after in pairwise(states):
+            for cause, was, now in (
+                (
+                    IdleCause.INPUT_WAIT,
+                    before.input_wait_by_reason_ns,
+                    after.input_wait_by_reason_ns,
+                ),
+                (
+                    IdleCause.WITHIN_STEP,
+                    before.within_step_by_reason_ns,
+                    after.within_step_by_reason_ns,
+                ),
+            ):
+                assert sum(now.values()) == after.idle_ns.get(cause, 0)
+                assert all(now[reason] >= amount_ns for reason, amount_ns in was.items())
+
+    @given(ratios)
+    def test_an_invalid_sample_changes_nothing(self, some: list[float]) -> None:
+        samples = every(1.0, some)
+        valid = [sample for sample in samples if 0.0 <= sample.busy_ratio <= 1.0]
+
+        assert settled(samples) == settled(valid)
+
+    @given(ratios, st.lists(st.booleans(), min_size=120, max_size=120))
+    def test_a_missing_sample_adds_no_idle_time(self, some: list[float], kept: list[bool]) -> None:
+        samples = [x for x in every(1.0, some) if 0.0 <= x.busy_ratio <= 1.0]
+        fewer = [sample for sample, keep in zip(samples, kept, strict=False) if keep]
+
+        totals = settled(fewer)
+
+        assert totals.observed_ns == sum(end - start for start, end, _ in fewer)
+        assert totals.idle_total_ns <= sum(
+            round((end - start) * (1 - ratio)) + 1 for start, end, ratio in fewer
+        )
+
+    @given(ratios, st.integers(1, 20))
+    def test_it_does_not_matter_in_what_batches_samples_come(
+        self, some: list[float], size: int
+    ) -> None:
+        samples = every(1.0, some)
+        ledger = GpuLedger()
+        for first in range(0, len(samples), size):
+            ledger.observe(samples[first : first + size])
+        ledger.end_job()
+
+        batched, whole = ledger.snapshot(), settled(samples)
+        assert batched._replace(episodes=0, starved_now=False) == whole._replace(
+            episodes=0, starved_now=False
+        )
+
+    @example([1.0, 0.0] * 8 + [1.0] + [0.0] * 50 + [1.0] * 100 + [0.0, 1.0], 0.05, 0.0)
+    @given(
+        st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.6, 0.95, 1.0]), min_size=12, max_size=100),
+        st.floats(0.0, 0.6),
+        st.floats(0.0, 0.4),
+    )
+    def test_demanding_more_never_makes_it_suspected(
+        self, some: list[float], share: float, more_share: float
+    ) -> None:
+        def verdict(settings: DetectorSettings) -> VerdictName:
+            ledger = GpuLedger(settings)
+            ledger.observe(every(1.0, some))
+            ledger.end_job()
+            return judge(ledger.snapshot(), settings).name
+
+        loose = verdict(DetectorSettings(min_low_share=share))
+        strict = verdict(DetectorSettings(min_low_share=share + more_share))
+
+        if strict is VerdictName.STARVATION_SUSPECTED:
+            assert loose is VerdictName.STARVATION_SUSPECTED

@@ -1,0 +1,226 @@
+"""Specification of counting pauses: what a blip is, and that it splits none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.idle_sharing import SharedIdle
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.phase import IdleCause
+from gpumon.core.verdict import VerdictName
+from tests.builders_cycles import cycles, late_waves, on_and_off
+from tests.builders_time import every, rhythm, s, settled
+
+WORK, LONG = [1.0] * 30, [0.0] * 25
+
+
+def counted(*stretches: list[float]) -> GpuTotals:
+    return settled(every(1.0, [level for stretch in stretches for level in stretch]))
+
+
+BLIPS: dict[str, tuple[list[list[float]], int]] = {
+    "splits no pause": ([WORK, LONG, WORK, LONG, [0.8], LONG, WORK], 2),
+    "may come again and again in one": (
+        [WORK, WORK, LONG, [1.0], LONG, WORK, LONG, [1.0], LONG, [1.0], LONG, WORK], 2,
+    ),
+    "is no longer than a sample": ([WORK, LONG, [1.0, 1.0], LONG, WORK], 2),
+    "has a long pause before it": ([WORK, [0.0] * 9, [1.0], LONG, WORK], 2),
+    "has a long pause behind it": ([WORK, LONG, [1.0], [0.0] * 9, WORK], 2),
+    "needs no longer one": ([WORK, LONG, [1.0], [0.0] * 10, WORK], 1),
+    "is a burst where all are short": ([rhythm(1, 12, 40), [1.0]], 40),
+    "is a burst where most are short": ([rhythm(4, 12, 20), [1.0], LONG, [1.0] * 4], 21),
+    "is of its own job alone": ([WORK, LONG, WORK, [0.0] * 300, rhythm(1, 12, 10), [1.0]], 1 + 10),
+}  # fmt: skip
+"""Stretches, and the pauses between their bursts."""
+
+
+class TestABlip:
+    @pytest.mark.parametrize("what", BLIPS)
+    def test(self, what: str) -> None:
+        stretches, pauses = BLIPS[what]
+
+        assert counted(*stretches).pauses.count == pauses
+
+    def test_leaves_all_time_to_the_pause_around_it_and_makes_no_pattern_of_two(self) -> None:
+        totals = counted(WORK, LONG, WORK, LONG, [0.8], LONG, WORK)
+
+        assert totals.pauses.longest_ns == s(50.2)
+        assert totals.pauses.total_ns == totals.gaps.total_ns
+        assert totals.suspected_ns == 0
+
+    def test_splits_it_in_the_histogram(self) -> None:
+        totals = counted(WORK, LONG, WORK, LONG, [0.8], LONG, WORK, LONG, WORK)
+
+        assert (totals.pauses.count, totals.gaps.count) == (3, 4)
+        assert totals.gaps.longest_ns == s(25.2)
+
+    def test_in_each_of_two_pauses_leaves_the_longest_its_length(self) -> None:
+        stretches, _ = BLIPS["may come again and again in one"]
+
+        assert counted(*stretches).pauses.longest_ns == s(75)
+
+    def test_ceases_to_be_one_where_it_becomes_the_rule(self) -> None:
+        assert counted(WORK, *[[*LONG, 1.0]] * 40).pauses.count >= 38
+
+
+class TestTheLastPauses:
+    """Whatever their length, and however many there were: a reader looks them up in a log."""
+
+    def began_s(self, *stretches: list[float]) -> list[float]:
+        suspicion = counted(*stretches).suspicion
+        assert suspicion is not None
+        return [began_ns / s(1) for began_ns in suspicion.began_ns]
+
+    @pytest.mark.parametrize("pauses", [3, 64, 65, 95, 96, 200])
+    def test_are_the_last_three(self, pauses: int) -> None:
+        began_s = self.began_s(rhythm(4, 2, pauses), [1.0])
+
+        assert began_s == [6 * at + 4 for at in range(pauses - 3, pauses)]
+
+    def test_are_so_where_they_are_shorter_than_others(self) -> None:
+        began_s = self.began_s(rhythm(4, 6, 20), rhythm(4, 2, 3), [1.0])
+
+        assert began_s == [204, 210, 216]
+
+    def test_are_so_where_they_are_of_a_later_job(self) -> None:
+        many, few = rhythm(4, 2, 40), rhythm(40, 4, 4)
+        began_s = self.began_s(many, [1.0], [0.0] * 300, few, [1.0])
+
+        assert began_s == [541 + 44 * at + 40 for at in (1, 2, 3)]
+
+    def test_begin_where_they_began_before_a_blip(self) -> None:
+        long = 30 + 25
+        began_s = self.began_s(*[WORK, LONG] * 3, WORK, LONG, [0.8], LONG, WORK)
+
+        assert began_s == pytest.approx([at * long + 30 for at in (1, 2, 3)], abs=0.2)
+
+
+class TestAPauseWithASilenceInIt:
+    def test_is_shown_as_a_stretch_before_and_one_after(self) -> None:
+        ledger, at_s = GpuLedger(), 0.0
+        for busy, _ in late_waves(40):  # nobody knows the second after the first of a pause
+            ledger.observe(every(1.0, [1.0] * busy + [0.0], at_s))
+            ledger.observe(every(1.0, [0.0] * 3, at_s + busy + 2))
+            at_s += busy + 5
+        ledger.observe(every(1.0, [1.0], at_s))
+
+        totals = ledger.snapshot()
+
+        assert totals.gaps.count == 40
+        assert [(one.start_ns, one.end_ns) for one in totals.starved_intervals[:4]] == [
+            (s(3), s(4)), (s(5), s(8)), (s(13), s(14)), (s(15), s(18)),
+        ]  # fmt: skip
+
+
+class TestPausesAsCounted:
+    @given(
+        st.lists(st.sampled_from([1, 4, 5, 30]), min_size=2, max_size=12),
+        st.lists(st.sampled_from([1, 9, 10, 25]), min_size=12, max_size=12),
+        st.integers(1, 40),
+    )
+    def test_are_the_same_in_whatever_batches_samples_come(
+        self, bursts: list[int], pauses: list[int], size: int
+    ) -> None:
+        ratios = on_and_off(list(zip(bursts, pauses, strict=False)))
+        samples = every(1.0, ratios)
+        ledger = GpuLedger()
+        for first in range(0, len(samples), size):
+            ledger.observe(samples[first : first + size])
+        ledger.end_job()
+
+        assert ledger.snapshot().pauses == settled(samples).pauses
+
+    @given(cycles())
+    def test_are_never_more_than_the_gaps_and_hold_the_same_time(
+        self, some: list[tuple[int, int]]
+    ) -> None:
+        totals = settled(every(1.0, on_and_off(some)))
+
+        assert totals.pauses.count <= totals.gaps.count
+        assert totals.pauses.total_ns == totals.gaps.total_ns
+        assert totals.pauses.longest_ns >= totals.gaps.longest_ns
+
+
+class TestALevel:
+    """At least three low samples of which few fall below 0.1 are no pause."""
+
+    LEVELS: Final = {
+        "of three samples": ([[1.0] * 10, [0.2] * 3, [1.0] * 10], 0),
+        "at the burst threshold": ([[1.0] * 10, [0.35] * 3, [1.0] * 10], 0),
+        "at the low threshold": ([[1.0] * 10, [0.1] * 3, [1.0] * 10], 0),
+        "of two samples is a pause": ([[1.0] * 10, [0.2] * 2, [1.0] * 10], 1),
+        "with one sample below is a pause": (
+            [[1.0] * 10, [0.2, 0.2, 0.09, 0.2], [1.0] * 10], 1,
+        ),
+        "with a sample below, of five, is none": (
+            [[1.0] * 10, [0.29, 0.26, 0.35, 0.0, 0.29], [1.0] * 10], 0,
+        ),
+        "of a minute at 29 % with dips is none": (
+            [[1.0] * 10, [0.29, 0.29, 0.0, 0.29, 0.31, 0.08, 0.29, 0.29] * 8, [1.0] * 10], 0,
+        ),
+        "at its ends only is a pause": ([[1.0] * 10, [0.3, 0.0, 0.3], [1.0] * 10], 1),
+        "in the middle of a pause is a part of it": (
+            [[1.0] * 10, [0.3, 0.0, 0.2, 0.0, 0.0, 0.3], [1.0] * 10], 1,
+        ),
+        "that comes and goes": ([[1.0] * 10, [0.25] * 5] * 20 + [[1.0]], 0),
+        "beside pauses": ([[1.0] * 10, [0.25] * 5, [1.0] * 10, [0.0] * 3] * 4 + [[1.0]], 4),
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("what", LEVELS)
+    def test_is_no_pause(self, what: str) -> None:
+        stretches, pauses = self.LEVELS[what]
+
+        totals = counted(*stretches)
+
+        assert (totals.pauses.count, totals.gaps.count) == (pauses, pauses)
+
+    @pytest.mark.parametrize("what", LEVELS)
+    def test_keeps_its_idle_time_and_the_sums_close(self, what: str) -> None:
+        stretches, _ = self.LEVELS[what]
+        ratios = [level for stretch in stretches for level in stretch]
+
+        totals = counted(*stretches)
+
+        idle_ns = sum(s(1) - round(s(1) * ratio) for ratio in ratios)
+        assert totals.idle_ns == {IdleCause.UNKNOWN: idle_ns}
+        assert totals.busy_ns + idle_ns == totals.observed_ns == totals.in_use_ns
+
+    def test_is_counted_and_makes_no_gpu_healthy_that_works_so_again_and_again(self) -> None:
+        often = counted(*[[1.0] * 20, [0.25] * 10] * 5, [1.0])
+        once = counted([1.0] * 60, [0.25] * 20, [1.0] * 60)
+
+        assert (often.low_levels, once.low_levels) == (5, 1)
+        assert judge(often).name is VerdictName.PARTIAL
+        assert judge(once).name is VerdictName.HEALTHY
+
+    def test_is_never_suspected(self) -> None:
+        totals = counted(*[[1.0] * 10, [0.2] * 4] * 30, [1.0])
+
+        assert totals.suspected_ns == 0
+        assert totals.suspicion is None
+        assert not totals.starved_intervals
+
+    def test_is_a_part_of_the_burst_around_it(self) -> None:
+        totals = counted(*[[1.0] * 5, [0.2] * 3, [1.0] * 5, [0.0] * 4] * 12, [1.0])
+
+        assert totals.pauses.count == 12
+        assert totals.pauses.total_ns == s(48)
+
+    def test_does_not_lengthen_the_next_pause_by_what_it_left_idle(self) -> None:
+        totals = counted([1.0] * 5, [0.2] * 3, [0.8], [0.0] * 4, [1.0])
+
+        assert totals.pauses.total_ns == s(4.2)
+
+    def test_that_tags_explain_is_a_pause_as_before(self) -> None:
+        ledger = GpuLedger()
+        waits = SharedIdle(idle_ns={IdleCause.INPUT_WAIT: s(0.8)}, resolved_ns=s(0.8))
+        for sample in every(1.0, [1.0] * 5 + [0.2] * 4 + [1.0] * 5):
+            ledger.observe_shared(sample, waits if sample.busy_ratio < 1 else SharedIdle({}))
+
+        assert ledger.snapshot().gaps.count == 1

@@ -1,0 +1,190 @@
+"""Specification of the suspicion that pauses which nothing explains wait for input."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.accounting.cycles import PauseShape
+from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.suspicion import Suspicion, input_probability
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.settings.input_model import (
+    AT_LEAST,
+    LIKELY,
+    PRIOR,
+    RARE,
+    TERMS,
+    UNLIKELY,
+    WEIGHTS,
+)
+from gpumon.core.verdict import LikelyCause, VerdictName
+from tests.builders_cycles import cycles, late_waves, on_and_off, waits_of_a_person
+from tests.builders_time import every, s, settled
+
+WAVES = late_waves(60)
+"""A prefetch queue that runs dry: short pauses after bursts that vary."""
+CHECKPOINTS = [(300, 12 + k % 3) for k in range(12)]
+
+
+def totals_of(some: Iterable[tuple[int, int]]) -> GpuTotals:
+    """A GPU that works and pauses for so many whole seconds in turn."""
+    ledger = GpuLedger()
+    ledger.observe(every(1.0, on_and_off(some)))
+    return ledger.snapshot()
+
+
+def suspicion_in(totals: GpuTotals) -> Suspicion:
+    assert totals.suspicion is not None
+    return totals.suspicion
+
+
+USUAL = PauseShape(
+    pauses=60, grain_s=0.2, burst_s=5.0, burst_width_s=2.0, pause_s=3.0, pause_width_s=1.0,
+    paused_ratio=0.3, level_ratio=0.01,
+)  # fmt: skip
+shapes = st.builds(
+    PauseShape,
+    pauses=st.integers(3, 10_000),
+    grain_s=st.sampled_from([0.05, 0.2, 1.0, 5.0]),
+    burst_s=st.floats(0.05, 5_000),
+    burst_width_s=st.floats(0, 5_000),
+    pause_s=st.floats(0.05, 5_000),
+    pause_width_s=st.floats(0, 5_000),
+    paused_ratio=st.floats(0, 1),
+    level_ratio=st.floats(0, 1),
+)
+
+
+class TestTheModel:
+    def test_has_at_most_eight_terms_with_one_sign_each(self) -> None:
+        assert len(TERMS) + 1 <= 8
+        assert set(WEIGHTS) == set(TERMS)
+        assert all(abs(WEIGHTS[name]) >= least for name, least in AT_LEAST.items())
+        assert all(weight <= 0 for name, weight in WEIGHTS.items() if name != "varying_bursts")
+
+    @pytest.mark.parametrize("name", TERMS)
+    def test_reads_measures_that_there_are(self, name: str) -> None:
+        assert hasattr(USUAL, TERMS[name].measure)
+
+    @given(shapes)
+    def test_decides_for_or_against_or_abstains(self, shape: PauseShape) -> None:
+        probability = input_probability(shape)
+
+        assert 0.0 < probability <= RARE or probability in (UNLIKELY, PRIOR, LIKELY)
+
+    def test_says_no_more_than_readings_at_another_rate_may_take_back(self) -> None:
+        assert pytest.approx(0.15) == PRIOR - UNLIKELY
+
+    @given(shapes, st.floats(0, 5_000))
+    def test_never_takes_equal_bursts_for_likelier_than_varying_ones(
+        self, shape: PauseShape, more_s: float
+    ) -> None:
+        equal = shape._replace(burst_width_s=0.0)
+        varying = shape._replace(burst_width_s=shape.burst_width_s + more_s)
+
+        assert input_probability(equal) <= input_probability(varying)
+
+    @given(shapes)
+    def test_is_at_most_rare_where_pauses_cost_too_little(self, shape: PauseShape) -> None:
+        assert input_probability(shape._replace(paused_ratio=0.049)) <= RARE
+
+    def test_sets_late_loaders_apart_from_checkpoints(self) -> None:
+        late = [
+            USUAL._replace(burst_s=burst_s, burst_width_s=0.4 * burst_s, grain_s=grain_s)
+            for burst_s in (3.0, 6.0, 10.0)
+            for grain_s in (0.2, 0.5)
+        ]
+        saves = [
+            USUAL._replace(burst_s=burst_s, burst_width_s=0.001 * burst_s, paused_ratio=0.1)
+            for burst_s in (15.0, 60.0, 300.0)
+        ]
+
+        means = [statistics.fmean(map(input_probability, some)) for some in (late, saves)]
+        assert means[0] - means[1] >= 0.5
+
+    @pytest.mark.parametrize("pauses", [3, 5])
+    def test_says_less_of_few_pauses(self, pauses: int) -> None:
+        assert input_probability(USUAL) == LIKELY
+        assert input_probability(USUAL._replace(pauses=pauses)) == PRIOR
+
+    def test_says_nothing_of_bursts_as_short_as_a_reading(self) -> None:
+        assert input_probability(USUAL._replace(grain_s=6.0)) == PRIOR
+
+
+class TestPausesOfALateLoader:
+    def test_are_suspected_and_all_of_them_counted(self) -> None:
+        totals = totals_of(WAVES)
+        verdict = judge(totals)
+
+        assert verdict.name is VerdictName.STARVATION_SUSPECTED
+        assert (verdict.likely_causes or ())[0] is LikelyCause.LATE_INPUT
+        assert totals.suspected_ns == totals.gaps.total_ns
+        assert totals.starved_now
+
+    def test_are_told_by_when_the_last_of_them_began(self) -> None:
+        began_ns = suspicion_in(totals_of(WAVES)).began_ns
+
+        assert began_ns == (s(478), s(486), s(497))
+
+
+class TestOtherPauses:
+    def test_that_come_every_so_many_steps_are_told_and_not_suspected(self) -> None:
+        totals = totals_of(CHECKPOINTS)
+        verdict = judge(totals._replace(low_ns=totals.in_use_ns // 10))
+
+        assert verdict.name is VerdictName.HEALTHY or verdict.name is VerdictName.PARTIAL
+        assert suspicion_in(totals).likely_causes[0] is LikelyCause.EVERY_N_STEPS
+        assert totals.suspected_ns == 0
+
+    def test_between_seldom_requests_are_not_suspected(self) -> None:
+        draws = random.Random(3)
+        bursts = [max(1, round(3 * draws.lognormvariate(0.0, 1.0))) for _ in range(150)]
+        waits = [min(55, round(3 * one)) for one in waits_of_a_person(150)]
+        totals = totals_of(zip(bursts, waits, strict=True))
+
+        assert judge(totals).name is VerdictName.PARTIAL
+        assert LikelyCause.REQUESTS in suspicion_in(totals).likely_causes
+        assert totals.suspected_ns == 0
+
+    @pytest.mark.parametrize("pauses", [0, 1, 2])
+    def test_that_are_too_few_are_not_judged(self, pauses: int) -> None:
+        assert totals_of([(9, 9)] * pauses).suspicion is None
+
+
+class TestALogThatChangesItsJob:
+    def test_is_told_by_the_worse_one_whichever_came_first(self) -> None:
+        between = [(1, 90)]  # a minute of silence ends a job
+
+        for some in (WAVES + between + CHECKPOINTS, CHECKPOINTS + between + WAVES):
+            totals = totals_of(some)
+
+            assert suspicion_in(totals).likely_causes[0] is LikelyCause.LATE_INPUT
+            assert s(150) < totals.suspected_ns < s(200)
+
+
+@given(cycles())
+def test_stretches_hold_what_is_suspected_and_no_more(some: list[tuple[int, int]]) -> None:
+    totals = settled(every(1.0, on_and_off(some)))
+
+    lengths_ns = (end_ns - start_ns for start_ns, end_ns in totals.starved_intervals)
+    assert sum(lengths_ns) == totals.suspected_ns
+    assert totals.suspected_ns + totals.irregular_ns <= totals.gaps.total_ns
+
+
+def test_what_was_suspected_stays_so() -> None:
+    ledger, most_ns = GpuLedger(), 0
+    for sample in every(1.0, on_and_off(WAVES[:40] + CHECKPOINTS)):
+        ledger.observe([sample])
+        now_ns = ledger.snapshot().suspected_ns
+        assert now_ns >= most_ns
+        most_ns = now_ns
+    assert most_ns > 0
+    assert DEFAULT_SETTINGS.suspected_from == 0.5

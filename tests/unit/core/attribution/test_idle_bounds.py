@@ -1,0 +1,153 @@
+"""Specification of idle bounds: which loops have certain figures, and which a range."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+from tests.truth.loops.machine import NS_PER_MS
+from tests.unit.core.attribution.builders_bounds import (
+    STEP,
+    WAIT,
+    FollowedLoop,
+    asynchronous,
+    device_done,
+    followed,
+    synchronous,
+    true_idle_ns,
+)
+
+INPUT_WAIT, CALLBACKS = IdleCause.INPUT_WAIT, IdleCause.CALLBACKS
+ROUNDING = 0.005
+"""So much of the idle time may be out by whole percents of a window."""
+
+
+class TestASynchronousLoop:
+    @pytest.mark.parametrize(
+        ("wait_ms", "step_ms", "grain_ms"),
+        [
+            (40, 60, 167),
+            (40, 60, 20),
+            (300, 700, 167),
+            (10, 90, 167),
+            (90, 10, 167),
+            (30, 70, 1000),
+        ],
+    )
+    def test_has_its_shares_as_certain_figures(
+        self, wait_ms: float, step_ms: float, grain_ms: float
+    ) -> None:
+        rank = synchronous(round(40_000 / (wait_ms + step_ms)), wait_ms=wait_ms, step_ms=step_ms)
+
+        loop = followed(rank, grain_ms)
+
+        low_ns, best_ns, high_ns = loop.totals
+        assert loop.bounds.is_exact
+        assert +low_ns == +best_ns == +loop.shared_ns
+        assert +high_ns == +loop.shared_ns
+
+    def test_has_them_where_a_window_holds_many_steps(self) -> None:
+        loop = followed(synchronous(6_000, wait_ms=5, step_ms=2))
+
+        low_ns, best_ns, high_ns = loop.totals
+        assert low_ns[INPUT_WAIT] == best_ns[INPUT_WAIT] == high_ns[INPUT_WAIT]
+        assert best_ns[INPUT_WAIT] == loop.shared_ns[INPUT_WAIT]
+
+    def test_has_them_where_it_counts_steps_and_tags_none(self) -> None:
+        loop = followed(synchronous(300, wait_ms=40, step_ms=60, tags_steps=False))
+
+        low_ns, best_ns, high_ns = loop.totals
+        assert +low_ns == +best_ns == +high_ns == +loop.shared_ns
+
+    def test_has_a_range_before_enough_windows(self) -> None:
+        rank = synchronous(300, wait_ms=40, step_ms=60)
+        loop = FollowedLoop()
+        loop.follow(rank.windows(167 * NS_PER_MS, 0)[:5], rank.events)
+
+        low_ns, best_ns, _ = loop.totals
+        assert low_ns[INPUT_WAIT] < best_ns[INPUT_WAIT]
+
+
+class TestAnAsynchronousLoop:
+    @pytest.mark.parametrize("grain_ms", [20, 100, 167, 1000])
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_has_the_truth_between_its_bounds(self, grain_ms: float, seed: int) -> None:
+        rank = asynchronous(60, seed=seed)
+
+        loop = followed(rank, grain_ms)
+
+        low_ns, _, high_ns = loop.totals
+        slack_ns = ROUNDING * loop.idle_ns
+        for cause, true_ns in true_idle_ns(rank, grain_ms).items():
+            assert low_ns[cause] - slack_ns <= true_ns <= high_ns[cause] + slack_ns, cause
+        assert not loop.bounds.is_exact
+
+    def test_has_no_certain_input_wait_beyond_the_truth(self) -> None:
+        rank = asynchronous(60)
+
+        loop = followed(rank)
+
+        true_ns = true_idle_ns(rank)[INPUT_WAIT]
+        assert loop.totals.low_ns[INPUT_WAIT] <= true_ns < loop.shared_ns[INPUT_WAIT] / 2
+
+    def test_after_a_synchronous_one_leaves_a_range_again(self) -> None:
+        loop = followed(before := synchronous(300, wait_ms=40, step_ms=60))
+        was_exact, after = loop.bounds.is_exact, asynchronous(60)
+        from_ns = before.windows(167 * NS_PER_MS, 0)[-1].end_ns
+        loop.follow(
+            [
+                BusySample(from_ns + one.start_ns, from_ns + one.end_ns, one.busy_ratio)
+                for one in after.windows(167 * NS_PER_MS, 0)
+            ],
+            [event._replace(at_ns=from_ns + event.at_ns) for event in after.events],
+        )
+
+        low_ns, best_ns, _ = loop.totals
+        assert was_exact
+        assert not loop.bounds.is_exact
+        assert low_ns[INPUT_WAIT] < best_ns[INPUT_WAIT]
+
+
+class TestDeviceMarks:
+    def test_decide_where_they_exist(self) -> None:
+        rank = asynchronous(40, counts_batches=True)
+        marks = [device_done(end_ns, step) for step, (_, end_ns) in enumerate(rank.busy, 1)]
+
+        loop = followed(rank, marks=marks)
+
+        low_ns, best_ns, high_ns = loop.totals
+        true_ns = true_idle_ns(rank)
+        assert +low_ns == +best_ns == +high_ns
+        for cause in (INPUT_WAIT, CALLBACKS):
+            assert best_ns[cause] == pytest.approx(true_ns[cause], abs=ROUNDING * loop.idle_ns)
+
+
+class TestALoopThatBecomesSynchronous:
+    @pytest.mark.parametrize("busy_windows", [1, 3, 6])
+    def test_is_exact_soon_after_windows_that_were_busy_throughout(self, busy_windows: int) -> None:
+        rank = synchronous(600, wait_ms=40, step_ms=60)
+        windows = rank.windows(167 * NS_PER_MS, 0)
+        busy = [window._replace(busy_ratio=1.0) for window in windows[4 : 4 + busy_windows]]
+        loop = FollowedLoop()
+        loop.follow([*windows[:4], *busy, *windows[4 + busy_windows : 40]], rank.events)
+
+        assert loop.bounds.is_exact
+
+    def test_leaves_a_range_of_the_time_before(self) -> None:
+        rank = asynchronous(200, seed=5)
+        before = followed(rank)
+        range_ns = before.totals.high_ns[INPUT_WAIT] - before.totals.low_ns[INPUT_WAIT]
+        for _ in range(600):
+            with rank.phase(WAIT):
+                rank.work(40)
+            with rank.phase(STEP):
+                rank.launch(60)
+                rank.synchronise()
+            rank.step()
+        loop = followed(rank)
+
+        low_ns, _, high_ns = loop.totals
+        assert loop.bounds.is_exact
+        assert high_ns[INPUT_WAIT] - low_ns[INPUT_WAIT] > range_ns / 2
+        assert low_ns[INPUT_WAIT] <= true_idle_ns(rank)[INPUT_WAIT] <= high_ns[INPUT_WAIT]

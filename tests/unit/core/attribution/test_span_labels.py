@@ -1,0 +1,146 @@
+"""Specification of span labels: how the idle time of each phase and mode is shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.attribution.idle_sharing import WindowParts
+from gpumon.core.attribution.span_labels import (
+    EPOCH_WAIT_CODE,
+    INPUT_WAIT_CODE,
+    LABELS,
+    START_UP_CODE,
+    SUSPENDED_CODE,
+    TRAIN_STEP_CODE,
+    SpanLabel,
+    add_length,
+    codes_of,
+)
+from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase, cause_of
+from gpumon.core.ring_format.events import NO_RECORDS, RingEvent, RingKind, RingRecords
+
+TRAIN, VALIDATES, PREDICTS, BESIDE = TrainingMode
+WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
+INPUT_WAIT = IdleCause.INPUT_WAIT
+
+
+def entered(phase: TrainingPhase, mode: int = TRAIN) -> RingRecords:
+    return RingRecords.of([RingEvent(RingKind.ENTER, 5, phase, mode)])
+
+
+def label_of(phase: TrainingPhase, mode: int = TRAIN) -> SpanLabel:
+    return LABELS[codes_of(entered(phase, mode))[0]]
+
+
+class TestALabel:
+    @pytest.mark.parametrize("mode", TrainingMode)
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_has_the_cause_of_its_phase_and_mode(
+        self, phase: TrainingPhase, mode: TrainingMode
+    ) -> None:
+        assert label_of(phase, mode).cause is cause_of(phase, mode)
+
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_is_a_step_where_training_gave_the_device_work(self, phase: TrainingPhase) -> None:
+        is_step = phase in (STEP, TrainingPhase.DEVICE_SYNC)
+
+        assert label_of(phase).is_step is is_step
+        assert not label_of(phase, VALIDATES).is_step
+        assert not label_of(phase, PREDICTS).is_step
+
+    @pytest.mark.parametrize("mode", [VALIDATES, PREDICTS])
+    def test_of_validation_has_its_waits_for_input_apart(self, mode: TrainingMode) -> None:
+        wait, step = label_of(WAIT, mode), label_of(STEP, mode)
+
+        assert (wait.is_validation, wait.is_validation_wait) == (False, True)
+        assert (step.is_validation, step.is_validation_wait) == (True, False)
+
+    def test_is_gross_only_of_a_wait_beside_the_step(self) -> None:
+        assert label_of(WAIT, BESIDE).is_gross
+        assert not label_of(WAIT).is_gross
+        assert not label_of(STEP, BESIDE).is_gross
+
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_is_silent_in_untagged_code_and_at_start_up(self, phase: TrainingPhase) -> None:
+        assert label_of(phase).is_silent is (phase in (OTHER, TrainingPhase.START_UP))
+
+    def test_of_a_stopped_process_has_the_cause_not_in_use(self) -> None:
+        assert LABELS[SUSPENDED_CODE] == (IdleCause.NOT_IN_USE, *[False] * 6)
+
+    def test_of_the_start_of_an_epoch_differs_from_a_wait_in_that_only(self) -> None:
+        wait = LABELS[INPUT_WAIT_CODE]
+
+        assert LABELS[EPOCH_WAIT_CODE] == wait._replace(is_epoch_wait=True) != wait
+
+    def test_is_exposed_by_marks_unless_the_device_may_work_in_it(self) -> None:
+        exposed = {phase for phase in PHASES if label_of(phase).is_exposed_by_marks}
+
+        in_use = {STEP, TrainingPhase.DEVICE_SYNC, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
+        assert exposed == {*PHASES} - in_use
+        assert label_of(WAIT, VALIDATES).is_exposed_by_marks
+        assert not label_of(WAIT, BESIDE).is_exposed_by_marks
+
+    def test_exists_for_each_number_that_a_ring_can_hold(self) -> None:
+        unknown = LABELS[len(PHASES) : 16]
+
+        assert len(LABELS) == EPOCH_WAIT_CODE + 1
+        assert {label.cause for label in unknown} == {IdleCause.UNKNOWN}
+
+
+class TestCodes:
+    def test_are_one_for_each_phase_that_is_entered(self) -> None:
+        wait, step, start = entered(WAIT)[0], entered(STEP)[0], entered(TrainingPhase.START_UP)[0]
+        counted = RingEvent(RingKind.STEP, 5, STEP, 1)
+        amount = RingEvent(RingKind.AMOUNT, 5, TrainingPhase.COMPILE, 7)
+
+        codes = codes_of(RingRecords.of([start, amount, wait, counted, step, wait]))
+
+        assert [*codes] == [START_UP_CODE, INPUT_WAIT_CODE, TRAIN_STEP_CODE, INPUT_WAIT_CODE]
+
+    def test_are_none_without_records(self) -> None:
+        assert codes_of(NO_RECORDS) == b""
+
+    @pytest.mark.parametrize("value", [len(TrainingMode), 255])
+    def test_of_a_mode_that_does_not_exist_are_those_of_training(self, value: int) -> None:
+        assert codes_of(entered(WAIT, value)) == codes_of(entered(WAIT, TRAIN))
+
+    @pytest.mark.parametrize("mode", TrainingMode)
+    def test_read_the_mode_from_the_lowest_byte_alone(self, mode: TrainingMode) -> None:
+        assert codes_of(entered(WAIT, mode | 1 << 40)) == codes_of(entered(WAIT, mode))
+
+    def test_are_never_those_that_no_record_can_hold(self) -> None:
+        every = b"".join(
+            codes_of(entered(phase, value)) for phase in PHASES for value in range(256)
+        )
+
+        assert max(every) < SUSPENDED_CODE < EPOCH_WAIT_CODE
+
+
+ADDED: dict[str, tuple[SpanLabel, WindowParts]] = {
+    "a wait for input": (label_of(WAIT), WindowParts(waits={INPUT_WAIT: 30})),
+    "a wait at the start of an epoch": (
+        LABELS[EPOCH_WAIT_CODE],
+        WindowParts(waits={INPUT_WAIT: 30}, epoch_input_wait_ns=30),
+    ),
+    "a wait in validation": (
+        label_of(WAIT, VALIDATES),
+        WindowParts(waits={INPUT_WAIT: 30}, validation_input_wait_ns=30),
+    ),
+    "a wait beside the step": (label_of(WAIT, BESIDE), WindowParts(gross_input_wait_ns=30)),
+    "a step": (label_of(STEP), WindowParts(step_ns=30)),
+    "a step of validation": (label_of(STEP, VALIDATES), WindowParts(validation_ns=30)),
+    "untagged code": (label_of(OTHER), WindowParts(silent_ns=30)),
+    "a stop": (LABELS[SUSPENDED_CODE], WindowParts(waits={IdleCause.NOT_IN_USE: 30})),
+}
+
+
+class TestALength:
+    @pytest.mark.parametrize("what", ADDED)
+    def test_is_counted_as(self, what: str) -> None:
+        label, expected = ADDED[what]
+        parts = WindowParts()
+
+        add_length(parts, label, 10)
+        add_length(parts, label, 20)
+
+        assert parts == expected

@@ -1,0 +1,398 @@
+"""Specification of gpumon.report/1: a fixed set of fields, exact numbers, and a way back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.clock import seconds
+from gpumon.core.codecs.report_codec import (
+    decode_report,
+    decode_report_with_lanes,
+    encode_pair,
+    encode_report,
+    encode_report_with_lanes,
+)
+from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.run_pace import RunPace
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.log_summary.busy_lane import Lane
+from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
+from gpumon.errors import UsageError
+from tests.builders_fill import gpm_fill
+from tests.builders_host import seen
+from tests.builders_report import gpu, report, run, shared_run, with_intervals
+from tests.builders_time import s
+
+PROMISED = {
+    "schema", "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines",
+    "gpus", "runs", "advice",
+}  # fmt: skip
+PROMISED_OF_A_GPU = {
+    "index", "uuid", "name", "observed_seconds", "busy_seconds", "idle_seconds",
+    "pending_seconds", "busy_ratio", "coverage_ratio", "pattern", "verdict", "severity",
+    "starved_seconds", "suspected_seconds", "starved_ratio", "resolved_seconds",
+    "inferred_seconds", "gaps", "starved_intervals", "idle_by_cause", "input_wait_by_reason",
+    "input_probability", "likely_causes", "pauses",
+}  # fmt: skip
+PROMISED_OF_A_RUN = {
+    "run", "job", "rank", "pid", "framework", "steps", "gpus", "wall_seconds", "phase_seconds",
+}  # fmt: skip
+PROMISED_OF_ADVICE = {"cause", "lost_seconds", "speedup_upper_bound", "evidence", "text"}
+
+EXAMPLE = report(
+    with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
+    gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
+    runs=(
+        replace(
+            run(workers=1, prefetch=False),
+            callback_ns={"TensorBoard": 1_500_000_000},
+            step_ns=51_200_000,
+            shares={"GPU-0": 0.5, "GPU-1": 0.5},
+            ratio_changes=2,
+            step_busy_ratios={"GPU-0": 2 / 3, "GPU-1": 1.0},
+            alive=True,
+            samples=16_000,
+        ),
+    ),
+)
+
+IMBALANCED = report(
+    gpu(40, {IdleCause.IMBALANCE: 20}),
+    replace(
+        gpu(60, index=1),
+        name="NVIDIA A10",
+        in_job=InJob(
+            ("j1",),
+            1,
+            gpm_fill(0.9),
+            s(60),
+            (Tenant(4711, 1000, s(60)), Tenant(77, None, s(60), s(60), s(12))),
+        ),
+    ),
+    runs=(shared_run([2 / 3, 1.0], [0.5, 0.5]),),
+)
+"""One GPU waits for another, which is of another model and not alone."""
+
+
+def document() -> dict[str, Any]:
+    encoded: dict[str, Any] = json.loads(json.dumps(encode_report(EXAMPLE)))
+    return encoded
+
+
+def without(document: dict[str, Any], part: str, *fields: str) -> dict[str, Any]:
+    """As a version wrote it that did not know those fields yet."""
+    for one in document[part]:
+        for field in fields:
+            del one[field]
+    return document
+
+
+OLDER: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "shares": (
+        "runs", ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"),
+        {"shares": {}, "ratio_changes": 0, "step_busy_ratios": {}},
+    ),
+    "whom an advice is for": ("advice", ("gpus",), {"gpus": ()}),
+    "samples": ("runs", ("samples",), {"samples": None}),
+    "ranks elsewhere": ("runs", ("world_size",), {"world_size": 1}),
+    "the steps of a run": ("runs", ("step_seconds", "alive"), {"step_ns": None, "alive": None}),
+}  # fmt: skip
+"""Of what part of a document, what that version did not write, and what is read of it."""
+
+
+class TestADocument:
+    def test_has_every_field_that_was_promised(self) -> None:
+        encoded = document()
+
+        assert encoded["schema"] == "gpumon.report/1"
+        assert encoded.keys() >= PROMISED
+        assert encoded["gpus"][0].keys() >= PROMISED_OF_A_GPU
+        assert encoded["gpus"][0]["gaps"].keys() >= {
+            "count", "total_seconds", "p50_seconds", "p95_seconds", "longest_seconds"
+        }  # fmt: skip
+        assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
+        assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
+
+    def test_tells_the_steps_of_a_run_and_what_each_of_its_gpus_is_given_and_would_level_them(
+        self,
+    ) -> None:
+        (one,) = document()["runs"]
+
+        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
+        assert (one["shares"], one["ratio_changes"]) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 2)
+        assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
+        assert one["skew_ratio"] == pytest.approx(1 / 3)
+        assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+
+    def test_tells_why_a_run_waited_in_figures_and_in_words(self) -> None:
+        known = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
+        reasons = (known, WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, s(1)))
+
+        (one,) = encode_report(report(gpu(40), runs=(replace(run(), reasons=reasons),)))["runs"]
+
+        figured, unknown = one["reasons"]
+        assert (figured["reason"], figured["waited_seconds"]) == ("cpu_bound", 20.0)
+        assert figured["figures"]["wanted_cores"] == 4.0
+        assert figured["seen"] == reason_sentence(known)
+        assert (unknown["reason"], unknown["figures"], unknown["seen"]) == ("unknown", None, "")
+
+    def test_of_a_run_on_one_gpu_tells_neither_skew_nor_ratios(self) -> None:
+        (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
+
+        assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
+
+    def test_tells_who_waits_for_whom_and_why(self) -> None:
+        (one,) = encode_report(IMBALANCED)["imbalance"]
+
+        assert (one["job"], one["runs"], one["missing_ranks"]) == ("j1", ["train"], 0)
+        assert one["waiting"] == [{"gpu": "GPU-0", "seconds": 20.0}]
+        assert one["unseen"] == []
+        (slow,) = one["slow"]
+        assert (slow["gpu"], slow["held_against"]) == ("GPU-1", "GPU-0")
+        assert slow["times"] == pytest.approx(1.5)
+        assert slow["causes"] == [
+            {"reason": "other_tenant", "times": 1.25, "pids": [77], "uids": [None],
+             "computing_ratio": 0.2, "present_ratio": 1.0},
+            {"reason": "slower_board", "times": pytest.approx(1.2), "name": "NVIDIA A10",
+             "peer_name": "NVIDIA A40"},
+        ]  # fmt: skip
+
+    def test_has_it_again_of_a_report_that_was_read_back(self) -> None:
+        again = decode_report(json.loads(json.dumps(encode_report(IMBALANCED))))
+
+        assert encode_report(again)["imbalance"] == encode_report(IMBALANCED)["imbalance"]
+
+    def test_of_gpus_that_are_level_tells_nobody_to_be_slow(self) -> None:
+        level = report(gpu(60), gpu(60, index=1), runs=(shared_run([1.0, 1.0], [0.5, 0.5]),))
+        (one,) = encode_report(level)["imbalance"]
+
+        assert (one["slow"], one["waiting"], one["unseen"]) == ([], [], None)
+
+    def test_counts_intervals_from_the_start(self) -> None:
+        assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
+
+    def test_names_every_cause_also_where_it_cost_nothing(self) -> None:
+        idle = document()["gpus"][0]["idle_by_cause"]
+
+        assert list(idle) == [cause.value for cause in CAUSES]
+        assert idle["checkpoint"] == 0.0
+
+    def test_has_numbers_also_where_there_is_nothing_to_divide_by(self) -> None:
+        unused = document()["gpus"][1]
+
+        assert unused["starved_ratio"] == 0.0
+        assert unused["coverage_ratio"] == 1.0
+        assert unused["gaps"]["p50_seconds"] == 0.0
+
+    def test_is_safe_to_print_whatever_a_file_is_called(self) -> None:
+        named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")
+
+        assert encode_report(named)["source"] == "gpu\ufffd\ufffd[31m.csv"
+
+    @given(
+        st.integers(0, 10**17),
+        st.dictionaries(st.sampled_from(CAUSES), st.integers(1, 10**16), max_size=12),
+    )
+    def test_is_not_rounded_and_its_sums_close(
+        self, busy_ns: int, idle_ns: dict[IdleCause, int]
+    ) -> None:
+        one = gpu(1)
+        observed_ns = busy_ns + sum(idle_ns.values())
+        totals = one.totals._replace(observed_ns=observed_ns, busy_ns=busy_ns, idle_ns=idle_ns)
+
+        encoded = encode_report(report(replace(one, totals=totals)))["gpus"][0]
+
+        by_cause = sum(encoded["idle_by_cause"].values())
+        assert encoded["busy_seconds"] == seconds(busy_ns)
+        assert encoded["idle_seconds"] == pytest.approx(by_cause, abs=1e-6)
+        assert encoded["busy_seconds"] + by_cause == pytest.approx(
+            encoded["observed_seconds"], abs=1e-6
+        )
+
+
+class TestTheWayBack:
+    def test_gives_the_same_document_again(self) -> None:
+        assert encode_report(decode_report(document())) == document()
+
+    def test_gives_the_same_report_on_a_clock_that_begins_at_0(self) -> None:
+        back = decode_report(document())
+
+        assert back.origin_ns == 0
+        assert back.advice == EXAMPLE.advice
+        assert [advice.gpus for advice in back.advice] == [("0",), ("1",)]
+        assert back.runs == EXAMPLE.runs
+        assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
+
+    @pytest.mark.parametrize("what", OLDER)
+    def test_of_an_older_version_knows_nothing_of(self, what: str) -> None:
+        part, fields, read = OLDER[what]
+
+        for one in getattr(decode_report(without(document(), part, *fields)), part):
+            assert {name: getattr(one, name) for name in read} == read
+
+    def test_promises_no_speed_where_none_is_promised(self) -> None:
+        few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
+
+        encoded = json.loads(json.dumps(encode_report(few)))
+
+        assert encoded["advice"][0]["speedup_upper_bound"] is None
+        assert decode_report(encoded).advice == few.advice
+
+    def test_keeps_the_probability_that_a_later_version_writes(self) -> None:
+        later = document()
+        later["gpus"][0] |= {"input_probability": 0.8, "likely_causes": ["late_input"]}
+
+        assert encode_report(decode_report(later)) == later
+
+    def test_of_an_older_version_counts_its_gaps_as_pauses(self) -> None:
+        older = without(document(), "gpus", "pauses", "input_probability", "likely_causes")
+
+        assert encode_report(decode_report(older)) == document()
+
+    def test_of_an_older_version_lost_what_was_not_busy_of_its_time_in_use(self) -> None:
+        older = without(document(), "gpus", "lost_ratio")
+
+        assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
+
+    @pytest.mark.parametrize("other", [None, [], 7, "text", {}, {"schema": "gpumon.report/2"}])
+    def test_refuses_what_is_no_report_of_this_schema(self, other: object) -> None:
+        with pytest.raises(UsageError, match=r"gpumon\.report/1"):
+            decode_report(other)
+
+    @pytest.mark.parametrize("field", sorted(PROMISED - {"schema"}))
+    def test_names_a_field_that_is_missing(self, field: str) -> None:
+        damaged = document()
+        del damaged[field]
+
+        with pytest.raises(UsageError, match=f"'{field}' is missing"):
+            decode_report(damaged)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("busy_seconds", "much"), ("busy_seconds", float("inf")), ("verdict", "splendid"),
+         ("idle_by_cause", {"lunch": 1.0}), ("gaps", None), ("coverage_ratio", float("nan"))],
+    )  # fmt: skip
+    def test_refuses_a_value_of_another_kind(self, field: str, value: object) -> None:
+        damaged = document()
+        damaged["gpus"][0][field] = value
+
+        with pytest.raises(UsageError, match="valid"):
+            decode_report(damaged)
+
+    @pytest.mark.parametrize(
+        "verdict", ["healthy", "starved", "stalled", "starvation_suspected", "partial"]
+    )
+    @pytest.mark.parametrize(
+        ("in_use_s", "first_wait_s"), [(0, 0), (20, 20), (20, 30)],
+        ids=["none", "the first batch alone", "less than the first batch"],
+    )  # fmt: skip
+    def test_refuses_a_verdict_on_no_time_in_use(
+        self, verdict: str, in_use_s: int, first_wait_s: int
+    ) -> None:
+        damaged = document()
+        damaged["gpus"][0] |= {
+            "verdict": verdict,
+            "in_use_seconds": in_use_s,
+            "first_input_wait_seconds": first_wait_s,
+        }
+
+        with pytest.raises(UsageError, match="valid"):
+            decode_report(damaged)
+
+    @pytest.mark.parametrize("field", ["text", "evidence"])
+    def test_is_safe_to_print_whatever_somebody_made_of_an_advice(self, field: str) -> None:
+        written = document()
+        written["advice"][0][field] = "prefetch\x1b[31m more\ud800"
+
+        advice = decode_report(written).advice[0]
+
+        assert getattr(advice, field) == "prefetch\ufffd[31m more\ufffd"
+
+
+def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it() -> None:
+    pace = RunPace(run="a\x1b", steps=500, wall_ns=60_000_000_000)
+
+    document = encode_pair(None, pace)
+
+    assert document["run"] == "a\N{REPLACEMENT CHARACTER}"
+    assert (document["before"], document["speedup"]) == (None, None)
+    assert [*document["after"].items()] == [
+        ("run", "a\N{REPLACEMENT CHARACTER}"), ("steps", 500), ("samples", None),
+        ("wall_seconds", 60.0), ("wall_seconds_per_step", 0.12), ("step_seconds", None),
+        ("samples_per_second", None),
+    ]  # fmt: skip
+
+
+LANES = Lanes(
+    (Lane(s(7), s(9), s(1), (s(1), s(1)), (s(1), 0), (s(1), 0)), Lane(s(7), s(7))),
+    (
+        RunLane(
+            run="train",
+            pid=4711,
+            start_ns=s(7),
+            end_ns=s(8.5),
+            cell_ns=s(1),
+            phase_ns={TrainingPhase.INPUT_WAIT: (s(1), s(0.5))},
+            reason_ns={InputWaitReason.GIL_BOUND: (s(0.5), 0)},
+        ),
+    ),
+)
+
+
+class TestTheLanesOfAReport:
+    def document(self) -> dict[str, Any]:
+        told = encode_report_with_lanes(ReportWithLanes(EXAMPLE, LANES))
+        read: dict[str, Any] = json.loads(json.dumps(told))
+        return read
+
+    def test_come_back_and_count_from_its_beginning(self) -> None:
+        told = decode_report_with_lanes(self.document())
+
+        assert told.report == decode_report(document())
+        assert told.lanes is not None
+        assert told.lanes.gpus == (
+            replace(LANES.gpus[0], start_ns=0, end_ns=s(2)),
+            Lane(),
+        )
+        assert told.lanes.runs == (replace(LANES.runs[0], start_ns=0, end_ns=s(1.5)),)
+
+    def test_are_in_no_report_that_was_saved(self) -> None:
+        assert decode_report_with_lanes(document()).lanes is None
+        assert encode_report_with_lanes(ReportWithLanes(EXAMPLE, None))["lanes"] is None
+
+    @pytest.mark.parametrize(
+        ("lane", "changes"),
+        [
+            ("gpus", {"cell_ns": 0}),
+            ("gpus", {"busy_ns": [1]}),
+            ("gpus", {"end_ns": s(3)}),
+            ("gpus", {"start_ns": -1}),
+            ("runs", {"phase_ns": {"train_step": [1, 2, 3]}}),
+            ("runs", {"phase_ns": {"train_step": [1.5, 2]}}),
+            ("runs", {"reason_ns": {"gil_bound": [1]}}),
+            ("runs", {"reason_ns": {"the weather": [1, 2]}}),
+        ],
+    )
+    def test_of_somebody_else_are_refused_where_they_are_none(
+        self, lane: str, changes: dict[str, Any]
+    ) -> None:
+        odd = self.document()
+        odd["lanes"][lane][0].update(changes)
+
+        with pytest.raises(UsageError, match=r"not a valid gpumon\.report/1"):
+            decode_report_with_lanes(odd)
+
+    def test_are_as_many_as_the_gpus(self) -> None:
+        odd = self.document()
+        del odd["lanes"]["gpus"][1]
+
+        with pytest.raises(UsageError, match="a lane for each GPU"):
+            decode_report_with_lanes(odd)

@@ -1,0 +1,115 @@
+"""Specification of what the document says of a log beside its GPUs: all of it comes back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.log_summary.common_pauses import Together
+from gpumon.core.log_summary.held_memory import HeldMemory
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.report import Report, machine_time, sampling_of
+from tests.builders_report import gpu, report
+from tests.builders_time import s
+
+JOINED = Together(
+    in_use_ns=s(60), all_paused_ns=s(20), all_pauses=4, in_use_gpu_ns=s(120), paused_gpu_ns=s(48),
+    by_chance_ns=s(9), in_use=(0, 1), idle_beside_peer_ns=(0, s(8)),
+)  # fmt: skip
+HELD = HeldMemory(s(7_200), s(3_600), 70 << 30)
+
+
+def of_a_log() -> Report:
+    one = gpu(40, {IdleCause.UNKNOWN: 20, IdleCause.NOT_IN_USE: 40})
+    other = gpu(32, {IdleCause.UNKNOWN: 28, IdleCause.START_UP: 40}, index=1)
+    return replace(
+        report(
+            replace(one, idle_beside_peer_ns=0),
+            replace(other, idle_beside_peer_ns=s(8), held_memory=HELD),
+        ),
+        together=JOINED,
+        sampling=sampling_of(s(60)),
+    )
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(json.dumps(encode_report(of_a_log())))
+    return written
+
+
+class TestTheMachine:
+    def test_is_the_sum_of_its_gpus_and_closes(self, document: dict[str, Any]) -> None:
+        machine = document["machine"]
+
+        assert machine["gpus"] == 2
+        assert machine["observed_seconds"] == pytest.approx(200)
+        assert (machine["busy_ratio"], machine["lost_ratio"]) == (0.36, 0.24)
+        assert machine["not_in_use_ratio"] == 0.4
+        assert machine["all_paused_seconds"] == 20.0
+        assert machine["observed_seconds"] == pytest.approx(
+            sum(machine[f"{part}_seconds"] for part in ("busy", "lost", "not_in_use", "pending"))
+        )
+
+    def test_has_no_share_of_nothing(self) -> None:
+        assert machine_time(()).share(0) is None
+        assert encode_report(report())["machine"]["busy_ratio"] is None
+
+
+class TestADocument:
+    def test_comes_back_as_it_was(self, document: dict[str, Any]) -> None:
+        decoded = decode_report(document)
+
+        assert encode_report(decoded) == document
+        assert (decoded.together, decoded.sampling) == (JOINED, sampling_of(s(60)))
+        assert [one.held_memory for one in decoded.gpus] == [None, HELD]
+
+    def test_tells_what_each_gpu_held_and_idled(self, document: dict[str, Any]) -> None:
+        one, other = document["gpus"]
+
+        assert one["held_memory"] is None
+        assert other["held_memory"] == {
+            "idle_seconds": 7200.0, "longest_seconds": 3600.0, "peak_bytes": 70 << 30,
+        }  # fmt: skip
+        assert [one["idle_beside_peer_seconds"], other["idle_beside_peer_seconds"]] == [0.0, 8.0]
+
+    def test_tells_how_coarse_the_log_is_by_the_shortest_pause_that_shows(
+        self, document: dict[str, Any]
+    ) -> None:
+        assert document["sampling"] == {
+            "period_seconds": 60.0, "shortest_visible_pause_seconds": 120.0, "is_coarse": True,
+        }  # fmt: skip
+
+    def test_names_its_findings_by_their_rules(self, document: dict[str, Any]) -> None:
+        findings = document["findings"]
+
+        assert [finding["rule"] for finding in findings] == [
+            "all_pause_together", "memory_held", "sampling_too_coarse",
+        ]  # fmt: skip
+        assert findings[1].keys() == {"rule", "gpus", "text"}
+        assert findings[1]["gpus"] == ["1"]
+        assert "70.0 GiB" in findings[1]["text"]
+
+    def test_says_null_where_nobody_looked(self) -> None:
+        document = encode_report(report(gpu(60)))
+
+        assert document["machine"]["all_paused_seconds"] is None
+        assert document["gpus"][0]["idle_beside_peer_seconds"] is None
+        assert document["gpus"][0]["held_memory"] is None
+        assert document["sampling"] is None
+        assert document["findings"] == []
+
+    def test_of_an_older_gpumon_says_nothing_of_all_that(self, document: dict[str, Any]) -> None:
+        for name in ("machine", "sampling", "findings"):
+            del document[name]
+        for one in document["gpus"]:
+            del one["idle_beside_peer_seconds"], one["held_memory"]
+
+        decoded = decode_report(document)
+
+        assert (decoded.together, decoded.sampling) == (None, None)
+        assert decoded.gpus[1].held_memory is None

@@ -1,0 +1,238 @@
+"""Specification of gpumon.report/1 on the present, on ranges, on standstills and on late ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.rank_wait import SUSPENDED, RankWait
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.report.report import Report
+from gpumon.core.ring_format.silence import RunSilence
+from gpumon.core.verdict import VerdictName
+from gpumon.errors import UsageError
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
+from tests.builders_report import gpu, report, run, with_totals
+from tests.builders_time import s
+
+WAIT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
+BOUNDS: dict[str, Any] = {"may_be_less_ns": {WAIT: s(12)}, "may_be_more_ns": {STEP: s(12)}}
+WINDOW = gpu(30, {WAIT: 10}).totals._replace(
+    epoch_input_wait_ns=s(2),
+    hanging_ns=s(3),
+    hanging_idle_ns={WAIT: s(3)},
+    rank_wait_low_ns=s(1),
+    rank_wait_high_ns=s(4),
+)
+NOW = NowVerdict(VerdictName.STARVED, s(37), WINDOW, judge(WINDOW), before=VerdictName.HEALTHY)
+FULL = replace(
+    with_totals(
+        gpu(40, {WAIT: 20}),
+        **BOUNDS,
+        epoch_input_wait_ns=s(4),
+        hanging_ns=s(5),
+        hanging_idle_ns={WAIT: s(5)},
+        rank_wait_low_ns=s(6),
+        rank_wait_high_ns=s(9),
+    ),
+    waits_for=RankWait("train-r1", 1, SUSPENDED),
+    now=NOW,
+)
+SILENCE = RunSilence(s(17), TrainingPhase.INPUT_WAIT, s(50), False, s(47), "futex_wait_queue")
+EXAMPLE = replace(
+    report(FULL, runs=(replace(run(), silence=SILENCE, suspended_since_ns=s(27)),)), is_part=True
+)
+
+
+def document(of: Report = EXAMPLE) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(json.dumps(encode_report(of)))
+    return written
+
+
+def read_back(of: Report) -> Report:
+    return decode_report(document(of))
+
+
+class TestADocument:
+    def test_has_the_present_beside_the_totals(self) -> None:
+        now = document()["gpus"][0]["now"]
+
+        assert (now["verdict"], now["verdict_before"]) == ("starved", "healthy")
+        assert now["since"] == "2025-06-13T00:00:30+00:00"
+        assert (now["window_seconds"], now["job_ended"], now["suspended"]) == (40, None, False)
+        assert (now["hanging_seconds"], now["epoch_input_wait_seconds"]) == (3, 2)
+
+    def test_has_both_bounds_of_every_cause(self) -> None:
+        encoded = document()["gpus"][0]
+        bounds, best = encoded["idle_bounds_by_cause"], encoded["idle_by_cause"]
+
+        assert [*bounds] == [cause.value for cause in CAUSES]
+        assert (bounds["input_wait"], bounds["within_step"]) == ([8, 20], [0, 12])
+        assert all(low <= best[name] <= high for name, (low, high) in bounds.items())
+
+    def test_has_the_rank_that_a_gpu_waits_for_and_for_how_long(self) -> None:
+        assert document()["gpus"][0]["waits_for"] == {
+            "run": "train-r1", "rank": 1, "cause": "suspended",
+            "low_seconds": 6, "high_seconds": 9,
+        }  # fmt: skip
+
+    def test_has_neither_wait_nor_present_of_a_log(self) -> None:
+        encoded = document(report(gpu(40, {WAIT: 20})))
+
+        assert (encoded["part"], encoded["gpus"][0]["now"]) == (False, None)
+        assert encoded["gpus"][0]["waits_for"] is None
+
+    def test_counts_no_hang_as_starved(self) -> None:
+        encoded = document()["gpus"][0]
+
+        assert (encoded["starved_seconds"], encoded["hanging_seconds"]) == (20 - 12 - 5, 5)
+        assert encoded["hanging_by_cause"]["input_wait"] == 5
+
+    def test_has_the_time_since_which_a_run_is_silent_or_suspended(self) -> None:
+        (one,) = document()["runs"]
+
+        assert one["suspended_since"] == "2025-06-13T00:00:20+00:00"
+        assert one["silence"]["since"] == "2025-06-13T00:00:10+00:00"
+        assert (one["silence"]["hanging"], one["silence"]["phase"]) == (True, "input_wait")
+
+
+class TestTheWayBack:
+    def test_gives_the_same_document_again(self) -> None:
+        assert document(read_back(EXAMPLE)) == document()
+
+    def test_gives_the_same_totals_and_the_same_wait(self) -> None:
+        (one,) = read_back(EXAMPLE).gpus
+        kept = ("may_be_less_ns", "may_be_more_ns", "epoch_input_wait_ns", "hanging_ns",
+                "rank_wait_low_ns", "rank_wait_high_ns", "starved_ns")  # fmt: skip
+
+        assert {name: getattr(one.totals, name) for name in kept} == {
+            name: getattr(FULL.totals, name) for name in kept
+        }
+        assert (one.waits_for, one.verdict) == (FULL.waits_for, FULL.verdict)
+
+    @pytest.mark.parametrize(
+        "now",
+        [
+            NOW,
+            NOW._replace(before=None),
+            NOW._replace(name=VerdictName.NOT_IN_USE, ended_ns=s(37)),
+            NOW._replace(name=VerdictName.NOT_IN_USE, is_suspended=True),
+            NOW._replace(name=VerdictName.HANGING),
+            NOW._replace(name=VerdictName.HEALTHY, before=VerdictName.PARTIAL),
+        ],
+        ids=["starved", "first word", "ended", "suspended", "hanging", "recovered"],
+    )
+    def test_gives_the_same_present(self, now: NowVerdict) -> None:
+        back = read_back(report(replace(FULL, now=now))).gpus[0].now
+
+        assert back is not None
+        for field in ("name", "before", "is_suspended", "verdict", "has_recovered", "window_ns"):
+            assert getattr(back, field) == getattr(now, field)
+        assert back.since_ns == s(30)
+        assert back.ended_ns == (None if now.ended_ns is None else s(30))
+        assert back.totals.starved_ns == now.totals.starved_ns
+
+    @pytest.mark.parametrize("one", [EXAMPLE, replace(EXAMPLE, is_part=False)])
+    def test_gives_the_same_words(self, one: Report) -> None:
+        assert render_report(read_back(one), TextStyle()) == render_report(one, TextStyle())
+
+    def test_gives_the_same_silence(self) -> None:
+        (one,) = read_back(EXAMPLE).runs
+
+        assert one.silence == SILENCE._replace(since_ns=s(10), hanging_from_ns=s(40))
+        assert one.suspended_since_ns == s(20)
+
+    def test_has_no_present_without_a_wall_clock(self) -> None:
+        assert read_back(replace(EXAMPLE, started_at=None)).gpus[0].now is None
+
+
+class TestAnOlderDocument:
+    """As a version wrote it that did not know these fields yet."""
+
+    @pytest.fixture
+    def older(self) -> dict[str, Any]:
+        written = document(report(gpu(40, {WAIT: 20}), runs=(run(),)))
+        del written["part"]
+        for field in ("idle_bounds_by_cause", "waits_for", "now", "hanging_seconds",
+                      "hanging_by_cause", "hanging_now", "epoch_input_wait_seconds"):  # fmt: skip
+            del written["gpus"][0][field]
+        for field in ("suspended_since", "silence"):
+            del written["runs"][0][field]
+        return written
+
+    def test_is_read_as_before(self, older: dict[str, Any]) -> None:
+        back, as_written = decode_report(older), report(gpu(40, {WAIT: 20}), runs=(run(),))
+
+        assert back.gpus == as_written.gpus
+        assert back.runs == as_written.runs
+        assert not back.is_part
+
+    def test_knows_each_cause_for_certain(self, older: dict[str, Any]) -> None:
+        (one,) = decode_report(older).gpus
+
+        assert one.totals.bounds_ns(WAIT) == (s(20), s(20))
+        assert (one.totals.starved_ns, one.now, one.waits_for) == (s(20), None, None)
+
+    def test_says_the_same_in_words(self, older: dict[str, Any]) -> None:
+        as_written = report(gpu(40, {WAIT: 20}), runs=(run(),))
+
+        assert render_report(decode_report(older), TextStyle()) == render_report(
+            as_written, TextStyle()
+        )
+
+    def test_of_the_present_has_no_word_before(self) -> None:
+        written = document()
+        del written["gpus"][0]["now"]["verdict_before"]
+        del written["gpus"][0]["now"]["idle_bounds_by_cause"]
+
+        now = decode_report(written).gpus[0].now
+
+        assert now is not None
+        assert (now.name, now.before) == (VerdictName.STARVED, None)
+
+
+def _spoil_bounds(one: dict[str, Any]) -> None:
+    one["idle_bounds_by_cause"]["input_wait"] = [25, 30]
+
+
+def _turn_wait_round(one: dict[str, Any]) -> None:
+    one["waits_for"] |= {"low_seconds": 9, "high_seconds": 6}
+
+
+def _spoil_wait(one: dict[str, Any]) -> None:
+    one["waits_for"]["low_seconds"] = -1
+
+
+def _spoil_now(one: dict[str, Any]) -> None:
+    one["now"]["verdict"] = "splendid"
+
+
+def _spoil_since(one: dict[str, Any]) -> None:
+    one["now"]["since"] = "lunch"
+
+
+class TestADamagedDocument:
+    @pytest.mark.parametrize(
+        "spoil", [_spoil_bounds, _turn_wait_round, _spoil_wait, _spoil_now, _spoil_since]
+    )
+    def test_is_refused(self, spoil: Callable[[dict[str, Any]], None]) -> None:
+        damaged = document()
+        spoil(damaged["gpus"][0])
+
+        with pytest.raises(UsageError, match="valid"):
+            decode_report(damaged)
+
+
+def test_the_totals_of_nothing_have_no_bounds() -> None:
+    (one,) = read_back(report(replace(gpu(1), totals=GpuTotals(), verdict=judge(GpuTotals())))).gpus
+
+    assert (one.totals.may_be_less_ns, one.totals.may_be_more_ns) == ({}, {})

@@ -1,0 +1,119 @@
+"""Specification of what a board tells while its GPU works for one job: its tenants, its fill."""
+
+from __future__ import annotations
+
+from gpumon.core.device.in_job import MOST_TENANTS, InJob, InJobLedger, Tenant, in_job_since
+from gpumon.core.sample import BusySample, Device, GpuSample, ProcessSample
+from tests.builders_fill import seconds_of
+from tests.builders_time import s
+
+DEVICE = Device(uuid="GPU-0", index=0)
+
+
+def second(at_s: float, *processes: ProcessSample, is_listed: bool = True) -> GpuSample:
+    """A second of a GPU on which these processes are; ``is_listed``: the driver lists them."""
+    return GpuSample(
+        device=DEVICE,
+        busy=(BusySample(s(at_s), s(at_s + 1), 1.0),),
+        processes=processes if is_listed else None,
+    )
+
+
+def after(*samples: GpuSample) -> InJob:
+    """What is known of a job of which these seconds were seen."""
+    ledger = InJobLedger()
+    ledger.work_for(("j1",))
+    for sample in samples:
+        ledger.observe(sample)
+    found = ledger.snapshot()
+    assert found is not None
+    return found
+
+
+def process(pid: int, sm: float | None = None, uid: int | None = 1000) -> ProcessSample:
+    return ProcessSample(pid, None, sm, uid=uid)
+
+
+class TestATenant:
+    def test_is_known_for_the_time_it_was_there_and_the_part_of_it_that_it_computed(self) -> None:
+        found = after(second(0, process(1, 0.5)), second(1, process(1, 0.25)), second(2))
+
+        assert found.listed_ns == s(3)
+        assert found.tenants == (Tenant(1, 1000, s(2), s(2), s(0.75)),)
+        assert found.tenants[0].computing_ratio == 0.375
+
+    def test_may_not_tell_how_much_it_computes(self) -> None:
+        found = after(second(0, process(1)))
+
+        assert found.tenants == (Tenant(1, 1000, s(1)),)
+        assert found.tenants[0].computing_ratio is None
+
+    def test_is_another_one_where_its_pid_is_used_again_by_somebody_else(self) -> None:
+        found = after(second(0, process(1, uid=1000)), second(1, process(1, uid=1001)))
+
+        assert [(one.uid, one.present_ns) for one in found.tenants] == [(1000, s(1)), (1001, s(1))]
+
+    def test_that_is_listed_twice_was_there_once(self) -> None:
+        found = after(second(0, process(1, 0.5), process(1, 0.5)))
+
+        assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(0.5)),)
+
+    def test_with_a_share_that_no_process_can_have_does_not_tell(self) -> None:
+        found = after(second(0, process(1, float("nan")), process(2, 7.0)))
+
+        assert [one.computing_ratio for one in found.tenants] == [None, 1.0]
+
+    def test_is_unknown_where_the_driver_lists_nobody(self) -> None:
+        assert after(second(0, is_listed=False)) == InJob(("j1",), 1)
+
+    def test_is_remembered_though_many_came_and_went_before(self) -> None:
+        gone = [second(at, process(100 + at // 2)) for at in range(4 * MOST_TENANTS)]
+        stays = [second(1_000 + at, process(1)) for at in range(9)]
+
+        found = after(*gone, *stays)
+
+        assert len(found.tenants) == MOST_TENANTS
+        assert Tenant(1, 1000, s(9)) in found.tenants
+
+
+class TestAJob:
+    def test_begins_the_count_anew(self) -> None:
+        ledger = InJobLedger()
+        ledger.work_for(("j1",))
+        for sample in seconds_of(20, watts=300.0):
+            ledger.observe(sample._replace(processes=(process(1),)))
+        ledger.work_for(("j2",))
+        ledger.work_for(("j2",))
+        for sample in seconds_of(10, watts=180.0, from_s=20):
+            ledger.observe(sample._replace(processes=(process(2),)))
+
+        found = ledger.snapshot()
+
+        assert found is not None
+        assert (found.jobs, found.begun) == (("j2",), 2)
+        assert [one.pid for one in found.tenants] == [2]
+        assert found.fill is not None
+        assert (found.fill.drawn_ns, found.fill.drawn_watts) == (s(9), 180.0)
+
+    def test_that_never_was_leaves_nothing_to_tell(self) -> None:
+        assert InJobLedger().snapshot() is None
+
+
+class TestBetweenTwoReports:
+    EARLY = second(0, process(1, 0.5)), second(1, process(2, 0.5))
+
+    def test_what_was_added_counts(self) -> None:
+        before, then = after(*self.EARLY), after(*self.EARLY, second(2, process(1, 1.0)))
+
+        found = in_job_since(before, then)
+
+        assert found is not None
+        assert found.listed_ns == s(1)
+        assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(1)),)
+
+    def test_all_of_a_job_does_that_began_meanwhile(self) -> None:
+        before, then = after(*self.EARLY)._replace(begun=1), after(*self.EARLY)._replace(begun=2)
+
+        assert in_job_since(before, then) == then
+        assert in_job_since(None, then) == then
+        assert in_job_since(before, None) is None

@@ -1,0 +1,258 @@
+"""Specification of what is wrong with a GPU beside its time, and of its way through JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.device.driver_codes import (
+    OF_PROGRAMS,
+    SLOWDOWNS,
+    THROTTLE_REASONS,
+    UNREADABLE,
+    xid_text,
+)
+from gpumon.core.device.troubles import (
+    ErrorTimes,
+    ErrorWatch,
+    Trouble,
+    TroubleKind,
+    errors_of,
+    lost,
+    vanished,
+    worst,
+)
+from gpumon.core.diagnosis.since import report_since
+from gpumon.core.report.report import GpuReport
+from gpumon.core.sample import GpuDetails, GpuSample
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.errors import UsageError
+from tests.builders_fill import gpm_fill
+from tests.builders_report import gpu, report
+from tests.builders_state import device
+from tests.builders_time import s
+
+LOST = f"{UNREADABLE[15].meaning} (NVML 15): {UNREADABLE[15].advice}"
+NOW_NS = s(100_000)
+DAY_S = 24 * 3600
+
+
+def reported(*xid_errors: tuple[int, int], ago_s: float = 5.0) -> tuple[Trouble, ...]:
+    """The troubles of a GPU with these errors, each last so long ago."""
+    times = ErrorTimes(xid_last_ns=tuple((xid, NOW_NS - s(ago_s)) for xid, _ in xid_errors))
+    return errors_of(xid_errors, times, NOW_NS)
+
+
+def broken(**changes: object) -> GpuReport:
+    """A healthy GPU with something else that is wrong."""
+    return replace(gpu(60), **changes)  # type: ignore[arg-type]
+
+
+def kinds(one: GpuReport) -> list[tuple[str, int | None]]:
+    return [(trouble.kind.value, trouble.code) for trouble in one.troubles]
+
+
+class TestAnXid:
+    @pytest.mark.parametrize("xid", [48, 62, 74, 79, 95, 119, 140, 154, 777])
+    def test_of_the_board_asks_somebody_to_act_now(self, xid: int) -> None:
+        (trouble,) = reported((xid, 2))
+
+        assert (trouble.severity, trouble.code, trouble.times) == (Severity.HIGH, xid, 2)
+        assert trouble.text.startswith(f"reported XID {xid} (")
+
+    @pytest.mark.parametrize("xid", [*OF_PROGRAMS, 63, 94])
+    def test_of_a_program_or_one_that_can_wait_is_worth_a_word(self, xid: int) -> None:
+        assert worst(reported((xid, 1))) is Severity.MODERATE
+
+    @pytest.mark.parametrize(("ago_s", "severity"), [(DAY_S, "high"), (DAY_S + 1, "none")])
+    def test_is_for_the_record_alone_after_a_day(self, ago_s: float, severity: str) -> None:
+        assert worst(reported((79, 1), ago_s=ago_s)).value == severity
+
+    def test_changes_no_word_on_time(self) -> None:
+        assert broken(told_troubles=reported((79, 1))).verdict.name is VerdictName.HEALTHY
+
+
+class TestAGpuThatIsLost:
+    def test_says_why_and_what_to_do_as_its_source_does(self) -> None:
+        (trouble,) = broken(error=LOST).troubles
+
+        why, _, advice = LOST.partition(": ")
+        assert trouble.text == f"cannot be read: {why}"
+        assert trouble.advice == advice
+
+    def test_comes_first_and_asks_for_what_its_last_grave_error_asks_for(self) -> None:
+        one = broken(error=LOST, told_troubles=reported((31, 3), (79, 1)))
+
+        assert kinds(one) == [("lost", None), ("xid", 79), ("xid", 31)]
+        assert one.is_lost
+        assert one.troubles[0].advice == one.troubles[1].advice
+
+    def test_is_asked_after_where_its_source_knows_no_remedy(self) -> None:
+        (trouble,) = broken(error="it is gone", index=3).troubles
+
+        assert "`nvidia-smi -q -i 3`" in trouble.advice
+
+    def test_may_have_vanished(self) -> None:
+        assert broken(told_troubles=(vanished(index=0),)).is_lost
+
+
+class TestMemoryErrors:
+    def heard(self, *counts: int | None) -> tuple[Trouble, ...]:
+        """What is wrong after readings of the count, a second apart."""
+        log = ErrorWatch()
+        for second, count in enumerate(counts):
+            details = GpuDetails(read_at_ns=second, ecc_uncorrected_errors=count)
+            log.hear(GpuSample(device=device(), details=details), s(second))
+        return errors_of((), log.errors, s(len(counts)))
+
+    @pytest.mark.parametrize("counts", [(None,), (0,), (0, 0), (3, 0)])
+    def test_are_none_where_none_is_counted(self, counts: tuple[int | None, ...]) -> None:
+        assert self.heard(*counts) == ()
+
+    def test_that_come_while_gpumon_watches_ask_somebody_to_act(self) -> None:
+        (trouble,) = self.heard(0, 0, 2)
+
+        assert (trouble.kind, trouble.severity) == (TroubleKind.ECC, Severity.HIGH)
+        assert (trouble.times, trouble.last_ns, trouble.reason) == (2, s(2), "uncorrected")
+
+    def test_that_are_older_are_worth_a_word_until_the_gpu_is_reset(self) -> None:
+        (trouble,) = self.heard(2, 2)
+
+        assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
+
+    def test_of_a_lost_gpu_stay_told(self) -> None:
+        log = ErrorWatch()
+        log.hear(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
+        log.hear(GpuSample(device=device(), error=LOST), s(1))
+
+        assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
+
+
+class TestAnErrorThatIsToldAnew:
+    """As each block of a recording tells all that is known."""
+
+    def test_came_when_it_was_told_first(self) -> None:
+        log = ErrorWatch()
+        for count, at_s in ((1, 10), (1, 15), (2, 20), (2, 25)):
+            details = GpuDetails(read_at_ns=0, ecc_uncorrected_errors=count)
+            xids = ((31, count),)
+            log.hear(GpuSample(device=device(), details=details, xid_errors=xids), s(at_s))
+
+        assert log.errors == ErrorTimes(
+            xid_last_ns=((31, s(20)),), memory_errors=2, memory_error_last_ns=s(20)
+        )
+
+
+class TestAThrottledGpu:
+    def test_is_in_trouble_by_heat(self) -> None:
+        (trouble,) = broken(fill=gpm_fill(0.9, held=0.4)).troubles
+
+        assert (trouble.kind, trouble.severity) == (TroubleKind.THROTTLED, Severity.MODERATE)
+        assert (trouble.reason, trouble.duration_ns) == ("hw_thermal_slowdown", s(48))
+        assert " 40 % " in trouble.text
+
+    @pytest.mark.parametrize("reason", sorted({*THROTTLE_REASONS.values()} - {*SLOWDOWNS}))
+    def test_is_in_none_by_what_is_meant(self, reason: str) -> None:
+        fill = gpm_fill(0.9, held=0.9)
+
+        assert broken(fill=fill._replace(held_by_ns={reason: fill.held_ns})).troubles == ()
+
+    def test_names_the_reason_that_says_most(self) -> None:
+        fill = gpm_fill(0.9, held=0.5)
+        both = {"hw_slowdown": fill.held_ns, "hw_power_brake_slowdown": fill.held_ns}
+
+        (trouble,) = broken(fill=fill._replace(held_by_ns=both)).troubles
+
+        assert trouble.reason == "hw_power_brake_slowdown"
+
+    def test_is_in_none_for_a_moment_of_it(self) -> None:
+        assert broken(fill=gpm_fill(0.9, held=0.05)).troubles == ()
+
+
+class TestTheTimeBetweenTwoReports:
+    def test_has_the_errors_that_came_in_it(self) -> None:
+        before = report(broken(told_troubles=reported((31, 2), (43, 1))))
+        after = report(broken(told_troubles=reported((31, 5), (43, 1), (79, 1))))
+
+        (one,) = report_since(before, after).gpus
+
+        assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
+
+    def test_has_those_that_were_counted_anew(self) -> None:
+        before = report(broken(told_troubles=reported((31, 5))))
+        after = report(broken(told_troubles=reported((31, 2))))
+
+        assert report_since(before, after).gpus[0].troubles[0].times == 2
+
+    def test_has_a_gpu_that_was_lost_before_it_too(self) -> None:
+        one = report(broken(error=LOST, told_troubles=(lost(LOST), *reported((79, 1)))))
+
+        assert kinds(report_since(one, one).gpus[0]) == [("lost", None)]
+
+    def test_has_what_slowed_it_down_in_it(self) -> None:
+        before = report(broken(fill=gpm_fill(0.9, seconds=3600)))
+        after = report(broken(fill=gpm_fill(0.9, seconds=3720, held=60 / 3720)))
+
+        assert after.gpus[0].troubles == ()
+        (trouble,) = report_since(before, after).gpus[0].troubles
+        assert trouble.duration_ns == s(60)
+
+
+class TestTheDocument:
+    ONE = report(
+        broken(
+            error=LOST,
+            fill=gpm_fill(0.9, held=0.4),
+            told_troubles=(
+                *reported((31, 3), (79, 1)),
+                *errors_of((), ErrorTimes((), 2, NOW_NS), NOW_NS),
+                lost(LOST, last_ns=NOW_NS, index=0),
+            ),
+        ),
+        gpu(60, index=1),
+    )
+
+    def test_has_each_in_typed_fields(self) -> None:
+        told = encode_report(self.ONE)["gpus"]
+
+        assert [one["kind"] for one in told[0]["troubles"]] == [
+            "lost", "xid", "ecc", "xid", "throttled",
+        ]  # fmt: skip
+        xid = told[0]["troubles"][1]
+        assert {name: xid[name] for name in ("severity", "code", "count", "seconds", "reason")} == {
+            "severity": "high", "code": 79, "count": 1, "seconds": None, "reason": None,
+        }  # fmt: skip
+        assert f"XID 79 ({xid_text(79).meaning})" in xid["text"]
+        assert xid["advice"] == xid_text(79).advice
+        assert xid["last_seen_at"] == "2025-06-14T03:46:28+00:00"
+        assert told[0]["troubles"][4]["reason"] == "hw_thermal_slowdown"
+        assert told[0]["troubles"][4]["seconds"] == 48.0
+        assert told[1]["troubles"] == []
+
+    def test_reads_back_to_the_same(self) -> None:
+        document = encode_report(self.ONE)
+
+        assert encode_report(decode_report(document)) == document
+
+    def test_of_an_older_daemon_tells_a_lost_gpu_all_the_same(self) -> None:
+        document = encode_report(self.ONE)
+        for one in document["gpus"]:
+            del one["troubles"]
+
+        first, second = decode_report(document).gpus
+
+        assert kinds(first) == [("lost", None), ("throttled", None)]
+        assert second.troubles == ()
+
+    @pytest.mark.parametrize(
+        "damage",
+        [{"kind": "bad luck"}, {"count": "many"}, {"last_seen_at": "now"}, {"severity": None}],
+    )
+    def test_that_is_damaged_is_refused(self, damage: dict[str, object]) -> None:
+        document = encode_report(self.ONE)
+        document["gpus"][0]["troubles"][1] |= damage
+
+        with pytest.raises(UsageError, match=r"gpumon\.report/1"):
+            decode_report(document)

@@ -1,0 +1,420 @@
+"""Specification of whom the GPUs of a job wait for, and why that one is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumon.core.device.fill import Evidence, GpuFill
+from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.troubles import lost
+from gpumon.core.diagnosis.imbalance import (
+    JobImbalance,
+    LowerClocks,
+    MoreWork,
+    OtherTenant,
+    SlowCause,
+    SlowerBoard,
+    SlowGpu,
+    UnseenWait,
+    imbalances,
+)
+from gpumon.core.diagnosis.since import report_since
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.report import GpuReport, RunReport
+from tests.builders_fill import gpm_fill, mean, power_fill
+from tests.builders_report import gpu, rank_of, report, shared_run
+from tests.builders_time import s
+
+HEAT = "hw_thermal_slowdown"
+EVEN = shared_run([0.5, 1.0], [0.5, 0.5])
+LEVEL = shared_run([1.0, 1.0], [0.5, 0.5])
+
+
+def board(
+    index: int,
+    waited_s: float = 0.0,
+    *,
+    fill: GpuFill | None = None,
+    tenants: tuple[Tenant, ...] = (),
+    jobs: tuple[str, ...] = ("j1",),
+    **told: Any,
+) -> GpuReport:
+    """A GPU that trained for 100 s, and waited for a slower one in so many of them.
+
+    ``fill`` and ``tenants`` are what its board told while it worked for ``jobs``.
+    """
+    idle = {IdleCause.IMBALANCE: waited_s} if waited_s else {}
+    in_job = InJob(jobs, 1, fill, s(100) if tenants else 0, tenants)
+    return replace(gpu(100 - waited_s, idle, index=index), in_job=in_job, **told)
+
+
+def pair(fast: dict[str, Any], slow: dict[str, Any]) -> list[GpuReport]:
+    """Two GPUs, of which the first waits for the second."""
+    return [board(0, 50, **fast), board(1, **slow)]
+
+
+def clocked(ratio: float, held: float = 0.0, seconds: float = 120.0) -> GpuFill:
+    """A GPU at such a clock, held down by heat for such a part of the time."""
+    return power_fill(180.0, seconds=seconds, held=held)._replace(sm_clock=mean(ratio, seconds))
+
+
+def tenants(*those: tuple[int, int | None, float | None]) -> dict[str, Any]:
+    """Processes, with whose each is and what part of the time it computed."""
+    return {
+        "tenants": tuple(
+            Tenant(pid, uid, s(100))
+            if ratio is None
+            else Tenant(pid, uid, s(100), s(100), s(ratio * 100))
+            for pid, uid, ratio in those
+        )
+    }
+
+
+def only(gpus: Sequence[GpuReport], *runs: RunReport) -> JobImbalance:
+    """What is found in the only job that these runs are of."""
+    (found,) = imbalances(gpus, runs).values()
+    return found
+
+
+def causes(
+    fast: dict[str, Any], slow: dict[str, Any], one: RunReport = EVEN
+) -> tuple[SlowCause, ...]:
+    (found,) = only(pair(fast, slow), one).slow
+    return found.causes
+
+
+ITSELF = (4711, 1000, 0.9)
+"""The process of the run."""
+
+
+class TestWhoWaitsForWhom:
+    def test_is_told_with_how_long(self) -> None:
+        found = only(pair({}, {}), EVEN)
+
+        assert found.slow == (SlowGpu("GPU-1", 2.0, ()),)
+        assert (found.peer, found.waits_ns) == ("GPU-0", {"GPU-0": s(50)})
+
+    def test_is_nobody_where_all_are_level(self) -> None:
+        assert only(pair({}, {}), LEVEL).slow == ()
+
+    def test_names_each_of_two_that_are_as_slow(self) -> None:
+        gpus = [board(0, 50), board(1), board(2)]
+
+        found = only(gpus, shared_run([0.5, 0.99, 1.0], [1 / 3] * 3))
+
+        assert [one.uuid for one in found.slow] == ["GPU-2", "GPU-1"]
+        assert found.waits_ns == {"GPU-0": s(50)}
+
+    def test_is_a_matter_of_each_job(self) -> None:
+        other = replace(rank_of(2, 0.5), job="j2"), replace(rank_of(3, 1.0), job="j2")
+
+        found = imbalances([board(at) for at in range(4)], [EVEN, *other])
+
+        assert [one.slow[0].uuid for one in found.values()] == ["GPU-1", "GPU-3"]
+
+    def test_blames_nobody_where_one_did_none_of_the_work(self) -> None:
+        assert only(pair({}, {}), shared_run([0.0, 1.0], [0.5, 0.5])).slow == ()
+
+    def test_is_told_of_gpus_of_which_nothing_else_is_known(self) -> None:
+        assert only([], EVEN).slow == (SlowGpu("GPU-1", 2.0, ()),)
+
+    def test_is_told_where_the_slow_one_is_lost_by_now(self) -> None:
+        gone = lost("it fell off the bus", index=1)
+
+        (found,) = only(pair({}, {"told_troubles": (gone,)}), EVEN).slow
+
+        assert (found.uuid, found.causes) == ("GPU-1", ())
+
+    def test_counts_no_run_that_was_over_before(self) -> None:
+        assert imbalances(pair({}, {}), [replace(EVEN, ended_before=True)]) == {}
+
+    def test_may_be_a_rank_that_is_not_seen_here(self) -> None:
+        ranks = [replace(rank_of(at, busy), world_size=4) for at, busy in ((0, 0.5), (1, 1.0))]
+
+        assert only(pair({}, {}), *ranks).missing_ranks == 2
+        assert only(pair({}, {}), EVEN).missing_ranks == 0
+
+    def test_is_told_of_mig_instances(self) -> None:
+        part = {"parent_uuid": "GPU-a", "name": "NVIDIA A100 MIG 1g.5gb"}
+        gpus = pair({**part, "mig_index": 0}, {**part, "mig_index": 1})
+
+        (found,) = only(gpus, EVEN).slow
+
+        assert (found.uuid, found.causes) == ("GPU-1", ())
+
+
+class TestLowerClocks:
+    def test_make_it_slow_by_as_much_as_they_are_lower(self) -> None:
+        found = causes({"fill": clocked(1.0)}, {"fill": clocked(0.5, held=0.8)})
+
+        assert found == (LowerClocks(2.0, 0.5, 1.0, 0.8, (HEAT,)),)
+
+    def test_are_told_where_the_board_does_not_say_what_holds_them(self) -> None:
+        found = causes({"fill": clocked(1.0)}, {"fill": clocked(0.5)})
+
+        assert found == (LowerClocks(2.0, 0.5, 1.0, 0.0, ()),)
+
+    def test_are_believed_of_a_throttled_gpu_whose_peer_is_hardly_ever_busy_all_through(
+        self,
+    ) -> None:
+        found = causes({}, {"fill": clocked(0.5, held=0.8)})
+
+        assert found == (LowerClocks(2.0, 0.5, None, 0.8, (HEAT,)),)
+
+    def test_are_no_reason_where_both_are_as_low(self) -> None:
+        assert causes({"fill": clocked(0.5)}, {"fill": clocked(0.5, held=0.8)}) == ()
+
+    def test_are_no_reason_where_the_clock_is_full_though_something_held_it_for_moments(
+        self,
+    ) -> None:
+        assert causes({}, {"fill": clocked(0.98, held=0.2)}) == ()
+
+    def test_are_no_reason_within_the_first_seconds(self) -> None:
+        assert causes({"fill": clocked(1.0)}, {"fill": clocked(0.5, seconds=5)}) == ()
+
+    def test_that_are_not_told_are_no_reason(self) -> None:
+        assert causes({"fill": clocked(1.0)}, {"fill": GpuFill(held_known_ns=s(120))}) == ()
+
+
+class TestAnotherTenant:
+    def test_makes_it_slow_by_what_it_computes(self) -> None:
+        found = causes({}, tenants(ITSELF, (77, 1001, 0.5)))
+
+        assert found == (OtherTenant(2.0, (77,), (1001,), 0.5, 1.0),)
+
+    def test_may_be_of_the_same_user(self) -> None:
+        owned = replace(EVEN, owner_uid=1000)
+        found = causes({}, tenants(ITSELF, (77, 1000, 0.5)), owned)
+
+        assert [type(one) for one in found] == [OtherTenant]
+
+    def test_is_first_who_computes_most(self) -> None:
+        found = causes({}, tenants(ITSELF, (77, 1, 0.1), (78, 2, 0.4), (79, 3, 0.0)))
+
+        assert isinstance(found[0], OtherTenant)
+        assert found[0].pids == (78, 77)
+        assert found[0].computing_ratio == pytest.approx(0.5)
+
+    def test_that_only_holds_memory_is_no_reason(self) -> None:
+        assert causes({}, tenants(ITSELF, (77, 1001, 0.0))) == ()
+
+    def test_is_told_without_figures_where_nobody_knows_whether_it_computes(self) -> None:
+        found = causes({}, tenants((4711, 1000, None), (77, 1001, None)))
+
+        assert found == (OtherTenant(None, (77,), (1001,), None, 1.0),)
+
+    def test_is_no_reason_where_the_peer_has_one_as_well(self) -> None:
+        both = tenants(ITSELF, (77, 1001, 0.5))
+
+        assert causes(both, both) == ()
+
+    def test_is_no_rank_of_the_job_itself(self) -> None:
+        ranks = [rank_of(0, 0.5), rank_of(1, 1.0)]
+        on_slow = tenants((4712, 1000, 0.5), (4711, 1000, 0.2))
+
+        (found,) = only(pair({}, on_slow), *ranks).slow
+
+        assert found.causes == ()
+
+    def test_is_no_child_that_trains_for_the_run(self) -> None:
+        owned = replace(EVEN, owner_uid=1000)
+
+        assert causes({}, tenants((9, 1000, 0.9)), owned) == ()
+        (other,) = causes({}, tenants((9, 1000, 0.5), (77, 1001, 0.5)), owned)
+        assert isinstance(other, OtherTenant)
+        assert other.pids == (77,)
+
+    def test_is_nobody_on_a_list_in_which_the_job_itself_is_not(self) -> None:
+        # As a container has it, whose pids are others.
+        assert causes({}, tenants((77, None, 0.9), (78, None, 0.4))) == ()
+
+
+class TestMoreWork:
+    def test_makes_it_slow_by_as_much_as_it_has_more(self) -> None:
+        found = causes({}, {}, shared_run([0.5, 1.0], [1 / 3, 2 / 3]))
+
+        assert found == (MoreWork(found[0].times, 2 / 3, 1 / 3),)
+        assert found[0].times == pytest.approx(2.0)
+
+    def test_is_no_reason_where_it_has_less(self) -> None:
+        assert causes({}, {}, shared_run([0.5, 1.0], [2 / 3, 1 / 3])) == ()
+
+    def test_is_not_known_without_shares(self) -> None:
+        assert causes({}, {}, shared_run([0.5, 1.0], framework="loop")) == ()
+
+
+class TestASlowerBoard:
+    FAST, SLOW = "NVIDIA GeForce GTX 1080 Ti", "NVIDIA GeForce GTX 1080"
+
+    def test_makes_it_slow_by_what_nothing_else_explains(self) -> None:
+        found = causes({"name": self.FAST}, {"name": self.SLOW})
+
+        assert found == (SlowerBoard(2.0, self.SLOW, self.FAST),)
+
+    def test_that_has_less_work_already_is_slower_still(self) -> None:
+        found = causes({"name": self.FAST}, {"name": self.SLOW}, shared_run([0.5, 1.0], [0.6, 0.4]))
+
+        assert [type(one) for one in found] == [SlowerBoard]
+        assert found[0].times == pytest.approx(3.0)
+
+    def test_is_told_without_figures_where_shares_are_not_known(self) -> None:
+        unknown = shared_run([0.5, 1.0], framework="loop")
+
+        assert causes({"name": self.FAST}, {"name": self.SLOW}, unknown) == (
+            SlowerBoard(None, self.SLOW, self.FAST),
+        )
+
+    def test_is_no_reason_where_its_work_explains_it_all(self) -> None:
+        found = causes(
+            {"name": self.SLOW}, {"name": self.FAST}, shared_run([0.5, 1.0], [1 / 3, 2 / 3])
+        )
+
+        assert [type(one) for one in found] == [MoreWork]
+
+    @pytest.mark.parametrize("name", [None, "NVIDIA A40"])
+    def test_is_not_known_of_one_without_a_name_or_with_the_same(self, name: str | None) -> None:
+        assert causes({}, {"name": name}) == ()
+
+
+class TestSeveralReasons:
+    def test_come_in_the_order_of_what_they_explain_and_multiply_to_the_whole(self) -> None:
+        found = only(
+            pair(
+                {"fill": clocked(1.0), "name": "A"},
+                {
+                    "fill": clocked(0.8, held=0.8),
+                    "name": "B",
+                    **tenants(ITSELF, (77, 1001, 0.1)),
+                },
+            ),
+            shared_run([0.4, 1.0], [0.4, 0.6]),
+        ).slow[0]
+
+        assert [type(one) for one in found.causes] == [
+            MoreWork, LowerClocks, SlowerBoard, OtherTenant
+        ]  # fmt: skip
+        product = 1.0
+        for one in found.causes:
+            product *= one.times or 1.0
+        assert product == pytest.approx(found.times) == pytest.approx(2.5)
+        assert found.is_explained
+
+    def test_that_explain_little_are_said_to(self) -> None:
+        (little,) = only(pair({"fill": clocked(1.0)}, {"fill": clocked(0.9)}), EVEN).slow
+        (most,) = only(pair({"fill": clocked(1.0)}, {"fill": clocked(0.6)}), EVEN).slow
+
+        assert not little.is_explained
+        assert most.is_explained
+
+
+class TestAWaitThatReadsAsBusy:
+    @staticmethod
+    def unseen(fills: Sequence[GpuFill | None], **told: Any) -> tuple[UnseenWait, ...] | None:
+        gpus = [board(at, fill=fill, **told) for at, fill in enumerate(fills)]
+        return only(gpus, *[rank_of(at, 1.0) for at in range(len(fills))]).unseen
+
+    def test_shows_in_fewer_multiprocessors_at_work(self) -> None:
+        assert self.unseen([gpm_fill(0.8), gpm_fill(0.4)]) == (
+            UnseenWait("GPU-1", "GPU-0", Evidence.GPM, 0.5),
+        )
+
+    @staticmethod
+    def drawing(watts: float, clock: float = 1.0, seconds: float = 120.0) -> GpuFill:
+        return GpuFill(
+            drawn_ns=s(seconds),
+            drawn_mw_ns=round(1000 * watts) * s(seconds),
+            sm_clock=mean(clock, seconds),
+        )
+
+    def test_shows_in_power_on_boards_that_tell_no_more(self) -> None:
+        found = self.unseen([self.drawing(300), self.drawing(186), self.drawing(290)])
+
+        assert found is not None
+        (wait,) = found
+        assert wait[:3] == ("GPU-1", "GPU-0", Evidence.POWER)
+        assert wait.less_ratio == pytest.approx(0.38)
+
+    def test_has_its_reasons_too(self) -> None:
+        hot = gpm_fill(0.8)._replace(sm_clock=mean(0.5, 120.0))
+        gpus = [
+            board(0, fill=gpm_fill(0.4), **tenants(ITSELF)),
+            board(1, fill=hot, **tenants(ITSELF, (77, 1001, 0.2))),
+        ]
+
+        unseen = only(gpus, shared_run([1.0, 1.0], [0.4, 0.6])).unseen
+
+        assert unseen is not None
+        assert [type(one) for one in unseen[0].causes] == [LowerClocks, MoreWork, OtherTenant]
+
+    def test_that_is_longest_comes_first(self) -> None:
+        found = self.unseen([gpm_fill(0.5), gpm_fill(0.9), gpm_fill(0.3)]) or ()
+
+        assert [one.uuid for one in found] == ["GPU-2", "GPU-0"]
+
+    def test_is_not_what_a_slowed_down_gpu_does(self) -> None:
+        assert self.unseen([self.drawing(300), self.drawing(186, clock=0.6)]) == ()
+
+    def test_is_not_what_gpus_of_one_model_differ_by(self) -> None:
+        assert self.unseen([self.drawing(300), self.drawing(260)]) == ()
+
+    @pytest.mark.parametrize(
+        "fills",
+        [
+            (None, None),
+            (gpm_fill(0.8), None),
+            (gpm_fill(0.8, seconds=30), gpm_fill(0.4, seconds=30)),
+        ],
+        ids=["nothing is known", "of one alone", "for too short"],
+    )
+    def test_cannot_be_seen_without_figures_of_each(self, fills: Sequence[GpuFill | None]) -> None:
+        assert self.unseen(fills) is None
+
+    def test_cannot_be_seen_among_boards_of_unlike_models(self) -> None:
+        gpus = [board(0, fill=gpm_fill(0.8), name="A"), board(1, fill=gpm_fill(0.4), name="B")]
+
+        assert only(gpus, LEVEL).unseen is None
+        assert self.unseen([gpm_fill(0.8), gpm_fill(0.4)], name=None) is None
+
+    @pytest.mark.parametrize("jobs", [("j0",), ("j0", "j1")], ids=str)
+    def test_cannot_be_seen_of_a_gpu_that_worked_for_another_job(
+        self, jobs: tuple[str, ...]
+    ) -> None:
+        gpus = [board(0, fill=gpm_fill(0.8), jobs=jobs), board(1, fill=gpm_fill(0.4))]
+
+        assert only(gpus, LEVEL).unseen is None
+
+    def test_cannot_be_seen_once_a_gpu_is_lost(self) -> None:
+        gone = (lost("it fell off the bus", index=1),)
+        gpus = [board(0, fill=gpm_fill(0.8)), board(1, fill=gpm_fill(0.4), told_troubles=gone)]
+
+        assert only(gpus, LEVEL).unseen is None
+
+    def test_is_not_looked_for_where_gpus_are_seen_to_wait(self) -> None:
+        assert only(pair({"fill": gpm_fill(0.4)}, {"fill": gpm_fill(0.8)}), EVEN).unseen == ()
+
+
+class TestBetweenTwoReports:
+    def test_who_had_left_before_is_no_reason(self) -> None:
+        earlier = report(*pair({}, tenants(ITSELF, (77, 1001, 0.5))), runs=(EVEN,))
+        stays = Tenant(4711, 1000, s(200), s(200), s(190))
+        both = (stays, Tenant(77, 1001, s(100), s(100), s(50)))
+        fast, slow = pair({}, {})
+        slow = replace(slow, in_job=InJob(("j1",), 1, None, s(200), both))
+        later = report(fast, slow, runs=(replace(EVEN, steps=900),))
+
+        since = report_since(earlier, later)
+
+        assert only(later.gpus, *later.runs).slow[0].causes
+        assert only(since.gpus, *since.runs).slow[0].causes == ()
+
+
+class TestWhatABoardToldOfAnotherJob:
+    def test_is_no_reason_in_this_one(self) -> None:
+        hot = {"fill": clocked(0.5, held=0.8), **tenants(ITSELF, (77, 1001, 0.5))}
+
+        assert causes({}, {**hot, "jobs": ("j0",)}) == ()
+        assert len(causes({}, {**hot, "jobs": ("j0", "j1")})) == 2

@@ -1,0 +1,177 @@
+"""Specification of what a cause cost: for certain and at most, as a range only where it is wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis.loss_range import (
+    cost_in_percent,
+    cost_in_time,
+    cost_ns,
+    cost_of_use,
+    is_split_open,
+    is_wide,
+    most_ns,
+    possible_causes,
+)
+from gpumon.core.phase import UNPROVED, IdleCause
+from gpumon.core.verdict import VerdictName
+from gpumon.outlets.text.headline import verdict_line, why_line
+from tests.builders_report import gpu, report, with_totals
+from tests.builders_time import s
+
+WAIT, STEP, SAVE = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP, IdleCause.CHECKPOINT
+UNKNOWN, NOT_IN_USE = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE
+
+
+def used(
+    idle_s: Mapping[IdleCause, float],
+    *,
+    less_s: Mapping[IdleCause, float] | None = None,
+    more_s: Mapping[IdleCause, float] | None = None,
+    **changes: Any,
+) -> GpuTotals:
+    """100 s in use, with what of the idle time may be less of a cause, and more of one."""
+    totals = gpu(100 - sum(idle_s.values()), idle_s).totals
+    return totals._replace(
+        may_be_less_ns={cause: s(one) for cause, one in (less_s or {}).items()},
+        may_be_more_ns={cause: s(one) for cause, one in (more_s or {}).items()},
+        **changes,
+    )
+
+
+OPEN = used({WAIT: 30, STEP: 4}, less_s={WAIT: 27}, more_s={STEP: 27})
+"""3 to 30 s of input, and 4 to 31 s within the step."""
+
+
+class TestWhatACauseCost:
+    @pytest.mark.parametrize(
+        ("cause", "bounds_s"), [(WAIT, (3, 30)), (STEP, (4, 31)), (SAVE, (0, 0))]
+    )
+    def test_lies_between_what_is_certain_and_what_is_possible(
+        self, cause: IdleCause, bounds_s: tuple[float, float]
+    ) -> None:
+        assert (cost_ns(OPEN, cause), most_ns(OPEN, cause)) == tuple(map(s, bounds_s))
+
+    @pytest.mark.parametrize("cause", IdleCause)
+    def test_is_one_figure_where_nothing_is_open(self, cause: IdleCause) -> None:
+        totals = used({cause: 20}) if cause is not NOT_IN_USE else used({WAIT: 20})
+
+        assert cost_ns(totals, cause) == most_ns(totals, cause)
+        assert not is_wide(totals, cause)
+        assert " to " not in cost_in_time(totals, cause)
+        assert " to " not in cost_in_percent(totals, cause)
+
+    def test_leaves_out_the_first_batch_of_both_bounds(self) -> None:
+        totals = used({WAIT: 30}, less_s={WAIT: 10}, first_input_wait_ns=s(12))
+
+        assert (cost_ns(totals, WAIT), most_ns(totals, WAIT)) == (s(8), s(18))
+
+    def test_leaves_out_what_passed_in_a_hang(self) -> None:
+        totals = used({WAIT: 30})._replace(hanging_idle_ns={WAIT: s(25)})
+
+        assert cost_ns(totals, WAIT) == most_ns(totals, WAIT) == s(5)
+
+    def test_of_what_nothing_explains_is_all_of_it(self) -> None:
+        totals = used({UNKNOWN: 30}, less_s={UNKNOWN: 20})
+
+        assert cost_ns(totals, UNKNOWN) == s(30)
+        assert not is_wide(totals, UNKNOWN)
+
+
+class TestTheWordsForIt:
+    @pytest.mark.parametrize(
+        ("less_s", "in_time", "in_percent"),
+        [(0, "20 s", "20 %"), (2.9, "17.1 s", "17 %"), (3.1, "16.9 to 20 s", "17 to 20 %"),
+         (20, "0 to 20 s", "0 to 20 %")],
+        ids=["certain", "narrow", "wide", "all open"],
+    )  # fmt: skip
+    def test_are_a_range_only_where_that_is_wide(
+        self, less_s: float, in_time: str, in_percent: str
+    ) -> None:
+        totals = used({WAIT: 20}, less_s={WAIT: less_s} if less_s else {})
+
+        assert cost_in_time(totals, WAIT) == in_time
+        assert cost_in_percent(totals, WAIT) == in_percent
+        assert cost_of_use(totals, WAIT) == f"{in_time.removesuffix(' s')} of 100 s"
+
+    def test_have_the_unit_of_the_time_in_use(self) -> None:
+        hours = used({WAIT: 20}, less_s={WAIT: 10})._replace(in_use_ns=s(18_000))
+        hours = hours._replace(idle_ns={WAIT: s(7_200)}, may_be_less_ns={WAIT: s(3_600)})
+
+        assert cost_of_use(hours, WAIT) == "1 to 2 of 5 h"
+
+    def test_are_never_rounded_to_a_limit(self) -> None:
+        totals = used({WAIT: 19.98}, less_s={WAIT: 15.01})
+
+        assert cost_in_percent(totals, WAIT, 0.05, 0.2) == "4.97 to 19.98 %"
+
+
+class TestASplit:
+    def test_is_open_where_either_cause_can_be_the_greater(self) -> None:
+        assert is_split_open(OPEN)
+
+    @pytest.mark.parametrize(
+        "totals",
+        [used({}), used({WAIT: 30}), used({WAIT: 30, STEP: 4}, less_s={WAIT: 2}, more_s={STEP: 2})],
+        ids=["no loss", "one cause", "a narrow range"],
+    )
+    def test_is_not_open_where_both_bounds_say_the_same(self, totals: GpuTotals) -> None:
+        assert not is_split_open(totals)
+
+    def test_has_the_causes_that_are_possible_the_greatest_first(self) -> None:
+        assert possible_causes(OPEN) == [STEP, WAIT]
+
+    @pytest.mark.parametrize("cause", UNPROVED)
+    def test_has_no_cause_that_explains_nothing(self, cause: IdleCause) -> None:
+        totals = used({WAIT: 10})
+        totals = totals._replace(idle_ns={**totals.idle_ns, cause: s(50)})
+
+        assert possible_causes(totals) == [WAIT]
+
+    def test_has_a_cause_that_may_have_cost_something_where_its_best_estimate_is_nothing(
+        self,
+    ) -> None:
+        totals = used({WAIT: 30}, less_s={WAIT: 27}, more_s={STEP: 27})
+
+        assert possible_causes(totals) == [WAIT, STEP]
+
+
+class TestTheVerdictOnAnOpenSplit:
+    def test_is_stalled_with_both_causes_and_no_proof_of_input(self) -> None:
+        one = with_totals(
+            gpu(66, {WAIT: 30, STEP: 4}),
+            may_be_less_ns=OPEN.may_be_less_ns,
+            may_be_more_ns=OPEN.may_be_more_ns,
+        )
+
+        assert (one.verdict.name, one.verdict.main_cause) == (VerdictName.STALLED, None)
+        assert "within the step or waiting for input" in verdict_line(report(one))
+        assert "4 to 31 s of it within the step" in why_line(report(one))
+        assert "3 to 30 s of it waiting for input" in why_line(report(one))
+
+    @pytest.mark.parametrize("low_s", [5, 10, 20])
+    def test_is_starved_where_input_alone_is_certainly_worth_it(self, low_s: float) -> None:
+        one = with_totals(
+            gpu(70, {WAIT: 30}),
+            may_be_less_ns={WAIT: s(30 - low_s)},
+            may_be_more_ns={STEP: s(30 - low_s)},
+        )
+
+        assert one.verdict.name is VerdictName.STARVED
+        assert f"for input {low_s}" in verdict_line(report(one))
+        assert f"the training's own tags prove {low_s} s of that" in why_line(report(one))
+
+    @pytest.mark.parametrize("low_s", [0, 1, 4.9])
+    def test_is_never_healthy_or_partial(self, low_s: float) -> None:
+        one = with_totals(
+            gpu(94, {WAIT: 6}),
+            may_be_less_ns={WAIT: s(6 - low_s)},
+            may_be_more_ns={STEP: s(6 - low_s)},
+        )
+
+        assert one.verdict.name is VerdictName.STALLED

@@ -1,0 +1,134 @@
+"""Specification of what a ring says: its records, as columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
+from gpumon.core.ring_format.format import RECORD_BYTES, RECORD_COUNT, SEQUENCE_MASK, decode_records
+from tests.ring_contents import record_words
+
+SEQUENCES = (0, 7, 65_530, 65_536 * 9 + 65_500, (1 << 32) - 3, (1 << 48) - 4)
+ANY_WORD = st.integers(0, (1 << 64) - 1)
+
+events = st.builds(
+    RingEvent,
+    st.sampled_from(RingKind),
+    st.integers(0, 20_000) | ANY_WORD,
+    st.sampled_from(PHASES),
+    st.integers(0, 3) | ANY_WORD,
+)
+histories = st.lists(events, min_size=1, max_size=80)
+
+
+def raw_of(history: Sequence[RingEvent], first_sequence: int = 0) -> bytes:
+    words = array("Q")
+    for number, (kind, at_ns, phase, value) in enumerate(history):
+        words.extend(record_words(first_sequence + number, kind, PHASES.index(phase), at_ns, value))
+    return words.tobytes()
+
+
+def columns_of(history: Sequence[RingEvent], first_sequence: int = 0) -> RingRecords:
+    records, whole = decode_records(raw_of(history, first_sequence), first_sequence)
+    assert all(whole)
+    return records
+
+
+class TestRecordsInColumns:
+    @given(
+        history=histories,
+        first_sequence=st.sampled_from(SEQUENCES) | st.integers(0, SEQUENCE_MASK),
+    )
+    def test_are_the_records_that_were_written(
+        self, history: list[RingEvent], first_sequence: int
+    ) -> None:
+        records = columns_of(history, first_sequence)
+
+        assert list(records) == history
+        assert [records[at] for at in range(len(records))] == history
+        assert records == RingRecords.of(history)
+
+    @given(history=histories)
+    def test_know_whether_they_are_in_order(self, history: list[RingEvent]) -> None:
+        stamps = [event.at_ns for event in history]
+
+        assert columns_of(history).is_in_order == (stamps == sorted(stamps))
+
+    @given(history=histories, at=st.integers(0, 80))
+    def test_are_fewer_where_some_are_chosen(self, history: list[RingEvent], at: int) -> None:
+        kept = [number != at for number in range(len(history))]
+
+        assert list(columns_of(history).where(kept)) == history[:at] + history[at + 1 :]
+
+    @given(history=histories, kind=st.sampled_from(RingKind))
+    def test_know_the_newest_of_a_kind(self, history: list[RingEvent], kind: RingKind) -> None:
+        of_kind = [event for event in history if event.kind is kind]
+
+        assert columns_of(history).newest(kind) == (of_kind[-1] if of_kind else None)
+
+    @given(history=histories)
+    def test_know_the_mode_that_each_begins(self, history: list[RingEvent]) -> None:
+        assert list(columns_of(history).modes) == [event.value & 0xFF for event in history]
+
+    @given(history=histories, kind=st.sampled_from(RingKind), other=st.sampled_from(RingKind))
+    def test_say_where_those_of_a_kind_are(
+        self, history: list[RingEvent], kind: RingKind, other: RingKind
+    ) -> None:
+        records = columns_of(history)
+
+        assert list(records.selected(kind)) == [event.kind is kind for event in history]
+        assert records.positions(kind, other) == [
+            at for at, event in enumerate(history) if event.kind in (kind, other)
+        ]
+
+
+class TestRecordsThatAreNotWhole:
+    @given(
+        history=histories,
+        first_sequence=st.sampled_from(SEQUENCES),
+        at=st.integers(0, 1 << 16),
+        other=st.integers(1, (1 << 64) - 1),
+    )
+    def test_are_left_out_alone_if_any_word_is_not_as_it_was_written(
+        self, history: list[RingEvent], first_sequence: int, at: int, other: int
+    ) -> None:
+        words = array("Q", raw_of(history, first_sequence))
+        words[at % len(words)] ^= other
+
+        records, whole = decode_records(words.tobytes(), first_sequence)
+
+        torn = at % len(words) * 8 // RECORD_BYTES
+        assert list(whole) == [number != torn for number in range(len(history))]
+        assert list(records.where(whole)) == history[:torn] + history[torn + 1 :]
+
+    @pytest.mark.parametrize("ahead", [1, RECORD_COUNT, -1])
+    def test_are_none_if_they_are_others_than_those_asked_for(self, ahead: int) -> None:
+        history = [RingEvent(RingKind.STEP, 5, TrainingPhase.OTHER, 1)] * 3
+
+        assert not any(decode_records(raw_of(history, 65_536 * 3), 65_536 * 3 + ahead)[1])
+
+    @pytest.mark.parametrize(
+        ("kind", "phase"), [(0, 0), (0, 4), (8, 0), (8, 4), (255, 3), (1, 12), (1, 255)]
+    )
+    @pytest.mark.parametrize("words", [(5, 6), (0, 0)])
+    def test_are_none_if_a_kind_or_phase_is_unknown(
+        self, kind: int, phase: int, words: tuple[int, int]
+    ) -> None:
+        head = kind << 8 | phase
+        raw = array("Q", (head, *words, head ^ words[0] ^ words[1])).tobytes()
+
+        assert len(raw) == RECORD_BYTES
+        assert decode_records(raw, 0)[1] == b"\0"
+
+    @given(st.binary(max_size=10 * RECORD_BYTES), st.integers(0, SEQUENCE_MASK))
+    def test_of_any_bytes_are_read_or_refused(self, raw: bytes, sequence: int) -> None:
+        records, whole = decode_records(raw, sequence)
+
+        assert len(records) == len(whole) == len(raw) // RECORD_BYTES
+        assert len(list(records.where(whole))) == sum(whole)

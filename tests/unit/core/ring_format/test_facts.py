@@ -1,0 +1,214 @@
+"""Specification of a run's facts: bounded, printable, and refused where they are nonsense."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.core.ring_format.facts import encode_facts, parse_facts
+from gpumon.core.ring_format.format import FACTS_MAX_BYTES
+from gpumon.errors import RingError
+
+FACTS = RunFacts(
+    run="resnet",
+    job="7.0",
+    rank=1,
+    world_size=2,
+    pid=42,
+    tid=43,
+    framework="keras/jax",
+    gpus=("0", "GPU-8f1c2a"),
+    visible_devices="0,1",
+    boot_id="b007",
+    started_ns=123,
+    loader={"batch_size": 32, "adapter": "PyDatasetAdapter", "shuffle": True, "cost": 0.5},
+    callback_ns={"TensorBoard": 1_200_000_000, "others": 5},
+    shares={"0": 0.6, "GPU-8f1c2a": 0.4},
+    ratio_changes=3,
+    on_cpu=True,
+)
+
+
+def changed(**values: object) -> bytes:
+    return json.dumps({**json.loads(encode_facts(FACTS)), **values}).encode()
+
+
+class TestFacts:
+    def test_are_read_as_they_were_written(self) -> None:
+        assert parse_facts(encode_facts(FACTS)) == FACTS
+
+    def test_keep_the_paired_clocks(self) -> None:
+        assert json.loads(encode_facts(FACTS, wall_ns=99))["started_wall_ns"] == 99
+
+    @given(st.text(max_size=400), st.lists(st.text(max_size=90), max_size=90))
+    @example("\N{GRINNING FACE}" * 600, ["GPU"])
+    def test_of_any_length_fit_the_first_page(self, text: str, gpus: list[str]) -> None:
+        facts = replace(
+            FACTS,
+            run=text,
+            job=text,
+            gpus=tuple(gpus),
+            visible_devices=text,
+            loader={f"{text}{n}": text for n in range(40)},
+            callback_ns={f"{n}{text}": n for n in range(40)},
+        )
+
+        raw = encode_facts(facts)
+
+        assert len(raw) <= FACTS_MAX_BYTES
+        assert parse_facts(raw).rank == FACTS.rank
+
+
+class TestTheThreadThatTrains:
+    def test_of_a_writer_that_knows_of_none_is_not_told(self) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["tid"]
+
+        assert parse_facts(json.dumps(old).encode()).tid is None
+        assert parse_facts(encode_facts(replace(FACTS, tid=None))).tid is None
+
+
+class TestAModelOnTheCpu:
+    @pytest.mark.parametrize("value", [1, "true", None, [], False])
+    def test_is_believed_only_where_it_is_exactly_true(self, value: object) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["on_cpu"]
+
+        assert not parse_facts(json.dumps(old).encode()).on_cpu
+        assert not parse_facts(changed(on_cpu=value)).on_cpu
+
+
+class TestTheSharesOfABatch:
+    def test_of_a_writer_that_knows_of_none_are_not_told(self) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["shares"], old["ratio_changes"]
+
+        facts = parse_facts(json.dumps(old).encode())
+
+        assert (facts.shares, facts.ratio_changes) == ({}, 0)
+
+    def test_of_one_process_of_many_may_be_less_than_the_whole(self) -> None:
+        assert parse_facts(changed(shares={"0": 0.25})).shares == {"0": 0.25}
+
+    @pytest.mark.parametrize(
+        "shares",
+        [
+            {"0": 0.7, "1": 0.4},
+            {"0": 0.5, "1": "0.5"},
+            {"0": 0.5, "1": True},
+            {"0": 1.5, "1": -0.5},
+            {"0": None},
+            {str(gpu): 0.001 for gpu in range(257)},
+            {"\n": 0.5, "\r": 0.5},
+            [0.5, 0.5],
+        ],
+    )
+    def test_are_left_out_altogether_where_one_is_none(self, shares: object) -> None:
+        assert parse_facts(changed(shares=shares)).shares == {}
+
+    @pytest.mark.parametrize(("count", "have_room"), [(16, True), (45, False)])
+    def test_go_before_the_gpus_where_there_is_no_room_and_their_changes_stay(
+        self, count: int, have_room: bool
+    ) -> None:
+        gpus = tuple(f"GPU-{gpu:036}" for gpu in range(count))
+        shares = dict.fromkeys(gpus, 1 / 50)
+
+        read = parse_facts(encode_facts(replace(FACTS, gpus=gpus, shares=shares)))
+
+        told = shares if have_room else {}
+        assert (read.gpus, read.shares, read.ratio_changes) == (gpus, told, 3)
+
+
+class TestWhatAnybodyMayHaveWritten:
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"",
+            b"\xff\xfe",
+            b"[" * FACTS_MAX_BYTES,
+            b"[]",
+            b'"text"',
+            changed(pid="42"),
+            changed(pid=-1),
+            changed(pid=1 << 40),
+            changed(tid=-1),
+            changed(tid=1 << 31),
+            changed(tid="43"),
+            changed(rank=True),
+            changed(rank=1.5),
+            changed(started_ns=1 << 64),
+            changed(ratio_changes=-1),
+            changed(ratio_changes=1 << 60),
+            changed(run=["a"]),
+            changed(loader={}).replace(b'"loader": {}', b'"loader": NaN'),
+        ],
+    )
+    def test_is_refused_where_it_is_nonsense(self, raw: bytes) -> None:
+        with pytest.raises(RingError):
+            parse_facts(raw)
+
+    def test_is_cut_and_made_printable(self) -> None:
+        run = parse_facts(changed(run="a\n\x1b[31m" + "b" * 500)).run
+
+        assert run.isprintable()
+        assert len(run) <= 128
+
+    def test_has_no_more_callbacks_than_are_of_use_and_no_odd_time(self) -> None:
+        many = {"a\n": 1, "b": -1, "c": True, "d": "1", **{f"e{n}": n for n in range(40)}}
+
+        kept = parse_facts(changed(callback_ns=many)).callback_ns
+
+        assert kept["a\N{REPLACEMENT CHARACTER}"] == 1
+        assert not {"b", "c", "d"} & kept.keys()
+        assert len(kept) <= 17
+
+    def test_can_always_be_encoded_again(self) -> None:
+        raw = changed(run="x").replace(b'"x"', b'"\\ud800"')
+
+        assert parse_facts(raw).run.encode("utf-8")
+
+    def test_has_of_the_first_thirty_two_loader_facts_those_that_are_of_use(self) -> None:
+        many = {"deep": {"er": 1}, "huge": 10**30} | {f"fact{n}": n for n in range(33)}
+
+        assert list(parse_facts(changed(loader=many)).loader) == [*many][2:32]
+
+    @pytest.mark.parametrize("name", ["rank", "world_size"])
+    def test_has_a_rank_below_sixteen_million(self, name: str) -> None:
+        most = (1 << 24) - 1
+
+        assert parse_facts(changed(**{name: most})).world_size > most - 1
+        with pytest.raises(RingError, match=name):
+            parse_facts(changed(**{name: most + 1}))
+
+    def test_never_has_fewer_ranks_than_its_own(self) -> None:
+        assert parse_facts(changed(rank=5, world_size=2)).world_size == 6
+
+    @given(st.binary(max_size=300))
+    def test_of_any_bytes_is_read_or_refused(self, raw: bytes) -> None:
+        with pytest.raises(RingError):
+            parse_facts(raw)
+
+    @given(
+        st.dictionaries(
+            st.sampled_from([*json.loads(encode_facts(FACTS))]),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+                ),
+                max_leaves=5,
+            ),
+        )
+    )
+    def test_of_any_values_is_read_or_refused(self, values: dict[str, object]) -> None:
+        try:
+            facts = parse_facts(changed(**values))
+        except RingError:
+            return
+        assert parse_facts(encode_facts(facts)) == facts

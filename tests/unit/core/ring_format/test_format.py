@@ -1,0 +1,135 @@
+"""Specification of the ring's bytes: what was written is read, and nothing else is believed."""
+
+from __future__ import annotations
+
+import struct
+from functools import reduce
+from operator import xor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
+from gpumon.core.ring_format.format import (
+    HEADER_BYTES,
+    MAGIC,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
+    RING_BYTES,
+    SEQUENCE_MASK,
+    T_XOR,
+    TOTALS_AT_WORDS,
+    TOTALS_WORDS,
+    VERSION,
+    is_blank,
+    newest_totals,
+    parse_header,
+)
+from gpumon.errors import RingError
+
+
+def header(
+    magic: bytes = MAGIC, version: int = VERSION, records: int = RECORD_COUNT, head: int = 5
+) -> bytes:
+    page = struct.pack("=8sQQQQQQQ", magic, version, records, 1, head, 2, 100, 7)
+    return page.ljust(HEADER_BYTES, b"\0")
+
+
+def totals_copy(generation: int, **changed: int) -> list[int]:
+    copy = [0] * TOTALS_WORDS
+    copy[0] = generation
+    copy[8 + PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] = generation * 100
+    for word, value in changed.items():
+        copy[int(word.removeprefix("word_"))] = value
+    copy[T_XOR] = reduce(xor, copy[:T_XOR])
+    return copy
+
+
+def page_with(*copies: list[int] | None) -> bytes:
+    page = [0] * (HEADER_BYTES // 8)
+    for at, copy in zip(TOTALS_AT_WORDS, copies, strict=True):
+        if copy is not None:
+            page[at : at + TOTALS_WORDS] = copy
+    return struct.pack(f"={len(page)}Q", *page)
+
+
+class TestTheHeader:
+    def test_says_how_far_the_ring_is_written(self) -> None:
+        assert parse_header(header(head=12)).head == 12
+
+    def test_is_as_large_as_the_decision_record_says(self) -> None:
+        assert (PAGE_BYTES, RECORD_BYTES, RING_BYTES) == (4096, 32, 2_101_248)
+
+    @pytest.mark.parametrize(
+        ("raw", "reason"),
+        [
+            (header(magic=b"GPUMRIN!"), "not a phase ring"),
+            (header()[:-1], "not a phase ring"),
+            (header(version=2), "version 2"),
+            (header(records=65_535), "65535 records"),
+            (header(head=SEQUENCE_MASK + 1), "impossible number"),
+        ],
+    )
+    def test_of_anything_else_is_refused(self, raw: bytes, reason: str) -> None:
+        with pytest.raises(RingError, match=reason):
+            parse_header(raw)
+
+    def test_without_its_magic_is_still_being_made(self) -> None:
+        assert is_blank(header(magic=b"\0" * 8))
+        assert not is_blank(header())
+
+    @given(st.binary(max_size=2 * HEADER_BYTES))
+    def test_of_any_bytes_is_read_or_refused(self, raw: bytes) -> None:
+        try:
+            parse_header(raw)
+        except RingError:
+            return
+        assert raw.startswith(MAGIC)
+
+
+TORN = [word ^ (at == 3) for at, word in enumerate(totals_copy(5))]
+
+
+class TestTheTotals:
+    @pytest.mark.parametrize(
+        ("copies", "published", "generation"),
+        [
+            ((totals_copy(4), totals_copy(5)), 5, 5),
+            ((totals_copy(4), TORN), 5, 4),
+            ((totals_copy(6), totals_copy(5)), 5, 5),
+        ],
+        ids=["newest", "older where the newer is torn", "newest that is published"],
+    )
+    def test_are_those_of_the_copy_that_is(
+        self, copies: tuple[list[int], list[int]], published: int, generation: int
+    ) -> None:
+        totals = newest_totals(page_with(*copies), published)
+
+        assert totals is not None
+        assert totals.generation == generation
+        assert totals.phase_ns[PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] == 100 * generation
+
+    def test_are_missing_where_both_copies_are_torn(self) -> None:
+        assert newest_totals(page_with(TORN, TORN), published=9) is None
+
+    def test_of_a_phase_that_does_not_exist_are_refused(self) -> None:
+        no_mode = len(TrainingMode) << 8
+        copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=no_mode))
+
+        assert newest_totals(copies, published=9) is None
+
+    def test_before_the_first_epoch_have_none(self) -> None:
+        before = newest_totals(page_with(totals_copy(2), None), published=2)
+        first = newest_totals(page_with(totals_copy(2, word_5=1), None), published=2)
+
+        assert before is not None
+        assert first is not None
+        assert (before.epoch, first.epoch) == (None, 0)
+
+    @given(st.binary(max_size=2 * HEADER_BYTES), st.integers(0, (1 << 64) - 1))
+    def test_of_any_bytes_are_read_or_missing(self, raw: bytes, published: int) -> None:
+        found = newest_totals(raw, published)
+
+        assert found is None or all(spent_ns >= 0 for spent_ns in found.phase_ns)

@@ -1,0 +1,112 @@
+"""Specification of the runtime folders: which there are, and which may be trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.ring_format.runtime_paths import (
+    PHASES,
+    SYSTEM_FOLDER,
+    daemon_folders,
+    distrust,
+    is_shared,
+    reader_patterns,
+    writer_folders,
+)
+
+FOLDER = Path("/tmp/gpumon-7")
+SESSION = {"XDG_RUNTIME_DIR": "/run/user/7"}
+
+
+class TestATrainingLooks:
+    def test_where_the_user_said_and_nowhere_else(self) -> None:
+        environ = {**SESSION, "GPUMON_RUNTIME_DIR": "/data/rings"}
+
+        assert writer_folders(environ, 7, system_folder_has_phases=True) == (Path("/data/rings"),)
+
+    def test_first_where_a_daemon_of_the_superuser_is(self) -> None:
+        found = writer_folders(SESSION, 7, system_folder_has_phases=True)
+
+        assert [str(f) for f in found] == ["/run/gpumon", "/run/user/7/gpumon", "/tmp/gpumon-7"]
+
+    def test_only_in_its_own_folders_where_there_is_none(self) -> None:
+        found = writer_folders(SESSION, 7, system_folder_has_phases=False)
+
+        assert [str(f) for f in found] == ["/run/user/7/gpumon", "/tmp/gpumon-7"]
+
+    def test_past_an_empty_or_relative_variable(self) -> None:
+        environ = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": "here"}
+
+        assert writer_folders(environ, 7, system_folder_has_phases=False) == (FOLDER,)
+
+
+class TestADaemonLives:
+    def test_in_the_system_folder_if_it_is_the_superusers(self) -> None:
+        assert daemon_folders(SESSION, 0) == (Path("/run/gpumon"),)
+
+    def test_in_a_folder_of_its_own_otherwise(self) -> None:
+        assert daemon_folders(SESSION, 7)[1:] == (Path("/run/user/7/gpumon"), FOLDER)
+
+
+class TestAReaderLooks:
+    def test_wherever_a_writer_may_have_written(self) -> None:
+        patterns = reader_patterns(SESSION, 7)
+
+        folders = writer_folders(SESSION, 7, system_folder_has_phases=True)
+        assert len(folders) > 1
+        assert {str(folder) for folder in folders} <= set(patterns)
+
+    def test_into_the_session_also_where_no_variable_names_it(self) -> None:
+        """A daemon that cron started, and a training of the same user in a terminal."""
+        assert "/run/user/7/gpumon" in reader_patterns({}, 7)
+        assert reader_patterns(SESSION, 7) == reader_patterns({}, 7)
+
+    def test_into_everybodys_folders_only_if_it_is_the_superusers(self) -> None:
+        assert any("*" in pattern for pattern in reader_patterns({}, 0))
+        assert not any("*" in pattern for pattern in reader_patterns({}, 7))
+
+
+def folder(mode: int, owner_uid: int = 7, kind: int = stat.S_IFDIR) -> os.stat_result:
+    return os.stat_result((kind | mode, 0, 0, 1, owner_uid, 0, 0, 0, 0, 0))
+
+
+class TestAFolderIsTrusted:
+    @pytest.mark.parametrize(
+        "facts", [folder(0o700), folder(0o755), folder(0o1777, 0), folder(0o755, 0)]
+    )
+    def test_if_only_its_owner_or_the_superuser_rules_it(self, facts: os.stat_result) -> None:
+        assert distrust(FOLDER, facts, uid=7, explicit=False) is None
+
+    def test_if_the_user_named_it_even_if_it_is_somebody_elses(self) -> None:
+        assert distrust(FOLDER, folder(0o1777, 8), uid=7, explicit=True) is None
+
+    @pytest.mark.parametrize("path", [SYSTEM_FOLDER, SYSTEM_FOLDER / PHASES])
+    def test_if_the_service_of_this_machine_made_it(self, path: Path) -> None:
+        of_the_service = folder(0o1777, owner_uid=990)
+
+        assert distrust(path, of_the_service, uid=7, explicit=False) is None
+
+
+class TestAFolderIsNotTrusted:
+    @pytest.mark.parametrize(
+        ("facts", "explicit", "reason"),
+        [
+            (folder(0o777, kind=stat.S_IFLNK), False, "link"),
+            (folder(0o777, kind=stat.S_IFLNK), True, "link"),
+            (folder(0o600, kind=stat.S_IFREG), False, "not a folder"),
+            (folder(0o700, owner_uid=8), False, "user 8"),
+            (folder(0o777), False, "others"),
+            (folder(0o770), False, "others"),
+        ],
+    )
+    def test_if(self, facts: os.stat_result, explicit: bool, reason: str) -> None:
+        assert reason in (distrust(FOLDER, facts, uid=7, explicit=explicit) or "")
+
+
+def test_a_folder_is_shared_where_everybody_may_write() -> None:
+    assert is_shared(folder(0o1777))
+    assert not is_shared(folder(0o755))

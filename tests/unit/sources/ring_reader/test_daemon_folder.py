@@ -1,0 +1,282 @@
+"""Specification of the daemon's folder: its own, no link, held against a second one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import FolderInUseError, GpumonError
+from gpumon.sources.ring_reader.daemon_folder import (
+    HeldFolder,
+    claim_runtime_dir,
+    ring_folders,
+    runtime_dir_to_be,
+)
+from gpumon.sources.ring_reader.ring_folder import folders_to_read
+from tests.neighbours import NOBODY, as_root
+
+
+def said(folder: Path) -> dict[str, str]:
+    return {"GPUMON_RUNTIME_DIR": str(folder)}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class TestADaemonsFolder:
+    def test_is_made_for_its_owner_alone_whatever_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0)
+        try:
+            folder = claim_runtime_dir(said(tmp_path / "a" / "b"))
+        finally:
+            os.umask(before)
+
+        assert (mode(folder), mode(folder / "phases")) == (0o700, 0o700)
+
+    def test_may_be_there_already(self, tmp_path: Path) -> None:
+        first = claim_runtime_dir(said(tmp_path / "a"))
+
+        assert claim_runtime_dir(said(tmp_path / "a")) == first
+
+    def test_of_a_user_lies_in_the_session(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        uid = os.getuid() or 65_534
+        session = tmp_path / "session"
+        session.mkdir()
+        if os.getuid() == 0:
+            os.chown(session, uid, -1)
+        environ = {"XDG_RUNTIME_DIR": str(session)}
+
+        monkeypatch.setattr(os, "geteuid", lambda: uid)
+
+        assert runtime_dir_to_be(environ)[1] == ""
+
+    @pytest.mark.parametrize("name", ["link", "file", "open"])
+    def test_is_refused_where_it_cannot_be_trusted(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        (tmp_path / "file").write_text("")
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+
+        with pytest.raises(GpumonError, match=str(tmp_path / name)):
+            claim_runtime_dir(said(tmp_path / name))
+        assert runtime_dir_to_be(said(tmp_path / name))[0] is None
+
+    def test_that_cannot_be_written_is_named_once_with_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may always
+
+        with pytest.raises(GpumonError, match=r"\$GPUMON_RUNTIME_DIR$") as refused:
+            claim_runtime_dir(said(tmp_path))
+        folder, trouble = runtime_dir_to_be(said(tmp_path / "new"))
+
+        assert str(refused.value).count(str(tmp_path)) == 1
+        assert (folder, trouble.split()[:2]) == (None, [f"{tmp_path / 'new'}:", str(tmp_path)])
+
+    def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
+        assert runtime_dir_to_be(said(tmp_path / "a")) == (tmp_path / "a", "")
+        assert not (tmp_path / "a").exists()
+
+    def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
+        assert ring_folders(tmp_path)[0] == str(tmp_path)
+
+    def test_is_no_pattern_whatever_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "1").mkdir()
+        folder = claim_runtime_dir(said(tmp_path / "[1]"))
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(folder))
+
+        assert [*folders_to_read(ring_folders(folder))] == [str(folder)]
+
+
+def is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a"
+
+
+@pytest.fixture
+def shared(folder: Path) -> Path:
+    """One that is there already, and into which everybody may look."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[HeldFolder]:
+    held = HeldFolder(said(folder))
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def held(folder: Path) -> Iterator[HeldFolder]:
+    with holding(folder) as held:
+        yield held
+
+
+class TestAFolderThatIsHeld:
+    def test_is_locked_itself_and_has_no_more_in_it_than_before(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        assert is_locked(folder)
+        assert [path.name for path in folder.iterdir()] == ["phases"]
+
+    def test_is_free_again_at_the_end(self, held: HeldFolder, folder: Path) -> None:
+        held.close()
+        held.close()
+
+        assert not is_locked(folder)
+
+    def test_has_no_second_holder_who_is_told_of_the_first(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        with pytest.raises(FolderInUseError, match=rf"pid {os.getpid()}\).* {folder}:"):
+            HeldFolder(said(folder))
+
+    def test_is_not_locked_by_whoever_may_look_into_it(self, shared: Path) -> None:
+        with holding(shared):
+            assert not is_locked(shared)
+            assert (is_locked(shared / "daemon"), mode(shared / "daemon")) == (True, 0o700)
+
+        assert not is_locked(shared / "daemon")
+
+    @as_root
+    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, shared: Path) -> None:
+        os.chown(shared, NOBODY, NOBODY)
+        with holding(shared):
+            within = {path.name for path in shared.iterdir()}
+
+        assert within == {"daemon", "phases"}
+        assert [path.name for path in shared.iterdir()] == ["phases"]
+
+    def test_is_refused_where_others_may_open_what_is_to_be_locked(self, shared: Path) -> None:
+        (shared / "daemon").mkdir()
+        (shared / "daemon").chmod(0o755)
+
+        with pytest.raises(GpumonError, match=f"{shared}/daemon: "):
+            HeldFolder(said(shared))
+
+    def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        threading.Timer(0.1, os.close, (descriptor,)).start()
+
+        with holding(folder):
+            assert is_locked(folder)
+
+
+class TestAFolderThatIsKept:
+    def test_is_made_again_as_it_was(self, shared: Path) -> None:
+        """What everybody could use before, everybody can use afterwards."""
+        (shared / "phases").mkdir()
+        (shared / "phases").chmod(0o1777)
+        with holding(shared) as held:
+            shutil.rmtree(shared)
+            held.keep()
+
+            assert (mode(shared), mode(shared / "phases")) == (0o755, 0o1777)
+
+    @pytest.mark.parametrize("name", ["", "phases", "daemon"])
+    def test_gets_back_what_was_removed(self, shared: Path, name: str) -> None:
+        with holding(shared) as held:
+            shutil.rmtree(shared / name)
+
+            assert str(held.keep()).split()[0] == str(shared / name)
+            assert held.keep() is None
+            assert (shared / name).is_dir()
+            assert is_locked(shared / "daemon")
+
+    def test_is_locked_itself_where_it_is_made_again(self, held: HeldFolder, folder: Path) -> None:
+        assert held.keep() is None  # it is in order
+        shutil.rmtree(folder)
+        held.keep()
+
+        assert is_locked(folder)
+
+    def test_keeps_its_lock_where_others_may_look_in_from_now_on(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        for open_to in (0o755, 0o700):
+            folder.chmod(open_to)
+            assert held.keep() is None
+            with pytest.raises(FolderInUseError):
+                HeldFolder(said(folder))
+
+    def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+        with holding(folder) as other:
+            with pytest.raises(FolderInUseError):
+                held.keep()
+
+            assert other.keep() is None
+
+    def test_leaves_the_lock_of_whoever_has_it_by_now(self, shared: Path) -> None:
+        with holding(shared):
+            (shared / "daemon").rmdir()
+            other = HeldFolder(said(shared))
+
+        assert other.keep() is None
+        assert is_locked(shared / "daemon")
+        other.close()
+
+    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
+        folder.chmod(0o777)
+        trouble, is_lost = held.keep(), held.is_lost
+        folder.chmod(0o700)
+
+        assert "by others" in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+        assert is_locked(folder)
+
+    @pytest.mark.parametrize("make", [Path.touch, lambda place: place.symlink_to(".")])
+    def test_is_given_up_where_there_is_no_safe_place_for_rings(
+        self, held: HeldFolder, folder: Path, make: Callable[[Path], None]
+    ) -> None:
+        phases = folder / "phases"
+        phases.rmdir()
+        make(phases)
+        trouble, is_lost = held.keep(), held.is_lost
+        phases.unlink()
+
+        assert str(phases) in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+
+    def test_leaves_no_descriptor_open_however_often_it_goes(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            shutil.rmtree(folder)
+            held.keep()
+            folder.chmod(0o777)
+            held.keep()
+            folder.chmod(0o700)
+            held.keep()
+
+        assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,266 @@
+"""Specification of reading one ring: what is new, told once; detail may go, totals never."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.ring_format.events import RingKind
+from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_COUNT
+from tests.builders_ring import kinds, lock_holder, now, only, run_facts
+from tests.builders_watched_ring import WatchedRing
+
+INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+
+
+def write_steps(ring: WatchedRing, count: int) -> None:
+    for _ in range(count):
+        ring.writer.step()
+
+
+class TestALivingRun:
+    def test_is_told_with_its_facts_and_the_holder_of_its_lock(self, ring: WatchedRing) -> None:
+        with ring.held() as pid:
+            run = ring.look()
+
+        assert (run.alive, run.host_pid, run.ended_ns) == (True, pid, None)
+        assert run.facts == ring.facts
+        assert run.owner_uid == os.getuid()
+        assert f"/{ring.path.name}#" in run.key
+
+    def test_is_told_by_what_is_new_each_time(self, ring: WatchedRing) -> None:
+        with ring.held():
+            first = ring.look()
+            ring.writer.enter(INPUT_WAIT)
+            ring.writer.step(1, 32)
+            second, third = ring.look(), ring.look()
+
+        assert kinds(first.events) == ["ENTER"]
+        assert kinds(second.events) == ["ENTER", "STEP", "SAMPLES"]
+        assert not third.events
+
+    def test_has_cumulative_totals(self, ring: WatchedRing) -> None:
+        ring.writer.epoch(2)
+        began_ns = now()
+        ring.writer.enter(INPUT_WAIT)
+        time.sleep(0.02)
+        ring.writer.enter(TRAIN_STEP)
+        waited_ns = now() - began_ns
+        ring.writer.step(2, 64)
+
+        run = ring.look()
+
+        assert 20_000_000 <= run.phase_ns[TrainingPhase.INPUT_WAIT] <= waited_ns
+        assert (run.steps, run.samples, run.epoch) == (2, 64, 2)
+        assert TrainingPhase.TRAIN_STEP not in run.phase_ns
+
+    def test_counts_the_steps_of_its_last_records_where_it_was_killed_before_its_totals(
+        self, ring: WatchedRing
+    ) -> None:
+        ring.writer.step(2)
+        ring.writer.count(1, 0)
+        ring.writer.enter(INPUT_WAIT)
+
+        assert ring.look().steps == 3
+
+    def test_may_restate_its_facts(self, ring: WatchedRing) -> None:
+        with ring.held():
+            ring.look()
+            ring.writer.restate(run_facts(run="renamed", started_ns=ring.facts.started_ns))
+
+            assert ring.look().facts.run == "renamed"
+
+
+class TestARunThatLostItsLock:
+    """As a process does that closes another descriptor of its ring's file."""
+
+    def test_lives_as_long_as_it_writes_and_its_process_runs(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            seen = []
+            for _ in range(3):
+                write_steps(ring, 1)
+                seen.append(ring.look())
+            assert [run.alive for run in seen] == [True] * 3
+            assert seen[-1].steps == 3
+            assert seen[-1].ended_ns is None
+            assert ring.look().alive  # it is silent for a while
+
+        assert not ring.look().alive
+
+    def test_lives_through_a_silence_of_any_length(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            alive = [
+                only(ring.look_at_all(later_ns=at_s * NS_PER_S)).alive for at_s in (1, 120, 1_000)
+            ]
+            write_steps(ring, 2)
+
+            assert alive == [True] * 3
+            assert only(ring.look_at_all(later_ns=1_001 * NS_PER_S)).steps == 2
+
+        assert not only(ring.look_at_all(later_ns=1_002 * NS_PER_S)).alive
+
+    def test_has_ended_where_its_process_closed_it(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            ring.writer.end()
+            holder.free_lock()
+
+            assert not ring.look().alive
+
+    def test_is_gone_once_its_process_is(self, ring: WatchedRing) -> None:
+        with lock_holder(ring.path) as holder:
+            ring.look()
+            holder.free_lock()
+            assert not ring.look().is_gone
+
+        gone = ring.look()
+        assert (gone.is_gone, gone.alive) == (True, False)
+        last = ring.look()
+        write_steps(ring, 2)  # nobody who could is left
+        assert ring.look() is last
+
+    def test_whose_process_cannot_be_seen_lives_for_a_minute_after_it_wrote(
+        self, ring: WatchedRing
+    ) -> None:
+        assert not ring.look().alive
+        write_steps(ring, 1)
+        assert ring.look().alive
+
+        assert only(ring.look_at_all(later_ns=59 * NS_PER_S)).alive
+        assert not only(ring.look_at_all(later_ns=61 * NS_PER_S)).alive
+
+
+class TestBetweenTwoTicks:
+    def test_a_living_run_says_what_it_has_counted_since(self, ring: WatchedRing) -> None:
+        with ring.held() as pid:
+            ring.look()
+            ring.writer.step(7, 7 * 32)
+            counts = ring.reader.newest_counts(now())[pid]
+            kinds_read_later = kinds(ring.look().events)
+
+        assert (counts.steps, counts.samples) == (7, 7 * 32)
+        assert 0 < counts.wall_ns <= now() - ring.facts.started_ns
+        assert kinds_read_later == ["STEP", "SAMPLES"]
+
+    def test_says_so_by_its_last_records_whatever_was_written_over(
+        self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_bytes = 0
+
+        def counted(descriptor: int, length: int, offset: int) -> bytes:
+            nonlocal read_bytes
+            read_bytes += length
+            return pread(descriptor, length, offset)
+
+        pread = os.pread
+        with ring.held() as pid:
+            ring.look()
+            for _ in range(3_000):
+                ring.writer.step()
+            monkeypatch.setattr(os, "pread", counted)
+            steps = ring.reader.newest_counts(now())[pid].steps
+
+        assert steps == 3_000
+        assert read_bytes <= 4 * PAGE_BYTES
+
+    def test_a_run_that_has_just_ended_still_does(self, ring: WatchedRing) -> None:
+        with ring.held() as pid:
+            ring.look()
+        ring.writer.step(7, 0)
+
+        assert ring.reader.newest_counts(now())[pid].steps == 7
+
+    def test_one_whose_end_was_read_has_nothing_to_add(self, ring: WatchedRing) -> None:
+        ring.writer.step(7, 0)
+        ring.look()
+
+        assert ring.reader.newest_counts(now()) == {}
+
+    def test_a_ring_that_is_damaged_says_nothing_and_is_refused_in_its_turn(
+        self, ring: WatchedRing
+    ) -> None:
+        with ring.held():
+            ring.look()
+            with ring.path.open("r+b") as file:
+                file.write(bytes(64))
+
+            assert ring.reader.newest_counts(now()) == {}
+            assert ring.look_at_all().rejected == 1
+
+
+class TestAnOverrunRing:
+    def test_loses_detail_and_says_how_much_but_no_totals(self, ring: WatchedRing) -> None:
+        with ring.held():
+            ring.look()
+            write_steps(ring, RECORD_COUNT + 100)
+            run = ring.look()
+
+        assert run.steps == RECORD_COUNT + 100
+        steps = [event for event in run.events if event.kind is RingKind.STEP]
+        assert len(steps) + run.lost_events == RECORD_COUNT + 100
+        assert steps[-1].value == RECORD_COUNT + 100
+
+    def test_still_says_which_phase_is_under_way(self, ring: WatchedRing) -> None:
+        ring.writer.enter(INPUT_WAIT, 1)
+        write_steps(ring, RECORD_COUNT)
+
+        first = ring.look().events[0]
+
+        under_way = (RingKind.ENTER, TrainingPhase.INPUT_WAIT, 1)
+        assert (first.kind, first.phase, first.value) == under_way
+
+    def test_is_read_across_the_seam(self, ring: WatchedRing) -> None:
+        with ring.held():
+            write_steps(ring, RECORD_COUNT - 5)
+            ring.look()
+            write_steps(ring, 10)
+            run = ring.look()
+
+        assert (len(run.events), run.lost_events) == (10, 0)
+
+
+class TestARecordThatIsUnderWay:
+    @pytest.fixture(autouse=True)
+    def is_the_first_of_two_steps(self, ring: WatchedRing) -> None:
+        write_steps(ring, 2)
+        ring.memory.words[PAGE_BYTES // 8 + 4] ^= 1
+
+    def test_is_waited_for_once_and_then_counted_as_lost(self, ring: WatchedRing) -> None:
+        with ring.held():
+            first, second = ring.look(), ring.look()
+
+        assert (kinds(first.events), first.lost_events) == (["ENTER"], 0)
+        assert (kinds(second.events), second.lost_events) == (["ENTER", "STEP"], 1)
+
+    def test_is_not_waited_for_when_the_process_is_dead(self, ring: WatchedRing) -> None:
+        run = ring.look()
+
+        assert (len(run.events), run.lost_events) == (2, 1)
+
+
+class TestCost:
+    def test_of_an_idle_ring_is_one_read(
+        self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reads: list[int] = []
+        pread = os.pread
+
+        def counted(descriptor: int, length: int, offset: int) -> bytes:
+            reads.append(length)
+            return pread(descriptor, length, offset)
+
+        with ring.held():
+            ring.look()
+            monkeypatch.setattr(os, "pread", counted)
+            ring.look()
+
+        assert reads == [1024]
