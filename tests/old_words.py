@@ -1,0 +1,78 @@
+"""Words that gpumon no longer uses, and where they still stand.
+
+``python -m tests.old_words gpumon/core docs/alerts.md`` lists them, a line each.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+ENDINGS: Final = {".py", ".md", ".js", ".html", ".css", ".yml", ".yaml", ".sh", ".c", ".toml"}
+NOT_SEARCHED: Final = {
+    "docs/glossary.md",  # lists what the old words became
+    "tests/old_words.py",
+    "tests/test_one_vocabulary.py",
+}
+
+KEPT: Final = re.compile(r"too[_ ]short[_ ]to[_ ]judge", re.IGNORECASE)
+"""A verdict that scripts know by this name."""
+
+WORDS: Final = re.compile(
+    r"\b(told|said|tells?|hears?|heard|anew|nobody|somebody|mend(?:s|ed|ing)?|brothers?|shall"
+    r"|worlds|judg(?:e|es|ed|ing)|trainings|(?<=def )take)\b"
+    r"|\b(of which|late batch(?:es)?|held against)\b"
+    r"|\b(?:an?|the|each|every|another|one|this|that|no|its|whose) (training)\b"
+    r"(?!$| (?:runs?|scripts?|process(?:es)?|programs?|steps?|loops?|jobs?|threads?|code|data|set"
+    r"|epochs?|batch(?:es)?|frameworks?|time|logs?|files?|speed|phases?)\b)",
+    re.IGNORECASE,
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def old_words(text: str) -> list[str]:
+    """The old words of one line, identifiers split at underscores and capitals."""
+    split = _CAMEL.sub(" ", KEPT.sub("", text)).replace("_", " ")
+    return [next(filter(None, found.groups())).lower() for found in WORDS.finditer(split)]
+
+
+def searched_files() -> Iterator[Path]:
+    """Code and pages that git has or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in sorted(set(listed.stdout.splitlines()) - NOT_SEARCHED):
+        path = ROOT / name
+        if (path.suffix in ENDINGS or path.name == "Makefile") and path.is_file():
+            yield path
+
+
+def places_in(path: Path) -> list[str]:
+    """Each old word of a file as ``file:line: word: the line``."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {word}: {line.strip()}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for word in old_words(line)
+    ]
+
+
+def folder_of(path: Path) -> str:
+    """The top folder, or the package of gpumon: what one count is about."""
+    parts = path.relative_to(ROOT).parts
+    depth = 2 if parts[0] in ("gpumon", "tests") and len(parts) > 2 else 1
+    return "/".join(parts[:depth]) if len(parts) > 1 else "."
+
+
+if __name__ == "__main__":
+    wanted = [(ROOT / name).resolve() for name in sys.argv[1:]] or [ROOT]
+    for one in searched_files():
+        if any(one == folder or folder in one.parents for folder in wanted):
+            for place in places_in(one):
+                print(place)
