@@ -26,11 +26,14 @@ from tests.patience import wait_until as wait_for
 
 FOLDER = Path(__file__).resolve().parents[2] / "prometheus"
 RULES = ("rules.yml", "alerts.yml")
-SCRAPED = "50s"
+SCRAPED = "35s"
 """The first scrape comes within it. An age by the clock of whoever evaluates passes 30 s until the
 next one, wherever in the minute that is."""
-WATCHED_SECONDS = 90
+WATCHED_SECONDS = 75
 LEAVES = "monitoring/gpumon"
+ACCUSED = ("hanging", "starved", "starvation_suspected")
+LONG_PATIENCE_S = 90.0
+"""A verdict needs ten seconds in use, which a busy machine makes longer."""
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
@@ -179,6 +182,7 @@ class TestTrainingsThatStandStill:
     def test_are_named_with_process_phase_and_line_where_they_hang(
         self, standstills: Standstills
     ) -> None:
+        wait_for(lambda: standstills.gpu("hangs")["verdict"] == "hanging", LONG_PATIENCE_S)
         text = standstills.text("hangs")
         pid = standstills.processes["hangs"].pid
 
@@ -191,11 +195,14 @@ class TestTrainingsThatStandStill:
     def test_are_suspended_and_in_no_figure_where_they_are_stopped(
         self, standstills: Standstills, kind: str
     ) -> None:
+        def idle_since_s() -> float:
+            return float(standstills.gpu(kind)["idle_by_cause"]["not_in_use"])
+
+        wait_for(lambda: idle_since_s() > 30, LONG_PATIENCE_S)
         gpu = standstills.gpu(kind)
 
         assert "suspended since" in standstills.text(kind)
         assert gpu["now"]["suspended"]
-        assert gpu["idle_by_cause"]["not_in_use"] > 30
         assert gpu["starved_seconds"] < 1.5
 
     def test_go_on_where_they_are_resumed(self, standstills: Standstills) -> None:
@@ -206,7 +213,7 @@ class TestTrainingsThatStandStill:
 
 
 class TestADriverThatIsLoadedAnew:
-    """In a hurry: 90 s are 22 minutes."""
+    """In a hurry: 75 s are 19 minutes."""
 
     def test_fires_no_alert_of_any_kind(
         self, prometheus: Prometheus, in_a_hurry: Prometheus, reloaded: RunningDaemon
@@ -227,31 +234,45 @@ class TestADriverThatIsLoadedAnew:
         assert in_a_hurry.value(f"count_over_time({started}[1h])") > 30
 
 
-class TestTheirNeighbours:
-    def test_are_healthy(self, standstills: Standstills) -> None:
-        assert standstills.gpu("steady")["verdict"] == "healthy"
-        assert "Healthy: GPU 0 works well." in standstills.text("steady")
+class TestRunsBesideThem:
+    def test_are_accused_of_nothing_where_they_work(
+        self, standstills: Standstills, in_a_hurry: Prometheus
+    ) -> None:
+        """A busy machine stretches their steps: some idle time, but none of it for input."""
+        wait_for(
+            lambda: standstills.gpu("steady")["verdict"] != "too_short_to_judge", LONG_PATIENCE_S
+        )
+        gpu = standstills.gpu("steady")
 
-    def test_keep_workers_alive_where_batches_are_late_only_as_an_epoch_begins(
+        assert gpu["verdict"] not in ACCUSED
+        assert gpu["starved_ratio"] < 0.04
+        hanging = in_a_hurry.alerts("GpumonTrainingHangs")
+        assert [one for one in hanging if one["run"] == "steady"] == []
+
+    def test_are_advised_to_keep_workers_where_batches_are_late_as_an_epoch_begins(
         self, standstills: Standstills
     ) -> None:
-        text = standstills.text("epochs")
+        wait_for(lambda: standstills.gpu("epochs")["verdict"] == "starved", LONG_PATIENCE_S)
 
-        assert standstills.gpu("epochs")["verdict"] == "starved"
-        assert "Keep the loader and its workers alive" in text
+        assert "Keep the loader and its workers alive" in standstills.text("epochs")
 
     def test_wait_for_no_input_while_they_evaluate_without_a_tag(
         self, standstills: Standstills
     ) -> None:
+        wait_for(
+            lambda: standstills.gpu("evaluates")["verdict"] != "too_short_to_judge", LONG_PATIENCE_S
+        )
         gpu = standstills.gpu("evaluates")
 
-        assert gpu["verdict"] not in ("starved", "starvation_suspected", "healthy")
-        assert (gpu["suspected_seconds"], gpu["starved_ratio"] < 0.03) == (0, True)
+        assert gpu["verdict"] not in ("healthy", *ACCUSED)
+        assert (gpu["suspected_seconds"], gpu["starved_ratio"] < 0.04) == (0, True)
 
     def test_are_followed_whatever_another_writes_into_its_own_ring(
         self, standstills: Standstills
     ) -> None:
-        run = next(one for one in standstills.daemon.report()["runs"] if one["run"] == "steady")
+        def steps() -> int:
+            runs = standstills.daemon.report()["runs"]
+            return sum(one["steps"] for one in runs if one["run"] == "steady")
 
-        assert run["steps"] > 300
+        wait_for(lambda: steps() > 300, LONG_PATIENCE_S)
         assert standstills.daemon.get("/-/healthy")[0] == 200
