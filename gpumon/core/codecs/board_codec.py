@@ -22,7 +22,6 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.codecs.moments import Moments
 from gpumon.core.device.fill import (
-    ACTIVITIES,
     NO_FILL,
     Evidence,
     GpuFill,
@@ -32,20 +31,21 @@ from gpumon.core.device.fill import (
     known_ratio,
 )
 from gpumon.core.device.held import HeldGpu
-from gpumon.core.device.in_job import InJob
+from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.device.troubles import Trouble
 
 _TROUBLE: Final = FieldCodec(
     Trouble,
     TOLD._replace(text=shown(600)),
-    without=("last_ns", "began_ns", "ended_ns"),
-    names={"times": "count", "duration_ns": "seconds"},
-    later=("line",),
+    "kind severity text advice code reason count=times seconds=duration_ns line?",
 )
-_IN_JOB: Final = FieldCodec(InJob, TOLD, without=("fill",))
-_HELD: Final = FieldCodec(
-    HeldGpu, TOLD, without=("since_ns",), names={"process_count": "processes"}
+_IN_JOB: Final = FieldCodec(
+    InJob,
+    TOLD,
+    "jobs begun listed_seconds? tenants?",
+    {Tenant: "pid uid present_seconds computing_known_seconds computing_seconds"},
 )
+_HELD: Final = FieldCodec(HeldGpu, TOLD, "pid user command memory_bytes processes=process_count?")
 _TROUBLE_ORDER: Final = (
     "kind", "severity", "code", "reason", "count", "seconds", "last_seen_at", "line", "began_at",
     "ended_at",
@@ -65,7 +65,10 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     return {
         "evidence": None if evidence is None else evidence.value,
         "observed_seconds": seconds(fill.observed_ns),
-        **{f"{name}_ratio": getattr(fill, name).ratio for name in ACTIVITIES},
+        "sm_active_ratio": fill.sm_active.ratio,
+        "sm_occupancy_ratio": fill.sm_occupancy.ratio,
+        "tensor_active_ratio": fill.tensor_active.ratio,
+        "memory_bandwidth_ratio": fill.memory_bandwidth.ratio,
         "power_ratio": fill.power_ratio,
         "power_watts": fill.power_watts,
         "power_limit_watts": fill.power_limit_watts,
@@ -143,21 +146,24 @@ def decode_fill(document: object) -> GpuFill | None:
     activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == Evidence.GPM else 0
 
     def mean(name: str, known_ns: int) -> Mean:
-        ratio = known_ratio(_number(told.get(f"{name}_ratio")))
+        ratio = known_ratio(_number(told.get(name)))
         return Mean() if ratio is None or not known_ns else Mean(known_ns, round(ratio * known_ns))
 
     def milliwatts(name: str) -> int:
         return round(1000 * (_number(told.get(name)) or 0.0))
 
     fill = GpuFill(
-        **{name: mean(name, activity_ns) for name in ACTIVITIES},
+        sm_active=mean("sm_active_ratio", activity_ns),
+        sm_occupancy=mean("sm_occupancy_ratio", activity_ns),
+        tensor_active=mean("tensor_active_ratio", activity_ns),
+        memory_bandwidth=mean("memory_bandwidth_ratio", activity_ns),
         power_ns=power_ns,
         power_mw_ns=milliwatts("power_watts") * power_ns,
         power_limit_mw_ns=milliwatts("power_limit_watts") * power_ns,
         drawn_ns=drawn_ns,
         drawn_mw_ns=milliwatts("drawn_watts") * drawn_ns,
         # What covers the clock's mean is not told: any time gives the same mean.
-        sm_clock=mean("sm_clock", max(activity_ns, drawn_ns, power_ns, held_known_ns)),
+        sm_clock=mean("sm_clock_ratio", max(activity_ns, drawn_ns, power_ns, held_known_ns)),
         held_known_ns=held_known_ns,
         held_ns=round((_number(told.get("held_ratio")) or 0.0) * held_known_ns),
         held_by_ns={

@@ -1,11 +1,7 @@
-"""Records as JSON and back, by what their fields are said to be.
-
-A field that is added to a record is written and read without a word here.
-"""
+"""Records as JSON objects and back, by their types and an explicit list of JSON names."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import math
@@ -92,42 +88,41 @@ class FieldCodec(Generic[Record]):
             members of enumerations, such records, tuples or tables of these, or
             any of these and ``None``.
         style: How its documents tell them.
-        only: The fields to write, in this order; by default all.
-        without: Fields of these that are somebody else's to write.
-        names: What fields are called in the document, where that is not their name.
-        later: Fields that documents of older versions have not; by default all
-            that have a default value, and those of which ``None`` is not told.
+        names: The JSON names in the order in which they are written, separated by spaces.
+            ``name=attribute`` where the attribute has another name; a ``_seconds`` finds its
+            ``_ns`` by itself. ``?`` at the end: documents of older versions lack it.
+            Attributes without a name here are written and read by the caller.
+        within: The names of the records in its fields, by their types.
 
     Raises:
-        TypeError: A field is of another type: it needs a codec of its own.
+        TypeError: An attribute does not exist or has an unsupported type, or a record in it
+            has no names.
     """
 
     def __init__(
         self,
         kind: type[Record],
         style: Style,
-        *,
-        only: Iterable[str] | None = None,
-        without: Iterable[str] = (),
-        names: Mapping[str, str] = types.MappingProxyType({}),
-        later: Iterable[str] | None = None,
+        names: str,
+        within: Mapping[type[Any], str] = types.MappingProxyType({}),
     ) -> None:
-        left_out, hints = frozenset(without), get_type_hints(kind)
+        hints = get_type_hints(kind)
         self._kind, self._style = kind, style
         given = inspect.signature(kind).parameters.values()
         bare = {one.name for one in given if one.default is one.empty}
         self._fields = []
-        for name in hints if only is None else only:
-            if name in left_out:
-                continue
-            is_time = style.in_seconds and name.endswith("_ns")
-            usual = f"{name[:-3]}_seconds" if is_time else name
+        for entry in names.split():
+            told_as, _, name = entry.rstrip("?").partition("=")
+            in_ns = f"{told_as.removesuffix('_seconds')}_ns"
+            name = name or (in_ns if told_as not in hints and in_ns in hints else told_as)
+            if name not in hints:
+                raise TypeError(f"{kind.__name__} has no attribute {name!r}")
             kinds = _kinds(hints[name])
             may_be_none = type(None) in kinds
-            is_left_out = may_be_none and not style.tells_none
-            may_be_missing = is_left_out or name not in bare if later is None else name in later
-            ways = _ways_of(kinds, style, is_time=is_time)
-            told_as = names.get(name, usual)
+            may_be_missing = entry.endswith("?") or (may_be_none and not style.tells_none)
+            if may_be_missing and name in bare and not may_be_none:
+                raise TypeError(f"{kind.__name__}.{name} needs a default value to be missing")
+            ways = _ways_of(kinds, style, within, name.endswith("_ns"))
             self._fields.append(_Field(name, told_as, ways, may_be_none, not may_be_missing))
         self._by_told = {field.told_as: field for field in self._fields}
         nullable = (field.name for field in self._fields if field.may_be_none)
@@ -316,8 +311,10 @@ _PLAIN: Final[Mapping[object, Ways]] = {
 }
 
 
-def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> Ways:
-    ways = {one: _ways_of_one(one, style, is_time) for one in kinds if one is not type(None)}
+def _ways_of(
+    kinds: Iterable[Any], style: Style, within: Mapping[type[Any], str], is_ns: bool
+) -> Ways:
+    ways = {one: _ways_of_one(one, style, within, is_ns) for one in kinds if one is not type(None)}
     if len(ways) == 1:
         return next(iter(ways.values()))
 
@@ -334,10 +331,12 @@ def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> Ways:
     return Ways(write, read)
 
 
-def _ways_of_one(kind: type[Any], style: Style, is_time: bool) -> Ways:
+def _ways_of_one(
+    kind: type[Any], style: Style, within: Mapping[type[Any], str], is_ns: bool
+) -> Ways:
     if get_origin(kind) is not None:
         inner = [
-            _ways_of(_kinds(each), style, is_time=is_time)
+            _ways_of(_kinds(each), style, within, is_ns)
             for each in get_args(kind)
             if each is not Ellipsis
         ]
@@ -346,15 +345,14 @@ def _ways_of_one(kind: type[Any], style: Style, is_time: bool) -> Ways:
         return _ways_of_list(inner[0]) if Ellipsis in get_args(kind) else _ways_of_row(inner)
     if kind is str:
         return style.text
-    if kind is int and is_time:
+    if kind is int and is_ns and style.in_seconds:
         return Ways(seconds, time_ns)
     if kind in _PLAIN:
         return _PLAIN[kind]
     if issubclass(kind, Enum):
         return _ways_of_member(kind)
-    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
-        # Whole, or not there at all: where nothing is left out, nothing can be missing.
-        codec: FieldCodec[Any] = FieldCodec(kind, style, later=() if style.tells_none else None)
+    if kind in within:
+        codec: FieldCodec[Any] = FieldCodec(kind, style, within[kind], within)
         return Ways(codec.encode, codec.decode)
     raise TypeError(f"no way to write a field of type {kind!r}")
 

@@ -36,6 +36,7 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.codecs.moments import Moments
 from gpumon.core.device.troubles import error_of
+from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import GpuReport
 from gpumon.core.verdict import Verdict, VerdictName
@@ -43,61 +44,45 @@ from gpumon.core.verdict import Verdict, VerdictName
 _GPU: Final = FieldCodec(
     GpuReport,
     TOLD,
-    without=(
-        "error",
-        "totals",
-        "verdict",
-        "fill",
-        "in_job",
-        "told_troubles",
-        "unsettled",
-        "now",
-        "waits_for",
-        "held",
-    ),
+    "index uuid name mig_enabled? parent_uuid? mig_index? listed? idle_beside_peer_seconds?"
+    " idle_after_use_seconds? held_memory?",
+    {HeldMemory: "idle_seconds longest_seconds peak_bytes"},
 )
 _ERROR: Final = shown(600)
 """Both ways of a sentence with a remedy, which is longer than a label."""
-_NAMES_OF_TOTALS: Final = {
-    "idle_ns": "idle_by_cause",
-    "input_wait_by_reason_ns": "input_wait_by_reason",
-    "within_step_by_reason_ns": "within_step_by_reason",
-    "hanging_idle_ns": "hanging_by_cause",
-}
 _TOTALS: Final = FieldCodec(
     GpuTotals,
     TOLD,
-    without=("gaps", "pauses", "starved_intervals", "suspicion", "may_be_less_ns",
-             "may_be_more_ns", "rank_wait_low_ns", "rank_wait_high_ns"),
-    names=_NAMES_OF_TOTALS,
-    later=("irregular_ns", "cycle_ns", "hidden_input_wait_ns", "first_input_wait_ns",
-           "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns", "high_ns",
-           "merged_intervals", "episodes",
-           "starved_now", "within_step_by_reason_ns", "hanging_ns", "hanging_idle_ns",
-           "hanging_now", "low_levels", "samples", "sample_distance_ns",
-           "unusable_samples"),
-)  # fmt: skip
+    "observed_seconds busy_seconds idle_by_cause=idle_ns pending_seconds in_use_seconds"
+    " in_use_busy_seconds suspected_seconds resolved_seconds inferred_seconds"
+    " input_wait_by_reason=input_wait_by_reason_ns hidden_input_wait_seconds? low_seconds?"
+    " high_seconds? merged_intervals? episodes? starved_now? irregular_seconds? cycle_seconds?"
+    " first_input_wait_seconds? validation_input_wait_seconds?"
+    " within_step_by_reason=within_step_by_reason_ns? hanging_seconds?"
+    " hanging_by_cause=hanging_idle_ns? hanging_now? epoch_input_wait_seconds? low_levels?"
+    " samples? sample_distance_seconds? unusable_samples?",
+)
 _OF_NOW: Final = FieldCodec(
     GpuTotals,
     TOLD,
-    only=("observed_ns", "busy_ns", "in_use_ns", "in_use_busy_ns", "pending_ns", "suspected_ns",
-          "first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns", "low_ns",
-          "high_ns", "cycle_ns",
-          "irregular_ns", "idle_ns", "input_wait_by_reason_ns", "within_step_by_reason_ns",
-          "hanging_ns", "hanging_idle_ns", "rank_wait_low_ns", "rank_wait_high_ns"),
-    names=_NAMES_OF_TOTALS,
-)  # fmt: skip
+    "observed_seconds? busy_seconds? in_use_seconds? in_use_busy_seconds? pending_seconds?"
+    " suspected_seconds? first_input_wait_seconds? validation_input_wait_seconds?"
+    " epoch_input_wait_seconds? low_seconds? high_seconds? cycle_seconds? irregular_seconds?"
+    " idle_by_cause=idle_ns? input_wait_by_reason=input_wait_by_reason_ns?"
+    " within_step_by_reason=within_step_by_reason_ns? hanging_seconds?"
+    " hanging_by_cause=hanging_idle_ns? rank_wait_low_seconds? rank_wait_high_seconds?",
+)
 """Of the totals of a GPU's last minutes in use."""
 _VERDICT: Final = FieldCodec(
     Verdict,
     TOLD,
-    names={"name": "verdict"},
-    later=("main_cause", "lost_ratio", "input_probability", "likely_causes"),
+    "verdict=name severity pattern main_cause? lost_ratio? starved_ratio coverage_ratio"
+    " input_probability? likely_causes?",
 )
 _GAPS: Final = FieldCodec(
-    GapTotals, TOLD, only=("count", "total_ns", "p50_ns", "p95_ns", "longest_ns"), later=()
+    GapTotals, TOLD, "count total_seconds p50_seconds p95_seconds longest_seconds"
 )
-_WAIT: Final = FieldCodec(RankWait, TOLD)
+_WAIT: Final = FieldCodec(RankWait, TOLD, "run rank cause")
 _GPU_ORDER: Final = (
     "index", "label", "uuid", "name", "error", "observed_seconds", "busy_seconds", "idle_seconds",
     "pending_seconds", "in_use_seconds", "in_use_busy_seconds", "busy_ratio", "coverage_ratio",

@@ -21,16 +21,52 @@ from gpumon.core.codecs.field_codec import (
     text,
     whole,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, checked_busy_sample
+from gpumon.core.sample import (
+    ActivitySample,
+    BusySample,
+    Device,
+    FieldFault,
+    Frame,
+    GpuDetails,
+    GpuSample,
+    ProcessSample,
+    checked_busy_sample,
+)
 from gpumon.errors import InvalidSampleError
 
 MOST_GPUS: Final = 1_024
 _MOST_BUSY: Final = 65_536
 _MOST_CALLS: Final = 1_024
 
-_DEVICE: Final = FieldCodec(Device, KEPT)
-_FRAME: Final = FieldCodec(Frame, KEPT, only=("rejected", "trouble", "call_errors"))
-_SAMPLE: Final = FieldCodec(GpuSample, KEPT, without=("device", "busy"))
+DEVICE: Final = (
+    "uuid index name pci_bus_id driver_version memory_capacity_bytes mig_enabled? parent_uuid"
+    " mig_index gpu_instance compute_instance"
+)
+DETAILS: Final = (
+    "read_at_ns power_limit_watts sm_clock_max_hertz memory_clock_hertz performance_state"
+    " throttle_reasons ecc_corrected_errors ecc_uncorrected_errors persistence_mode"
+    " fan_speed_ratio encoder_ratio decoder_ratio pcie_transmitted_bytes_per_second"
+    " pcie_received_bytes_per_second nvlink_transmitted_bytes_per_second"
+    " nvlink_received_bytes_per_second"
+)
+ACTIVITY: Final = (
+    "start_ns end_ns graphics_ratio sm_active_ratio sm_occupancy_ratio tensor_active_ratio"
+    " memory_bandwidth_ratio"
+)
+_DEVICE: Final = FieldCodec(Device, KEPT, DEVICE)
+_FRAME: Final = FieldCodec(Frame, KEPT, "rejected? trouble call_errors?")
+_SAMPLE: Final = FieldCodec(
+    GpuSample,
+    KEPT,
+    "utilization_ratio memory_used_bytes power_watts temperature_celsius sm_clock_hertz"
+    " energy_joules processes error details activity xid_errors? faults? processes_at_ns",
+    {
+        ProcessSample: "pid memory_used_bytes sm_ratio name user uid is_hidden? serves_others?",
+        GpuDetails: DETAILS,
+        ActivitySample: ACTIVITY,
+        FieldFault: "field reason since_ns",
+    },
+)
 
 
 class _Told(NamedTuple):

@@ -20,12 +20,21 @@ from gpumon.core.host.evidence import (
     HostEvidence,
     HostReading,
     ProcessState,
+    TaskLook,
 )
 
 _MOST_RUNS: Final = 1_024
 _LONGEST_LOOK_NS: Final = 60 * NS_PER_S
-_EVIDENCE: Final = FieldCodec(HostEvidence, KEPT)
-_PROCESS: Final = FieldCodec(ProcessState, KEPT)
+_EVIDENCE: Final = FieldCodec(
+    HostEvidence,
+    KEPT,
+    "start_ns end_ns waiting_ratio main threads? workers? read_bytes_per_second"
+    " major_faults_per_second disk_busy_ratio disk_read_bytes_per_second"
+    " received_bytes_per_second memory_stalled_ratio refaults_per_second usable_cores"
+    " throttled_ratio",
+    {TaskLook: "on_cpu_cores queued_cores switches_per_second state sleeps_in"},
+)
+_PROCESS: Final = FieldCodec(ProcessState, KEPT, "is_stopped sleeps_in")
 
 
 def encode_host(host: HostReading) -> dict[str, Any]:

@@ -50,7 +50,7 @@ _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _READING: Final = FieldCodec(
     RingReading,
     KEPT._replace(tells_none=True),
-    only=("key", "alive", "host_pid", "owner_uid", "ended_ns", "steps", "samples", "epoch"),
+    "key alive host_pid owner_uid ended_ns steps samples epoch",
 )
 
 

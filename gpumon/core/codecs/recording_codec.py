@@ -33,7 +33,7 @@ from gpumon.core.codecs.field_codec import (
     text,
     whole,
 )
-from gpumon.core.codecs.recorded_frames import MOST_GPUS, FrameReader, FrameWriter
+from gpumon.core.codecs.recorded_frames import DEVICE, MOST_GPUS, FrameReader, FrameWriter
 from gpumon.core.codecs.recorded_host import decode_host, encode_host
 from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter
 from gpumon.core.ring_format.events import RingEvent
@@ -110,7 +110,13 @@ class RecordedBlock(NamedTuple):
     is_end: bool
 
 
-_HEADER: Final = FieldCodec(RecordingHeader, KEPT)
+_HEADER: Final = FieldCodec(
+    RecordingHeader,
+    KEPT,
+    "version source simulated boot_id started_wall_time_s started_ns period_ns host? note?"
+    " devices?",
+    {Device: DEVICE},
+)
 
 
 class BlockWriter:

@@ -36,7 +36,7 @@ from gpumon.core.diagnosis.imbalance import (
 from gpumon.core.diagnosis.input_texts import reason_sentence
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.diagnosis.run_pace import RunPace, RunPair
-from gpumon.core.host.reasons import WaitReason
+from gpumon.core.host.reasons import WaitFigures, WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.phase import IdleCause
@@ -62,44 +62,67 @@ REPORT_SCHEMA: Final = "gpumon.report/1"
 _REPORT: Final = FieldCodec(
     Report,
     TOLD._replace(text=shown(2_000)),
-    only=("source", "simulated", "replayed", "started_at", "observed_ns", "period_ns",
-          "skipped_lines", "notes", "is_part", "source_error",
-          "lost_elsewhere"),
-    names={"is_part": "part"},
-)  # fmt: skip
+    "source simulated replayed? started_at observed_seconds period_seconds skipped_lines notes?"
+    " part=is_part? source_error? lost_elsewhere?",
+)
+_FIGURES: Final = (
+    "tasks wanted_cores given_cores usable_cores read_bytes_per_second"
+    " major_faults_per_second disk_busy_ratio received_bytes_per_second memory_stalled_ratio"
+    " throttled_ratio locked_ratio"
+)
+_WAIT_REASON: Final = "cause reason waited_seconds confidence place short_of also figures"
 _RUN: Final = FieldCodec(
     RunReport,
     TOLD,
-    without=("suspended_since_ns", "silence"),
-    names={"gpu_uuids": "gpus", "refused_uuids": "refused_gpus"},
+    "run job rank pid framework steps samples? gpus=gpu_uuids wall_seconds phase_seconds loader?"
+    " callback_seconds? step_seconds? first_input_wait_seconds? shares? ratio_changes?"
+    " step_busy_ratios? alive? ended_before? owner_uid? refused_gpus=refused_uuids? reasons?"
+    " world_size? on_cpu?",
+    {WaitReason: _WAIT_REASON, WaitFigures: _FIGURES},
 )
 _SILENCE: Final = FieldCodec(
-    RunSilence,
-    TOLD,
-    without=("since_ns", "hanging_from_ns"),
-    names={"is_first_batch": "first_batch"},
+    RunSilence, TOLD, "phase silent_seconds first_batch=is_first_batch? sleeps_in?"
 )
-_WHY: Final = FieldCodec(WaitReason, TOLD)
-_ADVICE: Final = FieldCodec(Advice, OURS)
-_FINDING: Final = FieldCodec(LogFinding, OURS, without=("remedy",))
-_SAMPLING: Final = FieldCodec(Sampling, TOLD)
-_MACHINE: Final = FieldCodec(MachineTime, TOLD, names={"out_of_use_ns": "not_in_use_seconds"})
-_TOGETHER: Final = FieldCodec(Together, TOLD, without=("all_paused_ns", "idle_beside_peer_ns"))
+_WHY: Final = FieldCodec(WaitReason, TOLD, _WAIT_REASON, {WaitFigures: _FIGURES})
+_ADVICE: Final = FieldCodec(
+    Advice,
+    OURS,
+    "cause lost_seconds speedup_upper_bound evidence text gpus? reason? may_be_more?",
+)
+_FINDING: Final = FieldCodec(LogFinding, OURS, "rule gpus text")
+_SAMPLING: Final = FieldCodec(
+    Sampling, TOLD, "period_seconds shortest_visible_pause_seconds is_coarse"
+)
+_MACHINE: Final = FieldCodec(
+    MachineTime,
+    TOLD,
+    "gpus observed_seconds busy_seconds lost_seconds not_in_use_seconds=out_of_use_ns"
+    " pending_seconds",
+)
+_TOGETHER: Final = FieldCodec(
+    Together,
+    TOLD,
+    "in_use_seconds all_pauses in_use_gpu_seconds paused_gpu_seconds by_chance_seconds in_use",
+)
 
-_PACE: Final = FieldCodec(RunPace, TOLD)
-_UNSEEN: Final = FieldCodec(UnseenWait, TOLD, without=("causes",), names={"uuid": "gpu"})
+_PACE: Final = FieldCodec(RunPace, TOLD, "run steps samples? wall_seconds step_seconds?")
+_UNSEEN: Final = FieldCodec(UnseenWait, TOLD, "gpu=uuid waits_for evidence less_ratio")
 _SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
-    kind: (reason, FieldCodec(kind, TOLD))
-    for kind, reason in (
-        (LowerClocks, "lower_clocks"),
-        (OtherTenant, "other_tenant"),
-        (MoreWork, "more_work"),
-        (SlowerBoard, "slower_board"),
+    kind: (reason, FieldCodec(kind, TOLD, names))
+    for kind, reason, names in (
+        (LowerClocks, "lower_clocks", "times clock_ratio peer_clock_ratio held_ratio held_by"),
+        (OtherTenant, "other_tenant", "times pids uids computing_ratio present_ratio"),
+        (MoreWork, "more_work", "times share peer_share"),
+        (SlowerBoard, "slower_board", "times name peer_name"),
     )
 }
 """What each cause is called, and how its figures are told."""
-_LANE: Final = FieldCodec(Lane, KEPT)
-_RUN_LANE: Final = FieldCodec(RunLane, KEPT._replace(text=TOLD.text))
+_LANE: Final = FieldCodec(Lane, KEPT, "start_ns? end_ns? cell_ns? observed_ns? busy_ns? active_ns?")
+_RUN_LANE: Final = FieldCodec(
+    RunLane,
+    KEPT._replace(text=TOLD.text),
+    "run pid start_ns end_ns cell_ns phase_ns reason_ns?",
+)
 
 _ENDS_A_RUN: Final = (
     "alive", "ended_before", "owner_uid", "refused_gpus", "world_size", "on_cpu",

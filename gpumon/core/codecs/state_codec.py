@@ -13,6 +13,7 @@ from gpumon.core.clock import seconds
 from gpumon.core.codecs.board_codec import brief_fill
 from gpumon.core.codecs.field_codec import TOLD, FieldCodec, encode_document, shown
 from gpumon.core.codecs.moments import Moments
+from gpumon.core.codecs.recorded_frames import ACTIVITY, DETAILS
 from gpumon.core.diagnosis.pause_texts import likely_text
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
@@ -27,22 +28,22 @@ _AS_READ: Final = TOLD._replace(in_seconds=False)
 _LATEST: Final = FieldCodec(
     GpuSample,
     TOLD,
-    only=("energy_joules", "utilization_ratio", "memory_used_bytes", "power_watts",
-          "temperature_celsius"),
-)  # fmt: skip
+    "energy_joules utilization_ratio memory_used_bytes power_watts temperature_celsius",
+)
 _NOTHING_READ: Final = dict.fromkeys(_LATEST.names)
-_DETAILS: Final = FieldCodec(GpuDetails, _AS_READ)
-_ACTIVITY: Final = FieldCodec(ActivitySample, _AS_READ)
-_COLLECTOR: Final = FieldCodec(CollectorState, _LONG)
+_DETAILS: Final = FieldCodec(GpuDetails, _AS_READ, DETAILS)
+_ACTIVITY: Final = FieldCodec(ActivitySample, _AS_READ, ACTIVITY)
+_COLLECTOR: Final = FieldCodec(
+    CollectorState, _LONG, "name success duration_seconds errors_total message"
+)
 _RUN: Final = FieldCodec(
     RunState,
     TOLD,
-    only=("run", "job", "rank", "pid", "framework", "alive", "phase", "steps", "samples", "epoch",
-          "gpu_uuids", "shares", "wall_ns", "phase_ns"),
-    names={"gpu_uuids": "gpus"},
-)  # fmt: skip
-_PROCESS: Final = FieldCodec(ProcessSample, TOLD, only=("pid", "memory_used_bytes", "sm_ratio"))
-_WHOSE: Final = FieldCodec(ProcessSample, TOLD._replace(tells_none=False), only=("name", "user"))
+    "run job rank pid framework alive phase steps samples epoch gpus=gpu_uuids shares wall_seconds"
+    " phase_seconds",
+)
+_PROCESS: Final = FieldCodec(ProcessSample, TOLD, "pid memory_used_bytes sm_ratio")
+_WHOSE: Final = FieldCodec(ProcessSample, TOLD._replace(tells_none=False), "name user")
 
 
 def state_document(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:

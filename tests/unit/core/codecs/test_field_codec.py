@@ -48,7 +48,13 @@ WHOLE = Whole(
     rows=((1, "one"),), idle_ns={IdleCause.INPUT_WAIT: S}, phase_ns={TrainingPhase.COMPILE: S},
     facts={"workers": 4, "prefetch": False, "why": None},
 )  # fmt: skip
-CODEC = FieldCodec(Whole, TOLD, names={"idle_ns": "idle_by_cause"})
+CODEC = FieldCodec(
+    Whole,
+    TOLD,
+    "name busy_seconds severity ratio? parts? rows? idle_by_cause=idle_ns phase_seconds facts",
+    {Part: "waited_seconds label"},
+)
+PART = "waited_seconds label?"
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -68,33 +74,33 @@ class TestWhatIsTold:
         assert CODEC.decode(told()) == WHOLE
 
     def test_has_the_fields_that_are_asked_for_in_that_order(self) -> None:
-        some = FieldCodec(Whole, TOLD, only=("busy_ns", "name"))
+        some = FieldCodec(Whole, TOLD, "busy_seconds name")
 
         assert list(some.encode(WHOLE)) == list(some.names) == ["busy_seconds", "name"]
 
     def test_is_safe_to_show_both_ways(self) -> None:
-        short = FieldCodec(Part, TOLD._replace(text=shown(4)))
+        short = FieldCodec(Part, TOLD._replace(text=shown(4)), PART)
         odd = Part(0, "a\x1bbcdef")
 
         assert short.encode(odd)["label"] == "a\ufffdb…"
         assert short.decode({"waited_seconds": 0, "label": "\x1b"}).label == "\ufffd"
-        assert FieldCodec(Part, OURS).encode(odd)["label"] == "a\x1bbcdef"
+        assert FieldCodec(Part, OURS, PART).encode(odd)["label"] == "a\x1bbcdef"
 
     def test_is_cut_where_a_file_has_more_than_gpumon_ever_says(self) -> None:
-        told = FieldCodec(Part, OURS)
+        told = FieldCodec(Part, OURS, PART)
         endless = {**told.encode(Part(1, "a")), "label": "a" * 100_000}
 
         assert len(told.decode(endless).label) == 65_536
 
     @pytest.mark.parametrize("odd", [math.nan, math.inf])
     def test_that_is_no_number_is_no_answer(self, odd: float) -> None:
-        codec = FieldCodec(Whole, TOLD, only=("ratio",))
+        codec = FieldCodec(Whole, TOLD, "ratio")
 
         assert codec.encode(Whole(**{**vars(WHOLE), "ratio": odd})) == {"ratio": None}
 
 
 class TestWhatIsKept:
-    CODEC = FieldCodec(Whole, KEPT, only=("name", "busy_ns", "severity", "ratio"))
+    CODEC = FieldCodec(Whole, KEPT, "name busy_ns severity ratio")
 
     def test_has_whole_nanoseconds_and_leaves_out_what_has_no_answer(self) -> None:
         silent = Whole(**{**vars(WHOLE), "severity": None, "ratio": None})
@@ -140,7 +146,11 @@ class TestWhatIsRefused:
             when: bytes
 
         with pytest.raises(TypeError, match="bytes"):
-            FieldCodec(Odd, KEPT)
+            FieldCodec(Odd, KEPT, "when")
+
+    def test_is_at_once_a_name_without_an_attribute(self) -> None:
+        with pytest.raises(TypeError, match="Part has no attribute 'lunch'"):
+            FieldCodec(Part, KEPT, "lunch")
 
     @pytest.mark.parametrize("other", [None, [], "a", 7])
     def test_is_what_is_no_object(self, other: object) -> None:
@@ -149,14 +159,14 @@ class TestWhatIsRefused:
 
 
 class TestAnotherVersion:
-    def test_may_lack_what_has_a_default_value(self) -> None:
+    def test_may_lack_what_is_marked(self) -> None:
         document = told()
         del document["ratio"], document["parts"]
 
         assert (CODEC.decode(document).ratio, CODEC.decode(document).parts) == (None, ())
 
-    def test_may_lack_no_more_than_what_is_said_to_be_later(self) -> None:
-        strict = FieldCodec(Part, TOLD, later=())
+    def test_may_lack_no_more_than_what_is_marked(self) -> None:
+        strict = FieldCodec(Part, TOLD, "waited_seconds label")
 
         with pytest.raises(MissingFieldError, match="'label'"):
             strict.decode({"waited_seconds": 1})
