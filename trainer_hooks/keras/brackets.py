@@ -40,7 +40,7 @@ class Watcher(Protocol):
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
     def after(self, slot: int) -> Callable[..., None]: ...
-    def checkpoint_begin(self, *_: object, **__: object) -> None: ...
+    def checkpoint_begin(self, batch: object = None, logs: object = None) -> None: ...
     def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
     def flush_begins(self) -> Any: ...  # noqa: ANN401
     def flush_ends(self, before: Any) -> None: ...  # noqa: ANN401
@@ -49,18 +49,24 @@ class Watcher(Protocol):
     def train_ends(self) -> None: ...
 
 
-Hook = Callable[[Any, Any], object]
+Hook = Callable[..., object]
 """Is handed the number of an epoch or a batch, where there is one, and the logs."""
 
 
 class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Has the given methods of a callback, and no others: each goes through the guard."""
+    """Has the given methods of a callback, and no others.
+
+    Those called for each batch, and the marks, guard themselves; ``guard`` wraps the others.
+    """
 
     async_safe = True
 
-    def __init__(self, guard: Guard, hooks: dict[str, Hook]) -> None:
+    def __init__(self, hooks: dict[str, Hook], guard: Guard | None = None, **rare: Hook) -> None:
         super().__init__()
         for name, hook in hooks.items():
+            setattr(self, name, hook)
+        for name, hook in rare.items():
+            assert guard is not None
             setattr(self, name, guard.hook(hook))
         _spare_detours(self)
 
@@ -69,40 +75,39 @@ class _First(_Bracket):
     """Comes before every other callback, and hears of the end of every batch."""
 
     def __init__(self, watcher: Watcher, *, hears_begins: bool) -> None:
-        hooks: dict[str, Hook] = {
-            _BATCH_END: watcher.step_returned,
-            "on_epoch_begin": lambda epoch, _: watcher.epoch_begins(epoch),
-            "on_epoch_end": lambda _, logs: watcher.epoch_ends(logs),
-            "on_train_end": lambda *_: watcher.callbacks_begin(),
-            "on_test_begin": lambda *_: watcher.run_begins(VALIDATES),
-            "on_test_end": lambda *_: watcher.callbacks_begin(),
-            "on_predict_begin": lambda *_: watcher.run_begins(PREDICTS),
-        }
         begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_announced} if hears_begins else {}
-        super().__init__(watcher.guard, hooks | begins)
+        super().__init__(
+            {_BATCH_END: watcher.step_returned} | begins,
+            watcher.guard,
+            on_epoch_begin=lambda epoch, _: watcher.epoch_begins(epoch),
+            on_epoch_end=lambda _, logs: watcher.epoch_ends(logs),
+            on_train_end=lambda *_: watcher.callbacks_begin(),
+            on_test_begin=lambda *_: watcher.run_begins(VALIDATES),
+            on_test_end=lambda *_: watcher.callbacks_begin(),
+            on_predict_begin=lambda *_: watcher.run_begins(PREDICTS),
+        )
 
 
 class _Last(_Bracket):
     """Comes after every other callback."""
 
     def __init__(self, watcher: Watcher, *, hears_begins: bool, hears_ends: bool) -> None:
-        hooks: dict[str, Hook] = {
-            "on_epoch_begin": lambda *_: watcher.epoch_begun(),
-            "on_epoch_end": lambda *_: watcher.callbacks_end(),
-            "on_train_end": lambda *_: watcher.train_ends(),
-            "on_test_end": lambda *_: watcher.run_ends(),
-            "on_predict_end": lambda *_: watcher.run_ends(),
-        }
         begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if hears_begins else {}
         ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if hears_ends else {}
-        super().__init__(watcher.guard, hooks | begins | ends)
+        super().__init__(
+            begins | ends,
+            watcher.guard,
+            on_epoch_begin=lambda *_: watcher.epoch_begun(),
+            on_epoch_end=lambda *_: watcher.callbacks_end(),
+            on_train_end=lambda *_: watcher.train_ends(),
+            on_test_end=lambda *_: watcher.run_ends(),
+            on_predict_end=lambda *_: watcher.run_ends(),
+        )
 
 
-class _Mark(_Bracket):
-    """Stands right before or after a callback, and hears of what that one hears of."""
-
-    def __init__(self, guard: Guard, methods: Iterable[str], hear: Hook) -> None:
-        super().__init__(guard, dict.fromkeys(methods, hear))
+def _mark(methods: Iterable[str], hook: Hook) -> _Bracket:
+    """Stands right before or after a callback and is called where that one is."""
+    return _Bracket(dict.fromkeys(methods, hook))
 
 
 class Brackets:
@@ -157,9 +162,9 @@ class Brackets:
             return [callback]
         watcher, slot = self._watcher, self._watcher.slot_of(callback)
         if not isinstance(callback, _CHECKPOINTS):
-            return [callback, _Mark(watcher.guard, methods, watcher.after(slot))]
-        before = _Mark(watcher.guard, methods, watcher.checkpoint_begin)
-        return [before, callback, _Mark(watcher.guard, methods, watcher.after_checkpoint(slot))]
+            return [callback, _mark(methods, watcher.after(slot))]
+        before = _mark(methods, watcher.checkpoint_begin)
+        return [before, callback, _mark(methods, watcher.after_checkpoint(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""

@@ -16,7 +16,7 @@ from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.call_frames import is_calling
-from trainer_hooks.ring.guard import Guard
+from trainer_hooks.ring.guard import Guard, guards_itself
 from trainer_hooks.ring.places import TRAINS, VALIDATES, Place
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -257,64 +257,93 @@ class Tagging:
             self._times.restate_now_and_then(self._writer)
             machine.callbacks_end()
 
-    def batch_announced(self, batch: int, logs: object = None) -> None:
-        if get_ident() != self.ring.thread or not self.is_active:
-            return
-        if not self._tap.has_passed:
-            unseen = self._tap.announced()
-            if unseen:
-                self._phases.count(unseen * self._steps_per_execution, 0)
-        elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
-            self._may_spare_batches = False
-            self._brackets.hear_no_batches_begin()
-        self.machine.batch_announced()
-        self._times.since_ns = monotonic_ns()
-
-    def batch_begins(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self.ring.thread and self.is_active:
+    @guards_itself
+    def batch_announced(self, batch: int | None = None, logs: object = None) -> None:
+        try:
+            if get_ident() != self.ring.thread or not self.is_active:
+                return
             machine = self.machine
-            if not machine.sees_steps:
-                self._phases.count(self._steps_per_execution, 0)
-            machine.batch_begins()
+            if not machine.has_seen_steps:
+                unseen = self._tap.announced()
+                if unseen:
+                    self._phases.count(unseen * self._steps_per_execution, 0)
+            elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
+                self._may_spare_batches = False
+                self._brackets.hear_no_batches_begin()
+            machine.batch_announced()
+            self._times.since_ns = monotonic_ns()
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            self.guard.fail(error)
 
+    @guards_itself
+    def batch_begins(self, batch: int | None = None, logs: object = None) -> None:
+        try:
+            if get_ident() == self.ring.thread and self.is_active:
+                machine = self.machine
+                if not machine.sees_steps:
+                    self._phases.count(self._steps_per_execution, 0)
+                machine.batch_begins()
+        except Exception as error:  # noqa: BLE001
+            self.guard.fail(error)
+
+    @guards_itself
     def step_returned(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self.ring.thread and self.is_active:
-            self.machine.step_returned()
-            writer, step_times = self._writer, self._ends.times
-            self._times.since_ns = now_ns = writer.since_ns
-            if self._waits_each_step and step_times is not None:
-                step_times.done(writer.steps, now_ns)
-        elif self._is_asynchronous and self.is_active:
-            self._ends.results_are_there(batch, monotonic_ns())
+        try:
+            if get_ident() == self.ring.thread and self.is_active:
+                self.machine.step_returned()
+                writer, step_times = self._writer, self._ends.times
+                self._times.since_ns = now_ns = writer.since_ns
+                if self._waits_each_step and step_times is not None:
+                    step_times.done(writer.steps, now_ns)
+            elif self._is_asynchronous and self.is_active:
+                self._ends.results_are_there(batch, monotonic_ns())
+        except Exception as error:  # noqa: BLE001
+            self.guard.fail(error)
 
-    def batch_callbacks_end(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self.ring.thread and self.is_active:
-            machine = self.machine
-            machine.is_calling_back = False
-            if not machine.awaits_batch:
-                machine.batch_callbacks_end()
+    @guards_itself
+    def batch_callbacks_end(self, batch: int | None = None, logs: object = None) -> None:
+        try:
+            if get_ident() == self.ring.thread and self.is_active:
+                machine = self.machine
+                machine.is_calling_back = False
+                if not machine.awaits_batch:
+                    machine.batch_callbacks_end()
+        except Exception as error:  # noqa: BLE001
+            self.guard.fail(error)
 
     def slot_of(self, callback: object) -> int:
         return self._times.slot_of(type(callback).__name__)
 
     def after(self, slot: int) -> Callable[..., None]:
-        def returned(_: object = None, logs: object = None) -> None:
-            if self.machine_here is not None:
-                self._times.returned(slot)
+        @guards_itself
+        def returned(batch: object = None, logs: object = None) -> None:
+            try:
+                if get_ident() == self.ring.thread and self.is_active:
+                    self._times.returned(slot)
+            except Exception as error:  # noqa: BLE001
+                self.guard.fail(error)
 
         return returned
 
-    def checkpoint_begin(self, *_: object, **__: object) -> None:
-        machine = self.machine_here
-        if machine is not None:
-            machine.checkpoint_begin()
-
-    def after_checkpoint(self, slot: int) -> Callable[..., None]:
-        def returned(*_: object, **__: object) -> None:
+    @guards_itself
+    def checkpoint_begin(self, batch: object = None, logs: object = None) -> None:
+        try:
             machine = self.machine_here
             if machine is not None:
-                self._times.returned(slot)
-                machine.checkpoint_end()
+                machine.checkpoint_begin()
+        except Exception as error:  # noqa: BLE001
+            self.guard.fail(error)
+
+    def after_checkpoint(self, slot: int) -> Callable[..., None]:
+        @guards_itself
+        def returned(batch: object = None, logs: object = None) -> None:
+            try:
+                machine = self.machine_here
+                if machine is not None:
+                    self._times.returned(slot)
+                    machine.checkpoint_end()
+            except Exception as error:  # noqa: BLE001
+                self.guard.fail(error)
 
         return returned
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.ring.guard import Guard, carries, quietly
+from trainer_hooks.ring.guard import Guard, carries, guards_itself, quietly
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
 from trainer_hooks.taps.samples import rows_of
@@ -59,41 +59,49 @@ class JaxBatches:
         samples: Samples in them, where that could be seen.
     """
 
-    __slots__ = ("_begin", "_count", "_exhausted", "fetched", "machine", "samples", "source")
+    waits_beside_steps = False
+
+    __slots__ = ("_exhausted", "_guard", "fetched", "machine", "samples", "source")
 
     def __init__(self, source: Iterator[Any], machine: PhaseMachine, guard: Guard) -> None:
         self.source = source
         self.machine = machine
         self.fetched = self.samples = 0
-        self._begin = guard.calls(self._fetch_begins)
+        self._guard = guard
         self._exhausted = guard.calls(self._fetch_finds_nothing)
-        self._count = guard.calls(self._fetch_ends)
 
     @carries("an iterator over batches")
     def __iter__(self) -> JaxBatches:
         return self
 
     @carries("the fetch of a batch")
+    @guards_itself
     def __next__(self) -> Any:  # noqa: ANN401
-        self._begin()
+        guard, machine = self._guard, self.machine
+        try:
+            if guard.is_whole:
+                if self.fetched and self.waits_beside_steps:
+                    machine.fetch_beside_begin()
+                else:
+                    machine.fetch_begin()
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            guard.fail(error)
         try:
             batch = next(self.source)
         except StopIteration:
             self._exhausted()
             raise
-        self._count(batch)
+        try:
+            if guard.is_whole:
+                machine.fetch_end()
+                self.fetched += 1
+                self.samples += rows_of(batch)
+        except Exception as error:  # noqa: BLE001
+            guard.fail(error)
         return batch
-
-    def _fetch_begins(self) -> None:
-        self.machine.fetch_begin()
 
     def _fetch_finds_nothing(self) -> None:
         self.machine.fetch_exhausted()
-
-    def _fetch_ends(self, batch: Any) -> None:  # noqa: ANN401
-        self.machine.fetch_end()
-        self.fetched += 1
-        self.samples += rows_of(batch)
 
 
 class JaxTrainingBatches(JaxBatches):
@@ -103,13 +111,9 @@ class JaxTrainingBatches(JaxBatches):
     on it: JAX tells only when all steps of an execution are done.
     """
 
-    __slots__ = ()
+    waits_beside_steps = True
 
-    def _fetch_begins(self) -> None:
-        if self.fetched:
-            self.machine.fetch_beside_begin()
-        else:
-            self.machine.fetch_begin()
+    __slots__ = ()
 
     def _fetch_finds_nothing(self) -> None:
         if self.fetched:
@@ -120,29 +124,26 @@ class JaxTrainingBatches(JaxBatches):
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     batches: JaxTrainingBatches | None = None
-
-    def batches_of(iterator: Any) -> JaxTrainingBatches | None:  # noqa: ANN401
-        nonlocal batches
-        machine = listener.machine_here
-        is_own = machine is not None and machine.is_calling_back and listener.is_calling_back()
-        if machine is None or is_own or not hasattr(iterator, "__next__"):
-            # An older Keras hands over what it fetched: a wait that was not seen is not told.
-            return None
-        if batches is None:
-            batches = JaxTrainingBatches(iterator, machine, listener.guard)
-        batches.source = iterator
-        batches.fetched = batches.samples = 0
-        return batches
-
-    def dispatched(batches: JaxTrainingBatches) -> None:
-        batches.machine.dispatched(batches.fetched, batches.samples)
-
-    begins, ends = listener.guard.calls(batches_of), listener.guard.calls(dispatched)
-    failed = listener.guard.calls(listener.failed)
+    guard = listener.guard
+    failed = guard.calls(listener.failed)
 
     @carries("a training step")
+    @guards_itself
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        timed = begins(iterator)
+        nonlocal batches
+        timed = None
+        try:
+            machine = listener.machine_here
+            is_own = machine is not None and machine.is_calling_back and listener.is_calling_back()
+            # An older Keras hands over what it fetched: a wait that was not seen is not told.
+            if machine is not None and not is_own and hasattr(iterator, "__next__"):
+                if batches is None:
+                    batches = JaxTrainingBatches(iterator, machine, guard)
+                batches.source = iterator
+                batches.fetched = batches.samples = 0
+                timed = batches
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            guard.fail(error)
         if timed is None:
             return function(state, iterator)
         try:
@@ -154,7 +155,11 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             raise
         finally:
             timed.source = _NO_BATCHES  # whoever waits for its end need not wait for us
-        ends(timed)
+        try:
+            if guard.is_whole:
+                timed.machine.dispatched(timed.fetched, timed.samples)
+        except Exception as error:  # noqa: BLE001
+            guard.fail(error)
         return result
 
     return train

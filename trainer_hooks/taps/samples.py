@@ -14,7 +14,10 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
     Looks at shapes only: no value is fetched from a device.
     """
     try:
-        return int(_first_array(batch).shape[0])
+        first = batch[0] if type(batch) in (tuple, list) else batch
+        if not hasattr(first, "shape"):
+            first = _first_array(first)
+        return int(first.shape[0])
     except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
         return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import carries
+from trainer_hooks.ring.guard import carries, guards_itself
 from trainer_hooks.ring.places import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
@@ -56,12 +56,16 @@ class TorchTap(Tap):
 
     def _timed_train(self, function: StepFunction) -> StepFunction:
         listener, guard = self._listener, self._listener.guard
-        begins, ends = guard.calls(self._step_begins), guard.calls(self._step_ends)
         failed = guard.calls(listener.failed)
 
         @carries("a training step")
+        @guards_itself
         def train(data: Any) -> Any:  # noqa: ANN401
-            machine = begins()
+            machine = None
+            try:
+                machine = self._step_begins()
+            except Exception as error:  # noqa: BLE001 (the training goes on)
+                guard.fail(error)
             if machine is None:
                 return function(data)
             try:
@@ -69,7 +73,11 @@ class TorchTap(Tap):
             except BaseException:
                 failed()
                 raise
-            ends(machine, data)
+            try:
+                if guard.is_whole:
+                    self._step_ends(machine, data)
+            except Exception as error:  # noqa: BLE001
+                guard.fail(error)
             return logs
 
         return train
@@ -221,13 +229,13 @@ class TorchBatches:
         source: Where they come from.
     """
 
-    __slots__ = ("_asked", "_exhausted", "_failed", "_listener", "_mode", "source")
+    __slots__ = ("_exhausted", "_failed", "_guard", "_listener", "_mode", "source")
 
     def __init__(self, mode: int, listener: StepListener) -> None:
         self.source: Iterator[Any] = iter(())
         self._mode = mode
         self._listener = listener
-        self._asked = listener.guard.calls(self.asked)
+        self._guard = listener.guard
         self._exhausted = listener.guard.calls(self.exhausted)
         self._failed = listener.guard.calls(self.failed)
 
@@ -236,8 +244,16 @@ class TorchBatches:
         return self
 
     @carries("the fetch of a batch")
+    @guards_itself
     def __next__(self) -> Any:  # noqa: ANN401
-        self._asked()
+        try:
+            machine = self._listener.machine_here
+            if machine is not None:
+                if machine.mode != self._mode == TRAINS:
+                    machine.run_end()  # a validation that raised, and somebody caught it
+                machine.fetch_begin()
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            self._guard.fail(error)
         try:
             return next(self.source)
         except StopIteration:
@@ -256,15 +272,6 @@ class TorchBatches:
     def started(self) -> None:
         """It has begun."""
         self.exhausted()
-
-    def asked(self) -> None:
-        """The next batch is asked for."""
-        machine = self._listener.machine_here
-        if machine is None:
-            return
-        if machine.mode != self._mode == TRAINS:
-            machine.run_end()  # a validation that raised, and somebody caught it
-        machine.fetch_begin()
 
     def exhausted(self) -> None:
         """There is none."""
