@@ -14,7 +14,7 @@ from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report, RunReport
-from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim
+from gpumon.core.ring_format.fair_share import MAX_RUNS_SHOWN, FairSlots, RunCandidate
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import GpuState, MonitorState, RunState
 
@@ -31,7 +31,7 @@ class LaneHistory:
         self._turn = threading.Lock()
         self._gpus: dict[str, _GpuNotes] = {}
         self._runs: dict[_Key, _RunNotes] = {}
-        self._places = FairPlaces[_Key](MOST_RUNS_TOLD, up_to_ended=_MOST_LANES)
+        self._places = FairSlots[_Key](MAX_RUNS_SHOWN, up_to_ended=_MOST_LANES)
         self._chosen: frozenset[_Key] = frozenset()
         self._began_ns: int | None = None
 
@@ -77,9 +77,11 @@ class LaneHistory:
 
     def _choose(self, living: Mapping[_Key, RunState]) -> None:
         """Decide whose lanes are kept: of runs that ended, too, where there is room."""
-        claims = [RunClaim(key, run.owner_uid, True, run.written_ns) for key, run in living.items()]
+        claims = [
+            RunCandidate(key, run.owner_uid, True, run.written_ns) for key, run in living.items()
+        ]
         claims += [
-            RunClaim(key, notes.owner_uid, False, notes.history.newest_ns)
+            RunCandidate(key, notes.owner_uid, False, notes.history.newest_ns)
             for key, notes in self._runs.items()
             if key not in living
         ]

@@ -14,7 +14,7 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring_format.format import RING_BYTES
-from gpumon.sources.ring_reader.ring_look import look_at_rings
+from gpumon.sources.ring_reader.ring_survey import survey_rings
 from gpumon.sources.system_clock import read_boot_id
 from tests.builders_state import StoppedClock
 from tests.e2e.ring_programs import DEAD, JUNK, SOMEBODY, by, daemon_in
@@ -131,7 +131,7 @@ class TestATrainingThatLives:
         litter(NOBODY, shared, 6_000)
         with shared_runtime_folder() as other, process(by(0, TRAINING), other) as training:
             clock = BusyClock(time.monotonic_ns())
-            seen = look_at_rings([shared, other], boot_id=read_boot_id(), clock=clock)
+            seen = survey_rings([shared, other], boot_id=read_boot_id(), clock=clock)
 
         assert [ring.host_pid for ring in seen.alive] == [training.pid]
         assert not seen.is_listed
@@ -142,7 +142,7 @@ class TestWhatIsNotRead:
     def test_is_told_with_whose_it_is_where_none_is_alive(
         self, shared: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpumon.sources.ring_reader.ring_look._MOST_RINGS", 500)
+        monkeypatch.setattr("gpumon.sources.ring_reader.ring_survey._MAX_RINGS", 500)
         done_by(NOBODY, DEAD, shared, "3")
         litter(SOMEBODY, shared, 600)
 

@@ -45,7 +45,7 @@ from gpumon.sources.host.sight import look_at_host
 from gpumon.sources.installed import container_words, strangers_called_gpumon
 from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.ring_reader.ring_folder import matching_paths
-from gpumon.sources.ring_reader.ring_look import RingsSeen, look_at_rings
+from gpumon.sources.ring_reader.ring_survey import RingSurvey, survey_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0
@@ -71,7 +71,7 @@ def machine_findings(
         yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
     yield port_finding()
     patterns = reader_patterns(environ, os.geteuid())
-    rings = look_at_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
+    rings = survey_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
     yield from _rings(rings, patterns)
     others_train = any(ring.owner_uid != os.geteuid() for ring in rings.alive)
     yield host_finding(look_at_host(), others_train=others_train)
@@ -185,7 +185,7 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
 # -- rings ------------------------------------------------------------------------
 
 
-def _rings(seen: RingsSeen, patterns: Sequence[str]) -> Iterator[Finding]:
+def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
     """The trainings that say what they do. Nothing is removed, whatever its age."""
     folders = [folder / PHASES for folder in matching_paths(patterns)]
     closed = [str(folder) for folder in folders if _is_closed(folder)]
@@ -208,7 +208,7 @@ def _rings(seen: RingsSeen, patterns: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _said_of(seen: RingsSeen, places: str) -> tuple[str, str, str | None]:
+def _said_of(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
     """Which trainings live, how sure that is, and what would make it surer."""
     alive = listed([_whose(ring) for ring in seen.alive])
     not_read = f"{_by_uid(seen.unread)} not read" if seen.unread else ""

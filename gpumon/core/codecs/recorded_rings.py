@@ -37,7 +37,7 @@ from gpumon.core.ring_format.events import (
     RunFacts,
 )
 from gpumon.core.ring_format.facts import encode_facts, parse_facts
-from gpumon.core.ring_format.fair_share import MOST_OWNERS_TOLD
+from gpumon.core.ring_format.fair_share import MAX_OWNERS_LISTED
 from gpumon.errors import RingError
 
 _SLACK_NS: Final = NS_PER_S
@@ -265,7 +265,7 @@ def _column(fields: Mapping[str, object], name: str, limit: int) -> list[int]:
 
 
 def _decode_left_out(value: object) -> tuple[tuple[tuple[int | None, int], ...], bool]:
-    is_whole, *told = items(value, 2 + MOST_OWNERS_TOLD) or [True]
+    is_whole, *told = items(value, 2 + MAX_OWNERS_LISTED) or [True]
     pairs = [row(pair, 2, "who has rings that are not read: a uid and a number") for pair in told]
     left_out = [(None if uid is None else whole(uid), whole(count)) for uid, count in pairs]
     return tuple(left_out), is_whole is True

@@ -1,34 +1,103 @@
-"""What each owner has where there is not room for all: of rings, series, lanes and looks."""
+"""Fair shares by owner where there is not room for all rings, series, lanes or inspections.
+
+One rule: an owner who wants less than an equal share gets all of it, and what is left over goes
+to the others in equal shares. So an owner with thousands of files crowds out only their own.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gpumon.core.wording import counted, listed
 
-MOST_OWNERS_TOLD: Final = 16
-"""Owners whose rings that are left out are told apart; what others have is one sum."""
+MAX_OWNERS_LISTED: Final = 16
+"""Owners whose unread rings are counted separately; the others are summed up."""
 
-
-MOST_RUNS_TOLD: Final = 64
+MAX_RUNS_SHOWN: Final = 64
 """Runs that have series of their own, and a lane while they live."""
-_MOST_REMEMBERED: Final = 1_024
-"""Runs whose newest turn is remembered: four times as many as there are rings that are read."""
+_MAX_REMEMBERED_TURNS: Final = 1_024
+"""Four times as many as there are rings that are read."""
 _Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 
-class RingClaim(NamedTuple):
-    """One ring that wants to be read.
+def guaranteed_share(owners: int, slots: int) -> int:
+    """The share of one of so many owners that no other owner can take."""
+    return max(1, slots // max(1, owners))
+
+
+_Owner = TypeVar("_Owner", int, int | None)
+
+
+def fair_shares(wanted: Mapping[_Owner, int], slots: int) -> dict[_Owner, int]:
+    """How many of the slots each owner gets.
+
+    Slots that cannot be shared equally go to the first owners. With more owners than slots,
+    the first ones get one each.
+
+    Args:
+        wanted: How many each owner wants, in the order of precedence.
+        slots: How many there are.
+
+    >>> fair_shares({1000: 300, 1001: 2}, 256)
+    {1000: 254, 1001: 2}
+    >>> fair_shares({1000: 300, 1001: 300, 1002: 300}, 256)
+    {1000: 86, 1001: 85, 1002: 85}
+    """
+    shares = dict.fromkeys(wanted, 0)
+    wanting = [owner for owner, count in wanted.items() if count > 0]
+    left = slots
+    while wanting and left >= len(wanting):
+        more = left // len(wanting)
+        for owner in wanting:
+            given = min(more, wanted[owner] - shares[owner])
+            shares[owner] += given
+            left -= given
+        wanting = [owner for owner in wanting if shares[owner] < wanted[owner]]
+    for owner in wanting[:left]:
+        shares[owner] += 1
+    return shares
+
+
+def choose_fairly(
+    items: Iterable[_Item],
+    owner_of: Callable[[_Item], _Owner],
+    slots: int,
+    unlisted: Mapping[_Owner, int] | None = None,
+) -> list[_Item]:
+    """Choose each owner's first items, as many as its fair share.
+
+    Args:
+        items: In the order of precedence, of owners too; the result keeps it.
+        owner_of: Returns the owner of an item.
+        slots: How many can be chosen.
+        unlisted: How many more items each owner has that are not listed.
+    """
+    items = [*items]
+    wanted = Counter(owner_of(item) for item in items)
+    wanted.update(unlisted or {})
+    left = fair_shares(wanted, slots)
+    chosen = []
+    for item in items:
+        owner = owner_of(item)
+        if left[owner]:
+            left[owner] -= 1
+            chosen.append(item)
+    return chosen
+
+
+class RingCandidate(NamedTuple):
+    """A ring file that may be read.
 
     Attributes:
         place: Folder, name and inode.
-        owner_uid: Whose file it is.
-        changed_ns: Its change time when it was first seen: what says which ring
-            is older, as nobody but the superuser can set it.
-        freed_ns: CLOCK_MONOTONIC when it was seen to have ended; ``None``: not so far.
+        owner_uid: Owner of the file.
+        changed_ns: Change time of the file when it was first seen. It decides which ring is
+            older, because only the superuser can set it.
+        freed_ns: CLOCK_MONOTONIC when its run was seen to have ended; ``None``: not so far.
     """
 
     place: tuple[str, str, int]
@@ -37,108 +106,61 @@ class RingClaim(NamedTuple):
     freed_ns: int | None = None
 
 
-class FairChoice(NamedTuple):
+class RingChoice(NamedTuple):
     """Which rings are read.
 
     Attributes:
-        taken: Those that are, oldest owner first.
-        given_up: Of the others, those that have ended: they make room.
-        left_out: How many others each owner has that are not.
-        is_fair: Whether nobody lacks a ring within his part, as all do who come
-            after as many owners as there are places.
+        taken: Rings to read.
+        given_up: Rings of ended runs that make room.
+        left_out: How many other rings of each owner are not read.
+        is_fair: Whether every owner has its guaranteed share. With more owners than slots,
+            some do not.
     """
 
-    taken: tuple[RingClaim, ...]
-    given_up: tuple[RingClaim, ...]
+    taken: tuple[RingCandidate, ...]
+    given_up: tuple[RingCandidate, ...]
     left_out: Mapping[int, int]
     is_fair: bool
 
 
-def part_of_each(owners: int, places: int) -> int:
-    """What nobody can take from one of so many owners."""
-    return max(1, places // max(1, owners))
-
-
-_Owner = TypeVar("_Owner", int, int | None)
-
-
-def fair_parts(wanted: Mapping[_Owner, int], places: int) -> dict[_Owner, int]:
-    """How many of the places each owner has.
-
-    Whoever wants less than an equal part has what he wants, and what he leaves
-    goes to the others in equal parts again; places that cannot be shared
-    equally go to the first. With more owners than places, the first have one each.
-
-    Args:
-        wanted: How many each owner wants, the oldest owner first.
-        places: How many there are.
-
-    >>> fair_parts({1000: 300, 1001: 2}, 256)
-    {1000: 254, 1001: 2}
-    >>> fair_parts({1000: 300, 1001: 300, 1002: 300}, 256)
-    {1000: 86, 1001: 85, 1002: 85}
-    """
-    parts = dict.fromkeys(wanted, 0)
-    wanting = [owner for owner, count in wanted.items() if count > 0]
-    left = places
-    while wanting and left >= len(wanting):
-        more = left // len(wanting)
-        for owner in wanting:
-            given = min(more, wanted[owner] - parts[owner])
-            parts[owner] += given
-            left -= given
-        wanting = [owner for owner in wanting if parts[owner] < wanted[owner]]
-    for owner in wanting[:left]:
-        parts[owner] += 1
-    return parts
-
-
-def fair_choice(
-    claims: Iterable[RingClaim], places: int, unnamed: Mapping[int, int] | None = None
-) -> FairChoice:
+def choose_rings(
+    candidates: Iterable[RingCandidate], slots: int, unlisted: Mapping[int, int] | None = None
+) -> RingChoice:
     """Choose the rings to read.
 
-    Of one owner, rings that have ended make room first, the one that ended
-    longest ago before the others; then the newest is left out first, whether it
-    is read already or not. So whoever makes thousands of files loses only his own.
+    Of one owner, rings of ended runs make room first, the one that ended longest ago before the
+    others; then the newest ring is left out first, whether it is already read or not.
 
     Args:
-        claims: Every ring; of an owner with very many, his oldest.
-        places: How many can be read.
-        unnamed: How many newer rings of an owner are not among the claims.
+        candidates: Every ring; of an owner with very many, the oldest ones.
+        slots: How many can be read.
+        unlisted: How many newer rings of each owner are not among the candidates.
     """
-    by_owner: defaultdict[int, list[RingClaim]] = defaultdict(list)
-    for claim in sorted(claims, key=attrgetter("changed_ns", "place")):
-        by_owner[claim.owner_uid].append(claim)
-    left_out = Counter(unnamed or {})
-    wanted = Counter({owner: len(own) for owner, own in by_owner.items()})
-    wanted.update(left_out)
-    parts = fair_parts(wanted, places)
-    taken: list[RingClaim] = []
-    given_up: list[RingClaim] = []
-    for owner, own in by_owner.items():
-        own.sort(key=_importance)
-        taken += own[: parts[owner]]
-        others = own[parts[owner] :]
-        ended = [claim for claim in others if claim.freed_ns is not None]
-        given_up += ended
-        left_out[owner] += len(others) - len(ended)
-    sure = part_of_each(len(wanted), places)
-    return FairChoice(
+    ranked = sorted(candidates, key=_importance)
+    taken = choose_fairly(ranked, attrgetter("owner_uid"), slots, unlisted)
+    places = {one.place for one in taken}
+    others = [one for one in ranked if one.place not in places]
+    left_out = Counter(one.owner_uid for one in others if one.freed_ns is None)
+    left_out.update(unlisted or {})
+    wanted = Counter(one.owner_uid for one in ranked)
+    wanted.update(unlisted or {})
+    given = Counter(one.owner_uid for one in taken)
+    guaranteed = guaranteed_share(len(wanted), slots)
+    return RingChoice(
         tuple(taken),
-        tuple(given_up),
+        tuple(one for one in others if one.freed_ns is not None),
         +left_out,
-        all(parts[owner] >= min(sure, count) for owner, count in wanted.items()),
+        all(given[owner] >= min(guaranteed, count) for owner, count in wanted.items()),
     )
 
 
-class RunClaim(NamedTuple, Generic[_Key]):
-    """One run that wants a place: a label in ``/metrics``, a lane.
+class RunCandidate(NamedTuple, Generic[_Key]):
+    """A run that may have a slot: a label in ``/metrics``, a lane.
 
     Attributes:
-        key: The run's own.
-        owner_uid: Whose run it is; ``None``: unknown.
-        is_alive: Whether it has not ended, or only a moment ago.
+        key: Key of the run.
+        owner_uid: User that owns the run; ``None``: unknown.
+        is_alive: Whether it lives, or ended only a moment ago.
         written_ns: CLOCK_MONOTONIC when it last recorded something.
     """
 
@@ -148,53 +170,39 @@ class RunClaim(NamedTuple, Generic[_Key]):
     written_ns: int
 
 
-class FairPlaces(Generic[_Key]):
-    """So many places for runs: of each owner a fair part, first of the living, then of the rest.
+class FairSlots(Generic[_Key]):
+    """A number of slots for runs, shared fairly by owner: living runs first, then ended ones.
 
-    Within its owner's part, a run keeps its place. Then come those that recorded something last.
-    With more owners than places, those come first who have one already.
+    Within its owner's share, a run keeps its slot; then come the runs that recorded something
+    last. With more owners than slots, owners that already have one come first.
 
     Attributes:
-        left_out: How many living runs of which owner have no place, since the last choice.
+        left_out: How many living runs of each owner had no slot in the last choice.
     """
 
-    def __init__(self, places: int, *, up_to_ended: int | None = None) -> None:
-        """Runs that have ended fill the places up to ``up_to_ended``, all of them by default."""
-        self._places = places
-        self._up_to_ended = places if up_to_ended is None else up_to_ended
+    def __init__(self, slots: int, *, up_to_ended: int | None = None) -> None:
+        """Ended runs fill the slots up to ``up_to_ended``; by default, all of them."""
+        self._slots = slots
+        self._up_to_ended = slots if up_to_ended is None else up_to_ended
         self._holders: frozenset[_Key] = frozenset()
         self.left_out: Mapping[int | None, int] = {}
 
-    def choose(self, claims: Collection[RunClaim[_Key]]) -> frozenset[_Key]:
-        """Which of these runs have a place; they come with the oldest owner first."""
-        living = [claim for claim in claims if claim.is_alive]
-        chosen = self._fill(living, self._places)
-        over = [claim for claim in claims if not claim.is_alive]
-        self._holders = chosen | self._fill(over, max(0, self._up_to_ended - len(chosen)))
-        left_out = Counter(claim.owner_uid for claim in living if claim.key not in chosen)
-        self.left_out = dict(left_out)
+    def choose(self, runs: Collection[RunCandidate[_Key]]) -> frozenset[_Key]:
+        """Return the keys of the runs that have a slot."""
+        ranked = sorted(runs, key=lambda run: (run.key not in self._holders, -run.written_ns))
+        living = [run for run in ranked if run.is_alive]
+        ended = [run for run in ranked if not run.is_alive]
+        chosen = self._fill(living, self._slots)
+        self._holders = chosen | self._fill(ended, max(0, self._up_to_ended - len(chosen)))
+        self.left_out = dict(Counter(run.owner_uid for run in living if run.key not in chosen))
         return self._holders
 
-    def _fill(self, claims: Collection[RunClaim[_Key]], places: int) -> frozenset[_Key]:
-        if len(claims) <= places:
-            return frozenset(claim.key for claim in claims)
-        by_owner: defaultdict[int | None, list[RunClaim[_Key]]] = defaultdict(list)
-        for claim in claims:
-            by_owner[claim.owner_uid].append(claim)
-        owners = sorted(by_owner, key=lambda owner: not any(map(self._has_place, by_owner[owner])))
-        parts = fair_parts({owner: len(by_owner[owner]) for owner in owners}, places)
-        chosen: list[_Key] = []
-        for owner, own in by_owner.items():
-            own.sort(key=lambda claim: (not self._has_place(claim), -claim.written_ns))
-            chosen += [claim.key for claim in own[: parts[owner]]]
-        return frozenset(chosen)
-
-    def _has_place(self, claim: RunClaim[_Key]) -> bool:
-        return claim.key in self._holders
+    def _fill(self, runs: Sequence[RunCandidate[_Key]], slots: int) -> frozenset[_Key]:
+        return frozenset(run.key for run in choose_fairly(runs, attrgetter("owner_uid"), slots))
 
 
 class FairTurns(Generic[_Key]):
-    """So many turns a tick, of which each owner has a fair part; who waited longest comes first."""
+    """A number of turns a tick, shared fairly by owner; who waited longest comes first."""
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
@@ -202,7 +210,7 @@ class FairTurns(Generic[_Key]):
         self._last: dict[_Key, int] = {}  # number of the newest turn, the oldest of them first
 
     def choose(self, owner_of: Mapping[_Key, int]) -> list[_Key]:
-        """Whose turn it is, in order; the caller notes those that really have it.
+        """Return whose turn it is, in order; the caller notes each turn that is really taken.
 
         Args:
             owner_of: The uid of each run that wants a turn, by the run's key.
@@ -210,47 +218,41 @@ class FairTurns(Generic[_Key]):
         waiting = sorted(owner_of, key=lambda key: self._last.get(key, 0))
         if len(waiting) <= self._turns:
             return waiting
-        left = fair_parts(Counter(owner_of[key] for key in waiting), self._turns)
-        chosen = []
-        for key in waiting:
-            if left[owner_of[key]]:
-                left[owner_of[key]] -= 1
-                chosen.append(key)
-        return chosen
+        return choose_fairly(waiting, owner_of.__getitem__, self._turns)
 
     def note(self, key: _Key) -> None:
-        """That run has its turn now."""
+        """Note that the run has its turn now."""
         self._count += 1
         self._last.pop(key, None)
         self._last[key] = self._count
-        if len(self._last) > _MOST_REMEMBERED:
+        if len(self._last) > _MAX_REMEMBERED_TURNS:
             del self._last[next(iter(self._last))]
 
 
-def told_by_owner(left_out: Mapping[Any, int]) -> tuple[tuple[int | None, int], ...]:
-    """Owner and count, the largest first; what lies beyond ``MOST_OWNERS_TOLD`` under ``None``.
+def largest_owners(counts: Mapping[Any, int]) -> tuple[tuple[int | None, int], ...]:
+    """Owners and counts, the largest first; those beyond ``MAX_OWNERS_LISTED`` under ``None``.
 
-    >>> told_by_owner({1000: 3, 65534: 400})
+    >>> largest_owners({1000: 3, 65534: 400})
     ((65534, 400), (1000, 3))
     """
-    counts = sorted(left_out.items(), key=lambda owner: (-owner[1], owner[0] or 0))
-    others = sum(count for _, count in counts[MOST_OWNERS_TOLD:])
-    return (*counts[:MOST_OWNERS_TOLD], *(((None, others),) if others else ()))
+    ranked = sorted(counts.items(), key=lambda owner: (-owner[1], owner[0] or 0))
+    others = sum(count for _, count in ranked[MAX_OWNERS_LISTED:])
+    return (*ranked[:MAX_OWNERS_LISTED], *(((None, others),) if others else ()))
 
 
-def left_out_sentence(told: Sequence[tuple[int | None, int]], places: int) -> str:
+def left_out_message(left_out: Sequence[tuple[int | None, int]], slots: int) -> str:
     """Whose rings are not read, and why.
 
-    >>> left_out_sentence(((65534, 400), (1000, 1)), 256)
+    >>> left_out_message(((65534, 400), (1000, 1)), 256)
     '401 phase rings are not read, for there are more than 256: 400 of uid 65534 and 1 of uid 1000'
     """
-    total = sum(count for _, count in told)
-    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
+    total = sum(count for _, count in left_out)
+    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in left_out]
     what = counted(total, "phase ring is", "phase rings are")
-    return f"{what} not read, for there are more than {places:,}: {listed(whose, most=5)}"
+    return f"{what} not read, for there are more than {slots:,}: {listed(whose, most=5)}"
 
 
-def _importance(claim: RingClaim) -> tuple[bool, int, tuple[str, str, int]]:
-    if claim.freed_ns is None:
-        return False, claim.changed_ns, claim.place
-    return True, -claim.freed_ns, claim.place
+def _importance(ring: RingCandidate) -> tuple[bool, int, tuple[str, str, int]]:
+    if ring.freed_ns is None:
+        return False, ring.changed_ns, ring.place
+    return True, -ring.freed_ns, ring.place

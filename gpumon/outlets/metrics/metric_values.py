@@ -16,7 +16,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.driver_codes import THROTTLE_REASONS
 from gpumon.core.phase import CAUSES, PHASES
-from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD, FairPlaces, RunClaim, told_by_owner
+from gpumon.core.ring_format.fair_share import (
+    MAX_RUNS_SHOWN,
+    FairSlots,
+    RunCandidate,
+    largest_owners,
+)
 from gpumon.core.sample import GpuDetails
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
@@ -50,7 +55,7 @@ class MetricView:
         call_counts: The same functions, so that one cap is for both.
         call_errors: Distinct pairs of driver function and error.
         dropped: ``(family, label sets left out since the start)``.
-        runs_left_out: How many runs of which uid have no series now, as ``told_by_owner``.
+        runs_left_out: How many runs of which uid have no series now, as ``largest_owners``.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -235,7 +240,7 @@ class LabelBudget:
     def __init__(self) -> None:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
-        self._places = FairPlaces[str](MOST_RUNS_TOLD)
+        self._places = FairSlots[str](MAX_RUNS_SHOWN)
 
     def select(self, state: MonitorState) -> MetricView:
         """What of this state may become series."""
@@ -253,7 +258,7 @@ class LabelBudget:
             call_counts=tuple(one for one in state.call_counts if one[0] in called),
             call_errors=self._keep(_ERRORS, state.call_errors, lambda one: f"{one[0]} {one[1]}"),
             dropped=tuple(self._dropped.items()),
-            runs_left_out=told_by_owner(self._places.left_out),
+            runs_left_out=largest_owners(self._places.left_out),
         )
 
     def _runs_with_series(self, state: MonitorState) -> tuple[RunState, ...]:
@@ -263,7 +268,7 @@ class LabelBudget:
         kept = {run.run: run for run in distinct}
         chosen = self._places.choose(
             [
-                RunClaim(run.run, run.owner_uid, _lives(run, state), run.written_ns)
+                RunCandidate(run.run, run.owner_uid, _lives(run, state), run.written_ns)
                 for run in state.runs
                 if kept.get(run.run) is run
             ]

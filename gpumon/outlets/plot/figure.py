@@ -30,7 +30,7 @@ from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
-from gpumon.core.ring_format.fair_share import fair_parts
+from gpumon.core.ring_format.fair_share import choose_fairly
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of
@@ -342,13 +342,8 @@ def _shown_runs(
     """Of each owner a fair part, those that took longest; in the order of the report."""
     lane_of = {(lane.run, lane.pid): lane for lane in lanes}
     both = [(run, lane_of[key]) for run in runs if (key := (run.run, run.pid)) in lane_of]
-    left = fair_parts(Counter(run.owner_uid for run, _ in both), MOST_RUNS)
-    shown = []
-    for one in sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns):
-        owner_uid = one[0].owner_uid
-        if left[owner_uid]:
-            left[owner_uid] -= 1
-            shown.append(one)
+    longest_first = sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns)
+    shown = choose_fairly(longest_first, lambda one: one[0].owner_uid, MOST_RUNS)
     return [one for one in both if one in shown]
 
 

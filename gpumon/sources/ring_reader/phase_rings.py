@@ -1,4 +1,4 @@
-"""All phase rings of this machine: found, read, and removed when their time has come."""
+"""Find, read and remove the phase rings of this machine."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import KEEP_ENDED_NS, RingCounts, RingReading, RingsReading
 from gpumon.core.ring_format.fair_share import (
-    RingClaim,
-    fair_choice,
-    left_out_sentence,
-    told_by_owner,
+    RingCandidate,
+    choose_rings,
+    largest_owners,
+    left_out_message,
 )
 from gpumon.errors import RingError
-from gpumon.sources.ring_reader.ring_file import (
+from gpumon.sources.ring_reader.open_ring import (
     BEING_MADE_NS,
     MAX_RECORDS_PER_READ,
-    RingFile,
+    OpenRing,
     RingNotReadyError,
 )
 from gpumon.sources.ring_reader.ring_folder import (
-    MOST_FOLDERS,
+    MAX_FOLDERS,
     FolderListing,
     Place,
     RingOpener,
-    claims_in,
+    candidates_in,
     folders_to_read,
     refusal_of,
     unlink_if_ours,
@@ -43,12 +43,11 @@ from gpumon.sources.ring_reader.ring_folder import (
 MAX_RINGS: Final = 256
 
 _RETRY_NS: Final = 60 * NS_PER_S
-_LOOK_FOR_FOLDERS_NS: Final = 5 * NS_PER_S
+_FIND_FOLDERS_EVERY_NS: Final = 5 * NS_PER_S
 _TICK_RECORDS: Final = 131_072
-"""Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
+"""Records decoded in one tick: 0.1 s of work, however many rings are full."""
 _FAIR_RECORDS: Final = 256
 _OUR_OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-
 
 Unlink = Callable[[Place, int, int], None]
 
@@ -59,8 +58,8 @@ def leave_alone(_place: Place, _owner_uid: int, _folder: int) -> None:
 
 @dataclass(slots=True)
 class _Followed:
-    ring: RingFile
-    claim: RingClaim
+    ring: OpenRing
+    candidate: RingCandidate
     is_removed: bool = False  # its file went while it lived
     freed_ns: int | None = None  # when its lock was first seen free
 
@@ -84,13 +83,13 @@ class _Tick:
 class PhaseRingReader:
     """Reads the rings in the given runtime folders, once a tick.
 
-    Rings are untrusted: no link is followed, sizes are exact, whatever
-    contradicts itself is counted and left alone. A ring of this very process
-    is never opened: closing it would free the lock that says the process lives.
+    Rings are untrusted: no link is followed, sizes are exact, and a ring that contradicts itself
+    is counted and left alone. A ring of this process is never opened: closing it would release
+    the lock that shows that the process lives.
 
-    Where there are more than can be read, each owner has a fair part
-    (``core.ring_format.fair_share``), in which his bad files count, too. A ring that was
-    removed while its process lives is followed on until that has ended.
+    Where there are more rings than can be read, each owner has a fair share
+    (``core.ring_format.fair_share``), in which bad files count, too. A ring that was
+    removed while its process lives is followed until the process has ended.
     """
 
     def __init__(
@@ -103,30 +102,33 @@ class PhaseRingReader:
     ) -> None:
         """Read nothing yet.
 
-        Folders come as shell patterns, which are expanded anew every few seconds; rings of
-        another boot than ``boot_id`` are refused. ``KEEP_ENDED_NS`` after a ring's lock was freed,
-        ``unlink`` removes its file: who only looks on beside a daemon leaves that to it.
+        Args:
+            directories: Runtime folders as shell patterns, which are expanded every few seconds.
+            boot_id: Rings of another boot are refused.
+            max_rings: How many are read at most.
+            unlink: Removes the file of a ring ``KEEP_ENDED_NS`` after its lock was released; a
+                command that runs beside a daemon leaves that to the daemon.
         """
         self._patterns = tuple(str(directory) for directory in directories)
         self._boot_id = boot_id
         self._max_rings = max_rings
         self._unlink = unlink
         self._folders: dict[str, FolderListing] = {}
-        self._look_for_folders_ns = 0
-        self._chosen: tuple[RingClaim, ...] = ()
+        self._find_folders_at_ns = 0
+        self._chosen: tuple[RingCandidate, ...] = ()
         self._must_choose = False
         self._followed: dict[Place, _Followed] = {}
-        self._inodes: set[tuple[str, int]] = set()  # of what is followed, with their folder
+        self._inodes: set[tuple[str, int]] = set()  # of the followed rings, with their folder
         self._refused: dict[Place, _Refused] = {}
-        self._done: dict[Place, int] = {}  # ended runs whose file could not be removed, since when
+        self._finished: set[Place] = set()  # ended runs whose file may still be there
         self._rejected = 0
         self._refusal: str | None = None
         self._left_out: tuple[tuple[int | None, int], ...] = ()
         self._is_fair = self._is_listed = True
-        self._turn = threading.Lock()  # a report is asked for between two ticks, by another thread
+        self._turn = threading.Lock()  # another thread may request a report between two ticks
 
     def read(self, now_ns: int) -> RingsReading:
-        """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
+        """Read all rings at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
         opener = RingOpener(self._boot_id, self._inodes)
         with self._turn, contextlib.closing(opener):
             return self._read(_Tick(now_ns, opener))
@@ -134,7 +136,7 @@ class PhaseRingReader:
     def newest_counts(self, now_ns: int) -> dict[int, RingCounts]:
         """What living runs have counted since the last ``read``, by pid. From any thread.
 
-        Nothing is found, refused or removed; a pid that two rings claim is left out.
+        Nothing is opened, refused or removed; a pid that two rings name is left out.
         """
         counts: defaultdict[int, list[RingCounts]] = defaultdict(list)
         with self._turn:
@@ -142,10 +144,10 @@ class PhaseRingReader:
                 with contextlib.suppress(RingError, OSError):
                     if (found := followed.ring.counts(now_ns)) is not None:
                         counts[found[0]].append(found[1])
-        return {pid: claims[0] for pid, claims in counts.items() if len(claims) == 1}
+        return {pid: found[0] for pid, found in counts.items() if len(found) == 1}
 
     def close(self) -> None:
-        """Let go of every ring. Safe to call twice."""
+        """Close every ring. Safe to call twice."""
         with self._turn:
             for followed in self._followed.values():
                 followed.ring.close()
@@ -155,84 +157,79 @@ class PhaseRingReader:
                 listing.close()
 
     def _read(self, tick: _Tick) -> RingsReading:
-        self._look_for_folders(tick.now_ns)
-        if self._list(tick.now_ns) or self._must_choose:
+        self._find_folders(tick.now_ns)
+        self._drop_removed()
+        if self._list() or self._must_choose:
             self._choose(tick)
-        for claim in self._chosen:
-            followed = self._followed.get(claim.place) or self._follow(claim, tick)
+        for candidate in self._chosen:
+            followed = self._followed.get(candidate.place) or self._follow(candidate, tick)
             if followed is not None:
-                self._read_ring(claim.place, followed, tick)
+                self._read_ring(candidate.place, followed, tick)
         is_hindered = any(refused.is_our_fault for refused in self._refused.values())
         left_out = self._left_out
         return RingsReading(
             rings=tuple(tick.readings),
             rejected=self._rejected,
-            message=left_out_sentence(left_out, self._max_rings) if left_out else self._refusal,
+            message=left_out_message(left_out, self._max_rings) if left_out else self._refusal,
             left_out=left_out,
             is_whole=self._is_fair and self._is_listed and not is_hindered,
         )
 
-    def _look_for_folders(self, now_ns: int) -> None:
-        """Folders that a pattern fits come and go: users log in and out."""
-        if now_ns < self._look_for_folders_ns:
+    def _find_folders(self, now_ns: int) -> None:
+        """Folders that match a pattern come and go: users log in and out."""
+        if now_ns < self._find_folders_at_ns:
             return
         began_ns = time.perf_counter_ns()
-        for folder in islice(folders_to_read(self._patterns), MOST_FOLDERS):
+        for folder in islice(folders_to_read(self._patterns), MAX_FOLDERS):
             if folder not in self._folders:
                 self._folders[folder] = FolderListing(folder, self._max_rings)
         took_ns = time.perf_counter_ns() - began_ns
-        # Where somebody fills /tmp, this takes a thousandth of the time all the same.
-        self._look_for_folders_ns = now_ns + max(_LOOK_FOR_FOLDERS_NS, 1_000 * took_ns)
+        # Even if /tmp is full of folders, this takes a thousandth of the time.
+        self._find_folders_at_ns = now_ns + max(_FIND_FOLDERS_EVERY_NS, 1_000 * took_ns)
 
-    def _list(self, now_ns: int) -> bool:
-        """List what has changed; whether there is another choice now."""
+    def _list(self) -> bool:
+        """List the folders that have changed; return whether any listing has."""
         has_changed, self._is_listed = False, True
-        for folder, listing in self._folders.items():
+        for listing in self._folders.values():
             try:
-                if not listing.go_on(now_ns, self._followed, self._done):
+                if not listing.update(self._finished):
                     continue
             except OSError as error:
                 self._is_listed = self._is_listed and error.errno not in _OUR_OWN_FAULTS
                 continue
             has_changed = True
-            for place in [place for place in self._followed if place[0] == folder]:
-                if listing.missing(place):
-                    self._note_missing(place)
-            for place, since_ns in list(self._done.items()):
-                if since_ns < listing.whole_since_ns and listing.missing(place):
-                    del self._done[place]
+            self._finished -= listing.gone
         return has_changed
 
-    def _note_missing(self, place: Place) -> None:
-        """A ring has left its folder: one that lives is followed on, through what is open."""
-        followed = self._followed[place]
-        if not followed.ring.is_removed:
-            return  # it has another name, or came after the listing had begun
-        if followed.freed_ns is None:
-            followed.is_removed = True
-        elif not followed.is_removed:
-            self._drop(place)
+    def _drop_removed(self) -> None:
+        """Note the rings that lost their file; those of ended runs are dropped."""
+        for place, followed in [*self._followed.items()]:
+            if followed.is_removed or not followed.ring.is_removed:
+                continue
+            if followed.freed_ns is None:
+                followed.is_removed = True  # read on through the open descriptor
+            else:
+                self._drop(place)
 
     def _choose(self, tick: _Tick) -> None:
         """Decide which rings are read from now on."""
-        claims = {}
-        for place, followed in self._followed.items():
-            if followed.claim.freed_ns != followed.freed_ns:
-                followed.claim = followed.claim._replace(freed_ns=followed.freed_ns)
-            claims[place] = followed.claim
-        named, unnamed = claims_in(self._folders.values())
-        for claim in named:
-            if claim.place not in self._done:
-                claims.setdefault(claim.place, claim)
-        choice = fair_choice(claims.values(), self._max_rings, unnamed)
-        for claim in choice.given_up:
-            self._remove(claim.place, tick)
+        candidates = {
+            place: followed.candidate._replace(freed_ns=followed.freed_ns)
+            for place, followed in self._followed.items()
+        }
+        listed, unlisted = candidates_in(self._folders.values())
+        for candidate in listed:
+            if candidate.place not in self._finished:
+                candidates.setdefault(candidate.place, candidate)
+        choice = choose_rings(candidates.values(), self._max_rings, unlisted)
+        for candidate in choice.given_up:
+            self._remove(candidate.place, tick)
         self._chosen = choice.taken
-        places = {claim.place for claim in choice.taken}
+        places = {candidate.place for candidate in choice.taken}
         for place in [place for place in self._followed if place not in places]:
             self._drop(place)
         self._refused = {p: refused for p, refused in self._refused.items() if p in places}
-        self._left_out, self._is_fair = told_by_owner(choice.left_out), choice.is_fair
+        self._left_out, self._is_fair = largest_owners(choice.left_out), choice.is_fair
         self._must_choose = False
 
     def _read_ring(self, place: Place, followed: _Followed, tick: _Tick) -> None:
@@ -251,17 +248,17 @@ class PhaseRingReader:
         elif followed.freed_ns is None:
             followed.freed_ns = now_ns
             self._must_choose = self._must_choose or bool(self._left_out)
-            if followed.is_removed and _says_nothing(reading):
-                self._drop(place)  # its process took it back
+            if followed.is_removed and _is_empty(reading):
+                self._drop(place)  # its process withdrew it
                 return
         if followed.freed_ns is not None and now_ns - followed.freed_ns >= KEEP_ENDED_NS:
             self._remove(place, tick)
             return
         tick.readings.append(reading)
 
-    def _follow(self, claim: RingClaim, tick: _Tick) -> _Followed | None:
-        """Open a ring that is new here; ``None`` if it must not, or need not, be read."""
-        place = claim.place
+    def _follow(self, candidate: RingCandidate, tick: _Tick) -> _Followed | None:
+        """Open a new ring; ``None`` if it must not, or need not, be read."""
+        place = candidate.place
         refused = self._refused.get(place)
         if refused is not None and tick.now_ns < refused.retry_ns:
             return None
@@ -273,18 +270,18 @@ class PhaseRingReader:
             self._refuse(place, error, tick.now_ns)
             return None
         if ring is not None:
-            self._followed[place] = _Followed(ring, claim)
+            self._followed[place] = _Followed(ring, candidate)
         return self._followed.get(place)
 
     def _remove(self, place: Place, tick: _Tick) -> None:
-        """Be done with an ended run for good; its file goes too where it is ours."""
+        """Drop an ended run for good, and remove its file if that is allowed."""
         followed = self._followed[place]
         with contextlib.suppress(OSError):
             if not followed.ring.is_removed:
                 descriptor = tick.opener.phases_of(place[0])
                 self._unlink(place, followed.ring.owner_uid, descriptor)
         self._drop(place)
-        self._done[place] = tick.now_ns
+        self._finished.add(place)
 
     def _refuse(self, place: Place, error: Exception, now_ns: int) -> None:
         refused = self._refused.setdefault(place, _Refused(now_ns, now_ns))
@@ -307,5 +304,5 @@ class PhaseRingReader:
             self._must_choose = True
 
 
-def _says_nothing(reading: RingReading) -> bool:
+def _is_empty(reading: RingReading) -> bool:
     return not reading.steps and not reading.phase_ns.keys() - {TrainingPhase.START_UP}

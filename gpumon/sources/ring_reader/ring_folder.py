@@ -1,12 +1,11 @@
-"""The rings in a folder that anybody may fill: listed in parts, opened through no link, removed."""
+"""List, open and remove the rings in folders that anybody may fill."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -14,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring_format.fair_share import RingClaim
+from gpumon.core.ring_format.fair_share import RingCandidate
 from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
     FOLDER_FLAGS,
@@ -25,23 +24,20 @@ from gpumon.core.ring_format.runtime_paths import (
 )
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
-from gpumon.sources.ring_reader.ring_file import RingFile
+from gpumon.sources.ring_reader.open_ring import OpenRing
 
-NAMES_A_TICK: Final = 2_048
-"""Names looked at in one tick: 1 ms. A longer folder takes several ticks."""
-RINGS_A_TICK: Final = 512
-"""Of these, rings, of which each is asked whose it is: 3 ms."""
+NAMES_PER_TICK: Final = 2_048
+"""Names listed in one tick: 1 ms. A longer folder takes several ticks."""
+RINGS_PER_TICK: Final = 512
+"""Rings among them, each of which costs an ``lstat``: 3 ms."""
 
-MOST_FOLDERS: Final = 256
-"""Runtime folders that are looked into: in ``/tmp`` anybody can make thousands."""
+MAX_FOLDERS: Final = 256
+"""Runtime folders that are read: in ``/tmp`` anybody can make thousands."""
 
-_MOST_OWNERS: Final = 1_024
-_STAMP_GRAIN_NS: Final = 20_000_000
+_MAX_OWNERS: Final = 1_024
 
 Place = tuple[str, str, int]
 """Folder, name and inode of a ring."""
-
-_Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -50,181 +46,146 @@ class OwnersRings:
 
     Attributes:
         count: How many.
-        oldest: As many of them as could be read; see ``FolderListing``.
+        oldest: At least as many of the oldest as could be read.
     """
 
     count: int = 0
-    oldest: list[RingClaim] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Pass:
-    """One way through the folder, from its first name to its last."""
-
-    began_ns: int
-    descriptor: int
-    entries: Iterator[os.DirEntry[str]]
-    owners: dict[int, OwnersRings] = field(default_factory=dict)
-    seen: set[Place] = field(default_factory=set)
-
-    def close(self) -> None:
-        self.entries.close()  # type: ignore[attr-defined]  # as os.scandir's have
-        os.close(self.descriptor)
+    oldest: list[RingCandidate] = field(default_factory=list)
 
 
 class FolderListing:
-    """Knows the rings that lie in a runtime folder, whoever puts how many files there.
+    """Lists the rings in a runtime folder, with a cap for each owner.
 
-    Only names that end in ``.ring`` count. A folder is listed again only when
-    its time stamp says that a name came or went, and then so many names a tick;
-    until a new listing is whole, the last whole one holds. Whose a ring is,
-    ``lstat`` says, and how old it is, its change time: a user can set a file's
-    other times, and its name, but not these. Of each owner the oldest are kept
-    by name, as many as could be read, and the others are only counted: so a
-    hundred thousand files take neither a tick's time nor the daemon's memory.
+    Anybody may fill the folder, so one tick lists a limited number of names, and of each owner's
+    rings only the oldest are remembered. The folder is listed again when its time stamp has
+    changed, and once more after that, because stamps are coarse.
+
+    Owner and change time come from ``lstat``: a user can set a file's name and its other times,
+    but not these.
+
+    Attributes:
+        owners: Rings by uid, from the last complete listing; before the first, those found so far.
+        is_complete: Whether the folder has been listed completely at least once.
+        gone: Files in ``finished`` that the last complete listing did not find.
     """
 
-    def __init__(self, folder: str, places: int) -> None:
+    def __init__(self, folder: str, slots: int) -> None:
+        """List nothing yet; at most ``slots`` rings can be read, of all owners together."""
         self.folder = folder
-        self._places = places
-        self._stamp: _Stamp | None = None
-        self._since_ns = 0
-        self._is_believed = False
-        self._pass: _Pass | None = None
-        self._owners: dict[int, OwnersRings] | None = None
-        self._seen: set[Place] = set()
-        self.whole_since_ns = 0
+        self.owners: Mapping[int, OwnersRings] = {}
+        self.is_complete = False
+        self.gone: set[Place] = set()
+        self._slots = slots
+        self._stamp: tuple[int, ...] | None = None
+        self._must_repeat = True
+        self._under_way: Generator[None] | None = None
 
-    @property
-    def owners(self) -> Mapping[int, OwnersRings]:
-        """By uid, as the last whole listing says; before the first, as far as it has come."""
-        if self._owners is not None:
-            return self._owners
-        return {} if self._pass is None else self._pass.owners
-
-    def go_on(self, now_ns: int, watched: Container[Place], done: Container[Place]) -> bool:
-        """List, where there is something to list.
+    def update(self, finished: Collection[Place]) -> bool:
+        """List some more names, if any may have come or gone.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
-            watched: Rings whose absence somebody wants to hear of.
-            done: Rings that nobody wants to hear of any more.
+            finished: Files that are not to be read any more.
 
         Returns:
-            Whether ``owners`` has become another.
+            Whether ``owners`` has changed.
 
         Raises:
-            OSError: It could not be listed this time.
+            OSError: The folder could not be listed this time.
         """
-        stamp = _stamp_of(self.folder)
-        if self._pass is None and not self._is_due(stamp, now_ns):
-            return False
-        if stamp is None:
-            return self._is_gone(now_ns)
+        if self._under_way is None:
+            if not self._is_due():
+                return False
+            self._under_way = self._list(finished)
         try:
-            if self._pass is None:
-                self._pass = self._begin(now_ns)
-            is_over = self._list_some(self._pass, watched, done)
+            next(self._under_way)
         except OSError:
             self.close()
-            self._is_believed = False
+            self._must_repeat = True
             raise
-        if is_over:
-            self._finish(self._pass)
-        return is_over or self._owners is None
-
-    def missing(self, place: Place) -> bool:
-        """Whether a watched ring of this folder was not there in the last whole listing."""
-        return self._owners is not None and place not in self._seen
+        except StopIteration:
+            self._under_way = None
+            return True
+        return not self.is_complete
 
     def close(self) -> None:
-        """Let go of the folder. Safe to call twice."""
-        if self._pass is not None:
-            self._pass.close()
-            self._pass = None
+        """Close the folder. Safe to call twice."""
+        if self._under_way is not None:
+            self._under_way.close()
+            self._under_way = None
 
-    def _is_due(self, stamp: _Stamp | None, now_ns: int) -> bool:
-        """Whether names may have come or gone since the last listing began.
+    def _is_due(self) -> bool:
+        stamp = _stamp_of(self.folder)
+        is_new = stamp != self._stamp
+        is_due = is_new or self._must_repeat
+        self._stamp, self._must_repeat = stamp, is_new and stamp is not None
+        return is_due
 
-        A stamp is coarse: a listing is believed only where its stamp had stood
-        for a while, by the wall clock that made it or since it was first seen.
-        """
-        if stamp != self._stamp:
-            self._stamp, self._since_ns, self._is_believed = stamp, now_ns, False
-        elif self._is_believed:
-            return False
-        age_ns = 0 if stamp is None else time.time_ns() - stamp[0]
-        self._is_believed = max(age_ns, now_ns - self._since_ns) >= _STAMP_GRAIN_NS
-        return True
+    def _list(self, finished: Collection[Place]) -> Generator[None]:
+        """List the folder, with a pause after as many names as one tick may list."""
+        owners: dict[int, OwnersRings] = {}
+        gone = {place for place in finished if place[0] == self.folder}
+        if not self.is_complete:
+            self.owners = owners
+        if self._stamp is not None:
+            descriptor = open_phases(self.folder)
+            try:
+                with os.scandir(descriptor) as entries:
+                    yield from self._list_entries(entries, owners, gone, finished)
+            finally:
+                os.close(descriptor)
+        self.owners, self.gone, self.is_complete = owners, gone, True
 
-    def _begin(self, now_ns: int) -> _Pass:
-        descriptor = open_phases(self.folder)
-        try:
-            return _Pass(now_ns, descriptor, os.scandir(descriptor))
-        except BaseException:
-            os.close(descriptor)
-            raise
-
-    def _list_some(self, now: _Pass, watched: Container[Place], done: Container[Place]) -> bool:
-        """Look at some more names; whether that were all."""
-        rings = 0
-        for number, entry in enumerate(now.entries, start=1):
+    def _list_entries(
+        self,
+        entries: Iterator[os.DirEntry[str]],
+        owners: dict[int, OwnersRings],
+        gone: set[Place],
+        finished: Collection[Place],
+    ) -> Generator[None]:
+        names = rings = 0
+        for entry in entries:
+            names += 1
             if entry.name.endswith(RING_SUFFIX):
                 rings += 1
-                with contextlib.suppress(OSError):  # it is gone
-                    self._take(now, entry, watched, done)
-            if number >= NAMES_A_TICK or rings >= RINGS_A_TICK:
-                return False
-        return True
+                place = (self.folder, entry.name, entry.inode())
+                if place in finished:
+                    gone.discard(place)
+                else:
+                    with contextlib.suppress(OSError):  # it is gone
+                        self._add(owners, place, entry.stat(follow_symlinks=False))
+            if names >= NAMES_PER_TICK or rings >= RINGS_PER_TICK:
+                yield
+                names = rings = 0
 
-    def _take(
-        self, now: _Pass, entry: os.DirEntry[str], watched: Container[Place], done: Container[Place]
-    ) -> None:
-        place = (self.folder, entry.name, entry.inode())
-        if place in done:
-            now.seen.add(place)
-            return
-        status = entry.stat(follow_symlinks=False)
-        if place in watched:
-            now.seen.add(place)
-        own = now.owners.get(status.st_uid)
+    def _add(self, owners: dict[int, OwnersRings], place: Place, status: os.stat_result) -> None:
+        own = owners.get(status.st_uid)
         if own is None:
-            if len(now.owners) >= _MOST_OWNERS:
+            if len(owners) >= _MAX_OWNERS:
                 return
-            own = now.owners[status.st_uid] = OwnersRings()
+            own = owners[status.st_uid] = OwnersRings()
         own.count += 1
-        own.oldest.append(RingClaim(place, status.st_uid, status.st_ctime_ns))
-        # With n owners, none can have more places than the n - 1 others leave.
-        most = max(1, self._places + 1 - len(now.owners))
+        own.oldest.append(RingCandidate(place, status.st_uid, status.st_ctime_ns))
+        # With n owners, no share is larger than what the n - 1 others leave.
+        most = max(1, self._slots + 1 - len(owners))
         if len(own.oldest) >= 2 * most:
             own.oldest.sort(key=attrgetter("changed_ns", "place"))
             del own.oldest[most:]
 
-    def _finish(self, now: _Pass) -> None:
-        self._owners, self._seen = now.owners, now.seen
-        self.whole_since_ns = now.began_ns
-        self.close()
 
-    def _is_gone(self, now_ns: int) -> bool:
-        self.close()
-        was_empty = self._owners == {}
-        self._owners, self._seen = {}, set()
-        self.whole_since_ns = now_ns
-        return not was_empty
-
-
-def claims_in(listings: Iterable[FolderListing]) -> tuple[list[RingClaim], dict[int, int]]:
-    """The rings that are kept by name, and how many more each owner has, by uid."""
-    claims: list[RingClaim] = []
-    unnamed: dict[int, int] = {}
+def candidates_in(
+    listings: Iterable[FolderListing],
+) -> tuple[list[RingCandidate], dict[int, int]]:
+    """The rings that are remembered, and how many more each owner has, by uid."""
+    candidates: list[RingCandidate] = []
+    unlisted: dict[int, int] = {}
     for listing in listings:
         for owner_uid, own in listing.owners.items():
-            claims += own.oldest
-            unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
-    return claims, unnamed
+            candidates += own.oldest
+            unlisted[owner_uid] = unlisted.get(owner_uid, 0) + own.count - len(own.oldest)
+    return candidates, unlisted
 
 
-def _stamp_of(folder: str) -> _Stamp | None:
+def _stamp_of(folder: str) -> tuple[int, ...] | None:
     """When a name last came or went, and in which folder; ``None`` where there is none."""
     try:
         status = os.lstat(f"{folder}/{PHASES}")
@@ -234,7 +195,7 @@ def _stamp_of(folder: str) -> _Stamp | None:
 
 
 def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
-    """Folders that are named, there or not, and those that are there and fit a pattern."""
+    """Named folders, whether they exist or not, and existing folders that match a pattern."""
     for pattern in patterns:
         if not glob.has_magic(pattern):
             yield pattern
@@ -247,16 +208,16 @@ def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
 
 
 def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
-    """Every path that fits a pattern, each once, in the order of the patterns."""
+    """Every path that matches a pattern, once, in the order of the patterns."""
     names = (sorted(glob.glob(pattern)) for pattern in patterns)  # noqa: PTH207 (absolute)
     yield from map(Path, dict.fromkeys(chain.from_iterable(names)))
 
 
 def open_phases(folder: str) -> int:
-    """A descriptor of the folder's ``phases``, through no link; the caller closes it.
+    """Open the folder's ``phases`` without following links; the caller closes the descriptor.
 
     Raises:
-        OSError: It is not there, or no folder.
+        OSError: It does not exist, or is not a folder.
     """
     outer = os.open(folder, FOLDER_FLAGS)
     try:
@@ -266,11 +227,11 @@ def open_phases(folder: str) -> int:
 
 
 class RingOpener:
-    """Opens rings, no file twice, through no link. For one moment: it asks for what is there once.
+    """Opens rings during one tick; never follows a link or opens a file twice.
 
     Args:
-        boot_id: Of the kernel that runs; rings of another are refused.
-        inodes: Of the rings that are read already, each with its folder; those opened are added.
+        boot_id: Boot id of the running kernel; rings of another boot are refused.
+        inodes: Folder and inode of each ring that is already read; opened rings are added.
     """
 
     def __init__(self, boot_id: str, inodes: set[tuple[str, int]]) -> None:
@@ -278,21 +239,21 @@ class RingOpener:
         self._phases: dict[str, int] = {}
 
     def close(self) -> None:
-        """Let go of the folders. To be done once."""
+        """Close the folders. Call it once."""
         for descriptor in self._phases.values():
             os.close(descriptor)
 
     def phases_of(self, folder: str) -> int:
-        """A descriptor of the folder's ``phases``. Raises ``OSError`` where it is gone."""
+        """Return a descriptor of the folder's ``phases``; ``OSError`` if that is gone."""
         if folder not in self._phases:
             self._phases[folder] = open_phases(folder)
         return self._phases[folder]
 
-    def open(self, place: Place, now_ns: int) -> RingFile | None:
+    def open(self, place: Place, now_ns: int) -> OpenRing | None:
         """Open a ring through its folder's descriptor.
 
         Returns:
-            ``None`` for a ring of this very process: closing it would free its lock.
+            ``None`` for a ring of this process: closing it would release its lock.
 
         Raises:
             RingError: It must not be trusted.
@@ -301,10 +262,10 @@ class RingOpener:
         """
         where, name, inode = place
         if (where, inode) in self._inodes:
-            raise RingError("a second name of a ring that is read already")
+            raise RingError("a second name of a ring that is already read")
         folder = self.phases_of(where)
         device = os.fstat(folder).st_dev
-        # The pid in the name alone does not say so: a process in a container may have the same one.
+        # The pid in the name is not enough: a process in a container may have the same one.
         if may_be_ring_of(name, os.getpid()) and (inode, device) in self._own_files:
             return None
         descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
@@ -316,7 +277,7 @@ class RingOpener:
                 raise FileNotFoundError(name)
             # Two users may give their rings one name, and a name may come again.
             key = f"{where}/{name}#{inode}"
-            ring = RingFile(descriptor, key, boot_id=self._boot_id, now_ns=now_ns)
+            ring = OpenRing(descriptor, key, boot_id=self._boot_id, now_ns=now_ns)
         except BaseException:
             os.close(descriptor)
             raise
@@ -325,7 +286,7 @@ class RingOpener:
 
     @cached_property
     def _own_files(self) -> set[tuple[int, int]]:
-        """What this process has open: asked once, for thousands of rings may ask."""
+        """Files that this process has open: read once, as there may be thousands of rings."""
         found = set()
         for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -335,16 +296,15 @@ class RingOpener:
 
 
 def refusal_of(place: Place, error: Exception) -> str:
-    """Why that ring is not read, with its name."""
+    """Why the ring is not read, with its name."""
     reason = error.strerror if isinstance(error, OSError) else error
     return f"{label_text(place[1])}: {reason}"
 
 
 def unlink_if_ours(place: Place, owner_uid: int, folder: int) -> None:
-    """Remove the file of a ring, if this user may be the one to do so.
+    """Remove the file of a ring if this user is its owner, the superuser, or the folder's owner.
 
-    That is its owner, the superuser, and the owner of the folder: a service that
-    is not the superuser would else keep every training's 2.1 MB for ever.
+    Without the last, a service that is not the superuser would keep every run's 2.1 MB forever.
     """
     _, name, inode = place
     with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.ring_format.fair_share import MOST_RUNS_TOLD
+from gpumon.core.ring_format.fair_share import MAX_RUNS_SHOWN
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.outlets.metrics.metric_table import METRICS
@@ -187,7 +187,7 @@ class TestAGpuCutByMig:
 
 
 LIVING = run("train", steps=2)
-OLD = [run(f"old-{number}", alive=False) for number in range(MOST_RUNS_TOLD)]
+OLD = [run(f"old-{number}", alive=False) for number in range(MAX_RUNS_SHOWN)]
 
 
 class TestRuns:
@@ -219,22 +219,22 @@ class TestRunsOfSeveralOwners:
         view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
 
         assert self.ONE in view.runs
-        assert len(view.runs) == MOST_RUNS_TOLD
-        assert view.runs_left_out == ((1000, 301 - MOST_RUNS_TOLD),)
+        assert len(view.runs) == MAX_RUNS_SHOWN
+        assert view.runs_left_out == ((1000, 301 - MAX_RUNS_SHOWN),)
 
     def test_are_counted_by_the_owner_that_has_too_many(self) -> None:
         view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
 
-        assert list(view.without_series()) == [((1000,), 301 - MOST_RUNS_TOLD)]
+        assert list(view.without_series()) == [((1000,), 301 - MAX_RUNS_SHOWN)]
 
     def test_keep_their_series_while_they_live(self) -> None:
         budget = LabelBudget()
-        first = budget.select(monitor_state(runs=self.MANY[:MOST_RUNS_TOLD])).runs
+        first = budget.select(monitor_state(runs=self.MANY[:MAX_RUNS_SHOWN])).runs
         for count in (65, 300, 65):
             assert budget.select(monitor_state(runs=self.MANY[:count])).runs == first
 
     def test_do_not_come_and_go_with_a_short_run_of_another(self) -> None:
-        budget, living = LabelBudget(), self.MANY[:MOST_RUNS_TOLD]
+        budget, living = LabelBudget(), self.MANY[:MAX_RUNS_SHOWN]
         now_ns = monitor_state().taken_at_ns
         short = replace(self.ONE, written_ns=now_ns)
         shown = []

@@ -16,7 +16,7 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.ring_format.fair_share import fair_choice
+from gpumon.core.ring_format.fair_share import choose_rings
 from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
 from gpumon.sources.ring_reader import phase_rings
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
@@ -243,9 +243,9 @@ class TestManyRings:
         def counted(*claims: Any) -> Any:
             nonlocal choices
             choices += 1
-            return fair_choice(*claims)
+            return choose_rings(*claims)
 
-        monkeypatch.setattr(phase_rings, "fair_choice", counted)
+        monkeypatch.setattr(phase_rings, "choose_rings", counted)
         rings_in(tmp_path, 5)  # of runs that ended: two are let go of
         began_ns, told = now(), []
 

@@ -58,7 +58,7 @@ class RingNotReadyError(RingError):
     """The ring is still being made: ask again, for up to ``BEING_MADE_NS``."""
 
 
-class RingFile:
+class OpenRing:
     """An open ring: remembers how far it was read."""
 
     __slots__ = (  # there may be hundreds
