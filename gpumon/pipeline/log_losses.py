@@ -7,7 +7,8 @@ from typing import Final
 
 from gpumon.core.device.troubles import Trouble, failed_in_log, lost_in_log
 from gpumon.pipeline.log_track import GpuTrack
-from gpumon.sources.logs.log_sample import LogFacts, LoggedError, Outages
+from gpumon.sources.logs.driver_errors import LoggedError, Outages
+from gpumon.sources.logs.log_sample import LogFacts
 
 A_FEW_ROWS: Final = 4
 _ROWS_APART: Final = 1.5

@@ -9,20 +9,166 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.driver_errors import DriverErrors
-from gpumon.sources.logs.formats import formats
+from gpumon.sources.logs.formats.dmon import DcgmiDmonLog, NvidiaSmiDmonLog
+from gpumon.sources.logs.formats.gpustat import GpustatJsonLog, GpustatTextLog
+from gpumon.sources.logs.formats.keyed_csv import KeyedCsvLog
+from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
+from gpumon.sources.logs.formats.nvidia_smi_q import NvidiaSmiQueryLog
+from gpumon.sources.logs.formats.nvidia_smi_table import NvidiaSmiTableLog
+from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
+from gpumon.sources.logs.formats.wide_table import WideCsvLog, WideJsonLog
 from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefix_of
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions, Mark, line_like
 from gpumon.sources.logs.log_text import head_of
-from gpumon.sources.logs.not_read import refuse_what_is_not_read
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
-from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.csv_cells import BARS, CellSplitter, separator_of
 from gpumon.sources.logs.table.headings import column_named, told_columns
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
+_ADVICE: Final = f"log with {BEST_QUERY} instead"
+_RANGE: Final = (
+    "it shows a single moment; ask Prometheus for a range, `/api/v1/query_range?query="
+    "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1`, or " + _ADVICE
+)
+_AS_CSV: Final = (
+    "write its values to a CSV with the columns timestamp, index and "
+    '"utilization.gpu [%]", and analyze that'
+)
+_SCREEN: Final = "it holds only what changed on the screen; log line by line, with " + BEST_QUERY
+_AT_A_PLACE: Final = r"\x1b\[\d+;\d+[Hf]|\x1b\[\d+[dG]|\x1b\[\?1049h"
+"""How a program writes at some place of a terminal."""
+
+
+def _first_line_like(pattern: str) -> Mark:
+    """A mark: the first line that is not blank, if ``pattern`` matches its beginning."""
+    sought = re.compile(pattern, re.I)
+
+    def mark(head: Sequence[str]) -> int | None:
+        filled = next((at for at, line in enumerate(head, start=1) if line.strip()), None)
+        return filled if filled is not None and sought.match(head[filled - 1]) else None
+
+    return mark
+
+
+def _screen_with(pattern: str) -> Mark:
+    """A mark: a screen of a terminal, if ``pattern`` is found on it."""
+    sought, at_a_place = line_like(pattern), line_like(_AT_A_PLACE)
+
+    def mark(head: Sequence[str]) -> int | None:
+        number = sought(head)
+        return number if at_a_place(head) is not None else None
+
+    return mark
+
+
+_TABLE: Final = (
+    ("the XML of nvidia-smi -q -x", line_like(r"<nvidia_smi_log\b"), _ADVICE),
+    (
+        "a page of HTML",
+        _first_line_like(r"\ufeff?\s*<(?:!DOCTYPE html|html|head|body)\b"),
+        "save what the page shows as CSV or JSON, or " + _ADVICE,
+    ),
+    (
+        "what an exporter serves as /metrics",
+        _first_line_like(
+            r"\ufeff?# (?:HELP|TYPE) [a-z_:][\w:]* |[a-z_:][\w:]*\{[a-z_]\w*=\"[^\n]*\} [-+.\dNI]"
+        ),
+        _RANGE,
+    ),
+    (
+        "the total of all GPUs by dstat or dool (gpu-tot)",
+        line_like(r"^(?!.*\bgpu\d[\w:-]*:use\b).*\bgpu-tot[\w-]*:use\b"),
+        "a mean hides the pauses of each GPU: log again with DSTAT_GPU=all",
+    ),
+    (
+        "the output of nvidia-smi pmon, of processes",
+        line_like(r"^\s*#.*\bgpu\b.*\bpid\b"),
+        "other users' processes may be missing, so a busy GPU looks idle: log with `nvidia-smi "
+        "dmon -s um -o DT`, or " + BEST_QUERY,
+    ),
+    (
+        "the output of nvitop",
+        line_like(r"^(?:\x1b\[[0-9;]*m)*[│|] NVITOP \d"),
+        "save what nvitop's ResourceMetricCollector collects, as JSON lines or CSV, or " + _ADVICE,
+    ),
+    ("a screen of watch", _screen_with(r"Every \d+[.,]\d+ ?s\b"), _SCREEN),
+    (
+        "the output of nvtop",
+        line_like(r"\bDevice \d+ \[[^\]]+\].*\bPCIe GEN|\"gpu_util\"\s*:\s*\"\d+ ?%\""),
+        _SCREEN,
+    ),
+    (
+        "the output of tegrastats, for Jetson boards",
+        line_like(r"\bGR3D_FREQ\s+\[?\d+%|\bRAM \d+/\d+MB \(lfb "),
+        _AS_CSV,
+    ),
+    (
+        "the output of rocm-smi, for AMD GPUs",
+        line_like(
+            r"ROCm System Management Interface|\bROCM-SMI\b|\brocm-smi\b|GPU\[\d+\]\s*:\s"
+            r"|^device,.*\bGPU use \(%\)|\"card\d+\"\s*:\s*\{"
+        ),
+        _AS_CSV,
+    ),
+    (
+        "the output of amd-smi, for AMD GPUs",
+        line_like(r"(?i)\bamd-?smi\b|\bgfx_(?:util|activity)\b|\bGFX%|^(?:\w+,)?gpu,.*\bgfx"),
+        _AS_CSV,
+    ),
+    (
+        "the output of intel_gpu_top, for Intel GPUs",
+        line_like(r"intel.gpu.top|\bRC6\b.*\b[RC]CS\b|\bIRQ\s+RC6\b|\"Render/3D(?:/\d+)?\"\s*:"),
+        _AS_CSV,
+    ),
+    (
+        "the output of powermetrics, for Apple GPUs",
+        line_like(
+            r"\bpowermetrics\b|\*\*\* Sampled system activity|\*\*\*\* GPU usage"
+            r"|\bGPU (?:HW )?active (?:residency|frequency):"
+        ),
+        _AS_CSV,
+    ),
+    ("a screen of asitop, for Apple GPUs", line_like(r"\basitop\b|\bE-CPU Usage:"), _AS_CSV),
+    ("a screen of a terminal", line_like(_AT_A_PLACE), _SCREEN),
+)
+
+
+def refuse_what_is_not_read(head: Sequence[str], name: str, *, before: int | None) -> None:
+    """Refuse what another tool wrote, in a sentence that names it and says what to do.
+
+    Args:
+        head: The first lines.
+        name: Of the log.
+        before: The line from which on the log is known; ``None``: it is not.
+
+    Raises:
+        UnreadableLogError: The head is of such a tool.
+    """
+    for title, mark, advice in _TABLE:
+        number = mark(head)
+        if number is not None and (before is None or number <= before):
+            raise UnreadableLogError(
+                f"{name}: line {number}: this is {title}, which gpumon does not read; {advice}"
+            )
+
+
+FORMATS: Final[tuple[type[GpuLog], ...]] = (
+    WideCsvLog,
+    KeyedCsvLog,
+    WideJsonLog,
+    PrometheusLog,
+    DcgmiDmonLog,
+    GpustatJsonLog,
+    GpustatTextLog,
+    NvidiaSmiQueryLog,
+    NvidiaSmiDmonLog,
+    NvidiaSmiTableLog,
+)
+"""The formats that are known by a line of their own. Every other log is read as a plain CSV."""
 _BEGINNING: Final = re.compile(
     r'\ufeff?\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[{\["]|$|-?\d[\d.]*\s*,))'
 )  # fmt: skip
@@ -57,8 +203,8 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogIn
             raise UnreadableLogError(f"{name}: {errors.sentence()}")
     known, _ = _format_of(head)
     if known.yields_to_csv and Column.UTILIZATION in told_columns(options.columns):
-        known = _last_resort()
-    if known.is_last_resort:
+        known = NvidiaSmiCsvLog
+    if known is NvidiaSmiCsvLog:
         _refuse_json(head, name=name)
     _refuse_unused(options, known, name)
     reader = known(chain(head, lines), name=name, options=options)
@@ -100,7 +246,7 @@ def _refuse_json(head: Sequence[str], *, name: str) -> None:
 
 def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     """The format that comes first in a log, and the number of the line that gives it away."""
-    marks = [(one, one.mark(head)) for one in formats() if not one.is_last_resort]
+    marks = [(one, one.mark(head)) for one in FORMATS]
     found = [(number, one) for one, number in marks if number is not None]
     first, known = min(found, key=lambda pair: pair[0], default=(None, None))
     # A CSV whose logger was followed by another tool is one until then.
@@ -109,11 +255,7 @@ def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     csv_at = None if is_table else _csv_line(before)
     if known is not None and csv_at is None:
         return known, first
-    return _last_resort(), csv_at
-
-
-def _last_resort() -> type[GpuLog]:
-    return next(one for one in formats() if one.is_last_resort)
+    return NvidiaSmiCsvLog, csv_at
 
 
 def _csv_line(head: Sequence[str]) -> int | None:

@@ -7,22 +7,13 @@ from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.driver_errors import DriverErrors
-from gpumon.sources.logs.driver_words import CELL_CODES, SIGNS_OF_ERRORS
-from gpumon.sources.logs.log_sample import (
-    WITH_MIG,
-    ErrorLine,
-    LogFacts,
-    LogOptions,
-    LogSample,
-    Mark,
-)
+from gpumon.sources.logs.driver_errors import CELL_CODES, SIGNS_OF_ERRORS, DriverErrors, ErrorLine
+from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
-from gpumon.sources.logs.table.cell_values import UtilizationCells
-from gpumon.sources.logs.table.columns import Column
-from gpumon.sources.logs.table.gpu_table import GpuTable
-from gpumon.sources.logs.table.guessed_unit import GuessedUnit
+from gpumon.sources.logs.table.cell_values import GuessedUnit, UtilizationCells
+from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.gpu_rows import GpuTable
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 Rows = Iterator[LogSample | None]
@@ -39,7 +30,6 @@ class GpuLog(ABC):
         mark: By which it is known, whatever the file is called.
         settable: The columns that a user may name by ``LogOptions.columns``.
         yields_to_csv: Whether one column of it, which the user names, is read as of any CSV.
-        is_last_resort: Tried only where no other format knows the log.
         nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number,
             ``{title}`` for the title.
     """
@@ -48,7 +38,6 @@ class GpuLog(ABC):
     mark: ClassVar[Mark]
     settable: ClassVar[Collection[Column]] = ()
     yields_to_csv: ClassVar[bool] = False
-    is_last_resort: ClassVar[bool] = False
     nothing: ClassVar[str] = "no line with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpumon.sources.logs.driver_words import DriverError
+from gpumon.sources.logs.driver_errors import LoggedError
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
@@ -72,48 +72,6 @@ class LoggedGpu:
     mig_index: int | None = None
     mig_enabled: bool = False
     bus_id: str | None = field(default=None, compare=False)
-
-
-class Outages(NamedTuple):
-    """When a GPU could not be read, by what lies between the rows of a log.
-
-    Attributes:
-        times: How often it was read again.
-        longest_ns: Longest time from the last row of any GPU before an error to its next own row.
-        back_ns: When it was read again after the last error; ``None``: it was not.
-    """
-
-    times: int
-    longest_ns: int
-    back_ns: int | None
-
-
-class ErrorLine(NamedTuple):
-    """A line with an error, when it says that it was written, and the last row's stamp before."""
-
-    line: int
-    stamp_ns: int | None = None
-    before_ns: int | None = None
-
-
-class LoggedError(NamedTuple):
-    """Why the driver could not read GPUs in a part of a log.
-
-    Attributes:
-        says: What it says, and of which GPU.
-        gpu: Position of the GPU whose own cell says it; ``None``: no cell does.
-        first: Where it is first.
-        newest: Where its last outage begins.
-        lines: In how many lines it came since then.
-        outages: By position, of each GPU that was read again.
-    """
-
-    says: DriverError
-    gpu: int | None
-    first: ErrorLine
-    newest: ErrorLine
-    lines: int
-    outages: Mapping[int, Outages]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.sources.logs.log_sample import LoggedGpu
 from gpumon.sources.logs.table.cell_values import MIB
-from gpumon.sources.logs.table.columns import Column, Heading
+from gpumon.sources.logs.table.column_names import Column, Heading
 
 _KNOWN: Final = MappingProxyType(
     {

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
-from gpumon.sources.logs.formats.wide_csv import cells_of
+from gpumon.sources.logs.formats.wide_table import Cells, WideRow, WideTable, cells_of
 from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.prometheus_metrics import OWNER_LABELS, owner_of
-from gpumon.sources.logs.table.columns import Column, HeadingGpu
+from gpumon.sources.logs.table.column_names import Column, HeadingGpu
 from gpumon.sources.logs.table.csv_cells import CellSplitter
 from gpumon.sources.logs.table.headings import heading_of
 from gpumon.sources.logs.table.skipped_lines import Refusal
-from gpumon.sources.logs.wide_table import Cells, WideRow, WideTable
 
 _KEYS: Final = frozenset(
     ("key", "metric", "metric_name", "metric_key", "variant", "series", "name", "__name__", "tag",
@@ -137,6 +136,3 @@ def _gpu_of(named: HeadingGpu | None, labels: dict[str, str]) -> HeadingGpu:
     if named is not None and (named.number is not None or named.uuid):
         return named._replace(owner=whose)
     return HeadingGpu(whose, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
-
-
-FORMAT: Final = KeyedCsvLog

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.driver_words import SIGNS_OF_ERRORS
+from gpumon.sources.logs.driver_errors import SIGNS_OF_ERRORS, ErrorLine
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import ErrorLine, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import without_unit
 from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
@@ -22,11 +22,10 @@ from gpumon.sources.logs.table.column_layout import (
     looks_like_header,
     stamp_text,
 )
-from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.csv_cells import BARS, BLANKS, CellSplitter, separator_of
 from gpumon.sources.logs.table.csv_first_rows import head_of_csv
-from gpumon.sources.logs.table.gpu_of_row import GpuRows
-from gpumon.sources.logs.table.gpu_table import MAX_GPUS
+from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuRows
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TICK_ROWS: Final = 64
@@ -50,9 +49,7 @@ class NvidiaSmiCsvLog(GpuLog):
     """
 
     title = "CSV"
-    mark = line_like("")
     settable = tuple(Column)
-    is_last_resort = True
     nothing = "no line with a utilisation in {lines} lines."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -256,6 +253,3 @@ class NvidiaSmiCsvLog(GpuLog):
         parse = copy(self._stamps).parse  # the log's own parser has not begun
         stamps_ns = (parse(stamp_text(row, layout.stamp_positions)) for row in body)
         return [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
-
-
-FORMAT: Final = NvidiaSmiCsvLog

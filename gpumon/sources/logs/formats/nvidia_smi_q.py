@@ -9,8 +9,8 @@ from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
-from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
+from gpumon.sources.logs.stamps.stamp_parsers import date_in
 from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -150,6 +150,3 @@ class NvidiaSmiQueryLog(GpuLog):
     def _bytes_of(self, page: _Page, told: tuple[str, str]) -> int | None:
         text = page.values.get(told, "")
         return bytes_in(text) if text.endswith("MiB") else None
-
-
-FORMAT: Final = NvidiaSmiQueryLog

@@ -9,10 +9,11 @@ from enum import Enum
 from itertools import chain
 from typing import Final
 
+from gpumon.sources.logs.driver_errors import ErrorLine
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.log_sample import ErrorLine, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
-from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
+from gpumon.sources.logs.stamps.stamp_parsers import PrintedDate, date_in, looks_like_date
 from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -197,6 +198,3 @@ def _is_heading(cells: Sequence[str]) -> bool:
     if len(cells) == _GPU_ROW_CELLS and not text.strip():
         return not cells[2].strip()
     return text.strip().startswith(("GPU  Name", "Fan  Temp"))
-
-
-FORMAT: Final = NvidiaSmiTableLog

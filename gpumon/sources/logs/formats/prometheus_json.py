@@ -13,9 +13,8 @@ from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogOptions, line_like
 from gpumon.sources.logs.prometheus_metrics import is_counter, metric_of, owner_of
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
-from gpumon.sources.logs.table.cell_values import ratio_of
-from gpumon.sources.logs.table.columns import Column, Heading
-from gpumon.sources.logs.table.guessed_unit import OVER_FULL, GuessedUnit
+from gpumon.sources.logs.table.cell_values import OVER_FULL, GuessedUnit, ratio_of
+from gpumon.sources.logs.table.column_names import Column, Heading
 from gpumon.sources.logs.table.headings import told_columns
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -223,6 +222,3 @@ def _series_of(answer: Document, name: str) -> list[dict[str, Any]]:
 
 def _no_range(what: str, name: str) -> UnreadableLogError:
     return UnreadableLogError(f"{name}: Prometheus gave {what}, not series over time; {_ADVICE}")
-
-
-FORMAT: Final = PrometheusLog

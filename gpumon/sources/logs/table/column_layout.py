@@ -10,7 +10,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.table.cell_values import MIB
-from gpumon.sources.logs.table.columns import IDENTIFYING, Column
+from gpumon.sources.logs.table.column_names import IDENTIFYING, Column
 from gpumon.sources.logs.table.headings import column_named, heading_of, says_percent, told_percent
 
 _ELAPSED: Final = re.compile("elapsed|relative|uptime|run_?time|since", re.I)

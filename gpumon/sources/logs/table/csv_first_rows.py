@@ -10,6 +10,7 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
+from gpumon.sources.logs.table.cell_values import GuessedUnit
 from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
     ColumnLayout,
@@ -19,7 +20,7 @@ from gpumon.sources.logs.table.column_layout import (
     names_columns,
     stamp_text,
 )
-from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.guessed_layout import (
     column_of_dates,
     columns_of_dates,
@@ -27,7 +28,6 @@ from gpumon.sources.logs.table.guessed_layout import (
     fits,
     guess_layout,
 )
-from gpumon.sources.logs.table.guessed_unit import GuessedUnit
 from gpumon.sources.logs.table.headings import column_named, told_columns, told_percent
 
 _PROCESS: Final = re.compile(r"\W*(?:pid|process[ _-]?id)\W*", re.I)

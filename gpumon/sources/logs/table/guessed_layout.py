@@ -25,8 +25,8 @@ from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     chosen_columns,
 )
-from gpumon.sources.logs.table.columns import Column
-from gpumon.sources.logs.table.gpu_of_row import TICK_SHARE
+from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.gpu_rows import TICK_SHARE
 from gpumon.sources.logs.table.headings import told_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")

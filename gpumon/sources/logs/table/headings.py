@@ -12,8 +12,15 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.prometheus_metrics import is_known, metric_of, owner_of
 from gpumon.sources.logs.stamps.stamp_parsers import UNITS_NS
 from gpumon.sources.logs.table.cell_values import MIB
-from gpumon.sources.logs.table.columns import Column, Heading, HeadingGpu
-from gpumon.sources.logs.table.names import BYTES_OF_NAME, KINDS, WordKind, folded
+from gpumon.sources.logs.table.column_names import (
+    BYTES_OF_NAME,
+    KINDS,
+    Column,
+    Heading,
+    HeadingGpu,
+    WordKind,
+    folded,
+)
 
 _UNSPACED: Final = re.compile(
     "|".join(sorted((word for word in KINDS if word > "\u1100"), key=len, reverse=True))

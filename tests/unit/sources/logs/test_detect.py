@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.logs.formats import formats
 from tests.builders_log_corners import CSV, DMON, corner, heard
 from tests.builders_logs import read_log, rows
 
@@ -78,12 +77,6 @@ CORNERS = {
 
 class TestACorner:
     test_is_heard_as_it_is_told = heard(CORNERS)
-
-
-class TestTheFormats:
-    def test_are_all_files_of_their_folder_and_csv_is_tried_last(self) -> None:
-        assert [known.title for known in formats() if known.is_last_resort] == ["CSV"]
-        assert formats()[-1].title == "CSV"
 
 
 class TestWhatStandsAboveALog:

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.guessed_layout import guess_layout
 from tests.builders_logs import ratios, rows
 

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from gpumon.sources.logs.table.gpu_of_row import rows_per_tick
+from gpumon.sources.logs.table.gpu_rows import rows_per_tick
 from tests.builders_logs import analysed, rows
 
 

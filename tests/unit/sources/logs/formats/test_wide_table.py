@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from gpumon.sources.logs.table.columns import Column
+from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
 from tests.builders_log_corners import corner, heard
 from tests.builders_logs import read_log, rows, seconds_of, told

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sources.logs.stamps.date_lines import date_in, find_ctime, looks_like_date
+from gpumon.sources.logs.stamps.stamp_parsers import date_in, find_ctime, looks_like_date
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2099, 12, 31)).map(
     lambda moment: moment.replace(microsecond=0)
