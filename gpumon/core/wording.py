@@ -16,6 +16,10 @@ _MOST_DIGITS: Final = 6
 """Who is nearer to a limit than that is at it, for all that a reader can do about it."""
 _LEAST_SHOWN_SHARE: Final = 0.0005
 _NS_OF_UNIT: Final = {"s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+_SECONDS_BELOW_S: Final = 90
+_MINUTES_BELOW_S: Final = 90 * 60
+_GRAINS_S: Final = ((600, 10), (_MINUTES_BELOW_S, 60), (36_000, 600))
+"""Below the first of each pair, a duration is rounded to the second."""
 _TO: Final = "\N{EN DASH}"
 
 
@@ -28,44 +32,47 @@ def plainly(value: float, digits: int = 6) -> str:
     return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
-def in_time(duration_ns: int, like_ns: int | None = None) -> str:
-    """A duration of any length as people say it, to three digits.
+def in_time(duration_ns: int) -> str:
+    """A duration of any length, as people say it.
 
-    Args:
-        duration_ns: How long it is.
-        like_ns: What it is a part of, and told in the unit of; ``None``: nothing.
+    Below 90 seconds it has three digits, or two decimals of a second; below 90 minutes, minutes
+    and seconds; beyond that, hours and minutes.
 
-    >>> in_time(322_300_000_000), in_time(2_000_000_000), in_time(8_198_900_000_000), in_time(0)
-    ('5.37 min', '2 s', '2.28 h', '0 s')
-    >>> in_time(97_700_000_000, 322_300_000_000), in_time(18_000_000_000, 39_600_000_000)
-    ('1.63 min', '18 s')
+    >>> in_time(2_000_000_000), in_time(59_800_000_000), in_time(58_800_000), in_time(0)
+    ('2 s', '59.8 s', '0.06 s', '0 s')
+    >>> in_time(97_700_000_000), in_time(322_300_000_000), in_time(8_198_900_000_000)
+    ('1 min 38 s', '5 min 22 s', '2 h 17 min')
     """
-    if like_ns is None:
-        return _in_unit(duration_ns, 3)
-    number, unit = in_unit_of(like_ns, duration_ns).split(" ")
-    return f"{number.rstrip('0').rstrip('.')} {unit}"
+    duration_s = seconds(duration_ns)
+    if abs(duration_s) < 1:
+        return f"{plainly(round(duration_s, 2) or duration_s, 2)} s"
+    if duration_s < _SECONDS_BELOW_S:
+        return f"{plainly(duration_s, 3)} s"
+    return _in_two_units(duration_s)
 
 
 def part_of(part_ns: int, whole_ns: int) -> str:
-    """A part of some time and the whole, both in the unit of the whole.
+    """A part of some time and the whole; they share a unit where both are short.
 
-    >>> part_of(97_700_000_000, 322_300_000_000), part_of(15_000_000_000, 29_000_000_000)
-    ('1.63 of 5.37 min', '15 of 29 s')
+    >>> part_of(15_000_000_000, 29_000_000_000), part_of(97_700_000_000, 322_300_000_000)
+    ('15 of 29 s', '1 min 38 s of 5 min 22 s')
     """
-    part, _ = in_time(part_ns, whole_ns).split(" ")
-    return f"{part} of {in_time(whole_ns)}"
+    return _joined(in_time(part_ns), "of", in_time(whole_ns))
 
 
-def time_range(low_ns: int, high_ns: int, like_ns: int) -> str:
-    """Between two lengths of time, in the unit of what they are parts of.
+def time_range(low_ns: int, high_ns: int) -> str:
+    """Between two lengths of time.
 
-    >>> time_range(1_400_000_000, 5_000_000_000, 60_000_000_000)
-    '1.4 to 5 s'
-    >>> time_range(0, 90_000_000_000, 600_000_000_000)
-    '0 to 1.5 min'
+    >>> time_range(1_400_000_000, 5_000_000_000), time_range(0, 90_000_000_000)
+    ('1.4 to 5 s', '0 s to 1 min 30 s')
     """
-    low, _ = in_time(low_ns, like_ns).split(" ")
-    return f"{low} to {in_time(high_ns, like_ns)}"
+    return _joined(in_time(low_ns), "to", in_time(high_ns))
+
+
+def _joined(first: str, between: str, second: str) -> str:
+    if first.count(" ") == second.count(" ") == 1 and first.split()[1] == second.split()[1]:
+        first = first.split()[0]
+    return f"{first} {between} {second}"
 
 
 def in_unit_of(whole_ns: int, amount_ns: int) -> str:
@@ -109,24 +116,42 @@ def parts_in_unit_of(like_ns: int, parts_ns: Sequence[int]) -> list[str | None]:
 
 
 def in_about(duration_ns: int) -> str:
-    """A duration of any length to two digits, where more would be false: a median, a mean.
+    """A duration rounded to about two digits, where more would be false: a median, a mean.
 
-    >>> in_about(27_911_861_342), in_about(1_319_070_931_588), in_about(3_060_000_000)
-    ('28 s', '22 min', '3.1 s')
+    >>> in_about(27_911_861_342), in_about(131_000_000_000), in_about(1_319_070_931_588)
+    ('28 s', '2 min 10 s', '22 min')
     """
-    return _in_unit(duration_ns, 2)
+    duration_s = seconds(duration_ns)
+    if duration_s < _SECONDS_BELOW_S:
+        return f"{_to_digits(duration_s, 2)} s"
+    grain_s = next((grain_s for below_s, grain_s in _GRAINS_S if duration_s < below_s), 3600)
+    return _in_two_units(grain_s * round(duration_s / grain_s))
 
 
 def in_gpu_time(duration_ns: int) -> str:
     """Time summed over GPUs.
 
-    >>> in_gpu_time(90_000_000_000), in_gpu_time(44_280_000_000_000)
-    ('1.5 GPU-minutes', '12.3 GPU-hours')
+    >>> in_gpu_time(4_000_000_000), in_gpu_time(90_000_000_000), in_gpu_time(44_280_000_000_000)
+    ('4 GPU-seconds', '1.5 GPU-minutes', '12.3 GPU-hours')
     """
-    minutes = seconds(duration_ns) / 60
-    if minutes < 119.5:
-        return f"{plainly(minutes, 3)} GPU-minutes"
-    return f"{_to_digits(minutes / 60, 3)} GPU-hours"
+    duration_s = seconds(duration_ns)
+    if duration_s < _SECONDS_BELOW_S:
+        return f"{in_time(duration_ns).removesuffix(' s')} GPU-seconds"
+    if duration_s < _MINUTES_BELOW_S:
+        return f"{plainly(duration_s / 60, 3)} GPU-minutes"
+    return f"{_to_digits(duration_s / 3600, 3)} GPU-hours"
+
+
+def _in_two_units(duration_s: float) -> str:
+    """Minutes and seconds, or hours and minutes; whole hours from a hundred on."""
+    if duration_s < _MINUTES_BELOW_S - 0.5:
+        first, second = divmod(round(duration_s), 60)
+        units = "min", "s"
+    else:
+        first, second = divmod(round(duration_s / 60), 60)
+        units = "h", "min"
+        second = second if first < 100 else 0
+    return f"{first:,} {units[0]}" + (f" {second} {units[1]}" if second else "")
 
 
 def _unit_of(duration_ns: int, digits: int) -> tuple[int, str]:
@@ -135,11 +160,6 @@ def _unit_of(duration_ns: int, digits: int) -> tuple[int, str]:
     if about_s < 119.5:
         return 1, "s"
     return (60, "min") if about_s / 60 < 119.5 else (3600, "h")
-
-
-def _in_unit(duration_ns: int, digits: int) -> str:
-    unit_s, unit = _unit_of(duration_ns, digits)
-    return f"{_to_digits(seconds(duration_ns) / unit_s, digits)} {unit}"
 
 
 def _to_digits(value: float, digits: int) -> str:

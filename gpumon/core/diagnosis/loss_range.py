@@ -53,11 +53,11 @@ def possible_causes(totals: GpuTotals) -> list[IdleCause]:
 
 
 def cost_in_time(totals: GpuTotals, cause: IdleCause) -> str:
-    """What a cause cost, in the unit of the time in use: as a range where that is wide."""
-    low_ns, in_use_ns = cost_ns(totals, cause), totals.in_use_ns
+    """What a cause cost: as a range where that is wide."""
+    low_ns = cost_ns(totals, cause)
     if not is_wide(totals, cause):
-        return in_time(low_ns, in_use_ns)
-    return time_range(low_ns, most_ns(totals, cause), in_use_ns)
+        return in_time(low_ns)
+    return time_range(low_ns, most_ns(totals, cause))
 
 
 def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
@@ -70,5 +70,4 @@ def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
 
 def cost_of_use(totals: GpuTotals, cause: IdleCause) -> str:
     """What a cause cost, of the time in use."""
-    number, _ = cost_in_time(totals, cause).rsplit(" ", 1)
-    return f"{number} of {in_time(totals.in_use_ns)}"
+    return f"{cost_in_time(totals, cause)} of {in_time(totals.in_use_ns)}"

@@ -75,8 +75,8 @@ def wait_in_time(totals: GpuTotals) -> str:
     """The same as a time."""
     low_ns, high_ns = _bounds_ns(totals)
     if _is_wide(totals):
-        return time_range(low_ns, high_ns, totals.in_use_ns)
-    return in_time(low_ns, totals.in_use_ns)
+        return time_range(low_ns, high_ns)
+    return in_time(low_ns)
 
 
 def _is_wide(totals: GpuTotals) -> bool:
@@ -88,8 +88,7 @@ def _is_wide(totals: GpuTotals) -> bool:
 
 
 def _of_its_use(totals: GpuTotals) -> str:
-    number, _ = wait_in_time(totals).rsplit(" ", 1)
-    return f"{number} of {in_time(totals.in_use_ns)} in use"
+    return f"{wait_in_time(totals)} of {in_time(totals.in_use_ns)} in use"
 
 
 def _bounds_ns(totals: GpuTotals) -> tuple[int, int]:

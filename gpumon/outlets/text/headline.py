@@ -253,8 +253,7 @@ def _of_its_use(gpu: GpuReport, lost_ns: int) -> str:
     in_use_ns = gpu.totals.in_use_ns
     if gpu.now is None or is_over(gpu) or in_use_ns < 0.9 * DEFAULT_SETTINGS.now_window_ns:
         return part_of(lost_ns, in_use_ns)
-    part, _ = in_time(lost_ns, in_use_ns).split(" ")
-    return f"{part} of its last {in_time(in_use_ns)}"
+    return f"{in_time(lost_ns)} of its last {in_time(in_use_ns)}"
 
 
 def _runs_of(report: Report) -> str:

@@ -87,7 +87,7 @@ def _once_suspected(gpu: GpuReport) -> str:
     is_less = probability is not None and probability < DEFAULT_SETTINGS.suspected_from
     if not is_less or suspected_ns < DEFAULT_SETTINGS.advice.min_share * in_use_ns:
         return ""
-    suspected = in_time(suspected_ns, in_use_ns)
+    suspected = in_time(suspected_ns)
     return (
         f"Earlier their shape pointed to late batches: {suspected} of them stays counted as "
         "suspected."
@@ -116,7 +116,7 @@ def _passed(passed_ns: int) -> str:
 
 
 def _cost(gpu: GpuReport, cause: IdleCause) -> str:
-    return in_time(cost_ns(gpu.totals, cause), gpu.totals.in_use_ns)
+    return in_time(cost_ns(gpu.totals, cause))
 
 
 def in_no_verdict(totals: GpuTotals) -> str:
@@ -128,13 +128,13 @@ def in_no_verdict(totals: GpuTotals) -> str:
 
 def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
     is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
-    return f", {in_time(part_ns, totals.in_use_ns)} {where}" if is_worth_it else ""
+    return f", {in_time(part_ns)} {where}" if is_worth_it else ""
 
 
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
     """How much of the time lost lies in pauses."""
     totals = gpu.totals
-    paused = in_time(totals.pauses.total_ns, totals.in_use_ns)
+    paused = in_time(totals.pauses.total_ns)
     pauses = counted(totals.pauses.count, "pause", "pauses")
     return f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu, report.sampling)}"
 
@@ -162,7 +162,7 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
     if is_covered and unknown_ns <= cost_ns(gpu.totals, cause):
         return said
-    more = in_time(unknown_ns, gpu.totals.in_use_ns)
+    more = in_time(unknown_ns)
     return (
         f"{said} No tag explains {more} more: put `phase(...)` around what the process does then."
     )

@@ -161,7 +161,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
         if is_wide(totals, cause):
             low_ns, high_ns = totals.bounds_ns(cause)
-            row = f"{row.rstrip()}  {time_range(low_ns, high_ns, totals.observed_ns)}"
+            row = f"{row.rstrip()}  {time_range(low_ns, high_ns)}"
         if cause is gpu.verdict.main_cause and gpu.verdict.name.is_of_a_loss:
             row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
         lines.append(row)
@@ -287,7 +287,7 @@ def _hidden(gpu: GpuReport) -> str:
     text = (
         f"The training also waited {in_time(totals.hidden_input_wait_ns)} for input while "
         f"the GPU was busy: hidden, nothing to gain. Exposed: "
-        f"{in_time(exposed_ns, totals.observed_ns)}."
+        f"{in_time(exposed_ns)}."
     )
     return "\n".join(wrapped(text, first="  "))
 

@@ -5,7 +5,7 @@ export const NBSP = "\u00a0"; // a figure and its unit stay on one line
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0, roundingMode: "halfEven" });
 
-// Seconds up to two minutes, minutes up to two hours, hours.
+// The unit of a column: seconds up to two minutes, minutes up to two hours, hours.
 function unitOf(ns) {
   const about = Number((ns / 1e9).toPrecision(3));
   if (about < 119.5) return [1e9, "s"];
@@ -13,20 +13,26 @@ function unitOf(ns) {
 }
 
 const threeDigits = (value) => (value >= 99.95 ? WHOLE.format(value) : String(Number(value.toPrecision(3))));
+const secondsText = (value) =>
+  String(value < 1 ? Number((Number(value.toFixed(2)) || value).toPrecision(2)) : Number(value.toPrecision(3)));
 
-// An amount of time as people say it, to three digits; a part of a whole in the unit of that.
-export function duration(ns, wholeNs = null) {
-  if (wholeNs !== null) return inUnitOf(wholeNs, ns).replace(/\.?0+(?=\u00a0)/, "");
-  const [unitNs, unit] = unitOf(ns);
-  return `${threeDigits(ns / unitNs)}${NBSP}${unit}`;
+// A duration as people say it: "59.8 s", "5 min 22 s", "2 h 17 min".
+export function duration(ns) {
+  const value = ns / 1e9;
+  if (value < 90) return `${secondsText(value)}${NBSP}s`;
+  const [count, first, second] =
+    value < 5399.5 ? [Math.round(value), "min", "s"] : [Math.round(value / 60), "h", "min"];
+  const rest = count % 60 && value < 360000 ? [count % 60, second] : [];
+  return [WHOLE.format(Math.floor(count / 60)), first, ...rest].join(NBSP);
 }
 
-// Time that is summed over GPUs.
+// Time summed over GPUs.
 export function gpuTime(ns) {
-  const minutes = ns / 60e9;
-  return minutes < 119.5
-    ? `${Number(minutes.toPrecision(3))}${NBSP}GPU-minutes`
-    : `${threeDigits(minutes / 60)}${NBSP}GPU-hours`;
+  const value = ns / 1e9;
+  if (value < 90) return `${secondsText(value)}${NBSP}GPU-seconds`;
+  return value < 5400
+    ? `${Number((value / 60).toPrecision(3))}${NBSP}GPU-minutes`
+    : `${threeDigits(value / 3600)}${NBSP}GPU-hours`;
 }
 
 // An amount for a column, whose cells have one unit and as many decimals.

@@ -23,7 +23,7 @@ class TestNoPowerOfTen:
     @pytest.mark.parametrize(
         ("duration_ns", "said"),
         [(74_000, "0.000074 s"), (70_000, "0.00007 s"), (1, "0.000000001 s"), (0, "0 s"),
-         (40_000_000, "0.04 s"), (94_999_999, "0.095 s"), (-70_000, "-0.00007 s")],
+         (40_000_000, "0.04 s"), (94_999_999, "0.09 s"), (-70_000, "-0.00007 s")],
     )  # fmt: skip
     def test_is_in_a_short_time(self, duration_ns: int, said: str) -> None:
         assert in_time(duration_ns) == said

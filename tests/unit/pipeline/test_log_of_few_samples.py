@@ -211,7 +211,7 @@ class TestRowsThatEndEarly:
 
         assert verdict_line(report) == (
             "rows end early: GPU 1 had no row after 2026-03-02 09:02:29, while the log goes on for "
-            "2.5 min, and was busy almost all its time in use until then. GPU 0 was busy almost "
+            "2 min 30 s, and was busy almost all its time in use until then. GPU 0 was busy almost "
             "all the time."
         )
         assert next_line(report).startswith("GPU 1: if it should have worked on, look for an Xid")
@@ -227,19 +227,19 @@ class TestRowsThatEndEarly:
         assert said.startswith("partly busy")
         assert said.endswith(
             " GPU 1 was healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
-            "for 2.5 min, and was busy almost all its time in use until then."
+            "for 2 min 30 s, and was busy almost all its time in use until then."
         )
 
     def test_of_a_gpu_with_few_pauses_praise_nothing(self) -> None:
         paused = [*[97] * 60, *[0] * 30, *[97] * 60]
         log = csv([[one, *paused[at : at + 1]] for at, one in enumerate([97] * 300)])
 
-        assert "while the log goes on for 2.5 min. GPU 0" in verdict_line(analysed(log))
+        assert "while the log goes on for 2 min 30 s. GPU 0" in verdict_line(analysed(log))
 
     def test_of_a_gpu_without_work_are_told(self) -> None:
         said = verdict_line(self.report(150, percent=0))
 
-        assert "2.5 min, and had nothing to do until then." in said
+        assert "2 min 30 s, and had nothing to do until then." in said
 
     def test_are_told_as_values_where_rows_without_one_go_on(self) -> None:
         said = verdict_line(self.report(150, value="[N/A]"))
@@ -252,7 +252,9 @@ class TestRowsThatEndEarly:
         body = [f"    {gpu}     97     40" for at in range(200) for gpu in rows_of[at < 100]]
         said = verdict_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
 
-        assert said.startswith("rows end early: GPU 1 had no row after the first 100 s, while ")
+        assert said.startswith(
+            "rows end early: GPU 1 had no row after the first 1 min 40 s, while "
+        )
 
     @pytest.mark.parametrize(
         ("until_s", "of_s", "step_s"),

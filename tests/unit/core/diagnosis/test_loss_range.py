@@ -97,13 +97,7 @@ class TestTheWordsForIt:
 
         assert cost_in_time(totals, WAIT) == in_time
         assert cost_in_percent(totals, WAIT) == in_percent
-        assert cost_of_use(totals, WAIT) == f"{in_time.removesuffix(' s')} of 100 s"
-
-    def test_have_the_unit_of_the_time_in_use(self) -> None:
-        hours = used({WAIT: 20}, less_s={WAIT: 10})._replace(in_use_ns=s(18_000))
-        hours = hours._replace(idle_ns={WAIT: s(7_200)}, may_be_less_ns={WAIT: s(3_600)})
-
-        assert cost_of_use(hours, WAIT) == "1 to 2 of 5 h"
+        assert cost_of_use(totals, WAIT) == f"{in_time} of 1 min 40 s"
 
     def test_are_never_rounded_to_a_limit(self) -> None:
         totals = used({WAIT: 19.98}, less_s={WAIT: 15.01})

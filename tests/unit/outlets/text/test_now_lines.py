@@ -161,7 +161,7 @@ class TestSinceTheStart:
         one = live(at_work(HEALTHY, {WAIT: 1}, whole={WAIT: 200}, before=STARVED))
 
         assert why_line(one).endswith(
-            "Before that, it was starved. Since 14:00 UTC, it was idle 50 % of its 6.67 min in "
+            "Before that, it was starved. Since 14:00 UTC, it was idle 50 % of its 6 min 40 s in "
             "use, and waited for input 50 %."
         )
 
@@ -218,7 +218,9 @@ class TestASuspendedRun:
         assert "other" not in verdict_line(replace(STOPPED, runs=(*STOPPED.runs, other)))
 
     def test_lost_before_what_its_gpu_lost_in_use(self) -> None:
-        assert why_line(STOPPED).startswith("Before that, GPU 0 was idle for 20 of 100 s in use.")
+        assert why_line(STOPPED).startswith(
+            "Before that, GPU 0 was idle for 20 s of 1 min 40 s in use."
+        )
 
 
 class TestAFirstBatch:
