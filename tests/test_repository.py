@@ -19,6 +19,7 @@ EXPECTED_BESIDE = {
     ".editorconfig",
     ".gitignore",
     ".pre-commit-config.yaml",
+    "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
