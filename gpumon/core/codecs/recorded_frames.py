@@ -1,7 +1,6 @@
-"""Frames of a source as JSON objects and back, each telling only what is new since the one before.
+"""Frames of a GPU source in a recording: each contains only what changed since the one before.
 
-A writer and a reader go through a block of a recording side by side: both
-begin each block knowing nothing, so that a block says all by itself.
+A ``FrameWriter`` and a ``FrameReader`` each serve one block, so that a block can be read alone.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from gpumon.core.sample import (
 )
 from gpumon.errors import InvalidSampleError
 
-MOST_GPUS: Final = 1_024
-_MOST_BUSY: Final = 65_536
-_MOST_CALLS: Final = 1_024
+MAX_GPUS: Final = 1_024
+_MAX_BUSY_SAMPLES: Final = 65_536
+_MAX_FUNCTIONS: Final = 1_024
 
 DEVICE: Final = (
     "uuid index name pci_bus_id driver_version memory_capacity_bytes mig_enabled? parent_uuid"
@@ -69,8 +68,8 @@ _SAMPLE: Final = FieldCodec(
 )
 
 
-class _Told(NamedTuple):
-    """What a block has told of one GPU so far."""
+class _Known(NamedTuple):
+    """The state of one GPU within a block."""
 
     position: int
     sample: GpuSample
@@ -81,13 +80,13 @@ class FrameWriter:
     """Writes the frames of a block."""
 
     def __init__(self) -> None:
-        self._gpus: dict[str, _Told] = {}
+        self._gpus: dict[str, _Known] = {}
         self._calls = _Sums("calls")
         self._counts = _Sums("call_counts")
         self._errors: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, frame: Frame, at_ns: int) -> dict[str, Any]:
-        """One frame; its stamps are told as what they are after ``at_ns``."""
+        """One frame, its timestamps relative to ``at_ns``."""
         document: dict[str, Any] = {
             "after_ns": frame.taken_at_ns - at_ns,
             "gpus": [self._gpu(sample, at_ns) for sample in frame.gpus],
@@ -100,17 +99,17 @@ class FrameWriter:
 
     def _gpu(self, sample: GpuSample, at_ns: int) -> dict[str, Any]:
         uuid = sample.device.uuid
-        told = self._gpus.get(uuid)
-        document: dict[str, Any] = {"gpu": len(self._gpus) if told is None else told.position}
-        before = None if told is None else told.sample
+        known = self._gpus.get(uuid)
+        document: dict[str, Any] = {"gpu": len(self._gpus) if known is None else known.position}
+        before = None if known is None else known.sample
         if before is None or before.device != sample.device:
             document["device"] = _DEVICE.encode(sample.device)
-        until_ns = at_ns if told is None else told.busy_until_ns
+        until_ns = at_ns if known is None else known.busy_until_ns
         if sample.busy:
             document["busy"], until_ns = _encode_busy(sample.busy, until_ns)
         nothing = GpuSample(device=sample.device)
         document |= _SAMPLE.encode(sample, since=nothing if before is None else before)
-        self._gpus[uuid] = _Told(document["gpu"], sample, until_ns)
+        self._gpus[uuid] = _Known(document["gpu"], sample, until_ns)
         return document
 
 
@@ -118,59 +117,56 @@ class FrameReader:
     """Reads the frames of a block."""
 
     def __init__(self) -> None:
-        self._gpus: list[_Told] = []
+        self._gpus: list[_Known] = []
         self._calls, self._counts = _Sums("calls"), _Sums("call_counts")
         self._errors: tuple[tuple[str, int, int], ...] = ()
 
     def decode(self, document: object, at_ns: int) -> Frame:
         """One frame, or ``MalformedError``."""
         fields = mapping(document)
-        gpus = items(fields.get("gpus"), MOST_GPUS)
-        said = {"call_errors": self._errors, **_FRAME.values(fields)}
-        self._errors = said["call_errors"]
+        gpus = items(fields.get("gpus"), MAX_GPUS)
+        values = {"call_errors": self._errors, **_FRAME.values(fields)}
+        self._errors = values["call_errors"]
         return Frame(
             taken_at_ns=at_ns + difference(fields.get("after_ns")),
             gpus=tuple([self._gpu(mapping(gpu), at_ns) for gpu in gpus]),
             call_seconds=self._calls.read(fields, number),
             call_counts=self._counts.read(fields, whole),
-            **said,
+            **values,
         )
 
     def _gpu(self, fields: Mapping[str, object], at_ns: int) -> GpuSample:
         position = whole(fields.get("gpu"))
         if position > len(self._gpus):
-            raise MalformedError("a GPU that nobody introduced")
-        told = self._gpus[position] if position < len(self._gpus) else None
-        if told is None:
+            raise MalformedError(f"GPU {position} before its device")
+        if position == len(self._gpus):
             before, until_ns = GpuSample(device=_DEVICE.decode(fields.get("device"))), at_ns
         else:
-            _, before, until_ns = told
+            _, before, until_ns = self._gpus[position]
             if "device" in fields:
                 before = before._replace(device=_DEVICE.decode(fields["device"]))
         busy, until_ns = _decode_busy(fields.get("busy", []), until_ns)
         sample = before._replace(busy=busy, **_SAMPLE.values(fields))
-        self._gpus[position : position + 1] = [_Told(position, sample, until_ns)]
-        if len(self._gpus) > MOST_GPUS:
+        self._gpus[position : position + 1] = [_Known(position, sample, until_ns)]
+        if len(self._gpus) > MAX_GPUS:
             raise MalformedError("too many GPUs")
         return sample
 
 
 class _Sums:
-    """Sums by name of a driver function: all of them once a block, then those that grew."""
+    """Sums by driver function: all of them once a block, then those that grew."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._known: dict[str, Any] = {}
 
     def write(self, document: dict[str, Any], sums: Sequence[tuple[str, float]]) -> None:
-        told = dict(sums)
-        if told.keys() == self._known.keys():
-            grown = {name: value for name, value in told.items() if value != self._known[name]}
-            if grown:
-                document[self._name] = grown
-        else:
-            document[f"all_{self._name}"] = told
-        self._known = told
+        current = dict(sums)
+        if current.keys() != self._known.keys():
+            document[f"all_{self._name}"] = current
+        elif grown := {k: value for k, value in current.items() if value != self._known[k]}:
+            document[self._name] = grown
+        self._known = current
 
     def read(
         self, fields: Mapping[str, object], checked: Callable[[object], Any]
@@ -180,13 +176,13 @@ class _Sums:
         for key in (f"all_{self._name}", self._name):
             for function, value in mapping(fields.get(key, {})).items():
                 self._known[text(function)] = checked(value)
-        if len(self._known) > _MOST_CALLS:
+        if len(self._known) > _MAX_FUNCTIONS:
             raise MalformedError("too many driver functions")
         return tuple(self._known.items())
 
 
 def _encode_busy(busy: Sequence[BusySample], until_ns: int) -> tuple[list[list[Any]], int]:
-    """Each sample as the gap before it, its length and its ratio; and where the last one ends."""
+    """Each sample as [gap before it, length, ratio]; and the end of the last one."""
     rows: list[list[Any]] = []
     for start_ns, end_ns, ratio in busy:
         rows.append([start_ns - until_ns, end_ns - start_ns, ratio])
@@ -196,8 +192,8 @@ def _encode_busy(busy: Sequence[BusySample], until_ns: int) -> tuple[list[list[A
 
 def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], int]:
     busy = []
-    for one in items(rows, _MOST_BUSY):
-        gap_ns, length_ns, ratio = row(one, 3, "a sample: its gap, length and ratio")
+    for one in items(rows, _MAX_BUSY_SAMPLES):
+        gap_ns, length_ns, ratio = row(one, 3)
         start_ns = until_ns + difference(gap_ns)
         end_ns = start_ns + whole(length_ns)
         try:

@@ -1,8 +1,8 @@
-"""What phase rings said, as JSON objects and back, each telling only what is new.
+"""Readings of phase rings and host evidence in a recording; of rings, only what changed.
 
-Like frames, they are told anew in each block of a recording. As a ring says
-only what is new in it, a block also tells what each training was doing when
-the block began: a reader that lost the block before goes on from there.
+A block can be read alone, as with frames. Because a ring's events continue from the block before,
+a block also contains the phase of each run when the block began: a reader that lost the block
+before continues from there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from gpumon.core.codecs.field_codec import (
     difference,
     items,
     mapping,
+    number,
     row,
     text,
     whole,
+)
+from gpumon.core.host.evidence import (
+    MOST_TASKS,
+    NOT_LOOKED,
+    HostEvidence,
+    HostReading,
+    ProcessState,
+    TaskLook,
 )
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
 from gpumon.core.ring_format.events import (
@@ -40,37 +49,46 @@ from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from gpumon.core.ring_format.fair_share import MAX_OWNERS_LISTED
 from gpumon.errors import RingError
 
-_SLACK_NS: Final = NS_PER_S
-"""By so much a reader of rings believes a stamp beyond its bounds."""
-_LONGEST_READ_NS: Final = 60 * NS_PER_S
-_MOST_RINGS: Final = 1_024
-_MOST_EVENTS: Final = 1 << 20
-_WORD: Final = 1 << 64
+_TOLERANCE_NS: Final = NS_PER_S
+"""How far a timestamp may lie outside its run."""
+_MAX_READING_NS: Final = 60 * NS_PER_S
+_MAX_RUNS: Final = 1_024
+_MAX_EVENTS: Final = 1 << 20
+_VALUE_LIMIT: Final = 1 << 64
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _READING: Final = FieldCodec(
     RingReading,
-    KEPT._replace(tells_none=True),
+    KEPT._replace(writes_none=True),
     "key alive host_pid owner_uid ended_ns steps samples epoch",
 )
 
 
+_EVIDENCE: Final = FieldCodec(
+    HostEvidence,
+    KEPT,
+    "start_ns end_ns waiting_ratio main threads? workers? read_bytes_per_second"
+    " major_faults_per_second disk_busy_ratio disk_read_bytes_per_second"
+    " received_bytes_per_second memory_stalled_ratio refaults_per_second usable_cores"
+    " throttled_ratio",
+    {TaskLook: "on_cpu_cores queued_cores switches_per_second state sleeps_in"},
+)
+_PROCESS: Final = FieldCodec(ProcessState, KEPT, "is_stopped sleeps_in")
+
+
 class RingsWriter:
-    """Writes what rings said in a block.
+    """Writes the ring readings of a block.
 
     Args:
-        present: What each training is doing, by ring: kept from block to block.
+        present: The phase of each run, by ring: kept from block to block.
     """
 
     def __init__(self, present: dict[str, RingEvent]) -> None:
         self._present = present
-        self._rings: dict[str, tuple[int, RingReading | None]] = {}  # its number, and what was told
+        self._rings: dict[str, tuple[int, RingReading]] = {}  # its number and last reading
         self._before = RingsReading()
 
     def encode(self, rings: RingsReading, at_ns: int) -> dict[str, Any]:
-        """One reading of all rings; empty where nothing was new and there is no ring.
-
-        Stamps of readings are told as what they are after ``at_ns``.
-        """
+        """One reading of all rings, its timestamps relative to ``at_ns``."""
         document: dict[str, Any] = {}
         if rings.rings:
             newest_ns = max(one.read_at_ns for one in rings.rings)
@@ -88,10 +106,10 @@ class RingsWriter:
         return document
 
     def _ring(self, reading: RingReading, newest_ns: int) -> int | dict[str, Any]:
-        """What is new in a ring; its number alone where nothing is."""
+        """What changed in a ring; only its number if nothing did."""
         position, before = self._rings.get(reading.key, (len(self._rings), None))
-        document = _what_is_new(reading, before)
-        # One that has ended is not read again.
+        document = _changes(reading, before)
+        # A run that has ended is not read again.
         if reading.ended_ns is None and reading.read_at_ns != newest_ns:
             document["read_after_ns"] = reading.read_at_ns - newest_ns
         if reading.lost_events:
@@ -108,10 +126,10 @@ class RingsWriter:
 
 
 class RingsReader:
-    """Reads what rings said in a block.
+    """Reads the ring readings of a block.
 
     Args:
-        is_after_gap: Whether something is missing before this block.
+        is_after_gap: Whether a block is missing before this one.
     """
 
     def __init__(self, *, is_after_gap: bool = False) -> None:
@@ -130,18 +148,18 @@ class RingsReader:
             left_out = _decode_left_out(fields["rings_left_out"])
             changed["left_out"], changed["is_whole"] = left_out
         read_at_ns = whole(at_ns + difference(fields.get("read_after_ns", 0)))
-        if read_at_ns > at_ns + _LONGEST_READ_NS:
-            raise MalformedError("rings that were read long after their tick")
-        listed = items(fields.get("rings", []), _MOST_RINGS)
+        if read_at_ns > at_ns + _MAX_READING_NS:
+            raise MalformedError("rings read long after their tick")
+        listed = items(fields.get("rings", []), _MAX_RUNS)
         changed["rings"] = tuple([self._ring(one, read_at_ns) for one in listed])
         self._before = replace(self._before, **changed)
         return self._before
 
-    def _ring(self, told: object, newest_ns: int) -> RingReading:
-        fields = {"ring": told} if type(told) is int else mapping(told)
+    def _ring(self, document: object, newest_ns: int) -> RingReading:
+        fields = {"ring": document} if type(document) is int else mapping(document)
         position = whole(fields.get("ring"))
-        if position > len(self._rings) or position >= _MOST_RINGS:
-            raise MalformedError("a ring that nobody introduced")
+        if position > len(self._rings) or position >= _MAX_RUNS:
+            raise MalformedError(f"ring {position} before the one before it")
         is_new = position == len(self._rings)
         events = _decode_events(fields.get("events"))
         changed: dict[str, Any] = {
@@ -165,11 +183,11 @@ class RingsReader:
             try:
                 reading = RingReading(**changed)
             except TypeError as error:
-                raise MalformedError("a ring that says too little of itself") from error
+                raise MalformedError("an incomplete first reading of a ring") from error
             self._rings.append(reading)
         else:
             reading = self._rings[position] = replace(self._rings[position], **changed)
-        _insist_on_possible(reading)
+        _check_times(reading)
         return reading
 
 
@@ -180,8 +198,8 @@ def _decode_facts(document: object) -> RunFacts:
         raise MalformedError(str(error)) from error
 
 
-def _what_is_new(reading: RingReading, before: RingReading | None) -> dict[str, Any]:
-    """The lasting fields that have changed; all of them where nothing was told before."""
+def _changes(reading: RingReading, before: RingReading | None) -> dict[str, Any]:
+    """The lasting fields that changed; all of them in the first reading."""
     document = _READING.encode(reading, since=before)
     if before is None or before.facts != reading.facts:
         document["facts"] = json.loads(encode_facts(reading.facts))
@@ -192,21 +210,21 @@ def _what_is_new(reading: RingReading, before: RingReading | None) -> dict[str, 
     return document
 
 
-def _insist_on_possible(reading: RingReading) -> None:
-    """Times that no reader of rings would have believed."""
-    earliest_ns = reading.facts.started_ns - _SLACK_NS
-    latest_ns = reading.read_at_ns + _SLACK_NS
-    if sum(reading.phase_ns.values()) > max(_SLACK_NS, latest_ns - reading.facts.started_ns):
-        raise MalformedError("a ring that claims more time than has passed")
+def _check_times(reading: RingReading) -> None:
+    """Refuse times that the daemon would have refused in the ring itself."""
+    earliest_ns = reading.facts.started_ns - _TOLERANCE_NS
+    latest_ns = reading.read_at_ns + _TOLERANCE_NS
+    if sum(reading.phase_ns.values()) > max(_TOLERANCE_NS, latest_ns - reading.facts.started_ns):
+        raise MalformedError("a ring with more time than has passed")
     if reading.ended_ns is not None and not earliest_ns <= reading.ended_ns <= latest_ns:
-        raise MalformedError("a ring that ended before it began, or after it was read")
+        raise MalformedError("a ring that ended before its start or after its reading")
     stamps_ns = reading.events.stamps_ns
     if stamps_ns and not earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns:
-        raise MalformedError("a ring with records from before its run, or after they were read")
+        raise MalformedError("a ring with events before its start or after its reading")
 
 
 def _encode_events(events: RingRecords) -> dict[str, Any]:
-    """Events as columns: stamps as what lies between, values as what they grew by in their kind."""
+    """Events as columns: differences of timestamps, and of values within their kind."""
     stamps_ns = events.stamps_ns
     return {
         "after_ns": [at - before for at, before in zip(stamps_ns, [0, *stamps_ns], strict=False)],
@@ -222,10 +240,10 @@ def _decode_events(document: object) -> RingRecords:
     fields = mapping(document)
     kinds = _column(fields, "kind", max(_KINDS) + 1)
     phases = _column(fields, "phase", len(PHASES))
-    values = _summed(kinds, items(fields.get("more"), _MOST_EVENTS))
-    gaps_ns = items(fields.get("after_ns"), _MOST_EVENTS)
+    values = _summed(kinds, items(fields.get("more"), _MAX_EVENTS))
+    gaps_ns = items(fields.get("after_ns"), _MAX_EVENTS)
     if not len(kinds) == len(phases) == len(values) == len(gaps_ns) or not _KINDS.issuperset(kinds):
-        raise MalformedError("events whose columns do not fit each other")
+        raise MalformedError("event columns that do not match")
     stamps_ns, at_ns = [], 0
     for gap_ns in gaps_ns:
         at_ns = whole(at_ns + difference(gap_ns))
@@ -234,7 +252,7 @@ def _decode_events(document: object) -> RingRecords:
 
 
 def _grown(kinds: Sequence[int], values: Sequence[int]) -> list[int]:
-    """Each value as the difference to the one of its kind before it."""
+    """Each value minus the previous one of its kind."""
     newest = dict.fromkeys(_KINDS, 0)
     grown = []
     for kind, value in zip(kinds, values, strict=True):
@@ -244,37 +262,37 @@ def _grown(kinds: Sequence[int], values: Sequence[int]) -> list[int]:
 
 
 def _summed(kinds: Sequence[int], grown: Sequence[object]) -> list[int]:
-    """The values again."""
+    """Reverse ``_grown``."""
     newest = dict.fromkeys(range(max(_KINDS) + 1), 0)
     values = []
     for kind, more in zip(kinds, grown, strict=False):
         value = newest[kind] + more if type(more) is int else -1
-        if not 0 <= value < _WORD:
-            raise MalformedError("events of which a value is none")
+        if not 0 <= value < _VALUE_LIMIT:
+            raise MalformedError("an event value out of range")
         newest[kind] = value
         values.append(value)
     return values
 
 
 def _column(fields: Mapping[str, object], name: str, limit: int) -> list[int]:
-    column = items(fields.get(name), _MOST_EVENTS)
+    column = items(fields.get(name), _MAX_EVENTS)
     numbers = [value for value in column if type(value) is int and 0 <= value < limit]
     if len(numbers) != len(column):
-        raise MalformedError(f"events of which a {name} is none")
+        raise MalformedError(f"an event {name} out of range")
     return numbers
 
 
 def _decode_left_out(value: object) -> tuple[tuple[tuple[int | None, int], ...], bool]:
-    is_whole, *told = items(value, 2 + MAX_OWNERS_LISTED) or [True]
-    pairs = [row(pair, 2, "who has rings that are not read: a uid and a number") for pair in told]
+    is_whole, *owners = items(value, 2 + MAX_OWNERS_LISTED) or [True]
+    pairs = [row(pair, 2) for pair in owners]
     left_out = [(None if uid is None else whole(uid), whole(count)) for uid, count in pairs]
     return tuple(left_out), is_whole is True
 
 
 def _decode_present(value: object) -> RingEvent:
-    at_ns, phase, mode = map(whole, row(value, 3, "what a training does: stamp, phase and mode"))
+    at_ns, phase, mode = map(whole, row(value, 3))
     if phase >= len(PHASES):
-        raise MalformedError("what a training does is no phase")
+        raise MalformedError("a present phase that does not exist")
     return RingEvent(RingKind.ENTER, at_ns, PHASES[phase], mode)
 
 
@@ -285,3 +303,41 @@ def _decode_phases(
     for name, spent_ns in mapping(document).items():
         spent[phase_named(name)] = whole(spent_ns)
     return {phase: spent[phase] for phase in PHASES if phase in spent}
+
+
+def encode_host(host: HostReading) -> dict[str, Any]:
+    """Host evidence of one tick, by ring; empty where there was none."""
+    if host == NOT_LOOKED:
+        return {}
+    document: dict[str, Any] = {
+        "runs": {key: _EVIDENCE.encode(evidence) for key, evidence in host.of_run.items()},
+        "took_s": host.took_seconds,
+    }
+    if host.processes:
+        document["processes"] = {key: _PROCESS.encode(one) for key, one in host.processes.items()}
+    if host.message is not None:
+        document["message"] = bounded(host.message)
+    return document
+
+
+def decode_host(document: object) -> HostReading:
+    """Host evidence of one tick, or ``MalformedError``."""
+    fields = mapping(document)
+    if not fields:
+        return NOT_LOOKED
+    runs, processes = mapping(fields.get("runs", {})), mapping(fields.get("processes", {}))
+    if max(len(runs), len(processes)) > _MAX_RUNS:
+        raise MalformedError("host evidence of too many runs")
+    of_run = {key: _EVIDENCE.decode(evidence) for key, evidence in runs.items()}
+    for one in of_run.values():
+        if not 0 < one.end_ns - one.start_ns <= _MAX_READING_NS:
+            raise MalformedError("host evidence over an impossible time")
+        if max(len(one.threads), len(one.workers)) > MOST_TASKS:
+            raise MalformedError("host evidence of too many tasks")
+    message = fields.get("message")
+    return HostReading(
+        of_run=of_run,
+        processes={key: _PROCESS.decode(state) for key, state in processes.items()},
+        took_seconds=number(fields.get("took_s", 0.0)),
+        message=None if message is None else text(message),
+    )

@@ -1,14 +1,12 @@
-"""A recording: blocks of lines that each say all by themselves, each block a gzip member.
+"""A recording: blocks of JSON lines that can be read alone, each block a gzip member.
 
-A line is a JSON object. The first line of the first block is the header
-(schema, who recorded what, when), the first line of every block its number;
-then comes one line a tick, and at the very end a line that says that it is the
-end. Stamps are CLOCK_MONOTONIC nanoseconds of the machine that was recorded.
+The first line of the first block is the header (schema, who recorded what, when), the first line
+of every block its number; then comes one line a tick, and a last line marks the end. Timestamps
+are CLOCK_MONOTONIC nanoseconds of the machine that was recorded.
 
-``zcat`` reads a recording, and what was written before a process was killed
-stays readable. Each member tells its own length in gzip's extra field: a
-reader finds the next block where one is damaged, and knows a recording by its
-first bytes. Nothing here is more than one block in memory.
+``zcat`` reads a recording, and what was written before a process was killed stays readable. Each
+member has its own length in gzip's extra field, so that a reader finds the next block behind a
+damaged one, and recognises a recording by its first bytes. Only one block is in memory.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ from gpumon.core.codecs.field_codec import (
     text,
     whole,
 )
-from gpumon.core.codecs.recorded_frames import DEVICE, MOST_GPUS, FrameReader, FrameWriter
-from gpumon.core.codecs.recorded_host import decode_host, encode_host
-from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter
+from gpumon.core.codecs.recorded_frames import DEVICE, MAX_GPUS, FrameReader, FrameWriter
+from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter, decode_host, encode_host
 from gpumon.core.ring_format.events import RingEvent
 from gpumon.core.ring_format.facts import refuse_constant
 from gpumon.core.sample import Device, Moment, Tick
@@ -43,36 +40,35 @@ from gpumon.core.sample import Device, Moment, Tick
 RECORDING_SCHEMA: Final = "gpumon.recording/1"
 _FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]
 
-_LATEST_S: Final = 32_503_680_000.0
-"""The year 3000: no wall clock is beyond it."""
-_MOST_FRAMES: Final = 1_024
-_MOST_DIGITS: Final = 21
-_SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
-_LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
+_YEAR_3000_S: Final = 32_503_680_000.0
+_MAX_FRAMES: Final = 1_024
+_MAX_DIGITS: Final = 21
+_MIN_PERIOD_NS: Final = NS_PER_S // 1_000
+_MAX_PERIOD_NS: Final = 86_400 * NS_PER_S
 
 MAGIC: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0GM\x04\0"
 """Gzip, with one extra field of 4 bytes called ``GM``: how long the member is."""
 HEAD_BYTES: Final = len(MAGIC) + 4
-_MOST_PACKED_BYTES: Final = 16 << 20
+_MAX_PACKED_BYTES: Final = 16 << 20
 MAX_BLOCK_BYTES: Final = 16 << 20
-"""Bytes of a block's text. A block that claims to hold more is not unpacked to its end."""
+"""Bytes of a block's text. Unpacking stops there, whatever a block claims."""
 
 _LENGTH: Final = struct.Struct("<I")
 _TRAILER: Final = struct.Struct("<II")
-_LEAST_BYTES: Final = HEAD_BYTES + 2 + _TRAILER.size
+_MIN_BYTES: Final = HEAD_BYTES + 2 + _TRAILER.size
 _LEVEL: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingHeader:
-    """What a recording says of itself before anything else; the source is as in ``MonitorState``.
+    """The first line of a recording; the source is as in ``MonitorState``.
 
     Attributes:
         version: Version of gpumon that recorded.
-        host: Name of the machine; empty where nobody told.
+        host: Name of the machine; empty: unknown.
         started_wall_time_s: Seconds since the epoch when it began.
-        started_ns: CLOCK_MONOTONIC of the same moment.
-        note: What its maker wants to be known of it.
+        started_ns: CLOCK_MONOTONIC of the same time.
+        note: Free text from ``--note``.
         devices: The GPUs of its first frame.
     """
 
@@ -89,19 +85,19 @@ class RecordingHeader:
 
 
 class OtherSchemaError(MalformedError):
-    """A recording, but of a schema that this version does not know."""
+    """A recording with a schema that this version does not know."""
 
 
 class DamagedBlockError(ValueError):
-    """Bytes that are no whole block, or one that is larger than any."""
+    """Bytes that are not a complete block, or a block that is too large."""
 
 
 class RecordedBlock(NamedTuple):
-    """One block, read.
+    """One block.
 
     Attributes:
-        missing: How many blocks should have come before it and did not.
-        is_end: Whether it holds the line that ends the recording.
+        missing: How many blocks before it are missing.
+        is_end: Whether it ends the recording.
     """
 
     missing: int
@@ -120,7 +116,7 @@ _HEADER: Final = FieldCodec(
 
 
 class BlockWriter:
-    """Writes the lines of one block after another."""
+    """Writes the lines of successive blocks."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header: RecordingHeader | None = header
@@ -132,8 +128,8 @@ class BlockWriter:
         """The first lines of the next block."""
         lines = []
         if self._header is not None:
-            told = _HEADER.encode(self._header)
-            lines.append(encode_document({"schema": RECORDING_SCHEMA, **told}))
+            header = _HEADER.encode(self._header)
+            lines.append(encode_document({"schema": RECORDING_SCHEMA, **header}))
             self._header = None
         lines.append(encode_document({"block": self._number}))
         self._number += 1
@@ -162,7 +158,7 @@ class BlockWriter:
 
     @staticmethod
     def end_line(why: str) -> bytes:
-        """The last line of a recording that was ended, and not cut off."""
+        """The last line of a recording that was not cut off."""
         return encode_document({"end": why})
 
     def _begin(self) -> None:
@@ -171,17 +167,17 @@ class BlockWriter:
 
 
 class BlockReader:
-    """Reads one block after another. A refused block leaves nothing behind."""
+    """Reads successive blocks. A refused block leaves no trace."""
 
     def __init__(self) -> None:
         self._last_number, self._last_ns = -1, -1
 
     def read(self, raw: bytes) -> RecordedBlock:
-        """The whole block, by its lines.
+        """The block with these lines.
 
         Raises:
             OtherSchemaError: It begins a recording of another schema.
-            MalformedError: Any line of it is not what it must be.
+            MalformedError: A line is malformed.
         """
         lines = [_parsed(line) for line in raw.split(b"\n") if line]
         header = None
@@ -197,7 +193,7 @@ class BlockReader:
         moments = tuple([_moment(fields, frames, rings) for fields in ticks])
         stamps_ns = [self._last_ns, *(moment.tick.at_ns for moment in moments)]
         if block_number <= self._last_number or stamps_ns != sorted(set(stamps_ns)):
-            raise MalformedError("a block of another time")
+            raise MalformedError("a block out of order")
         missing = block_number - self._last_number - 1
         self._last_number, self._last_ns = block_number, stamps_ns[-1]
         return RecordedBlock(missing, header, moments, is_end)
@@ -206,11 +202,11 @@ class BlockReader:
 def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) -> Moment:
     at_ns = whole(fields.get("at_ns"))
     error = fields.get("error")
-    told = items(fields.get("frames", []), _MOST_FRAMES)
+    in_tick = items(fields.get("frames", []), _MAX_FRAMES)
     tick = Tick(
         at_ns=at_ns,
         late_ns=whole(fields.get("late_ns", 0)),
-        frames=tuple([frames.decode(frame, at_ns) for frame in told]),
+        frames=tuple([frames.decode(frame, at_ns) for frame in in_tick]),
         missed_count=whole(fields.get("missed", 0)),
         error=None if error is None else text(error),
         duration_seconds=number(fields.get("took_s", 0.0)),
@@ -229,19 +225,19 @@ def _header(fields: dict[str, object]) -> RecordingHeader:
     if schema != RECORDING_SCHEMA:
         if isinstance(schema, str) and schema.rpartition("/")[0] == _FAMILY:
             raise OtherSchemaError(schema[:64])
-        raise MalformedError("a header of something else")
-    items(fields.get("devices", []), MOST_GPUS)
+        raise MalformedError("the header of something else")
+    items(fields.get("devices", []), MAX_GPUS)
     header = _HEADER.decode(fields)
-    if not _SHORTEST_PERIOD_NS <= header.period_ns <= _LONGEST_PERIOD_NS:
-        raise MalformedError("a period that is none")
+    if not _MIN_PERIOD_NS <= header.period_ns <= _MAX_PERIOD_NS:
+        raise MalformedError("a period out of range")
     _wall_time(header.started_wall_time_s)
     return header
 
 
 def _wall_time(value: object) -> float:
     wall_time_s = number(value)
-    if not 0.0 <= wall_time_s <= _LATEST_S:
-        raise MalformedError("a wall clock that is none")
+    if not 0.0 <= wall_time_s <= _YEAR_3000_S:
+        raise MalformedError("a wall-clock time out of range")
     return wall_time_s
 
 
@@ -249,18 +245,18 @@ def _parsed(line: bytes) -> dict[str, object]:
     try:
         value = json.loads(line, parse_constant=refuse_constant, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
-        raise MalformedError("a line that is no JSON") from error
+        raise MalformedError("a line that is not JSON") from error
     return dict(mapping(value))
 
 
 def _whole_number(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError("a number beyond all bounds")
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("a number out of range")
     return int(digits)
 
 
 def devices_of(moments: Sequence[Moment]) -> tuple[Device, ...]:
-    """The GPUs of the first frame among these ticks."""
+    """The GPUs of the first frame in these ticks."""
     for moment in moments:
         for frame in moment.tick.frames:
             return tuple(sample.device for sample in frame.gpus)
@@ -271,10 +267,10 @@ def pack_block(text: bytes) -> bytes:
     """A block as one gzip member.
 
     Raises:
-        DamagedBlockError: It is larger than a reader takes.
+        DamagedBlockError: It is larger than readers accept.
     """
     if len(text) > MAX_BLOCK_BYTES:
-        raise DamagedBlockError("a block beyond all bounds")
+        raise DamagedBlockError("a block that is too large")
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
     packed = packer.compress(text) + packer.flush()
     trailer = _TRAILER.pack(zlib.crc32(text), len(text))
@@ -283,28 +279,28 @@ def pack_block(text: bytes) -> bytes:
 
 
 def packed_length(head: bytes) -> int | None:
-    """How long the member is that begins so; ``None`` where none does."""
+    """The length of the member that begins with this head; ``None``: none does."""
     if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
         return None
     (length,) = _LENGTH.unpack_from(head, len(MAGIC))
-    return length if _LEAST_BYTES <= length <= _MOST_PACKED_BYTES else None
+    return length if _MIN_BYTES <= length <= _MAX_PACKED_BYTES else None
 
 
 def unpack_block(member: bytes) -> bytes:
     """The text of a block.
 
     Raises:
-        DamagedBlockError: It is not whole, or larger than any that is written.
+        DamagedBlockError: It is incomplete, damaged or too large.
     """
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     body = member[HEAD_BYTES : -_TRAILER.size]
     try:
         text = unpacker.decompress(body, MAX_BLOCK_BYTES + 1)
     except zlib.error as error:
-        raise DamagedBlockError("packed data that is damaged") from error
+        raise DamagedBlockError("damaged gzip data") from error
     if len(text) > MAX_BLOCK_BYTES:
-        raise DamagedBlockError("a block beyond all bounds")
+        raise DamagedBlockError("a block that is too large")
     checks = _TRAILER.unpack_from(member, len(member) - _TRAILER.size)
     if not unpacker.eof or unpacker.unused_data or checks != (zlib.crc32(text), len(text)):
-        raise DamagedBlockError("a block that does not fit its check sum")
+        raise DamagedBlockError("a block with a wrong checksum")
     return text

@@ -10,18 +10,19 @@ from typing import Any, Final, TypeVar
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.codecs.field_codec import (
     KEPT,
-    OURS,
-    TOLD,
+    OWN_SENTENCES,
+    PUBLIC,
     FieldCodec,
     MalformedError,
     MissingFieldError,
+    WallClock,
+    in_order,
     items,
     mapping,
     shown,
     time_ns,
 )
-from gpumon.core.codecs.gpu_report_codec import decode_gpu, encode_gpu
-from gpumon.core.codecs.moments import Moments, began_at
+from gpumon.core.codecs.gpu_codec import decode_gpu, encode_gpu
 from gpumon.core.diagnosis.imbalance import (
     JobImbalance,
     LowerClocks,
@@ -29,7 +30,6 @@ from gpumon.core.diagnosis.imbalance import (
     OtherTenant,
     SlowCause,
     SlowerBoard,
-    SlowGpu,
     UnseenWait,
     imbalances,
 )
@@ -61,7 +61,7 @@ REPORT_SCHEMA: Final = "gpumon.report/1"
 
 _REPORT: Final = FieldCodec(
     Report,
-    TOLD._replace(text=shown(2_000)),
+    PUBLIC._replace(text=shown(2_000)),
     "source simulated replayed? started_at observed_seconds period_seconds skipped_lines notes?"
     " part=is_part? source_error? lost_elsewhere?",
 )
@@ -73,42 +73,46 @@ _FIGURES: Final = (
 _WAIT_REASON: Final = "cause reason waited_seconds confidence place short_of also figures"
 _RUN: Final = FieldCodec(
     RunReport,
-    TOLD,
+    PUBLIC,
     "run job rank pid framework steps samples? gpus=gpu_uuids wall_seconds phase_seconds loader?"
     " callback_seconds? step_seconds? first_input_wait_seconds? shares? ratio_changes?"
     " step_busy_ratios? alive? ended_before? owner_uid? refused_gpus=refused_uuids? reasons?"
     " world_size? on_cpu?",
     {WaitReason: _WAIT_REASON, WaitFigures: _FIGURES},
 )
+_STANDSTILL: Final = FieldCodec(RunReport, PUBLIC, "suspended_since@suspended_since_ns")
 _SILENCE: Final = FieldCodec(
-    RunSilence, TOLD, "phase silent_seconds first_batch=is_first_batch? sleeps_in?"
+    RunSilence,
+    PUBLIC,
+    "since@since_ns hanging_since@hanging_from_ns phase silent_seconds first_batch=is_first_batch?"
+    " sleeps_in?",
 )
-_WHY: Final = FieldCodec(WaitReason, TOLD, _WAIT_REASON, {WaitFigures: _FIGURES})
+_WHY: Final = FieldCodec(WaitReason, PUBLIC, _WAIT_REASON, {WaitFigures: _FIGURES})
 _ADVICE: Final = FieldCodec(
     Advice,
-    OURS,
+    OWN_SENTENCES,
     "cause lost_seconds speedup_upper_bound evidence text gpus? reason? may_be_more?",
 )
-_FINDING: Final = FieldCodec(LogFinding, OURS, "rule gpus text")
+_FINDING: Final = FieldCodec(LogFinding, OWN_SENTENCES, "rule gpus text")
 _SAMPLING: Final = FieldCodec(
-    Sampling, TOLD, "period_seconds shortest_visible_pause_seconds is_coarse"
+    Sampling, PUBLIC, "period_seconds shortest_visible_pause_seconds is_coarse"
 )
 _MACHINE: Final = FieldCodec(
     MachineTime,
-    TOLD,
+    PUBLIC,
     "gpus observed_seconds busy_seconds lost_seconds not_in_use_seconds=out_of_use_ns"
     " pending_seconds",
 )
 _TOGETHER: Final = FieldCodec(
     Together,
-    TOLD,
+    PUBLIC,
     "in_use_seconds all_pauses in_use_gpu_seconds paused_gpu_seconds by_chance_seconds in_use",
 )
 
-_PACE: Final = FieldCodec(RunPace, TOLD, "run steps samples? wall_seconds step_seconds?")
-_UNSEEN: Final = FieldCodec(UnseenWait, TOLD, "gpu=uuid waits_for evidence less_ratio")
+_PACE: Final = FieldCodec(RunPace, PUBLIC, "run steps samples? wall_seconds step_seconds?")
+_UNSEEN: Final = FieldCodec(UnseenWait, PUBLIC, "gpu=uuid waits_for evidence less_ratio")
 _SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
-    kind: (reason, FieldCodec(kind, TOLD, names))
+    kind: (reason, FieldCodec(kind, PUBLIC, names))
     for kind, reason, names in (
         (LowerClocks, "lower_clocks", "times clock_ratio peer_clock_ratio held_ratio held_by"),
         (OtherTenant, "other_tenant", "times pids uids computing_ratio present_ratio"),
@@ -116,32 +120,34 @@ _SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
         (SlowerBoard, "slower_board", "times name peer_name"),
     )
 }
-"""What each cause is called, and how its figures are told."""
 _LANE: Final = FieldCodec(Lane, KEPT, "start_ns? end_ns? cell_ns? observed_ns? busy_ns? active_ns?")
 _RUN_LANE: Final = FieldCodec(
     RunLane,
-    KEPT._replace(text=TOLD.text),
+    KEPT._replace(text=PUBLIC.text),
     "run pid start_ns end_ns cell_ns phase_ns reason_ns?",
 )
 
-_ENDS_A_RUN: Final = (
-    "alive", "ended_before", "owner_uid", "refused_gpus", "world_size", "on_cpu",
-)  # fmt: skip
+_RUN_ORDER: Final = (
+    "run job rank pid framework steps samples gpus wall_seconds phase_seconds loader"
+    " callback_seconds step_seconds first_input_wait_seconds shares ratio_changes"
+    " step_busy_ratios reasons skew_ratio levelled_ratios"
+)
 
 
 def encode_report(report: Report) -> dict[str, Any]:
-    """The report as plain dictionaries, lists, numbers and text.
+    """The report as dictionaries, lists, numbers and text.
 
     Fields may be added to the schema, never removed. Times are seconds;
     intervals count from ``started_at``.
     """
-    job_balances, moments = balances(report.runs), _moments(report)
+    clock = WallClock.starting_at(report.started_at, report.origin_ns)
+    job_balances = balances(report.runs)
     return {
         "schema": REPORT_SCHEMA,
         **_REPORT.encode(report),
-        "gpus": [encode_gpu(gpu, moments) for gpu in report.gpus],
-        "runs": [_encode_run(run, job_balances.get(run.job_key), moments) for run in report.runs],
-        "advice": [_ADVICE.encode(advice) for advice in report.advice],
+        "gpus": [encode_gpu(gpu, clock) for gpu in report.gpus],
+        "runs": [_encode_run(run, job_balances.get(run.job_key), clock) for run in report.runs],
+        "advice": _encode_advice(report),
         "machine": _encode_machine(machine_time(report.gpus), report.together),
         "sampling": None if report.sampling is None else _SAMPLING.encode(report.sampling),
         "findings": [_FINDING.encode(finding) for finding in log_findings(report)],
@@ -153,11 +159,8 @@ def encode_report(report: Report) -> dict[str, Any]:
 
 
 def encode_said(report: Report) -> dict[str, Any]:
-    """What a report says in words: its ``notes`` and its ``advice``, as in the whole document."""
-    return {
-        "notes": _REPORT.encode(report)["notes"],
-        "advice": [_ADVICE.encode(advice) for advice in report.advice],
-    }
+    """Only the sentences of a report: its ``notes`` and its ``advice``."""
+    return {"notes": _REPORT.encode(report)["notes"], "advice": _encode_advice(report)}
 
 
 def decode_report(document: object) -> Report:
@@ -171,12 +174,12 @@ def decode_report(document: object) -> Report:
     schema = document.get("schema")
     if schema != REPORT_SCHEMA:
         raise UsageError(f"schema {schema!r} is not {REPORT_SCHEMA!r}")
-    with _faults_told():
+    with _as_usage_errors():
         return _decoded(document)
 
 
 @contextmanager
-def _faults_told() -> Iterator[None]:
+def _as_usage_errors() -> Iterator[None]:
     try:
         yield
     except (KeyError, MissingFieldError) as error:
@@ -187,70 +190,64 @@ def _faults_told() -> Iterator[None]:
 
 def _decoded(document: Mapping[str, Any]) -> Report:
     sampling, gpus = document.get("sampling"), items(document["gpus"])
-    moments = Moments(began_at(document["started_at"]))
+    clock = WallClock.starting_at(document["started_at"])
     return _REPORT.decode(
         {"simulated": False, **document},
         origin_ns=0,
-        gpus=tuple(decode_gpu(mapping(gpu), moments) for gpu in gpus),
-        runs=tuple(_decode_run(mapping(run), moments) for run in items(document["runs"])),
+        gpus=tuple(decode_gpu(mapping(gpu), clock) for gpu in gpus),
+        runs=tuple(_decode_run(mapping(run), clock) for run in items(document["runs"])),
         advice=tuple(_decode_advice(advice) for advice in items(document["advice"])),
         together=_decode_together(document.get("machine"), gpus),
         sampling=None if sampling is None else _SAMPLING.decode(sampling),
     )
 
 
-def _moments(report: Report) -> Moments:
-    return Moments(began_at(report.started_at), report.origin_ns)
-
-
 # -- runs, advice, and all GPUs together -------------------------------------------
 
 
-def _encode_run(run: RunReport, balance: JobBalance | None, moments: Moments) -> dict[str, Any]:
-    """A run; ``balance`` is that of its job, where its GPUs could be compared."""
-    told = {**_RUN.encode(run), "reasons": encode_reasons(run)}
-    end = {name: told.pop(name) for name in _ENDS_A_RUN}
-    # Of all GPUs of its job, since the ratios last changed; not read back, for they follow.
+def _encode_run(run: RunReport, balance: JobBalance | None, clock: WallClock) -> dict[str, Any]:
+    # The reader computes skew and ratios itself, from all runs of the job.
     levelled = {} if balance is None else balance.levelled_ratios or {}
-    told["skew_ratio"] = None if balance is None else balance.skew_ratio
-    told["levelled_ratios"] = {label_text(uuid): ratio for uuid, ratio in levelled.items()}
-    return {**told, **end, **encode_standstill(run, moments)}
+    document = {
+        **_RUN.encode(run),
+        "reasons": encode_reasons(run),
+        "skew_ratio": None if balance is None else balance.skew_ratio,
+        "levelled_ratios": {label_text(uuid): ratio for uuid, ratio in levelled.items()},
+        **encode_standstill(run, clock),
+    }
+    return in_order(document, _RUN_ORDER)
 
 
-def encode_standstill(run: RunReport, moments: Moments) -> dict[str, Any]:
-    """Since when a run cannot go on, or counts no step; ``None``: that is not so."""
-    silence = None
-    if run.silence is not None:
-        silence = {
-            "since": moments.encode(run.silence.since_ns),
-            "hanging": run.silence.is_hanging,
-            "hanging_since": moments.encode(run.silence.hanging_from_ns),
-            **_SILENCE.encode(run.silence),
-        }
-    return {"suspended_since": moments.encode(run.suspended_since_ns), "silence": silence}
+def encode_standstill(run: RunReport, clock: WallClock) -> dict[str, Any]:
+    """Since when a run is suspended, or has counted no step; ``None``: it is not, or has."""
+    silence = run.silence
+    return {
+        **_STANDSTILL.encode(run, clock),
+        "silence": None
+        if silence is None
+        else in_order(
+            {**_SILENCE.encode(silence, clock), "hanging": silence.is_hanging}, "since hanging"
+        ),
+    }
 
 
-def _decode_run(run: Mapping[str, Any], moments: Moments) -> RunReport:
-    told, silence = run.get("silence"), None
-    if told is not None:
-        since_ns = moments.decode(mapping(told)["since"])
-        if since_ns is not None:
-            silence = _SILENCE.decode(
-                told,
-                since_ns=since_ns,
-                hanging_from_ns=moments.decode(mapping(told)["hanging_since"]),
-            )
-    suspended_since_ns = moments.decode(run.get("suspended_since"))
-    return _RUN.decode(run, suspended_since_ns=suspended_since_ns, silence=silence)
+def _decode_run(run: Mapping[str, Any], clock: WallClock) -> RunReport:
+    silence = run.get("silence")
+    is_timed = silence is not None and clock.decode(mapping(silence)["since"]) is not None
+    return _RUN.decode(
+        run,
+        suspended_since_ns=clock.decode(run.get("suspended_since")),
+        silence=_SILENCE.decode(silence, clock) if is_timed else None,
+    )
 
 
 def encode_reasons(run: RunReport) -> list[dict[str, Any]]:
-    """Why a run waited, and what was seen of it in words; these are not read back."""
+    """Why a run waited, and ``seen``: the same as a sentence, which is not read back."""
     return [{**_WHY.encode(why), "seen": reason_sentence(why)} for why in run.reasons]
 
 
 def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
-    """Who waits for whom in one job, and why; not read back, for it follows."""
+    """Who waits for whom in one job, and why; not read back, because the runs imply it."""
     return {
         "job": label_text(job[0]),
         "owner_uid": job[1],
@@ -259,7 +256,15 @@ def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
             {"gpu": label_text(uuid), "seconds": seconds(waited_ns)}
             for uuid, waited_ns in found.waits_ns.items()
         ],
-        "slow": [_encode_slow(slow, found) for slow in found.slow],
+        "slow": [
+            {
+                "gpu": label_text(slow.uuid),
+                "held_against": label_text(found.peer),
+                "times": slow.times,
+                "causes": _encode_causes(slow.causes),
+            }
+            for slow in found.slow
+        ],
         "unseen": None
         if found.unseen is None
         else [
@@ -269,18 +274,13 @@ def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
     }
 
 
-def _encode_slow(slow: SlowGpu, found: JobImbalance) -> dict[str, Any]:
-    return {
-        "gpu": label_text(slow.uuid),
-        "held_against": label_text(found.peer),
-        "times": slow.times,
-        "causes": _encode_causes(slow.causes),
-    }
-
-
 def _encode_causes(causes: Sequence[SlowCause]) -> list[dict[str, Any]]:
-    told = [(*_SLOW_CAUSES[type(cause)], cause) for cause in causes]
-    return [{"reason": reason, **codec.encode(cause)} for reason, codec, cause in told]
+    found = [(*_SLOW_CAUSES[type(cause)], cause) for cause in causes]
+    return [{"reason": reason, **codec.encode(cause)} for reason, codec, cause in found]
+
+
+def _encode_advice(report: Report) -> list[dict[str, Any]]:
+    return [_ADVICE.encode(advice) for advice in report.advice]
 
 
 def _decode_advice(document: object) -> Advice:
@@ -291,7 +291,7 @@ def _decode_advice(document: object) -> Advice:
 
 
 def _encode_machine(machine: MachineTime, joined: Together | None) -> dict[str, Any]:
-    """GPU-time over all GPUs, and what they did at the same time (``None``: nobody looked)."""
+    """GPU-time over all GPUs, and what they did at the same time (``None``: unknown)."""
     return {
         **_MACHINE.encode(machine),
         "busy_ratio": machine.share(machine.busy_ns),
@@ -303,7 +303,7 @@ def _encode_machine(machine: MachineTime, joined: Together | None) -> dict[str, 
 
 
 def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
-    """What GPUs did at the same time; ``None`` where an older document does not say."""
+    """``None`` where an older document lacks it."""
     if not isinstance(machine, Mapping) or machine.get("together") is None:
         return None
     joined = _TOGETHER.decode(
@@ -316,23 +316,23 @@ def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
     return replace(joined, in_use=tuple(at for at in joined.in_use if at < len(gpus)))
 
 
-# -- what happened when ------------------------------------------------------------
+# -- lanes -------------------------------------------------------------------------
 
 
-def encode_report_with_lanes(told: ReportWithLanes) -> dict[str, Any]:
-    """The report's document with one field more: its lanes, in nanoseconds from ``started_at``."""
-    report, lanes = told
+def encode_report_with_lanes(pair: ReportWithLanes) -> dict[str, Any]:
+    """The report's document and its ``lanes``, in nanoseconds from ``started_at``."""
+    report, lanes = pair
     return {**encode_report(report), "lanes": lanes and _encode_lanes(lanes, report.origin_ns)}
 
 
 def decode_report_with_lanes(document: object) -> ReportWithLanes:
-    """The report of a document, and its lanes if they are in it.
+    """The report of a document, and its lanes if it has them.
 
     Raises:
         UsageError: As ``decode_report``.
     """
     report = decode_report(document)
-    with _faults_told():
+    with _as_usage_errors():
         lanes = mapping(document).get("lanes")
         return ReportWithLanes(report, None if lanes is None else _decode_lanes(lanes, report))
 
@@ -345,11 +345,11 @@ def _encode_lanes(lanes: Lanes, origin_ns: int) -> dict[str, Any]:
 
 
 def _decode_lanes(document: object, report: Report) -> Lanes:
-    told = mapping(document)
-    gpus = tuple(_LANE.decode(lane) for lane in items(told["gpus"]))
-    runs = tuple(_RUN_LANE.decode(lane) for lane in items(told["runs"]))
+    fields = mapping(document)
+    gpus = tuple(_LANE.decode(lane) for lane in items(fields["gpus"]))
+    runs = tuple(_RUN_LANE.decode(lane) for lane in items(fields["runs"]))
     if len(gpus) != len(report.gpus):
-        raise MalformedError("not a lane for each GPU")
+        raise MalformedError("GPUs without a lane")
     for gpu in gpus:
         _check_cells(gpu, gpu.observed_ns, gpu.busy_ns, gpu.active_ns)
     for run in runs:
@@ -358,12 +358,12 @@ def _decode_lanes(document: object, report: Report) -> Lanes:
 
 
 def _check_cells(lane: Lane | RunLane, *cells: tuple[int, ...]) -> None:
-    """Whether the cells are as many as cover the time from the lane's start to its end."""
+    """Refuse cells that do not cover exactly the time from the lane's start to its end."""
     if not lane.cell_ns:
-        raise MalformedError("cells of no width")
+        raise MalformedError("lane cells without a width")
     count = -(-(lane.end_ns - lane.start_ns) // lane.cell_ns)
     if any(len(one) != count for one in cells):
-        raise MalformedError("a lane of more cells than its time, or of fewer")
+        raise MalformedError("a lane whose cells do not match its time")
 
 
 _AnyLane = TypeVar("_AnyLane", Lane, RunLane)
@@ -373,11 +373,11 @@ def _moved(lane: _AnyLane, by_ns: int) -> _AnyLane:
     return replace(lane, start_ns=lane.start_ns + by_ns, end_ns=lane.end_ns + by_ns)
 
 
-# -- one training of two reports ---------------------------------------------------
+# -- one run of two reports --------------------------------------------------------
 
 
 def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, Any]:
-    """A training of a comparison; ``None``: that report has it not."""
+    """A run in a comparison; ``None``: that report does not have it."""
     pair = None if before is None or after is None else RunPair(before=before, after=after)
     one = after or before
     return {
@@ -389,7 +389,10 @@ def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, Any]
 
 
 def _encode_pace(pace: RunPace) -> dict[str, Any]:
-    told, step_ns = _PACE.encode(pace), pace.step_wall_ns
-    step_seconds = told.pop("step_seconds")
-    told["wall_seconds_per_step"] = None if step_ns is None else step_ns / NS_PER_S
-    return {**told, "step_seconds": step_seconds, "samples_per_second": pace.samples_per_second}
+    step_ns = pace.step_wall_ns
+    document = {
+        **_PACE.encode(pace),
+        "wall_seconds_per_step": None if step_ns is None else step_ns / NS_PER_S,
+        "samples_per_second": pace.samples_per_second,
+    }
+    return in_order(document, "run steps samples wall_seconds wall_seconds_per_step")

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.core.clock import Clock, seconds
-from gpumon.core.codecs.board_codec import encode_held, encode_troubles
-from gpumon.core.codecs.field_codec import encode_document
-from gpumon.core.codecs.moments import Moments
+from gpumon.core.codecs.field_codec import WallClock, encode_document
+from gpumon.core.codecs.gpu_codec import encode_held, encode_troubles
 from gpumon.core.codecs.report_codec import encode_reasons, encode_standstill
 from gpumon.core.codecs.state_codec import board_document, state_document
 from gpumon.core.device.troubles import all_troubles, error_of
@@ -85,19 +84,19 @@ class LiveState:
 
     def _document(self, state: MonitorState) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
-        moments = Moments(*origin_of(state))
+        clock = WallClock(*origin_of(state))
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told |= board_document(gpu)
-            told["held"] = encode_held(gpu.held, moments)
+            told["held"] = encode_held(gpu.held, clock)
             troubles = gpu_troubles(gpu, state)
-            told["troubles"] = encode_troubles(troubles, moments)
+            told["troubles"] = encode_troubles(troubles, clock)
             if gpu.error is not None:
                 told["error"] = label_text(error_of(troubles), 512)
         for told, run in zip(document["runs"], state.runs, strict=True):
             told["owner_uid"] = run.owner_uid
             told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
             told["reasons"] = encode_reasons(run)
-            told |= encode_standstill(run, moments)
+            told |= encode_standstill(run, clock)
         lost = unknown_gpu(state)
         document["unknown_gpus"] = [] if lost is None else [_unknown_document(*lost)]
         return document
@@ -135,5 +134,5 @@ def _unknown_document(device: Device, error: str) -> dict[str, Any]:
     return {
         "label": device.label,
         "error": label_text(error, 512),
-        "troubles": encode_troubles(all_troubles((), None, error, device.index), Moments(None)),
+        "troubles": encode_troubles(all_troubles((), None, error, device.index), WallClock(None)),
     }

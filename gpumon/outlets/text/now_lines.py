@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from gpumon.core.clock import seconds
-from gpumon.core.codecs.moments import began_at
+from gpumon.core.codecs.field_codec import WallClock
 from gpumon.core.diagnosis.advice_texts import FIRST_BATCH_REMEDY
 from gpumon.core.diagnosis.held_texts import holders, memory_of
 from gpumon.core.diagnosis.silence_texts import (
@@ -27,7 +27,7 @@ _WAIT_FOR_IT: Final = f"wait for it. If it is always late: {FIRST_BATCH_REMEDY}"
 
 def clock(report: Report, at_ns: int) -> str:
     """An instant as people say it: ``14:03 UTC``; empty where there is no wall clock."""
-    began = began_at(report.started_at)
+    began = WallClock.starting_at(report.started_at).origin
     if began is None:
         return ""
     passed = timedelta(seconds=seconds(at_ns - report.origin_ns))

@@ -205,7 +205,7 @@ class TestWhatIsNoRecording:
             (MAGIC, "its beginning"),
             (pack_block(b'{"block":0}\n'), "no header"),
             (pack_block(b'{"schema":"gpumon.recording/7"}\n'), r"schema gpumon\.recording/7"),
-            (pack_block(b'{"schema":"gpumon.report/1"}\n'), "a header"),
+            (pack_block(b'{"schema":"gpumon.report/1"}\n'), "the header of something else"),
         ],
         ids=["empty", "log", "packed log", "binary", "magic", "headless", "newer", "report"],
     )

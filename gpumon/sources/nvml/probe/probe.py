@@ -64,7 +64,7 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 GPM_APART_S: Final = 0.12
 """GPM wants its two samples more than 100 ms apart."""
 
-_MOST_PROCESSES: Final = 256
+_MAX_PROCESSES: Final = 256
 
 _EVENT_NAMES: Final = {
     0x1: "single-bit ECC error",
@@ -398,7 +398,7 @@ def _of_counters(asked: CounterCall) -> Question:
 
 
 def _of_processes(library: NvmlLibrary, handle: int, function: str, words: str) -> Question:
-    records = RecordsCall(library, handle, function, _MOST_PROCESSES)
+    records = RecordsCall(library, handle, function, _MAX_PROCESSES)
     return Question(function, records.ask_newer, lambda: words.format(records.said))
 
 

@@ -1,26 +1,31 @@
-"""Specification of the codec: a record is written and read by what its fields are said to be."""
+"""Tests of the codec that writes and reads records by type and JSON name."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.core.codecs.field_codec import (
     KEPT,
-    OURS,
-    TOLD,
+    OWN_SENTENCES,
+    PUBLIC,
     FieldCodec,
     MalformedError,
     MissingFieldError,
+    WallClock,
     in_order,
     shown,
 )
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.verdict import Severity
+from tests.builders_time import s
 
 S = 1_000_000_000
 
@@ -41,80 +46,78 @@ class Whole:
     idle_ns: Mapping[IdleCause, int]
     phase_ns: dict[TrainingPhase, int]
     facts: dict[str, str | int | float | bool | None]
+    began_ns: int | None = None
 
 
 WHOLE = Whole(
     name="a", busy_ns=3 * S // 2, severity=Severity.HIGH, ratio=0.25, parts=(Part(S),),
     rows=((1, "one"),), idle_ns={IdleCause.INPUT_WAIT: S}, phase_ns={TrainingPhase.COMPILE: S},
-    facts={"workers": 4, "prefetch": False, "why": None},
+    facts={"workers": 4, "prefetch": False, "why": None}, began_ns=S,
 )  # fmt: skip
 CODEC = FieldCodec(
     Whole,
-    TOLD,
-    "name busy_seconds severity ratio? parts? rows? idle_by_cause=idle_ns phase_seconds facts",
+    PUBLIC,
+    "name busy_seconds severity ratio? parts? rows? began_at@began_ns idle_by_cause=idle_ns"
+    " phase_seconds facts",
     {Part: "waited_seconds label"},
 )
 PART = "waited_seconds label?"
+CLOCK = WallClock(datetime(2026, 11, 28, 14, 0, tzinfo=timezone.utc), origin_ns=s(7))
 
 
-def told(**changes: Any) -> dict[str, Any]:
-    return {**CODEC.encode(WHOLE), **changes}
+def document(**changes: Any) -> dict[str, Any]:
+    return {**CODEC.encode(WHOLE, CLOCK), **changes}
 
 
-class TestWhatIsTold:
-    def test_has_times_in_seconds_members_by_value_and_records_as_objects(self) -> None:
-        assert told() == {
+class TestAPublicDocument:
+    def test_has_the_listed_names_in_order_times_in_seconds_and_members_by_value(self) -> None:
+        assert list(document()) == list(CODEC.names)
+        assert document() == {
             "name": "a", "busy_seconds": 1.5, "severity": "high", "ratio": 0.25,
             "parts": [{"waited_seconds": 1.0, "label": "part"}], "rows": [[1, "one"]],
+            "began_at": "2026-11-28T13:59:54+00:00",
             "idle_by_cause": {"input_wait": 1.0}, "phase_seconds": {"compile": 1.0},
             "facts": {"workers": 4, "prefetch": False, "why": None},
         }  # fmt: skip
 
-    def test_comes_back(self) -> None:
-        assert CODEC.decode(told()) == WHOLE
+    def test_is_read_back(self) -> None:
+        assert CODEC.decode(document(), CLOCK) == WHOLE
+        assert CODEC.decode(document()) == replace(WHOLE, began_ns=None)
 
-    def test_has_the_fields_that_are_asked_for_in_that_order(self) -> None:
-        some = FieldCodec(Whole, TOLD, "busy_seconds name")
+    def test_has_text_that_is_safe_to_show_in_both_directions(self) -> None:
+        short = FieldCodec(Part, PUBLIC._replace(text=shown(4)), PART)
+        unsafe = Part(0, "a\x1bbcdef")
 
-        assert list(some.encode(WHOLE)) == list(some.names) == ["busy_seconds", "name"]
-
-    def test_is_safe_to_show_both_ways(self) -> None:
-        short = FieldCodec(Part, TOLD._replace(text=shown(4)), PART)
-        odd = Part(0, "a\x1bbcdef")
-
-        assert short.encode(odd)["label"] == "a\ufffdb…"
+        assert short.encode(unsafe)["label"] == "a\ufffdb…"
         assert short.decode({"waited_seconds": 0, "label": "\x1b"}).label == "\ufffd"
-        assert FieldCodec(Part, OURS, PART).encode(odd)["label"] == "a\x1bbcdef"
 
-    def test_is_cut_where_a_file_has_more_than_gpumon_ever_says(self) -> None:
-        told = FieldCodec(Part, OURS, PART)
-        endless = {**told.encode(Part(1, "a")), "label": "a" * 100_000}
+    def test_has_own_sentences_unchanged_but_reads_them_bounded(self) -> None:
+        codec = FieldCodec(Part, OWN_SENTENCES, PART)
 
-        assert len(told.decode(endless).label) == 65_536
+        assert codec.encode(Part(0, "a\x1bbcdef"))["label"] == "a\x1bbcdef"
+        assert len(codec.decode({"waited_seconds": 1, "label": "a" * 100_000}).label) == 65_536
 
     @pytest.mark.parametrize("odd", [math.nan, math.inf])
-    def test_that_is_no_number_is_no_answer(self, odd: float) -> None:
-        codec = FieldCodec(Whole, TOLD, "ratio")
-
-        assert codec.encode(Whole(**{**vars(WHOLE), "ratio": odd})) == {"ratio": None}
+    def test_has_null_for_what_is_not_finite(self, odd: float) -> None:
+        assert CODEC.encode(replace(WHOLE, ratio=odd))["ratio"] is None
 
 
-class TestWhatIsKept:
+class TestAKeptDocument:
     CODEC = FieldCodec(Whole, KEPT, "name busy_ns severity ratio")
 
-    def test_has_whole_nanoseconds_and_leaves_out_what_has_no_answer(self) -> None:
-        silent = Whole(**{**vars(WHOLE), "severity": None, "ratio": None})
+    def test_has_nanoseconds_and_omits_none(self) -> None:
+        unknown = replace(WHOLE, severity=None, ratio=None)
 
-        assert self.CODEC.encode(silent) == {"name": "a", "busy_ns": 3 * S // 2}
+        assert self.CODEC.encode(unknown) == {"name": "a", "busy_ns": 3 * S // 2}
 
-    def test_says_what_differs_and_what_has_no_answer_any_more(self) -> None:
-        silent = Whole(**{**vars(WHOLE), "ratio": None})
+    def test_has_only_differences_since_another_record(self) -> None:
+        unknown = replace(WHOLE, ratio=None)
 
         assert self.CODEC.encode(WHOLE, since=WHOLE) == {}
-        assert self.CODEC.encode(silent, since=WHOLE) == {"ratio": None}
+        assert self.CODEC.encode(unknown, since=WHOLE) == {"ratio": None}
 
 
-class TestWhatIsRefused:
+class TestRefusals:
     @pytest.mark.parametrize(
         "change",
         [
@@ -125,60 +128,81 @@ class TestWhatIsRefused:
             {"facts": {"workers": []}},
         ],
     )  # fmt: skip
-    def test_names_the_field(self, change: dict[str, object]) -> None:
+    def test_name_the_malformed_field(self, change: dict[str, object]) -> None:
         with pytest.raises(MalformedError, match=f"^{next(iter(change))}: "):
-            CODEC.decode(told(**change))
+            CODEC.decode(document(**change))
 
     @pytest.mark.parametrize("name", ["name", "busy_seconds", "severity", "idle_by_cause"])
-    def test_names_a_field_that_every_version_writes(self, name: str) -> None:
-        document = told()
-        del document[name]
+    def test_name_the_missing_field(self, name: str) -> None:
+        incomplete = document()
+        del incomplete[name]
 
         with pytest.raises(MissingFieldError, match=f"^'{name}'$"):
-            CODEC.decode(document)
+            CODEC.decode(incomplete)
 
-    def test_is_a_record_within_that_lacks_anything(self) -> None:
+    def test_include_an_incomplete_record_within(self) -> None:
         with pytest.raises(MissingFieldError, match="'label'"):
-            CODEC.decode(told(parts=[{"waited_seconds": 1}]))
+            CODEC.decode(document(parts=[{"waited_seconds": 1}]))
 
-    def test_is_at_once_a_field_of_a_type_that_nobody_can_write(self) -> None:
+    @pytest.mark.parametrize("other", [None, [], "a", 7])
+    def test_include_what_is_no_object(self, other: object) -> None:
+        with pytest.raises(MalformedError, match="object"):
+            CODEC.decode(other)
+
+    def test_of_the_codec_itself_are_an_unsupported_type_and_an_unknown_name(self) -> None:
         class Odd(NamedTuple):
             when: bytes
 
         with pytest.raises(TypeError, match="bytes"):
             FieldCodec(Odd, KEPT, "when")
-
-    def test_is_at_once_a_name_without_an_attribute(self) -> None:
         with pytest.raises(TypeError, match="Part has no attribute 'lunch'"):
             FieldCodec(Part, KEPT, "lunch")
-
-    @pytest.mark.parametrize("other", [None, [], "a", 7])
-    def test_is_what_is_no_object(self, other: object) -> None:
-        with pytest.raises(MalformedError, match="object"):
-            CODEC.decode(other)
+        with pytest.raises(TypeError, match="not a JSON name: 'a-b'"):
+            FieldCodec(Part, KEPT, "a-b")
 
 
 class TestAnotherVersion:
-    def test_may_lack_what_is_marked(self) -> None:
-        document = told()
-        del document["ratio"], document["parts"]
+    def test_may_lack_only_fields_that_are_marked(self) -> None:
+        older = document()
+        del older["ratio"], older["parts"]
 
-        assert (CODEC.decode(document).ratio, CODEC.decode(document).parts) == (None, ())
-
-    def test_may_lack_no_more_than_what_is_marked(self) -> None:
-        strict = FieldCodec(Part, TOLD, "waited_seconds label")
-
+        assert (CODEC.decode(older).ratio, CODEC.decode(older).parts) == (None, ())
         with pytest.raises(MissingFieldError, match="'label'"):
-            strict.decode({"waited_seconds": 1})
+            FieldCodec(Part, PUBLIC, "waited_seconds label").decode({"waited_seconds": 1})
 
-    def test_may_add_what_it_likes(self) -> None:
-        assert CODEC.decode(told(mood=1)) == WHOLE
+    def test_may_add_fields(self) -> None:
+        assert CODEC.decode(document(mood=1), CLOCK) == WHOLE
 
-    def test_may_name_a_phase_that_this_one_does_not_know(self) -> None:
-        read = CODEC.decode(told(phase_seconds={"lunch": 1}))
+    def test_may_name_an_unknown_phase(self) -> None:
+        assert CODEC.decode(document(phase_seconds={"lunch": 1})).phase_ns == {
+            TrainingPhase.OTHER: S
+        }
 
-        assert read.phase_ns == {TrainingPhase.OTHER: S}
+
+class TestWallClock:
+    def test_writes_nothing_without_a_time_or_an_origin(self) -> None:
+        assert CLOCK.encode(None) is None
+        assert CLOCK.decode(None) is None
+        assert WallClock(None).encode(s(9)) is None
+        assert WallClock(None).decode("2026-11-28T14:03:00+00:00") is None
+        assert WallClock.starting_at(None) == WallClock(None)
+
+    @given(st.integers(0, 10**18))
+    def test_reads_what_it_writes_to_a_microsecond(self, at_ns: int) -> None:
+        back = CLOCK.decode(CLOCK.encode(at_ns))
+
+        assert back is not None
+        assert abs(back - at_ns) <= 1_000
+
+    def test_reads_any_zone(self) -> None:
+        assert CLOCK.decode("2026-11-28T16:03:00+02:00") == s(187)
+        assert WallClock.starting_at("2026-11-28T16:00:00+02:00").origin == CLOCK.origin
+
+    @pytest.mark.parametrize("value", [7, [], "lunch"])
+    def test_refuses_what_is_no_time(self, value: object) -> None:
+        with pytest.raises(ValueError, match=r"text|lunch"):
+            CLOCK.decode(value)
 
 
 def test_an_order_puts_fields_first_and_loses_none() -> None:
-    assert list(in_order({"a": 1, "b": 2, "c": 3}, ("c", "a"))) == ["c", "a", "b"]
+    assert list(in_order({"a": 1, "b": 2, "c": 3}, "c a")) == ["c", "a", "b"]

@@ -308,7 +308,7 @@ class TestWhatNobodyWrote:
         reader, block = BlockReader(), blocks_of(plain_moments(2))[0]
         reader.read(block)
 
-        with pytest.raises(MalformedError, match="time"):
+        with pytest.raises(MalformedError, match="order"):
             reader.read(block)
 
 

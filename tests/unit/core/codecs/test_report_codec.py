@@ -394,5 +394,5 @@ class TestTheLanesOfAReport:
         odd = self.document()
         del odd["lanes"]["gpus"][1]
 
-        with pytest.raises(UsageError, match="a lane for each GPU"):
+        with pytest.raises(UsageError, match="GPUs without a lane"):
             decode_report_with_lanes(odd)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.codecs.field_codec import encode_document
-from gpumon.core.codecs.state_codec import MOST_PROCESSES, board_document, state_document
+from gpumon.core.codecs.state_codec import MAX_PROCESSES, board_document, state_document
 from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.state import GpuState
 from tests.builders_fill import gpm_fill
@@ -96,4 +96,4 @@ class TestTheListOfProcesses:
     def test_is_bounded_and_shows_who_holds_the_most_memory(self) -> None:
         shown = processes(*(ProcessSample(pid, pid << 20) for pid in range(1, 1000)))
 
-        assert [process["pid"] for process in shown] == list(range(999, 999 - MOST_PROCESSES, -1))
+        assert [process["pid"] for process in shown] == list(range(999, 999 - MAX_PROCESSES, -1))
