@@ -83,10 +83,9 @@ truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ##
 	$(BIN)/python -m tests.truth.host
 	$(BIN)/python -m tests.truth.advice
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus \
-		tests/faults/test_every_answer_of_the_driver.py $(ARGS)
+		tests/unit/trainer_hooks/balance tests/faults/test_every_answer_of_the_driver.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
-		-m multi_gpu tests/multi_gpu/test_in_the_middle.py tests/multi_gpu/test_static_shapes.py \
-		tests/multi_gpu/test_op_determinism.py tests/multi_gpu/test_beside_mirrored.py $(ARGS)
+		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m keras_tensorflow tests/keras/test_no_hook_ends_a_training.py \
 		tests/keras/test_static_shapes_tensorflow.py $(ARGS)

@@ -1,13 +1,13 @@
-"""How near the best ratio is a balancer, after how many changes, on GPUs it never saw?
+"""How close to the best ratio does the balancer get on unknown GPUs, and in how many changes?
 
     python -m benchmarks.bench_balance [MACHINES]
 
-Each machine is drawn from a seed: two, three or four GPUs up to four times apart in
-speed, affine, saturating or working in waves, some short of memory; without noise, and
-with up to 4 % of it a step. The controller begins with equal parts, is told the busy seconds of 20
-steps at a time, for 40 intervals; then one GPU takes 1.25, 1.5 or 2 times as long, for
-40 more. The peer is the best of all splits of the same machine, known without noise; what
-equal parts would have given stands beside it. The article's pair comes first.
+Each machine is drawn from a seed: two, three or four GPUs up to four times apart in speed, affine,
+saturating or working in waves, some short of memory; without noise, and with up to 4 % of it per
+step. The controller starts with equal parts and gets the busy seconds of 20 steps at a time, for 40
+intervals; then one GPU takes 1.25, 1.5 or 2 times as long, for 40 more. The reference is the best
+split of the same machine without noise; equal parts are shown beside it. The article's pair comes
+first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from statistics import median
 
 from gpumon.core.attribution.batch_shares import split_counts
 from tests.builders_gpus import (
-    Levelled,
+    Balanced,
+    balance,
     best_speed,
     controller_of,
     drawn_machine,
-    level,
     slow_down,
 )
-from trainer_hooks.multi_gpu.balance.simulated_gpus import SimulatedMachine, article_machine
+from trainer_hooks.trainer_bench.simulated_gpus import SimulatedMachine, article_machine
 
 FIRST_SEED = 5_000_000
 MACHINES = 300
@@ -35,23 +35,23 @@ GOAL = 0.98
 MOST_CHANGES = 10
 NOISY_MAY_MISS = 0.01
 
-Rows = tuple[list[Levelled], list[Levelled], list[float]]
+Rows = tuple[list[Balanced], list[Balanced], list[float]]
 
 
-def levelled_twice(machine: SimulatedMachine, total: int, random: Random, rows: Rows) -> None:
-    """Level a machine, slow one GPU down, and level it again."""
+def balanced_twice(machine: SimulatedMachine, total: int, random: Random, rows: Rows) -> None:
+    """Balance a machine, slow one GPU down, and balance it again."""
     first, again, even = rows
     equal = split_counts(total, [1] * len(machine.gpus))
     if all(n <= gpu.holds for n, gpu in zip(equal, machine.gpus, strict=True)):
         even.append(machine.true_speed(equal) / best_speed(machine, total))
     controller = controller_of(machine, total)
-    first.append(level(machine, controller, intervals=INTERVALS))
+    first.append(balance(machine, controller, intervals=INTERVALS))
     slow_down(machine, random.randrange(len(machine.gpus)), by=random.choice((1.25, 1.5, 2.0)))
-    again.append(level(machine, controller, intervals=INTERVALS))
+    again.append(balance(machine, controller, intervals=INTERVALS))
 
 
-def show(name: str, outcomes: list[Levelled], even: list[float], *, may_miss: float) -> bool:
-    """Print a row; whether the goals were met by all, or all but that part of them."""
+def show(name: str, outcomes: list[Balanced], even: list[float], *, may_miss: float) -> bool:
+    """Print a row; return whether all but ``may_miss`` of the outcomes met the goals."""
     parts = [outcome.part_of_best for outcome in outcomes]
     changes = [len(outcome.changes) for outcome in outcomes]
     below = sum(part < GOAL for part in parts)
@@ -64,7 +64,7 @@ def show(name: str, outcomes: list[Levelled], even: list[float], *, may_miss: fl
 
 
 def show_both(name: str, rows: Rows, *, may_miss: float = 0.0) -> bool:
-    """Print what came of the first levelling and of the second."""
+    """Print the rows before and after the slow-down."""
     first = show(name, rows[0], rows[2], may_miss=may_miss)
     again = show("  after a slow-down", rows[1], [], may_miss=may_miss)
     return first and again
@@ -82,15 +82,15 @@ def main() -> int:
     article: Rows = ([], [], [])
     for seed in range(20):
         noise = 0.0 if seed == 0 else 0.02
-        levelled_twice(article_machine(noise=noise, seed=seed), 1024, Random(seed), article)
+        balanced_twice(article_machine(noise=noise, seed=seed), 1024, Random(seed), article)
     met = [show_both("the article's pair", article)]
-    for told, noise_of_all, may_miss in (("", 0.0, 0.0), (", noisy", None, NOISY_MAY_MISS)):
+    for suffix, noise_of_all, may_miss in (("", 0.0, 0.0), (", noisy", None, NOISY_MAY_MISS)):
         for gpus in (2, 3, 4):
             rows: Rows = ([], [], [])
             for seed in range(FIRST_SEED, FIRST_SEED + machines):
                 machine, total = drawn_machine(seed, gpus=gpus, noise=noise_of_all)
-                levelled_twice(machine, total, Random(seed), rows)
-            met.append(show_both(f"{gpus} GPUs drawn{told}", rows, may_miss=may_miss))
+                balanced_twice(machine, total, Random(seed), rows)
+            met.append(show_both(f"{gpus} GPUs drawn{suffix}", rows, may_miss=may_miss))
     print(
         f"goal: at least {GOAL:.0%} of the best within {MOST_CHANGES} changes, "
         f"all without noise and {1 - NOISY_MAY_MISS:.0%} with it"

@@ -1,4 +1,4 @@
-"""Simulated machines drawn from a seed, for whoever tries ratios on GPUs not seen before."""
+"""Simulated machines drawn from a seed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from random import Random
 from statistics import fmean
 
 from gpumon.core.attribution.batch_shares import split_counts
-from trainer_hooks.multi_gpu.balance.controller import RatioController, SplitChange
-from trainer_hooks.multi_gpu.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
-from trainer_hooks.multi_gpu.balance.solver import Room, best_split
+from trainer_hooks.balance.best_split import CountRange, best_split
+from trainer_hooks.balance.controller import RatioController, SplitChange
+from trainer_hooks.trainer_bench.simulated_gpus import SimulatedGpu, SimulatedMachine
 
 STEPS_OF_AN_INTERVAL = 20
 
 
 def drawn_gpu(random: Random, total: int, gpus: int, *, noise: float) -> SimulatedGpu:
-    """A GPU up to 4 times as fast as another, of one of three kinds.
+    """A random GPU of one of three kinds, up to 4 times as fast as another.
 
-    Affine; saturating (slower the larger the batch, or the smaller: its slope changes
-    half-way); or in waves of up to an eighth of its equal part of the batch.
+    Affine; saturating (the slope changes half-way, in either direction); or in waves of up to an
+    eighth of its equal part of the batch.
     """
     part = total // gpus
     per_sample = 1e-3 * random.uniform(1.0, 4.0)
@@ -38,7 +38,7 @@ def drawn_gpu(random: Random, total: int, gpus: int, *, noise: float) -> Simulat
 def drawn_machine(
     seed: int, *, gpus: int, noise: float | None = None
 ) -> tuple[SimulatedMachine, int]:
-    """A machine and a batch for it, which its GPUs hold when it is split equally."""
+    """A machine and a batch that fits on its GPUs in equal parts."""
     random = Random(seed)
     total = random.randint(48, 512) * gpus
     of_steps = random.uniform(0.0, 0.04) if noise is None else noise
@@ -48,26 +48,26 @@ def drawn_machine(
 
 
 def best_speed(machine: SimulatedMachine, total: int) -> float:
-    """Samples a second of the best of all splits that fit, without noise."""
+    """Samples per second with the best split that fits, without noise."""
     curves = [lambda n, gpu=gpu: gpu.seconds_of(n, step=machine.step) for gpu in machine.gpus]
-    rooms = [Room(1, min(gpu.holds, total)) for gpu in machine.gpus]
-    return machine.true_speed(best_split(curves, total, rooms))
+    ranges = [CountRange(1, min(gpu.holds, total)) for gpu in machine.gpus]
+    return machine.true_speed(best_split(curves, total, ranges))
 
 
 @dataclass(frozen=True, slots=True)
-class Levelled:
-    """What a controller made of a machine: speed as a part of the best, and its changes."""
+class Balanced:
+    """The speed after balancing, as a part of the best possible, and the changes."""
 
     part_of_best: float
     changes: tuple[SplitChange, ...]
 
 
-def level(
+def balance(
     machine: SimulatedMachine, controller: RatioController, *, intervals: int = 60
-) -> Levelled:
-    """Let a controller level a machine for so many intervals of some steps each.
+) -> Balanced:
+    """Let a controller balance a machine for a number of intervals.
 
-    Without noise each step of an interval takes the same, and one tells as much as all.
+    Without noise all steps of an interval take the same time, so that one is enough.
     """
     changes = []
     count = STEPS_OF_AN_INTERVAL if any(gpu.noise for gpu in machine.gpus) else 1
@@ -79,16 +79,16 @@ def level(
         if change is not None:
             changes.append(change)
     best = best_speed(machine, sum(controller.counts))
-    return Levelled(machine.true_speed(controller.counts) / best, tuple(changes))
+    return Balanced(machine.true_speed(controller.counts) / best, tuple(changes))
 
 
 def controller_of(machine: SimulatedMachine, total: int) -> RatioController:
-    """A controller that begins with equal parts and knows the memories."""
+    """A controller that starts with equal parts and knows the memory limits."""
     equal = split_counts(total, [1] * len(machine.gpus))
     return RatioController(equal, limits=[gpu.holds for gpu in machine.gpus])
 
 
 def slow_down(machine: SimulatedMachine, gpu: int, *, by: float) -> None:
-    """From now on that GPU takes so many times as long."""
+    """From now on the GPU takes ``by`` times as long."""
     slower = replace(machine.gpus[gpu], slower_from_step=machine.step, slower_by=by)
     machine.gpus = (*machine.gpus[:gpu], slower, *machine.gpus[gpu + 1 :])

@@ -63,6 +63,7 @@ HOOKS_GROUND_UP = (
     "devices",
     "ring",
     "batches",
+    "balance",
     "ddp",
     "taps",
     "prefetch",

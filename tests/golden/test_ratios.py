@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.golden_files import Chapters, golden_story
+from trainer_hooks.balance.controller import RatioController
 from trainer_hooks.ddp import BatchShare, RatioSampler
-from trainer_hooks.multi_gpu.balance.controller import RatioController
 
 
 def refusal(act: Callable[[], object]) -> str:

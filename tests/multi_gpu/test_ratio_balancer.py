@@ -154,7 +154,7 @@ class TestAChange:
         (first,) = levels.changes
         assert (first.step, first.old) == (11, (300, 300))
         assert first.expected_gain == pytest.approx(0.25, abs=0.05)
-        assert first.reason.startswith("CPU:2 is last")
+        assert first.reason.startswith("CPU:2 is slowest")
         line = capsys.readouterr().out
         assert line == f"gpumon: {first}\n"
         assert f"{first.new[0]}:{first.new[1]} from step 11" in line
@@ -236,7 +236,7 @@ class TestATrainingThatCannotBeLevelled:
         training, levels = training_on(FAST, SLOW), balancer()
         monkeypatch.setattr(training.model, "replica_times", lambda: 1 / 0)
 
-        with pytest.warns(RuntimeWarning, match="levels no longer.*ZeroDivisionError"):
+        with pytest.warns(RuntimeWarning, match="balances no longer.*ZeroDivisionError"):
             training.fit(levels, steps=4)
 
         assert training.devices.samples_of(0) == [300] * 4
@@ -280,7 +280,7 @@ class TestWrongWords:
             ({"every": 2.5}, "every must be a whole number"),
             ({"warm_up": -1}, "warm_up must be a whole number of steps, 0 or more"),
             ({"source": "nvml"}, "source must be one of auto, replicas, gpumon, not 'nvml'"),
-            ({"dead_band": 1}, "dead_band must be a part"),
+            ({"dead_band": 1}, "dead_band must be 0 or more and below 1"),
         ],
     )
     def test_are_refused_in_a_sentence(self, words: dict[str, Any], sentence: str) -> None:

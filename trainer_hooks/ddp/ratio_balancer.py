@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trainer_hooks.balance.controller import STEPS_TO_SETTLE, check_steps
 from trainer_hooks.ddp.all_ranks import agreed_by_all, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, Ratios
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 _Spans: TypeAlias = list[tuple[Any, Any]]
 """When computing began and ended: seconds of one clock, or events of CUDA."""
-
-_SETTLING: Final = 2
-"""Steps after a change that are not measured: kernels are chosen anew for the new sizes."""
 
 
 class RatioBalancer:
@@ -51,11 +49,9 @@ class RatioBalancer:
     """
 
     def __init__(self, every: int = 25, *, warm_up: int = 10, within: float = 0.02) -> None:
-        for name, value, least in (("every", every, 1), ("warm_up", warm_up, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be {least} or more steps, got {value!r}")
+        check_steps(every=every, warm_up=warm_up)
         if not 0 <= within < 1:
-            raise ValueError(f"within must be a part, 0 or more and below 1, got {within!r}")
+            raise ValueError(f"within must be 0 or more and below 1, not {within!r}")
         self.changes: tuple[tuple[int, int, Ratios], ...] = ()
         self._every, self._within = every, within
         self._warm_up = self._to_skip = warm_up
@@ -108,7 +104,7 @@ class RatioBalancer:
         busy_seconds = median(seconds_of(spans) for spans in steps)
         if sampler.level(busy_seconds, within=self._within) is not None:
             self.changes += ((sampler.epoch, share.step, sampler.ratios),)
-            self._to_skip = _SETTLING
+            self._to_skip = STEPS_TO_SETTLE
 
 
 class ComputeClock:

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.attribution.batch_shares import shares_of
+from trainer_hooks.balance.step_intervals import TimedStep
 from trainer_hooks.multi_gpu.batch_split import (
     BatchSplit,
     ReplicaPart,
@@ -25,7 +26,7 @@ from trainer_hooks.multi_gpu.batch_split import (
 )
 from trainer_hooks.multi_gpu.device_names import dealt, of_each, strategy_over
 from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep, differentiable_call
-from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
+from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
 from trainer_hooks.multi_gpu.shared_weights import (
     read_as_numbers,

@@ -1,4 +1,4 @@
-"""``RatioBalancer``: a Keras callback that levels unequal GPUs, within what their memory holds."""
+"""``RatioBalancer``: a Keras callback that balances unequal GPUs within their memory limits."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from gpumon.core.attribution.batch_shares import split_counts
-from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
-from trainer_hooks.keras.fit_figures import say
-from trainer_hooks.keras.own_fit import OwnFitCallback
-from trainer_hooks.multi_gpu.balance.controller import (
+from trainer_hooks.balance.controller import (
     DEAD_BAND,
+    STEPS_TO_SETTLE,
     RatioController,
     SplitChange,
+    check_steps,
+    is_whole,
 )
-from trainer_hooks.multi_gpu.batch_split import Setting
-from trainer_hooks.multi_gpu.parallel_model import ParallelModel
-from trainer_hooks.multi_gpu.replica_times import TimedStep
-from trainer_hooks.multi_gpu.split_times import (
-    SpeedBreaks,
+from trainer_hooks.balance.step_intervals import (
+    SpeedChanges,
     SpeedVerdict,
     SplitTimes,
     StepIntervals,
+    TimedStep,
 )
+from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
+from trainer_hooks.keras.fit_figures import say
+from trainer_hooks.keras.own_fit import OwnFitCallback
+from trainer_hooks.multi_gpu.batch_split import Setting
+from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
@@ -31,11 +34,9 @@ from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]
-"""By the device's name, or one for each device in order; ``None`` where it is not known."""
+"""By device name, or one per device in order; ``None`` where unknown."""
 
 SOURCES: Final = ("auto", "replicas", "gpumon")
-_SETTLING: Final = 2
-"""Steps after a change that are not looked at: kernels are chosen anew for the new sizes."""
 
 
 class LimitsTooLowError(ValueError):
@@ -44,15 +45,15 @@ class LimitsTooLowError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioChange:
-    """One change of the split, as ``RatioBalancer.changes`` lists it.
+    """One change of the split, as listed in ``RatioBalancer.changes``.
 
     Attributes:
         step: Steps that the model had done with this callback by then.
-        old: Samples of each GPU in a whole batch until now, in the order of the devices.
-        new: ... and from the next step on.
+        old: Samples of each GPU in a full batch until now, in the order of the devices.
+        new: The same from the next step on.
         reason: Why, in words.
-        expected_gain: Speed that is expected of it, as a part of the speed before: 0.2 is a
-            fifth faster; below 0 where a memory limit forces the change; ``None``: not known.
+        expected_gain: Expected gain in speed, as a part of the speed before: 0.2 is a fifth
+            faster; below 0 where a memory limit forces the change; ``None`` where unknown.
     """
 
     step: int
@@ -70,51 +71,50 @@ class RatioChange:
 class RatioBalancer(OwnFitCallback):
     """Changes ``model.ratios`` until all GPUs take equally long for their part of a batch.
 
-    Every ``every`` steps it compares how long each GPU was busy in a step, and where one is clearly
-    last gives it fewer samples. Moves are damped, a difference within the dead band changes
-    nothing, and what a move brought is measured: after a few it rests, until a GPU's speed
-    changes. Nothing but the split changes: the gradient stays that of the whole batch, and the
-    step is not traced again. It never waits and never ends a training; where it cannot go on, one
-    warning says why. The order of the callbacks does not matter.
+    Every ``every`` steps it compares how long each GPU was busy per step, and gives fewer samples
+    to a GPU that is clearly slowest. Moves are damped, differences within the dead band change
+    nothing, and the gain of each move is measured: after a few moves it rests until a GPU's speed
+    changes. Only the split changes: the gradient stays that of the whole batch, and the step is
+    not traced again. It never waits and never ends a training run; where it cannot continue, one
+    warning says why. The order of callbacks does not matter.
 
-    What each GPU took, it hears from one of two sources:
+    The busy times come from one of two sources:
 
     ``"replicas"``
-        each replica's own clock, inside the step: from the arrival of the batch to its last
-        gradient. The better one as a rule: exact to the step, without a daemon, and it cannot
-        take the wait for the other GPUs for work. Costs a copy of one number for each GPU and step.
+        Each replica's own clock inside the step, from the arrival of the batch to its last
+        gradient. Usually better: exact to the step, no daemon needed, and it never counts the wait
+        for other GPUs as work. Costs a copy of one number per GPU and step.
     ``"gpumon"``
-        the busy counters of gpumon's daemon. Sees all that a GPU does, the update and other
-        processes too, but needs seconds for what the replicas tell in a few steps; and where
-        gradients are added up by NCCL, whose kernels keep a GPU busy while it waits, all look
-        equally busy. Right where gradients go through the host. While no daemon runs that knows
-        these GPUs, the replicas are asked.
+        The busy counters of gpumon's daemon. They include the update and other processes, but need
+        seconds instead of a few steps; and where NCCL adds up the gradients, its kernels keep a
+        waiting GPU busy, so that all look equally busy. Use it where gradients go through the
+        host. Without a daemon that knows these GPUs, the replicas' clocks are used.
     ``"auto"``
-        the one that is better as a rule.
+        The one that is usually better.
 
-    With ``run_eagerly`` it does nothing: the GPUs then take turns, and no split is faster. The
-    size of most batches must stay the same; smaller last ones are not looked at.
+    With ``run_eagerly`` it does nothing: the GPUs then take turns, and no split is faster. Most
+    batches must have the same size; smaller last ones are ignored.
 
-    If a GPU runs out of memory, ``fit`` raises as it does without this: say what fits in
-    ``max_samples``. The limits hold from the first step on where Keras knows the size of the
-    batches beforehand (arrays, a ``PyDataset``), else from the second: begin with ratios that fit.
+    If a GPU runs out of memory, ``fit`` raises as it does without this callback: set
+    ``max_samples``. The limits apply from the first step where Keras knows the batch size
+    beforehand (arrays, a ``PyDataset``), else from the second: start with ratios that fit.
 
     Args:
-        every: Steps from one look to the next, 1 or more; three are needed for a mean.
+        every: Steps between comparisons, 1 or more; a mean needs at least three.
         source: ``"auto"``, ``"replicas"`` or ``"gpumon"``.
-        max_samples: The most samples of a batch that GPUs hold, by the device's name, as in
-            ``{"GPU:1": 568}``, or one for each device, ``None`` where it is not known.
-        warm_up: First steps that are not looked at: they compile and allocate.
-        dead_band: A split that is within this part of the best, 0 to 1, is left alone.
-        verbose: 0 to print nothing; else one line for each change.
+        max_samples: The most samples that fit on each GPU, by device name, as in
+            ``{"GPU:1": 568}``, or one per device, ``None`` where unknown.
+        warm_up: First steps to ignore: they compile and allocate.
+        dead_band: A split within this part of the best, 0 to 1, is left alone.
+        verbose: 0 prints nothing; else one line per change.
 
     Attributes:
-        changes: What was changed, a ``RatioChange`` each; of this model, over all its ``fit``.
+        changes: A ``RatioChange`` for each change of this model, over all its ``fit`` calls.
 
     Raises:
-        ValueError: An argument is none of what is allowed; when ``fit`` begins, the model is not
-            what ``multi_gpu_model`` made, or ``max_samples`` does not fit its devices; when the
-            size of a batch is known, the limits cannot hold it.
+        ValueError: An argument is out of range; when ``fit`` begins, the model was not made by
+            ``multi_gpu_model``, or ``max_samples`` does not match its devices; when the batch
+            size is known, the limits cannot hold a batch.
 
     Example:
         ::
@@ -123,8 +123,8 @@ class RatioBalancer(OwnFitCallback):
             model.compile("adam", "sparse_categorical_crossentropy")
             balancer = RatioBalancer(max_samples={"GPU:1": 568})
             model.fit(batches, epochs=10, callbacks=[balancer])
-            # gpumon: batches are split 820:568 from step 37 on, not 694:694 (GPU:1 is last, 31.4%
-            # of its time after the first; +18.0% speed expected)
+            # gpumon: batches are split 820:568 from step 37 on, not 694:694 (GPU:1 is slowest:
+            # the fastest GPU takes 31.4% less time; +18.0% speed expected)
     """
 
     changes: tuple[RatioChange, ...]
@@ -139,16 +139,12 @@ class RatioBalancer(OwnFitCallback):
         dead_band: float = DEAD_BAND,
         verbose: int = 1,
     ) -> None:
-        super().__init__("RatioBalancer", "levels", raises=LimitsTooLowError)
-        for name, value, least in (("every", every, 1), ("warm_up", warm_up, 0)):
-            if not _is_whole(value, least=least):
-                raise ValueError(
-                    f"{name} must be a whole number of steps, {least} or more, not {value!r}"
-                )
+        super().__init__("RatioBalancer", "balances", raises=LimitsTooLowError)
+        check_steps(every=every, warm_up=warm_up)
         if source not in SOURCES:
             raise ValueError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
         if not 0 <= dead_band < 1:
-            raise ValueError(f"dead_band must be a part, 0 or more and below 1, not {dead_band!r}")
+            raise ValueError(f"dead_band must be 0 or more and below 1, not {dead_band!r}")
         self.changes = ()
         self._every, self._warm_up, self._verbose = every, warm_up, verbose
         self._source, self._max_samples = source, max_samples
@@ -162,8 +158,8 @@ class RatioBalancer(OwnFitCallback):
             return
         if not isinstance(model, ParallelModel):
             raise ValueError(
-                f"RatioBalancer levels what multi_gpu_model made, and {type(model).__name__} "
-                f"{getattr(model, 'name', '')!r} is no such model"
+                f"RatioBalancer needs a model made by multi_gpu_model, and {type(model).__name__} "
+                f"{getattr(model, 'name', '')!r} was not"
             )
         limits = _limits_of(self._max_samples, model.devices)
         is_another = model is not self._model
@@ -173,7 +169,7 @@ class RatioBalancer(OwnFitCallback):
     @guarded
     def _prepare(self, limits: tuple[int | None, ...], *, is_another: bool) -> None:
         if is_another:
-            self._start_afresh(self._model)
+            self._reset(self._model)
         self._limits = limits
         # Eagerly, the clocks would make each GPU wait for the one before.
         self._has_clocks = not self._model.run_eagerly and self._model.time_replicas()
@@ -196,19 +192,19 @@ class RatioBalancer(OwnFitCallback):
 
     @guarded
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        # Keras calls this one between two steps in the thread that trains; where each batch ends,
-        # it calls from threads of its own while the next step runs.
+        # Keras calls this one between two steps in the training thread; on_train_batch_end runs in
+        # other threads during the next step.
         if not self._is_called_by_own_fit():
             return
         if self._has_clocks:
             self._check_clocks()
-        is_due = self._step >= self._next_look or not self._knows_batch
+        is_due = self._step >= self._next_check or not self._knows_batch
         if is_due and self._step and self._is_watching:
-            self._look()
+            self._check_split()
         self._step += 1
 
     def _check_clocks(self) -> None:
-        """Before each step: a clock that was forbidden meanwhile would end the training."""
+        """Before each step: a clock that was forbidden meanwhile would end the training run."""
         self._has_clocks = self._model.time_replicas()
         if not self._has_clocks:
             self._warn_of_no_clocks()
@@ -220,37 +216,37 @@ class RatioBalancer(OwnFitCallback):
                 "as they are"
             )
 
-    def _start_afresh(self, model: ParallelModel) -> None:
+    def _reset(self, model: ParallelModel) -> None:
         self.changes = ()
         self._controller = None
         self._step, self._counts_from = 0, self._warm_up
-        self._next_look = self._warm_up + self._every
-        self._steps, self._breaks = StepIntervals(), SpeedBreaks()
+        self._next_check = self._warm_up + self._every
+        self._steps, self._speeds = StepIntervals(), SpeedChanges()
         self._counters = (
             BusyCounters(model.tensorflow_devices) if self._source == "gpumon" else None
         )
-        self._is_by_counters = False
+        self._uses_counters = False
 
     def _before_first_step(self) -> None:
-        self._gather_steps()
+        self._collect_steps()
         facts = facts_of(feeder_of_caller())
         size = facts.get("batch_size")
-        if isinstance(size, int) and facts.get("batches") != 1:  # a lone one may be smaller
-            self._know_batch(size)
+        if isinstance(size, int) and facts.get("batches") != 1:  # a single one may be smaller
+            self._use_batch_size(size)
 
-    def _look(self) -> None:
-        steps = self._gather_steps()
+    def _check_split(self) -> None:
+        steps = self._collect_steps()
         if steps and not self._knows_batch:
-            self._know_batch(sum(steps[-1].samples))
-        if self._step < self._next_look:
+            self._use_batch_size(sum(steps[-1].samples))
+        if self._step < self._next_check:
             return
         interval = self._interval()
         change = None if interval is None else self._advance(interval)
         if change is not None:
             self._apply(change)
-        self._next_look = max(self._next_look, self._step + self._every)
+        self._next_check = max(self._next_check, self._step + self._every)
 
-    def _gather_steps(self) -> tuple[TimedStep, ...]:
+    def _collect_steps(self) -> tuple[TimedStep, ...]:
         """The steps since the last call; those that count are added to the interval."""
         steps: tuple[TimedStep, ...] = self._model.replica_times()
         counting = self._step - self._counts_from
@@ -258,8 +254,8 @@ class RatioBalancer(OwnFitCallback):
             self._steps.add(steps[-counting:])
         return steps
 
-    def _know_batch(self, size: int) -> None:
-        """The batches have that size: begin within the limits."""
+    def _use_batch_size(self, size: int) -> None:
+        """Start within the limits, now that the batch size is known."""
         known = [limit for limit in self._limits if limit is not None]
         if len(known) == len(self._limits) and sum(known) < size:
             holds = zip(self._model.devices, known, strict=True)
@@ -270,7 +266,7 @@ class RatioBalancer(OwnFitCallback):
         self._knows_batch = True
         counts = split_counts(size, self._model.ratios)
         if min(counts) < 1:
-            return  # batches as small as that are not looked at
+            return  # too small to balance
         exceeded = self._limits_exceeded(counts)
         if self._controller is None or sum(self._controller.counts) != size or exceeded:
             self._controller = self._controller_of(counts)
@@ -278,7 +274,7 @@ class RatioBalancer(OwnFitCallback):
                 self._apply(SplitChange(counts, self._controller.counts, exceeded, None))
 
     def _limits_exceeded(self, counts: Sequence[int]) -> str:
-        """Which GPUs are given more than they hold, in words; empty: none."""
+        """Which GPUs get more than they hold, in words; empty: none."""
         named = zip(self._model.devices, counts, self._limits, strict=True)
         over = [(name, most) for name, count, most in named if most is not None and count > most]
         return ", ".join(f"{name} holds {most} samples" for name, most in over)
@@ -290,34 +286,34 @@ class RatioBalancer(OwnFitCallback):
 
     def _interval(self) -> SplitTimes | None:
         total = None if self._controller is None else sum(self._controller.counts)
-        told = self._steps.interval(total)
+        interval = self._steps.interval(total)
         if self._counters is not None:
             counts, busy = self._steps.usual_counts(total), self._counters.busy_seconds(self._step)
-            if self._counters.is_there != self._is_by_counters:
-                self._is_by_counters = self._counters.is_there
-                # The times of one source are not compared with the other's.
-                self._controller, self._breaks = None, SpeedBreaks()
-            if self._is_by_counters:
-                told = None if counts is None or busy is None else SplitTimes(counts, busy)
-        if told is not None:
-            self._steps.forget()
-        return told
+            if self._counters.is_there != self._uses_counters:
+                self._uses_counters = self._counters.is_there
+                # Times of the two sources cannot be compared.
+                self._controller, self._speeds = None, SpeedChanges()
+            if self._uses_counters:
+                interval = None if counts is None or busy is None else SplitTimes(counts, busy)
+        if interval is not None:
+            self._steps.clear()
+        return interval
 
     def _advance(self, interval: SplitTimes) -> SplitChange | None:
         if min(interval.busy_seconds) <= 0:
             return None
-        verdict = self._breaks.judge(interval)
+        verdict = self._speeds.update(interval)
         if verdict is SpeedVerdict.ODD:
             return None
-        if self._controller is None or verdict is SpeedVerdict.BROKEN:
+        if self._controller is None or verdict is SpeedVerdict.CHANGED:
             self._controller = self._controller_of(interval.counts)
         return self._controller.advance(interval.counts, interval.busy_seconds)
 
     def _apply(self, change: SplitChange) -> None:
         self._model.ratios = change.new
-        self._counts_from = max(self._counts_from, self._step + _SETTLING)
-        self._next_look = self._counts_from + self._every
-        self._steps.forget()
+        self._counts_from = max(self._counts_from, self._step + STEPS_TO_SETTLE)
+        self._next_check = self._counts_from + self._every
+        self._steps.clear()
         if self._counters is not None:
             self._counters.forget()
         done = RatioChange(step=self._step, **asdict(change))
@@ -328,21 +324,21 @@ class RatioBalancer(OwnFitCallback):
 
 
 def _limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None, ...]:
-    """One limit for each device, ``None`` where there is none.
+    """One limit per device, ``None`` where there is none.
+
+    ``{"GPU:1": 568}`` for ``["GPU:0", "GPU:1"]`` is ``(None, 568)``.
 
     Raises:
-        ValueError: There is no such device, not one for each, or it is no number of samples.
-
-    ``{"GPU:1": 568}`` of ``["GPU:0", "GPU:1"]`` is ``(None, 568)``.
+        ValueError: An unknown device, the wrong number of limits, or not a number of samples.
     """
     if given is None:
         return (None,) * len(devices)
     if isinstance(given, Mapping):
         by_name = {str(name).upper(): limit for name, limit in given.items()}
-        strange = [name for name in by_name if name not in devices]
-        if strange:
+        unknown = [name for name in by_name if name not in devices]
+        if unknown:
             raise ValueError(
-                f"max_samples names {strange[0]}, and the model is split over {', '.join(devices)}"
+                f"max_samples names {unknown[0]}, and the model is split over {', '.join(devices)}"
             )
         limits = tuple(by_name.get(device) for device in devices)
     elif hasattr(given, "__iter__"):
@@ -355,11 +351,6 @@ def _limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None
             "None where it is not known, or name the devices that have one"
         )
     for limit in limits:
-        if limit is not None and not _is_whole(limit, least=1):
+        if limit is not None and not is_whole(limit, least=1):
             raise ValueError(f"max_samples must be whole numbers, 1 or more, not {limit!r}")
     return limits
-
-
-def _is_whole(number: int, *, least: int) -> bool:
-    is_whole = hasattr(number, "__index__") and not isinstance(number, bool)
-    return is_whole and number >= least

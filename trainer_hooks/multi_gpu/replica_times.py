@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import keras
 import tensorflow as tf
 
+from trainer_hooks.balance.step_intervals import TimedStep
 from trainer_hooks.multi_gpu.batch_split import Tensor, Tensors
 from trainer_hooks.taps.tensorflow.graph_clock import GraphClock
 
 KEPT: Final = 64
 """Steps that are remembered until somebody asks."""
-
-
-class TimedStep(NamedTuple):
-    """What the replicas did in one step, in the order of the devices.
-
-    Attributes:
-        busy_seconds: Of each replica, from the arrival of the batch to its last gradient. The
-            wait for the others and the update of the weights are not in it.
-        samples: That each replica was given and that counted.
-    """
-
-    busy_seconds: tuple[float, ...]
-    samples: tuple[int, ...]
 
 
 class ReplicaTimes:

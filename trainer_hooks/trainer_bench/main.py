@@ -215,7 +215,7 @@ def _outcome(session: Session, args: argparse.Namespace) -> Outcome:
 
 def _engine(args: argparse.Namespace) -> Engine:
     if args.simulate is not None:
-        from trainer_hooks.trainer_bench.simulated_engine import SimulatedEngine
+        from trainer_hooks.trainer_bench.simulated_gpus import SimulatedEngine
 
         return SimulatedEngine(tuple(args.simulate.split(",")))
     from trainer_hooks.trainer_bench.keras_engine import KerasEngine

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from gpumon.core.attribution.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
-from trainer_hooks.multi_gpu.balance.solver import Room, best_split
-from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
+from trainer_hooks.balance.best_split import CountRange, best_split
+from trainer_hooks.balance.speed_curves import SpeedCurve
 from trainer_hooks.trainer_bench.measuring import GpuOutOfMemoryError, Measured, speed_of
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
@@ -110,7 +110,7 @@ class RatioSearch:
         measured = self._tried([self._gpus[place]], [batch], [place])
         if measured is not None:
             self.found.alone.append(measured)
-            self._curves[place] = self._curves[place].with_seen(
+            self._curves[place] = self._curves[place].with_interval(
                 batch, _busy(measured)[0], tolerance=_CLEAR
             )
 
@@ -121,7 +121,7 @@ class RatioSearch:
         self.found.together.append(measured)
         if measured.busy_seconds is not None:
             self._curves = [
-                curve.changed_to(count, seconds)
+                curve.restarted_at(count, seconds)
                 for curve, count, seconds in zip(self._curves, counts, _busy(measured), strict=True)
             ]
 
@@ -140,8 +140,8 @@ class RatioSearch:
             return None
 
     def _next_split(self) -> tuple[int, ...]:
-        rooms = [
-            Room(1, self._batch if limit is None else max(1, min(limit, self._batch)))
+        ranges = [
+            CountRange(1, self._batch if limit is None else max(1, min(limit, self._batch)))
             for limit in self._limits
         ]
         if not all(curve.points for curve in self._curves):
@@ -150,7 +150,7 @@ class RatioSearch:
                 "take a smaller one (--find-batch tells what each GPU holds)"
             )
         try:
-            return best_split([curve.seconds_of for curve in self._curves], self._batch, rooms)
+            return best_split([curve.seconds_of for curve in self._curves], self._batch, ranges)
         except ValueError as error:
             raise GpumonError(f"memory runs out: {error}; take a smaller batch") from error
 

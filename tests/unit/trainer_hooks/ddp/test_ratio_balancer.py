@@ -1,4 +1,4 @@
-"""Specification of what a balancer of ranks refuses: no torch is needed for that."""
+"""What the DDP ``RatioBalancer`` refuses; needs no torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trainer_hooks.ddp import RatioBalancer
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"every": 0}, "every must be 1 or more steps, got 0"),
-        ({"every": 2.5}, "every must be 1 or more steps, got 2.5"),
-        ({"warm_up": -1}, "warm_up must be 0 or more steps, got -1"),
-        ({"within": 1.0}, "within must be a part, 0 or more and below 1, got 1.0"),
+        ({"every": 0}, "every must be a whole number of steps, 1 or more, not 0"),
+        ({"every": 2.5}, "every must be .* not 2.5"),
+        ({"warm_up": -1}, "warm_up must be .* 0 or more, not -1"),
+        ({"within": 1.0}, "within must be 0 or more and below 1, not 1.0"),
     ],
 )
 def test_wrong_settings_are_refused(words: dict[str, Any], reason: str) -> None:
@@ -23,7 +23,7 @@ def test_wrong_settings_are_refused(words: dict[str, Any], reason: str) -> None:
         RatioBalancer(**words)
 
 
-def test_anything_but_a_ratio_sampler_is_refused_with_where_it_levels() -> None:
+def test_only_a_ratio_sampler_can_be_watched() -> None:
     loader: Any = []
 
     with pytest.raises(

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 import pytest
 
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
 from trainer_hooks.trainer_bench.measuring import (
     BenchStep,
     Engine,
@@ -17,7 +16,7 @@ from trainer_hooks.trainer_bench.measuring import (
 )
 from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR, Session, best_ratio
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
-from trainer_hooks.trainer_bench.simulated_engine import SimulatedEngine
+from trainer_hooks.trainer_bench.simulated_gpus import SimulatedEngine, article_machine
 
 PAIR = ("GPU:0", "GPU:1")
 SOLO_SPEEDS = 1345 + 875

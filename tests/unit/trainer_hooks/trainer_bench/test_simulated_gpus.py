@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_hooks.multi_gpu.balance.simulated_gpus import (
+from trainer_hooks.trainer_bench.simulated_gpus import (
     SimulatedGpu,
     SimulatedMachine,
     SimulatedOutOfMemoryError,

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
-from trainer_hooks.multi_gpu.split_times import (
-    SpeedBreaks,
+from trainer_hooks.balance.step_intervals import (
+    SpeedChanges,
     SpeedVerdict,
     SplitTimes,
     StepIntervals,
+    TimedStep,
 )
 
 
-class Step(NamedTuple):
-    """As a model's ``replica_times`` tells it."""
-
-    busy_seconds: tuple[float, ...]
-    samples: tuple[int, ...]
-
-
-def intervals(*steps: Step) -> StepIntervals:
+def intervals(*steps: TimedStep) -> StepIntervals:
     gathered = StepIntervals()
-    gathered.add(steps)  # type: ignore[arg-type]  # TimedStep comes with TensorFlow
+    gathered.add(steps)
     return gathered
 
 
-def step(first: float, second: float, samples: tuple[int, ...] = (60, 40)) -> Step:
-    return Step((first, second), samples)
+def step(first: float, second: float, samples: tuple[int, ...] = (60, 40)) -> TimedStep:
+    return TimedStep((first, second), samples)
 
 
 SAME = step(2.0, 3.0)
@@ -69,7 +61,7 @@ class TestAnInterval:
 
     def test_begins_anew_once_it_is_forgotten(self) -> None:
         gathered = intervals(*[step(1.0, 1.0)] * 3)
-        gathered.forget()
+        gathered.clear()
 
         assert gathered.interval() is None
 
@@ -88,25 +80,25 @@ class TestASpeedThatChangesWithTheSplit:
         ids=["as told", "within a wave", "with what each step costs anyway", "the same split"],
     )
     def test_is_not_seen_in_what_the_samples_explain(self, now: SplitTimes) -> None:
-        breaks = SpeedBreaks()
-        breaks.judge(self.BEFORE)
+        speeds = SpeedChanges()
+        speeds.update(self.BEFORE)
 
-        assert breaks.judge(now) is SpeedVerdict.FITS
+        assert speeds.update(now) is SpeedVerdict.FITS
 
     @pytest.mark.parametrize(
         "now", [SplitTimes((303, 297), (0.040, 0.030)), SplitTimes((240, 360), (0.020, 0.020))]
     )
     def test_is_believed_when_it_is_seen_twice(self, now: SplitTimes) -> None:
-        breaks = SpeedBreaks()
+        speeds = SpeedChanges()
 
-        assert breaks.judge(self.BEFORE) is SpeedVerdict.FITS
-        assert breaks.judge(now) is SpeedVerdict.ODD
-        assert breaks.judge(now) is SpeedVerdict.BROKEN
-        assert breaks.judge(now) is SpeedVerdict.FITS
+        assert speeds.update(self.BEFORE) is SpeedVerdict.FITS
+        assert speeds.update(now) is SpeedVerdict.ODD
+        assert speeds.update(now) is SpeedVerdict.CHANGED
+        assert speeds.update(now) is SpeedVerdict.FITS
 
     def test_is_not_believed_when_it_is_gone_the_next_time(self) -> None:
-        breaks, now = SpeedBreaks(), SplitTimes((303, 297), (0.0202, 0.030))
+        speeds, now = SpeedChanges(), SplitTimes((303, 297), (0.0202, 0.030))
 
-        assert breaks.judge(self.BEFORE) is SpeedVerdict.FITS
-        assert breaks.judge(now._replace(busy_seconds=(0.040, 0.030))) is SpeedVerdict.ODD
-        assert breaks.judge(now) is SpeedVerdict.FITS
+        assert speeds.update(self.BEFORE) is SpeedVerdict.FITS
+        assert speeds.update(now._replace(busy_seconds=(0.040, 0.030))) is SpeedVerdict.ODD
+        assert speeds.update(now) is SpeedVerdict.FITS

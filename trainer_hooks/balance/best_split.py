@@ -1,4 +1,4 @@
-"""The split of a batch under which the slowest GPU is done soonest."""
+"""The split of a batch with which the slowest GPU finishes soonest."""
 
 from __future__ import annotations
 
@@ -8,55 +8,48 @@ from dataclasses import dataclass
 from typing import Final
 
 SecondsOf = Callable[[int], float]
-"""How long a GPU takes for so many samples; never less for more of them."""
+"""How long a GPU takes for a number of samples; must not decrease."""
 
 _HALVINGS: Final = 60
 _PRECISION: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How many samples of a batch one GPU may be given.
-
-    Attributes:
-        least: At least so many.
-        most: At most so many: what its memory holds, for one.
-    """
+class CountRange:
+    """How many samples of a batch one GPU may be given, both ends included."""
 
     least: int
     most: int
 
 
 def slowest_seconds(seconds_of: Sequence[SecondsOf], counts: Sequence[int]) -> float:
-    """How long the last GPU takes under that split."""
+    """How long the slowest GPU takes with that split."""
     return max(of(count) for of, count in zip(seconds_of, counts, strict=True))
 
 
 def best_split(
-    seconds_of: Sequence[SecondsOf], total: int, rooms: Sequence[Room]
+    seconds_of: Sequence[SecondsOf], total: int, ranges: Sequence[CountRange]
 ) -> tuple[int, ...]:
-    """Split ``total`` samples so that the slowest GPU is done as soon as can be.
+    """Split ``total`` samples so that the slowest GPU finishes as soon as possible.
 
-    Where steps in the curves leave a choice, GPUs are given more in proportion
-    to what they could take in the same time.
+    Where steps in the curves leave a choice, each GPU gets more in proportion to what it could
+    do in the same time.
 
     Args:
-        seconds_of: One curve for each GPU, none of which falls.
+        seconds_of: One non-decreasing curve per GPU.
         total: Samples in the batch.
-        rooms: What each GPU may be given.
+        ranges: How many samples each GPU may be given.
 
     Returns:
-        Samples for each GPU, adding up to ``total``, each within its room.
+        Samples per GPU, adding up to ``total``, each within its range.
 
     Raises:
-        ValueError: The rooms together are too small for the batch, or too large.
+        ValueError: The ranges cannot add up to ``total``.
 
-    >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [Room(1, 80), Room(1, 80)])
+    >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [CountRange(1, 80)] * 2)
     (60, 20)
-    >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [Room(1, 50), Room(1, 80)])
-    (50, 30)
     """
-    least, most = [room.least for room in rooms], [room.most for room in rooms]
+    least, most = [each.least for each in ranges], [each.most for each in ranges]
     if not sum(least) <= total <= sum(most):
         raise ValueError(
             f"{total} samples cannot be split over GPUs that take"
@@ -81,7 +74,7 @@ def best_split(
 def _done_within(
     seconds: float, seconds_of: Sequence[SecondsOf], least: Sequence[int], most: Sequence[int]
 ) -> list[int]:
-    """The most that each GPU can do in that time, between the two counts."""
+    """The most samples that each GPU can do in that time, between its two counts."""
     return [
         low + bisect_right(range(low + 1, high + 1), seconds, key=of)
         for of, low, high in zip(seconds_of, least, most, strict=True)
@@ -89,7 +82,7 @@ def _done_within(
 
 
 def _filled(fewest: Sequence[int], most: Sequence[int], total: int) -> tuple[int, ...]:
-    """Counts between the two, adding up to ``total``."""
+    """Counts between the two that add up to ``total``."""
     rest = total - sum(fewest)
     widths = [high - low for low, high in zip(fewest, most, strict=True)]
     width = max(1, sum(widths))
