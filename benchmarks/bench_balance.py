@@ -18,7 +18,7 @@ from random import Random
 from statistics import median
 
 from gpumon.core.attribution.batch_shares import split_counts
-from tests.builders_gpus import (
+from tests.builders.balance import (
     Balanced,
     balance,
     best_speed,

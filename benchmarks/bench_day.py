@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench_serve import memory_folder
-from tests.builders_day import day, descriptors, threads
+from tests.builders.day import day, descriptors, threads
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml
 

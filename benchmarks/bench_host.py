@@ -24,8 +24,8 @@ import psutil
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.host_reader import HostReader
-from tests.builders_monitor import ring_reading
-from tests.builders_ring import run_facts
+from tests.builders.monitor import ring_reading
+from tests.builders.ring import run_facts
 from tests.processes import ending
 
 GOALS: Final = {(4, 8): 0.1, (4, 32): 0.3}

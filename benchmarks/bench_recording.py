@@ -42,7 +42,7 @@ from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.recording import RecordingFile
-from tests.builders_nvml import open_at_a_standstill
+from tests.builders.nvml import open_at_a_standstill
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import PRESENT_DRIVER

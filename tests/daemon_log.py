@@ -9,8 +9,8 @@ import pytest
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState, GpuState
-from tests.builders_driver import DriverStory
-from tests.builders_time import s
+from tests.builders.driver import DriverStory
+from tests.builders.time import s
 
 
 class DaemonLog:

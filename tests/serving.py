@@ -23,7 +23,7 @@ from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.said import said_of
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import StoppedClock
+from tests.builders.state import StoppedClock
 from tests.needs import missing
 from tests.patience import PATIENCE_S
 

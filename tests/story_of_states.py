@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
-from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
+from tests.builders.state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 
 SUSPECTED_UUID = "GPU-33333333-cccc"
 

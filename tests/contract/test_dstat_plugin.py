@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_dstat import PLUGIN, gpu, publish
+from tests.builders.dstat import PLUGIN, gpu, publish
 from tests.hosts_of_dstat import RealHost, real_host
 
 DRIVER = Path(__file__).with_name("exec_in_host.py")

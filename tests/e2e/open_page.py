@@ -14,7 +14,7 @@ from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.text.said import said_of
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import RunningClock, S, monitor_state
+from tests.builders.state import RunningClock, S, monitor_state
 from tests.patience import PATIENCE_S
 from tests.serving import serving
 from tests.story_of_states import starved_and_healthy

@@ -15,12 +15,12 @@ _NAMES = """
 import sys
 from pathlib import Path
 from gpumon.sources.system_clock import read_boot_id
-from tests.builders_ring import dead_rings, phases_folder, run_facts, sparse_ring
+from tests.builders.ring import dead_rings, phases_folder, run_facts, sparse_ring
 def runs():
     for number in range(int(sys.argv[2])):
         yield run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
 """
-_MODULES = "sys, shutil, pathlib, tests.builders_ring, gpumon.sources.system_clock"
+_MODULES = "sys, shutil, pathlib, tests.builders.ring, gpumon.sources.system_clock"
 """What has to be loaded by whoever may not enter the checkout any more."""
 
 MANY = f"""{_NAMES}

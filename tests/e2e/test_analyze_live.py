@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_logs import HEADER, smi_log, smi_stamp
+from tests.builders.logs import HEADER, smi_log, smi_stamp
 from tests.e2e.pty_terminal import on_a_terminal
 from tests.patience import PATIENCE_S, until, wait_until
 from tests.processes import ending

@@ -16,7 +16,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.sources.ring_reader.ring_survey import survey_rings
 from gpumon.sources.system_clock import read_boot_id
-from tests.builders_state import StoppedClock
+from tests.builders.state import StoppedClock
 from tests.e2e.ring_programs import DEAD, JUNK, SOMEBODY, by, daemon_in
 from tests.neighbours import NOBODY, as_root, shared_runtime_folder
 from tests.patience import wait_until

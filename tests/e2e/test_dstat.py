@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.main import main as gpumon
-from tests.builders_dstat import daemon
+from tests.builders.dstat import daemon
 from tests.e2e.pty_terminal import Written, on_a_terminal
 from tests.hosts_of_dstat import RealHost, real_host
 

@@ -18,9 +18,8 @@ from gpumon.core.report.report import Advice, Report
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.builders_fill import gpm_fill, power_fill
-from tests.builders_host import seen
-from tests.builders_state import (
+from tests.builders.report import gpm_fill, power_fill, seen
+from tests.builders.state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,

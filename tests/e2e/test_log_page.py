@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpumon.cli.main import main
-from tests.builders_logs import smi_log
-from tests.builders_time import rhythm
+from tests.builders.logs import smi_log
+from tests.builders.time import rhythm
 from tests.e2e.open_page import Visit
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from gpumon.core.ring_format.format import RING_BYTES
-from tests.builders_hostile_ring import of_version
+from tests.builders.ring import of_version
 from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import MANY, answer
 from tests.patience import wait_until

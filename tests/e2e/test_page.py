@@ -16,7 +16,7 @@ from gpumon.core.wording import parts_in_unit_of
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import run
+from tests.builders.state import run
 from tests.e2e.open_page import ADVICE, Show, now, story
 from tests.story_of_states import machine
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gpumon.outlets.http.server import HttpServer
-from tests.builders_state import S, healthy_gpu
+from tests.builders.state import S, healthy_gpu
 from tests.e2e.open_page import Show, Visit, now, showing, story
 from tests.serving import dial
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_jitter import jittered_states
-from tests.builders_state import S
+from tests.builders.state import S, jittered_states
 from tests.daemon import RunningDaemon
 from tests.e2e.open_page import Show, Visit, story
 from tests.story_of_states import starved_and_healthy

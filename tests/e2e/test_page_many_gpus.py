@@ -11,7 +11,7 @@ import pytest
 from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from tests.builders_state import device, healthy_gpu
+from tests.builders.state import device, healthy_gpu
 from tests.e2e.open_page import Show, Visit, now, recent
 from tests.story_of_states import machine
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpumon.outlets.http.callers import WebToken
-from tests.builders_state import RunningClock
+from tests.builders.state import RunningClock
 from tests.e2e.open_page import Visit, recent, story
 from tests.patience import PATIENCE_S
 from tests.serving import own_address, serving

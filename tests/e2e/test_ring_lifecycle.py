@@ -18,7 +18,7 @@ from gpumon.core.ring_format.events import RingEvent, RingKind
 from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.core.sample import Device, GpuSample
 from gpumon.pipeline.gpu_join import GpuJoin
-from tests.builders_ring import only, phases_folder
+from tests.builders.ring import only, phases_folder
 from tests.e2e.ring_programs import answer
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S

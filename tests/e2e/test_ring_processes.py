@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
-from tests.builders_ring import only
+from tests.builders.ring import only
 from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until

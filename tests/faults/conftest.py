@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_driver import DriverStory
-from tests.builders_faults import BOTH
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import BOTH
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine

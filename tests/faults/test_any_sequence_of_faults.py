@@ -25,7 +25,7 @@ from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
-from tests.builders_driver import EVERY_FIELD, DriverStory
+from tests.builders.driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.fakenvml.layout import FUNCTIONS, NO_OVERRIDE

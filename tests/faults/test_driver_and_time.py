@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.builders_faults import DRAIN
+from tests.builders.driver_faults import DRAIN
 from tests.faults.faulty_machine import (
     COLLECTOR_SUCCESS,
     Machine,

@@ -1,6 +1,6 @@
 """What becomes of the figures while a driver or a GPU is in trouble, and once that is over.
 
-Each fault of ``builders_faults`` happens to the real source and the real monitor, on both
+Each fault of ``builders.driver_faults`` happens to the real source and the real monitor, on both
 generations of the driver, by a clock that the test moves; the laws that ``DriverStory`` looks at
 hold at each of its ticks: sums close, counters rise, no time is made up. Two busy GPUs: whatever
 happens, neither has ever been idle.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 import pytest
 
 from gpumon.errors import SourceUnavailableError
-from tests.builders_driver import DriverStory
-from tests.builders_faults import (
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import (
     BOTH,
     BY_INDEX,
     BY_UUID,

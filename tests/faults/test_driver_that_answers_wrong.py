@@ -5,7 +5,7 @@ On its port, in its state file and in its log: what ceased is no answer, is coun
 
 from __future__ import annotations
 
-from tests.builders_faults import DRAIN, POWER
+from tests.builders.driver_faults import DRAIN, POWER
 from tests.daemon import RunningDaemon
 from tests.fakenvml import codes
 from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, closes, gpu, observed_ns

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_faults import INIT, NOT_LOADED, REPLACED, DriverFault
+from tests.builders.driver_faults import INIT, NOT_LOADED, REPLACED, DriverFault
 from tests.daemon import RunningDaemon
 from tests.faults.faulty_machine import COLLECTOR_SUCCESS, Machine, gpu
 from tests.needs import without_driver

@@ -20,8 +20,8 @@ from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.said import said_of
 from gpumon.pipeline.reports import report_of
-from tests.builders_driver import DriverStory
-from tests.builders_faults import (
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import (
     BOTH,
     BY_INDEX,
     DRAIN,
@@ -37,7 +37,7 @@ from tests.builders_faults import (
     listing,
     losing,
 )
-from tests.builders_state import monitor_state
+from tests.builders.state import monitor_state
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.programs import ROOT

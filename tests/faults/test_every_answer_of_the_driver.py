@@ -16,7 +16,7 @@ import pynvml
 import pytest
 
 from gpumon.core.sample import GpuSample
-from tests.builders_driver import EVERY_FIELD, DriverStory, answered
+from tests.builders.driver import EVERY_FIELD, DriverStory, answered
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import OLD_DRIVER, PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process

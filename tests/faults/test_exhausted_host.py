@@ -19,7 +19,7 @@ import pytest
 from gpumon.cli.dstat_hosts import put_copy
 from gpumon.errors import GpumonError
 from gpumon.outlets.state_file import StateFile
-from tests.builders_state import monitor_state
+from tests.builders.state import monitor_state
 from tests.serving import ask, serving
 
 

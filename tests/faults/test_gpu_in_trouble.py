@@ -19,8 +19,8 @@ from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
-from tests.builders_driver import DriverStory
-from tests.builders_faults import FIRST, SECOND, Change
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
 from tests.daemon_log import DaemonLog
 from tests.fakenvml import codes

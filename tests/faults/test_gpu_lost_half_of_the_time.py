@@ -17,8 +17,8 @@ import pytest
 import gpumon
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.core.clock import NS_PER_S
-from tests.builders_driver import DriverStory, busy_ns, total_ns
-from tests.builders_faults import FIRST, SECOND
+from tests.builders.driver import DriverStory, busy_ns, total_ns
+from tests.builders.driver_faults import FIRST, SECOND
 from tests.fakenvml.control import FakeNvml
 
 CYCLES = 120

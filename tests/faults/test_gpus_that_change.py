@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_driver import DriverStory
-from tests.builders_faults import MIG_MODE
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import MIG_MODE
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 

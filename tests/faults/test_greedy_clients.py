@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.server import HttpServer
-from tests.builders_state import monitor_state, starved_gpu
+from tests.builders.state import monitor_state, starved_gpu
 from tests.patience import until
 from tests.serving import ask, dial, is_open, own_address, serving
 

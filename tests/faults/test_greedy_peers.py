@@ -15,7 +15,7 @@ from tests.trainings import run_to_its_end
 PROLOGUE = """
 import http.client, json, socket
 from gpumon.outlets.http.bounded_server import ServerLimits
-from tests.builders_state import monitor_state
+from tests.builders.state import monitor_state
 from tests.serving import is_open, serving
 
 def dial(peer, sent=b"GET / HT"):

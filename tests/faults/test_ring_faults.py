@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_hostile_ring import HOSTILE_RINGS
+from tests.builders.ring import HOSTILE_RINGS
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 from tests.processes import ending

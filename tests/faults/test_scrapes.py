@@ -11,7 +11,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.builders_state import S, monitor_state, run, starved_gpu
+from tests.builders.state import S, monitor_state, run, starved_gpu
 from tests.serving import ask, serving
 
 

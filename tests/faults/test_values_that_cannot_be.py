@@ -9,8 +9,8 @@ import math
 
 import pytest
 
-from tests.builders_driver import DriverStory
-from tests.builders_faults import DRAIN, FIRST, RATES, SECOND
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import DRAIN, FIRST, RATES, SECOND
 from tests.fakenvml import codes
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 

@@ -37,7 +37,7 @@ from gpumon.core.ring_format.format import (
     WORD_HEAD,
     WORD_TOTALS_GENERATION,
 )
-from tests.builders_ring import now, run_facts
+from tests.builders.ring import now, run_facts
 from tests.fuzz.mutations import BYTES, mutated
 from tests.fuzz.mutations_of_documents import HONEST, JUNK
 from tests.ring_contents import record_words
@@ -72,7 +72,7 @@ import json, select, sys
 from dataclasses import replace
 from pathlib import Path
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from tests.builders_ring import phases_folder, run_facts, sparse_ring
+from tests.builders.ring import phases_folder, run_facts, sparse_ring
 facts = replace(run_facts(run=sys.argv[2], pid=int(sys.argv[3])), gpus=("1",))
 writer = sparse_ring(phases_folder(Path(sys.argv[1])), facts)
 wait, train = PHASE_NUMBER[TrainingPhase.INPUT_WAIT], PHASE_NUMBER[TrainingPhase.TRAIN_STEP]

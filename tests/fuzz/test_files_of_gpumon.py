@@ -13,9 +13,8 @@ from random import Random
 import pytest
 
 from gpumon.core.codecs.recording_codec import pack_block, unpack_block
-from tests.bare_dstat import Table
-from tests.builders_dstat import gpu, publish
-from tests.builders_recording import blocks_of
+from tests.builders.dstat import Table, gpu, publish
+from tests.builders.recording import blocks_of
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated

@@ -28,8 +28,8 @@ from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.builders_recording import facts
-from tests.builders_ring import BOOT_ID, now, phases_folder
+from tests.builders.recording import facts
+from tests.builders.ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.fuzz.neighbours_rings import HONEST_PID, honest_training, neighbour

@@ -16,10 +16,19 @@ from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
 from gpumon.outlets.text.style import wrapped
-from tests.builders_fill import filled, gpm_fill, mean, power_fill
-from tests.builders_host import seen
-from tests.builders_report import gpu, rank_of, run, shared_run, with_totals
-from tests.builders_time import s
+from tests.builders.report import (
+    filled,
+    gpm_fill,
+    gpu,
+    mean,
+    power_fill,
+    rank_of,
+    run,
+    seen,
+    shared_run,
+    with_totals,
+)
+from tests.builders.time import s
 from tests.golden_files import Chapters, golden_story
 
 WAIT, UNKNOWN, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.NOT_IN_USE

@@ -20,12 +20,11 @@ from gpumon.cli.main import build_parser
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.errors import SourceUnavailableError
-from tests import builders_dstat, builders_recording
-from tests.bare_dstat import Table
-from tests.builders_dstat import publish
-from tests.builders_dstat_hosts import DOOL, DSTAT, Machine
-from tests.builders_logs import HEADER, smi_log
-from tests.builders_report import gpu, report, run, saved
+from tests.builders import dstat as builders_dstat
+from tests.builders import recording as builders_recording
+from tests.builders.dstat import DOOL, DSTAT, Machine, Table, publish
+from tests.builders.logs import HEADER, smi_log
+from tests.builders.report import gpu, report, run, saved
 from tests.command_line import Ended, Shell
 from tests.golden_files import Chapters, golden_story
 

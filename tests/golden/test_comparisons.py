@@ -12,9 +12,8 @@ from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.outlets.text.comparison import side_by_side
 from gpumon.outlets.text.style import wrapped
-from tests.builders_fill import filled, gpm_fill
-from tests.builders_report import gpu, mig_part, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import filled, gpm_fill, gpu, mig_part, report, run, with_totals
+from tests.builders.time import s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.outlets.report_lines import PLAIN
 

@@ -14,8 +14,8 @@ from gpumon.cli.doctor.machine import port_finding
 from gpumon.sources.host.sight import HostSight
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
 from gpumon.sources.system_clock import SystemClock, read_boot_id
-from tests.builders_driver import DriverStory
-from tests.builders_ring import WrittenRing, phases_folder, run_facts
+from tests.builders.driver import DriverStory
+from tests.builders.ring import WrittenRing, phases_folder, run_facts
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import Chapters, golden_story
 from tests.serving import answering

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import NO_OPTIONS, read_log, rows, smi_log, smi_stamp
+from tests.builders.logs import NO_OPTIONS, read_log, rows, smi_log, smi_stamp
 from tests.golden_files import Chapters, golden_story
 
 HOUR = 3_600

@@ -19,16 +19,24 @@ from gpumon.sources.daemon import SilentDaemon, fetch_report, read_state
 from gpumon.sources.follow import FollowSource
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.ring_reader.daemon_folder import HeldFolder, claim_runtime_dir
-from tests.builders_claims import ADAS_PROCESS, starve, stranger
-from tests.builders_clock import HandClock
-from tests.builders_log_rows import report_of as report_of_log
-from tests.builders_logs import analysed, smi_log
-from tests.builders_monitor import NO_RINGS, moment, monitor
-from tests.builders_recording import blocks_of, header, plain_moments, record
-from tests.builders_state import monitor_state
-from tests.builders_state import run as run_state
-from tests.builders_story import SAVE, STEP, WAIT, Story
-from tests.builders_time import s
+from tests.builders.logs import analysed, smi_log
+from tests.builders.logs import report_of as report_of_log
+from tests.builders.monitor import (
+    ADAS_PROCESS,
+    NO_RINGS,
+    SAVE,
+    STEP,
+    WAIT,
+    Story,
+    moment,
+    monitor,
+    starve,
+    stranger,
+)
+from tests.builders.recording import blocks_of, header, plain_moments, record
+from tests.builders.state import monitor_state
+from tests.builders.state import run as run_state
+from tests.builders.time import HandClock, s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.pipeline.test_log_track_log_pace import busy_rows
 from tests.unit.pipeline.test_past_reports import Watched

@@ -18,21 +18,22 @@ from gpumon.core.ring_format.silence import RunSilence
 from gpumon.outlets.text.report_lines import levels_lines
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import wrapped
-from tests.builders_cycles import waits_of_a_person
-from tests.builders_fill import filled, gpm_fill, power_fill
-from tests.builders_host import seen
-from tests.builders_logs import analysed, smi_log
-from tests.builders_report import (
+from tests.builders.cycles import waits_of_a_person
+from tests.builders.logs import LATE, TEMPTING, analysed, smi_log
+from tests.builders.report import (
     MIG_PARENT,
+    filled,
+    gpm_fill,
     gpu,
     mig_part,
+    power_fill,
     report,
     run,
+    seen,
     shared_run,
     with_totals,
 )
-from tests.builders_tempting import LATE, TEMPTING
-from tests.builders_time import s
+from tests.builders.time import s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.core.device.test_troubles import LOST, reported
 from tests.unit.outlets.report_lines import PLAIN, STARVED

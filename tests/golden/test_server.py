@@ -7,7 +7,7 @@ import pytest
 from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState
 from gpumon.outlets.http.bounded_server import ServerLimits
-from tests.builders_state import healthy_gpu, monitor_state
+from tests.builders.state import healthy_gpu, monitor_state
 from tests.daemon_log import DaemonLog, failing
 from tests.golden_files import Chapters, golden_story
 from tests.serving import dial, serving

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders_prefetch import Source, readers, usual_gap_s
+from tests.builders.prefetch import Source, readers, usual_gap_s
 from trainer_hooks.prefetch import prefetch_to_device
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_prefetch import readers
+from tests.builders.prefetch import readers
 from tests.keras.later import b, keras
 from tests.patience import until
 from trainer_hooks.prefetch import prefetch_to_device

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders_prefetch import Source, most_ahead
+from tests.builders.prefetch import Source, most_ahead
 from tests.imported_later import ImportedLater
 from tests.keras.later import keras
 from tests.keras.told_by_script import told_by

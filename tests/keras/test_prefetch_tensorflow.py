@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_prefetch import Source
+from tests.builders.prefetch import Source
 from tests.keras.later import b, tf
 from tests.keras.told_by_script import told_by
 from trainer_hooks.prefetch import prefetch_to_device

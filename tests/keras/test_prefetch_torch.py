@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders_prefetch import readers
+from tests.builders.prefetch import readers
 from tests.cuda_driver import show_driver
 from tests.keras.later import b, torch
 from tests.keras.later import on_torch as t

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from tests.builders_prefetch import Source, most_ahead, usual_gap_s
+from tests.builders.prefetch import Source, most_ahead, usual_gap_s
 from tests.keras import builders_keras as b
 from tests.keras import builders_tensorflow as t
 from tests.measured_again import AT_MOST, BUSY_ABOVE, seconds_stalled

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import analysed
+from tests.builders.logs import analysed
 from tests.logs.test_samples import SAMPLES, story_of
 
 SIGNS = string.ascii_letters + string.digits + " |,:-./%#\"'{}[]"

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import analyse_file
+from tests.builders.logs import analyse_file
 from tests.logs.test_samples import FOLDER
 from tests.patience import no_hang
 

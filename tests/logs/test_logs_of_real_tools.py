@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.sources.logs.log_sample import LogFacts, LogSample
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import read_log
+from tests.builders.logs import read_log
 from tests.e2e.prometheus_server import running_prometheus
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml

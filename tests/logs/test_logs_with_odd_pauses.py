@@ -9,8 +9,8 @@ import pytest
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.settings.input_model import PRIOR
 from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.builders_logs import analysed, only_gpu, smi_log
-from tests.builders_time import every
+from tests.builders.logs import analysed, only_gpu, smi_log
+from tests.builders.time import every
 
 ALIKE = ([97] * 5 + [0] * 3) * 40 + [97]
 HEAD = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import analyse_file
+from tests.builders.logs import analyse_file
 
 FOLDER = Path(os.environ.get("GPUMON_PUBLIC_LOGS", Path(__file__).parents[3] / "shared/traces"))
 

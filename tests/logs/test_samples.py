@@ -30,7 +30,7 @@ from gpumon.sources.logs.formats.wide_table import WideCsvLog, WideJsonLog
 from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import LogText, head_of
-from tests.builders_logs import analyse_file
+from tests.builders.logs import analyse_file
 
 FOLDER = Path(__file__).parent / "samples"
 FORMAT_OF: dict[str, type[GpuLog]] = {

@@ -7,8 +7,7 @@ import pytest
 from gpumon.core.report.report import GpuReport
 from gpumon.core.verdict import LikelyCause, Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
-from tests.builders_logs import analysed, smi_log
-from tests.builders_tempting import LATE, TEMPTING
+from tests.builders.logs import LATE, TEMPTING, analysed, smi_log
 
 
 def only_gpu(rows: list[int]) -> GpuReport:

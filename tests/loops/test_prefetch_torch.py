@@ -9,7 +9,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from tests.builders_prefetch import Source, most_ahead, readers
+from tests.builders.prefetch import Source, most_ahead, readers
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device

@@ -28,7 +28,7 @@ from gpumon.core.ring_format.events import (
 from gpumon.core.sample import Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.nvml.source import NvmlSource
-from tests.builders_nvml import open_at_a_standstill
+from tests.builders.nvml import open_at_a_standstill
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import PRESENT_DRIVER

@@ -13,7 +13,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.replay import facts_of, replayed_report
 from gpumon.sources.recording import RecordingFile
-from tests.builders_logs import NO_OPTIONS, analyse_file
+from tests.builders.logs import NO_OPTIONS, analyse_file
 from tests.recordings.make_fake_boards import NOTE
 
 FOLDER = Path(__file__).parent

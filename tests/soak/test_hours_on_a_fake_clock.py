@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_day import day, descriptors, threads
+from tests.builders.day import day, descriptors, threads
 from tests.fakenvml.control import FakeNvml
 
 HOUR_S = 3600.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_day import Day, day
+from tests.builders.day import Day, day
 from tests.fakenvml.generations import PRESENT_DRIVER
 from tests.fakenvml.in_process import shown_to_this_process
 

@@ -20,7 +20,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.core.state import MonitorState
-from tests.builders_monitor import moment, monitor, ring_reading
+from tests.builders.monitor import moment, monitor, ring_reading
 from tests.truth.worlds.spans import covered_ms
 from tests.truth.worlds.truth import GpuTruth, PhaseMark, World
 

@@ -20,7 +20,7 @@ from gpumon.core.verdict import Verdict
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import analyse_file
+from tests.builders.logs import analyse_file
 from tests.truth.measured_page import put
 from tests.truth.score.baselines import Percents, mean_below_70, sagemaker
 from tests.truth.score.finding import STARVED

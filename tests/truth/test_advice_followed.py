@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause
-from tests.builders_report import gpu, report
+from tests.builders.report import gpu, report
 from tests.truth.advice.followed import Followed, followed_of, is_kept, table
 from tests.truth.advice.trainings import CASES
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.verdict import VerdictName
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_logs import smi_log
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.logs import smi_log
 from tests.truth import measured_page
 from tests.truth.public_logs import PUBLISHED, main, table
 

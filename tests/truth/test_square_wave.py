@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.bench_square_wave import Recovered, watch
 from gpumon.sources.nvml.source import NvmlSource
-from tests.builders_nvml import DriverClock
+from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
 
 SECONDS = 25

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from tests.builders_worlds import crc, half_an_hour
+from tests.truth.half_hours import crc, half_an_hour
 from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world
 from tests.truth.worlds.spans import (
     clipped,

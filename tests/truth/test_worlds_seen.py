@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.builders_worlds import chance, gpu_busy, half_an_hour
+from tests.truth.half_hours import chance, gpu_busy, half_an_hour
 from tests.truth.worlds import KINDS, World, as_csv, memory_used_mib, seen_all
 from tests.truth.worlds.__main__ import main
 from tests.truth.worlds.csv_log import power_watts

@@ -19,7 +19,7 @@ from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.pipeline.reports import report_of
-from tests.builders_monitor import moment, monitor, ring_reading
+from tests.builders.monitor import moment, monitor, ring_reading
 from tests.truth.loops.catalog import Job, Loop
 from tests.truth.loops.machine import NS_PER_MS, Rank
 

@@ -10,8 +10,8 @@ from gpumon.core.report.report import Report
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
-from tests.builders_report import one_balance
-from tests.builders_unequal import Board, UnequalWorld
+from tests.builders.report import one_balance
+from tests.builders.unequal_gpus import Board, UnequalWorld
 from tests.truth.rules.small_worlds import late_every, training
 from tests.truth.rules.watching import watched
 

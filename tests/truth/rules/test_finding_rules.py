@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.core.device.fill import FillLedger, GpuFill, is_held_down, is_under_filled
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.state import GpuState
-from tests.builders_fill import seconds_of
+from tests.builders.report import seconds_of
 from tests.truth.rules.small_worlds import training
 from tests.truth.rules.watching import watched_state
 from tests.truth.worlds import World

@@ -18,7 +18,7 @@ from gpumon.core.host.wait_rules import (
     is_network_bound,
 )
 from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS
-from tests.builders_host import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
+from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
 SETTINGS = DEFAULT_HOST_SETTINGS
 

@@ -8,7 +8,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
-from tests.builders_logs import analysed, only_gpu
+from tests.builders.logs import analysed, only_gpu
 from tests.truth.daemon_states import DriverWindows, daemon_states
 from tests.truth.worlds import World, as_csv
 from tests.truth.worlds.draws import Draws

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.outlets.text.report_text import render_report
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_logs import NO_OPTIONS, analyse_file, smi_log
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.logs import NO_OPTIONS, analyse_file, smi_log
 from tests.command_line import Shell
 from tests.processes import ending
 from tests.programs import ran_python

@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import (
+from tests.builders.logs import (
     NO_OPTIONS,
     analyse_file,
     read_file,

@@ -11,8 +11,7 @@ from gpumon.cli.live_line import so_far
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.live_input import LiveReading
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import analysed, smi_log
-from tests.builders_lost_gpu import at_work, csv
+from tests.builders.logs import analysed, at_work, csv, smi_log
 from tests.command_line import Shell
 
 

@@ -13,8 +13,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
-from tests.builders_logs import analysed, only_gpu
-from tests.builders_lost_gpu import (
+from tests.builders.logs import (
     LOST,
     MISMATCH,
     NO_DEVICES,
@@ -22,9 +21,11 @@ from tests.builders_lost_gpu import (
     TOOLS,
     Both,
     Moment,
+    analysed,
     at_work,
     csv,
     dmon,
+    only_gpu,
     table,
 )
 from tests.command_line import Shell

@@ -10,7 +10,7 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState
-from tests.builders_state import HEALTHY_UUID, device, healthy_gpu, starved_gpu
+from tests.builders.state import HEALTHY_UUID, device, healthy_gpu, starved_gpu
 from tests.daemon_log import DaemonLog, failing
 
 LOST = "GPU 0: the GPU is lost: reboot"

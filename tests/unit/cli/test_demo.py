@@ -18,8 +18,8 @@ import pytest
 from gpumon.cli.demo import DemoCommand, DemoScreen, _of_one_stage
 from gpumon.core.phase import IdleCause
 from gpumon.errors import GpumonError
-from tests.builders_report import gpu, report
-from tests.builders_time import s
+from tests.builders.report import gpu, report
+from tests.builders.time import s
 
 WAIT = IdleCause.INPUT_WAIT
 STARTED_AT = "2026-11-21T08:00:00+00:00"

@@ -23,8 +23,7 @@ from gpumon.cli.dstat_hosts import (
     remove_copy,
 )
 from gpumon.errors import GpumonError
-from tests.builders_dstat import PLUGIN
-from tests.builders_dstat_hosts import DOOL, DSTAT, PCP, Machine
+from tests.builders.dstat import DOOL, DSTAT, PCP, PLUGIN, Machine
 from tests.command_line import Shell
 
 ALL = [

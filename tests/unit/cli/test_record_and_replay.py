@@ -26,7 +26,7 @@ from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
-from tests import builders_recording as built
+from tests.builders import recording as built
 from tests.command_line import Shell, Terminal
 from tests.patience import wait_until
 from tests.unit.outlets.report_lines import PLAIN

@@ -10,8 +10,7 @@ import pytest
 from gpumon.cli.replaced_file import readable_lines
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_log_corners import DMON
-from tests.builders_logs import HEADER, NO_OPTIONS, smi_log, smi_stamp
+from tests.builders.logs import DMON, HEADER, NO_OPTIONS, smi_log, smi_stamp
 
 
 class Replaced:

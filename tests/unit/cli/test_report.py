@@ -21,8 +21,8 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.report_text import render_report
-from tests.builders_report import gpu, report, run, saved
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, saved
+from tests.builders.time import s
 from tests.command_line import Shell
 from tests.unit.outlets.report_lines import PLAIN
 

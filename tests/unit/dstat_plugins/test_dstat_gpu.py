@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from gpumon.core.state import GpuState
-from tests.bare_dstat import DASHES, Table
-from tests.builders_dstat import gpu, publish, state_of
-from tests.builders_dstat_rows import as_read
-from tests.builders_state import GIB
+from tests.builders.dstat import DASHES, Table, as_read, gpu, publish, state_of
+from tests.builders.state import GIB
 
 
 def cells_after(runtime: Path, *states: GpuState) -> list[str]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bare_dstat import Table
-from tests.builders_dstat import gpu, publish
+from tests.builders.dstat import Table, gpu, publish
 
 EIGHT = [str(index) for index in range(8)]
 

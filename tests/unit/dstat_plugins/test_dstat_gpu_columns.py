@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause
-from tests.bare_dstat import Table
-from tests.builders_dstat import gpu, publish
-from tests.builders_state import GIB
+from tests.builders.dstat import Table, gpu, publish
+from tests.builders.state import GIB
 
 
 class TestTheGroups:

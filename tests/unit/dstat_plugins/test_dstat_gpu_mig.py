@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gpumon.core.state import GpuState
-from tests.bare_dstat import Table
-from tests.builders_dstat import gpu, publish
-from tests.builders_state import GIB
+from tests.builders.dstat import Table, gpu, publish
+from tests.builders.state import GIB
 
 
 def part(number: int, observed_s: float = 100, **of_device: Any) -> GpuState:

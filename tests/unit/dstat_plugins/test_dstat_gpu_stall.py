@@ -16,9 +16,8 @@ import pytest
 
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.state import GpuState
-from tests.bare_dstat import DASHES, Table
-from tests.builders_dstat import gpu, publish, retell
-from tests.builders_state import S
+from tests.builders.dstat import DASHES, Table, gpu, publish, retell
+from tests.builders.state import S
 
 CHECKPOINT, STEP = IdleCause.CHECKPOINT, IdleCause.WITHIN_STEP
 COLD = {"disk_bound": 30, "cpu_bound": 10}

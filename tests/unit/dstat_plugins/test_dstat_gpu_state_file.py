@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring_format.runtime_paths import MAX_STATE_BYTES
-from tests.bare_dstat import DASHES, Table
-from tests.builders_dstat import gpu, publish, this_boot
+from tests.builders.dstat import DASHES, Table, gpu, publish, this_boot
 from tests.patience import no_hang
 
 

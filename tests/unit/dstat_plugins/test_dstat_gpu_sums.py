@@ -13,15 +13,16 @@ from itertools import chain
 
 import pytest
 
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_dstat import gpu, state_of
-from tests.builders_dstat_rows import (
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.dstat import (
     Document,
     Row,
     as_read,
     documents,
+    gpu,
     rows_of,
     square,
+    state_of,
     strayed_seconds,
     tagged_documents,
 )

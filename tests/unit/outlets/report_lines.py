@@ -6,7 +6,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from tests.builders_report import gpu, report, run
+from tests.builders.report import gpu, report, run
 
 PLAIN = TextStyle()
 

@@ -16,7 +16,7 @@ from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.recording import RecordingFile
-from tests.builders_recording import header, moment, plain_moments, record, training_moments
+from tests.builders.recording import header, moment, plain_moments, record, training_moments
 
 MOMENTS = plain_moments(12)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.outlets.state_file import StateFile
-from tests.builders_state import device, healthy_gpu, monitor_state
+from tests.builders.state import device, healthy_gpu, monitor_state
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders_story import STEP, Story
+from tests.builders.monitor import STEP, Story
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.core.sample import BusySample
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting
 from gpumon.pipeline.runs import TrackedRun
-from tests.builders_monitor import run_that_says
-from tests.builders_time import s
+from tests.builders.monitor import run_that_says
+from tests.builders.time import s
 
 ANN, BOB, CID = (frozenset({uid}) for uid in (1001, 1002, 1003))
 

@@ -6,8 +6,8 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.verdict import VerdictName
-from tests.builders_story import STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Story, gpu
+from tests.builders.time import s
 
 START_UP, COMPILE = TrainingPhase.START_UP, TrainingPhase.COMPILE
 OTHER = TrainingPhase.OTHER

@@ -11,8 +11,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
-from tests.builders_logs import analysed, only_gpu, rows, smi_log
-from tests.builders_lost_gpu import csv
+from tests.builders.logs import analysed, csv, only_gpu, rows, smi_log
 from tests.unit.outlets.report_lines import PLAIN
 
 BUSY, IDLE = [97], [0]

@@ -11,18 +11,23 @@ from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.past_reports import RunReports
 from gpumon.pipeline.reports import report_of
-from tests.builders_claims import (
+from tests.builders.monitor import (
     ADA,
     ADAS_PID,
     ADAS_PROCESS,
+    SAVE,
+    STEP,
     STRANGER,
     STRANGERS_PID,
+    WAIT,
+    Phases,
+    Story,
+    gpu,
     starve,
     stranger,
     training,
 )
-from tests.builders_story import SAVE, STEP, WAIT, Phases, Story, gpu
-from tests.builders_time import s
+from tests.builders.time import s
 
 COMPILE = TrainingPhase.COMPILE
 LEVELS = (1.0, 0.5, 0.0, 0.75) * 6

@@ -11,8 +11,8 @@ import pytest
 
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_join import GpuJoin
-from tests.builders_monitor import HOST_PID as PID
-from tests.builders_monitor import run_that_says
+from tests.builders.monitor import HOST_PID as PID
+from tests.builders.monitor import run_that_says
 
 CUT = "GPU-8f1c2a00-0000-0000-0000-000000000000"
 WHOLE = "GPU-18ef0000-0000-0000-0000-000000000001"

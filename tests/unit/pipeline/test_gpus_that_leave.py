@@ -10,8 +10,8 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
-from tests.builders_monitor import moment, monitor
-from tests.builders_time import s
+from tests.builders.monitor import moment, monitor
+from tests.builders.time import s
 
 WHOLE = Device(uuid="GPU-0", index=0, mig_enabled=True)
 OTHER = Device(uuid="GPU-1", index=1)

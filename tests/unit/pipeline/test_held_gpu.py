@@ -15,8 +15,8 @@ from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
-from tests.builders_story import STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Story, gpu
+from tests.builders.time import s
 
 NOTEBOOK = (ProcessSample(7, 1 << 30, uid=1000),)
 

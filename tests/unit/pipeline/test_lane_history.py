@@ -12,9 +12,9 @@ from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.ring_format.fair_share import FairSlots
 from gpumon.pipeline.lane_history import LaneHistory
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import monitor_state, run
-from tests.builders_story import SAVE, STEP, WAIT, Story
-from tests.builders_time import s
+from tests.builders.monitor import SAVE, STEP, WAIT, Story
+from tests.builders.state import monitor_state, run
+from tests.builders.time import s
 
 S = s(1)
 

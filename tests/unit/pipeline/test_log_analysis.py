@@ -14,10 +14,19 @@ from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Pattern, VerdictName
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_log_rows import analysis_of, facts_of, rows_of
-from tests.builders_logs import analyse_file, analysed, only_gpu, rows, smi_log, smi_stamp
-from tests.builders_time import s
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.logs import (
+    analyse_file,
+    analysed,
+    analysis_of,
+    facts_of,
+    only_gpu,
+    rows,
+    rows_of,
+    smi_log,
+    smi_stamp,
+)
+from tests.builders.time import s
 
 
 class TestAWorldOfKnownTruth:

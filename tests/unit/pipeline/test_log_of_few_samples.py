@@ -14,9 +14,8 @@ from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
-from tests.builders_logs import analysed, only_gpu, rows, smi_log
-from tests.builders_lost_gpu import at_work, csv, table
-from tests.builders_time import rhythm
+from tests.builders.logs import analysed, at_work, csv, only_gpu, rows, smi_log, table
+from tests.builders.time import rhythm
 from tests.unit.outlets.report_lines import PLAIN
 
 FEW = VerdictName.TOO_FEW_SAMPLES

@@ -12,8 +12,8 @@ from gpumon.core.log_summary.activity import ChangeRoom
 from gpumon.core.report.report import Report
 from gpumon.pipeline import log_analysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
-from tests.builders_log_rows import analysis_of, facts_of, report_of, rows_of
-from tests.builders_time import s
+from tests.builders.logs import analysis_of, facts_of, report_of, rows_of
+from tests.builders.time import s
 
 RHYTHM = [1.0, 1.0, 1.0, 0.0, 0.0] * 60
 TWO = (LoggedGpu(index=0), LoggedGpu(index=1))

@@ -12,7 +12,7 @@ from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
-from tests.builders_logs import analysed, only_gpu, rows, smi_stamp
+from tests.builders.logs import analysed, only_gpu, rows, smi_stamp
 from tests.unit.outlets.report_lines import PLAIN
 
 HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB]"

@@ -17,7 +17,7 @@ from gpumon.pipeline.log_reader_process import ReaderProcess, is_worth_a_process
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import RowColumns
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import NO_OPTIONS, read_file, smi_log
+from tests.builders.logs import NO_OPTIONS, read_file, smi_log
 
 BUSY_THEN_NOT = [97, 97, 97, 0, 50] * 4_000
 PACKED = gzip.compress(smi_log([at * 7919 % 101 for at in range(20_000)]).encode())

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpumon.core.sample import BusySample
 from gpumon.pipeline.log_track import put_together
-from tests.builders_logs import analysed, only_gpu, smi_log
-from tests.builders_time import s
+from tests.builders.logs import analysed, only_gpu, smi_log
+from tests.builders.time import s
 
 TENTH = s(0.1)
 

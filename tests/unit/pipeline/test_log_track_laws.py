@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.pipeline.log_track import GpuTrack
-from tests.builders_time import s
+from tests.builders.time import s
 
 GIB = 1 << 30
 BEGAN_S = 1_000

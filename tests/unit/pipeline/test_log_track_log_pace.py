@@ -13,9 +13,8 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
-from tests.builders_log_rows import facts_of, report_of
-from tests.builders_logs import analysed
-from tests.builders_time import s
+from tests.builders.logs import analysed, facts_of, report_of
+from tests.builders.time import s
 
 Stretch = tuple[float, int]
 """Seconds between two rows, and how many times in turn."""

@@ -9,9 +9,8 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import Frame
-from tests.builders_monitor import moment, monitor
-from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import SAVE, STEP, WAIT, Story, gpu, moment, monitor
+from tests.builders.time import s
 
 LOST, NO_DRIVER = "GPU is lost", "the driver is not loaded"
 

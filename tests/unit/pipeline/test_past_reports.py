@@ -16,8 +16,8 @@ from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
 from gpumon.pipeline.past_reports import Reports, RunReports
 from gpumon.pipeline.reports import report_of
-from tests.builders_story import SAVE, STEP, WAIT, Phases, Story
-from tests.builders_time import s
+from tests.builders.monitor import SAVE, STEP, WAIT, Phases, Story
+from tests.builders.time import s
 
 VALIDATE = TrainingPhase.VALIDATION
 

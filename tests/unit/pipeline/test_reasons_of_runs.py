@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause
-from tests.builders_host import MB, gil_threads, look, task
-from tests.builders_story import STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Story, gpu
+from tests.builders.report import MB, gil_threads, look, task
+from tests.builders.time import s
 
 CROWDED = look(workers=(task(1.0, 0.5),) * 4)
 COLD = look(workers=(task(0.2),), read_bytes_per_second=50 * MB, disk_busy_ratio=0.9)

@@ -11,8 +11,8 @@ from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
 from gpumon.pipeline.reports import report_of
-from tests.builders_monitor import NO_RINGS, moment, monitor
-from tests.builders_time import s
+from tests.builders.monitor import NO_RINGS, moment, monitor
+from tests.builders.time import s
 
 MISSING = "/data/busy.jsonl is not there"
 REFUSED = RingsReading(rejected=1, message="1-1.ring: not a phase ring")

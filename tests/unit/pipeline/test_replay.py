@@ -22,8 +22,8 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
 from gpumon.sources.recording import RecordingFile
-from tests.builders_clock import HandClock
-from tests.builders_recording import BEGAN_NS, facts, plain_moments, record, training_moments
+from tests.builders.recording import BEGAN_NS, facts, plain_moments, record, training_moments
+from tests.builders.time import HandClock
 
 HERE = "boot-of-this-machine"
 

@@ -17,8 +17,8 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
-from tests.builders_clock import HandClock
-from tests.builders_recording import facts, header, training_moments
+from tests.builders.recording import facts, header, training_moments
+from tests.builders.time import HandClock
 from tests.fuzz.mutations_of_documents import lied
 
 SEEDS = range(8)

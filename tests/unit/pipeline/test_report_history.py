@@ -15,8 +15,8 @@ from gpumon.core.sample import BusySample, Frame, ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.reports import report_of
-from tests.builders_story import STEP, WAIT, Story
-from tests.builders_time import every, s
+from tests.builders.monitor import STEP, WAIT, Story
+from tests.builders.time import every, s
 
 DAY_NS = s(24 * 3600)
 NOTEBOOK = (ProcessSample(7, 1 << 30, uid=1000),)

@@ -10,10 +10,10 @@ from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.state import CollectorState
 from gpumon.pipeline.reports import report_of
-from tests.builders_state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu
-from tests.builders_state import run as run_state
-from tests.builders_story import STEP, Story
-from tests.builders_time import s
+from tests.builders.monitor import STEP, Story
+from tests.builders.state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu
+from tests.builders.state import run as run_state
+from tests.builders.time import s
 
 
 def reported(*, says: str | None = None, **changes: Any) -> Report:

@@ -9,8 +9,8 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
-from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import SAVE, STEP, WAIT, Story, gpu
+from tests.builders.time import s
 
 COMPILE, START_UP = TrainingPhase.COMPILE, TrainingPhase.START_UP
 

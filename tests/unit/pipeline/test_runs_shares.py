@@ -13,9 +13,9 @@ from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import RunState
 from gpumon.pipeline.run_steps import StepBalance
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.builders_monitor import moment, monitor, ring_reading
-from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
-from tests.builders_time import s
+from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
+from tests.builders.time import s
 from trainer_hooks.ring.process_ring import ProcessRing
 
 FACTS = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)

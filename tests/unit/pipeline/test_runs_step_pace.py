@@ -18,8 +18,8 @@ from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.pipeline.run_steps import StepPace
 from gpumon.pipeline.runs import TrackedRun
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.builders_monitor import run_that_says
-from tests.builders_ring import BOOT_ID, WrittenRing, only
+from tests.builders.monitor import run_that_says
+from tests.builders.ring import BOOT_ID, WrittenRing, only
 
 MS = 1_000_000
 

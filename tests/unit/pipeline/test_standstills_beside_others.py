@@ -11,8 +11,8 @@ from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.reports import report_of
-from tests.builders_story import STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Story, gpu
+from tests.builders.time import s
 
 START_UP, OTHER = TrainingPhase.START_UP, TrainingPhase.OTHER
 HANGING, STARVED, HEALTHY = VerdictName.HANGING, VerdictName.STARVED, VerdictName.HEALTHY

@@ -13,9 +13,9 @@ from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.reports import report_of
-from tests.builders_fill import BEGAN_S, seconds_of
-from tests.builders_monitor import moment, monitor
-from tests.builders_time import s
+from tests.builders.monitor import moment, monitor
+from tests.builders.report import BEGAN_S, seconds_of
+from tests.builders.time import s
 
 HEAT = ("hw_thermal_slowdown",)
 

@@ -18,9 +18,9 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.reports import report_of
-from tests.builders_report import one_balance
-from tests.builders_time import s
-from tests.builders_unequal import Board, UnequalWorld
+from tests.builders.report import one_balance
+from tests.builders.time import s
+from tests.builders.unequal_gpus import Board, UnequalWorld
 
 IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
     IdleCause.IMBALANCE,

@@ -7,8 +7,8 @@ import pytest
 from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
-from tests.builders_story import STEP, WAIT, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Story, gpu
+from tests.builders.time import s
 
 STARVED, HEALTHY = VerdictName.STARVED, VerdictName.HEALTHY
 

@@ -23,7 +23,7 @@ from gpumon.sources.recording import RecordingFile
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader, leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
+from tests.builders.ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
 
 PERIOD_NS = NS_PER_S // 10
 WAIT, STEP = (PHASE_NUMBER[p] for p in (TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP))

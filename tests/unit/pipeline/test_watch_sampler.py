@@ -16,9 +16,8 @@ from gpumon.pipeline.watch import MachineWatch, next_deadline_ns
 from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_clock import HandClock
-from tests.builders_recording import facts
-from tests.builders_time import s
+from tests.builders.recording import facts
+from tests.builders.time import HandClock, s
 
 
 class NotedClock(HandClock):

@@ -8,8 +8,7 @@ import pytest
 
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.reports import report_of
-from tests.builders_claims import ADA, ADAS_PROCESS, STRANGER, stranger, training
-from tests.builders_story import WAIT, Story
+from tests.builders.monitor import ADA, ADAS_PROCESS, STRANGER, WAIT, Story, stranger, training
 
 
 class TestALabel:

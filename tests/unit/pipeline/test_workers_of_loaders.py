@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.verdict import VerdictName
-from tests.builders_story import STEP, WAIT, Phases, Story, gpu
-from tests.builders_time import s
+from tests.builders.monitor import STEP, WAIT, Phases, Story, gpu
+from tests.builders.time import s
 
 OTHER, VALIDATION = TrainingPhase.OTHER, TrainingPhase.VALIDATION
 HALF_WAITS: Phases = [(0.0, WAIT), (0.5, STEP)]

@@ -12,9 +12,9 @@ from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_driver import Fake
-from tests.builders_nvml import Open, Refusals
-from tests.builders_ring import BOOT_ID
+from tests.builders.driver import Fake
+from tests.builders.nvml import Open, Refusals
+from tests.builders.ring import BOOT_ID
 from tests.fakenvml.generations import PRESENT_DRIVER
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.patience import PATIENCE_S

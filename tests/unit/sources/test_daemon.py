@@ -36,9 +36,8 @@ from gpumon.sources.daemon import (
     read_state,
 )
 from gpumon.sources.ring_reader.daemon_folder import HeldFolder
-from tests.builders_clock import HandClock
-from tests.builders_report import gpu, report
-from tests.builders_time import s
+from tests.builders.report import gpu, report
+from tests.builders.time import HandClock, s
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
 from tests.serving import answering

@@ -10,8 +10,7 @@ import pytest
 from gpumon.core.sample import BusySample
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.follow import FollowSource
-from tests.builders_clock import HandClock
-from tests.builders_time import s
+from tests.builders.time import HandClock, s
 
 
 class Followed:

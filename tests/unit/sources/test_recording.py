@@ -15,7 +15,7 @@ from gpumon.core.codecs.recording_codec import HEAD_BYTES, MAGIC, pack_block
 from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
-from tests.builders_recording import blocks_of, header, plain_moments, record, training_moments
+from tests.builders.recording import blocks_of, header, plain_moments, record, training_moments
 from tests.patience import PATIENCE_S
 
 MOMENTS = plain_moments(26)

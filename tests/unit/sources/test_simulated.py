@@ -10,8 +10,7 @@ from gpumon.cli.open_source import SOURCE_HELP
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.errors import UsageError
 from gpumon.sources.simulated import SCRIPTS, SimulatedSource
-from tests.builders_clock import HandClock
-from tests.builders_time import s
+from tests.builders.time import HandClock, s
 
 
 def read_each_second(script: str, seconds: int, gpu: int = 0) -> list[GpuSample]:

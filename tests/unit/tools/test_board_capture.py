@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
-from tests.builders_nvml import DriverClock
+from tests.builders.nvml import DriverClock
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import clock_offset_us

@@ -21,7 +21,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
 from gpumon.sources.nvml.probe.probed import ProbedDriver
-from tests.builders_faults import DRAIN, POWER, RATES, Change, failing, losing
+from tests.builders.driver_faults import DRAIN, POWER, RATES, Change, failing, losing
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import hold_golden

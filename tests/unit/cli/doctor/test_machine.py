@@ -13,7 +13,7 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.sources.installed import container_words, read_driver_files
 from gpumon.sources.system_clock import read_boot_id
-from tests.builders_ring import WrittenRing, run_facts
+from tests.builders.ring import WrittenRing, run_facts
 
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
 OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"

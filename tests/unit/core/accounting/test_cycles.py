@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.accounting.cycles import Cycle, Cycles, PauseShape
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import s
+from tests.builders.time import s
 
 REMEMBERED = DEFAULT_SETTINGS.remembered_cycles
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.accounting.histograms import GapHistogram
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
-from tests.builders_time import s
+from tests.builders.time import s
 
 
 class TestQuantiles:

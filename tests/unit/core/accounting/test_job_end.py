@@ -9,7 +9,7 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity, StateChanges
 from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import every, s
+from tests.builders.time import every, s
 
 GIB = 1 << 30
 BUSY, IDLE = 0.96, 0.0

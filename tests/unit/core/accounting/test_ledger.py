@@ -12,8 +12,8 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_time import every, rhythm, s, settled
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.time import every, rhythm, s, settled
 
 UNKNOWN, NOT_IN_USE, INPUT_WAIT = (
     IdleCause.UNKNOWN,

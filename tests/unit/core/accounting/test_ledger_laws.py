@@ -16,7 +16,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.verdict import VerdictName
-from tests.builders_time import every, s, settled
+from tests.builders.time import every, s, settled
 
 Story = list[tuple[int, int, float, IdleCause | None, str]]
 """Silence before a sample and its length in ns, busy ratio, the phase's cause, and an event."""

@@ -7,8 +7,8 @@ import pytest
 from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.verdict import VerdictName
-from tests.builders_report import gpu
-from tests.builders_time import s
+from tests.builders.report import gpu
+from tests.builders.time import s
 
 TOTALS = gpu(60).totals
 HEALTHY = VerdictName.HEALTHY

@@ -8,7 +8,7 @@ from gpumon.core.accounting.packed import Packer
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.pipeline.report_history import snapshot_of
-from tests.builders_state import S, healthy_gpu, monitor_state, starved_gpu
+from tests.builders.state import S, healthy_gpu, monitor_state, starved_gpu
 
 TOTALS = GpuTotals(
     observed_ns=9 * S, idle_ns={IdleCause.INPUT_WAIT: S}, gaps=GapTotals(count=1, total_ns=S)

@@ -14,8 +14,8 @@ from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.verdict import VerdictName
-from tests.builders_cycles import cycles, late_waves, on_and_off
-from tests.builders_time import every, rhythm, s, settled
+from tests.builders.cycles import cycles, late_waves, on_and_off
+from tests.builders.time import every, rhythm, s, settled
 
 WORK, LONG = [1.0] * 30, [0.0] * 25
 

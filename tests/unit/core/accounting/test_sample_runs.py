@@ -11,7 +11,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import s
+from tests.builders.time import s
 
 NOTHING = SharedIdle({})
 RATIOS = st.sampled_from((0.0, 0.0, 0.03, 0.05, 0.08, 0.1, 0.35, 0.5, 0.9, 0.97, 0.97, 1.0))

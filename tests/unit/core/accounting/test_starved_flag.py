@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.core.accounting.starved_flag import StarvedFlag
 from gpumon.core.settings.detector import DetectorSettings
-from tests.builders_time import s
+from tests.builders.time import s
 
 
 def flag_after(*shares: float) -> StarvedFlag:

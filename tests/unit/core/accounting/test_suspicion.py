@@ -26,8 +26,8 @@ from gpumon.core.settings.input_model import (
     WEIGHTS,
 )
 from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.builders_cycles import cycles, late_waves, on_and_off, waits_of_a_person
-from tests.builders_time import every, s, settled
+from tests.builders.cycles import cycles, late_waves, on_and_off, waits_of_a_person
+from tests.builders.time import every, s, settled
 
 WAVES = late_waves(60)
 """A prefetch queue that runs dry: short pauses after bursts that vary."""

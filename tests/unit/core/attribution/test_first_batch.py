@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.attribution.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
-from tests.builders_time import s
+from tests.builders.time import s
 
 START_UP, WAIT, OTHER = TrainingPhase.START_UP, TrainingPhase.INPUT_WAIT, TrainingPhase.OTHER
 STEP, VALIDATION = TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION

@@ -25,7 +25,7 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.verdict import Severity
-from tests.builders_time import s
+from tests.builders.time import s
 
 S = 1_000_000_000
 

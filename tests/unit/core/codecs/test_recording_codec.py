@@ -24,8 +24,7 @@ from gpumon.core.host.evidence import NOT_LOOKED, HostReading
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_format.events import RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Moment
-from tests.builders_host import gil_threads, look, task
-from tests.builders_recording import (
+from tests.builders.recording import (
     BEGAN_NS,
     DEVICES,
     full_sample,
@@ -34,6 +33,7 @@ from tests.builders_recording import (
     plain_moments,
     training_moments,
 )
+from tests.builders.report import gil_threads, look, task
 
 TRAINING = list(training_moments(seed=1, seconds=40))
 

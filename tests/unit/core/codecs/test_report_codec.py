@@ -26,10 +26,8 @@ from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.errors import UsageError
-from tests.builders_fill import gpm_fill
-from tests.builders_host import seen
-from tests.builders_report import gpu, report, run, shared_run, with_intervals
-from tests.builders_time import s
+from tests.builders.report import gpm_fill, gpu, report, run, seen, shared_run, with_intervals
+from tests.builders.time import s
 
 PROMISED = {
     "schema", "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines",

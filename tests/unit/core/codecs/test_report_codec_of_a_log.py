@@ -13,8 +13,8 @@ from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report, machine_time, sampling_of
-from tests.builders_report import gpu, report
-from tests.builders_time import s
+from tests.builders.report import gpu, report
+from tests.builders.time import s
 
 JOINED = Together(
     in_use_ns=s(60), all_paused_ns=s(20), all_pauses=4, in_use_gpu_ns=s(120), paused_gpu_ns=s(48),

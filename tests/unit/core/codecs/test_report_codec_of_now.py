@@ -21,8 +21,8 @@ from gpumon.core.verdict import VerdictName
 from gpumon.errors import UsageError
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from tests.builders_report import gpu, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, with_totals
+from tests.builders.time import s
 
 WAIT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
 BOUNDS: dict[str, Any] = {"may_be_less_ns": {WAIT: s(12)}, "may_be_more_ns": {STEP: s(12)}}

@@ -12,7 +12,7 @@ from gpumon.core.codecs.field_codec import FieldCodec, encode_document
 from gpumon.core.codecs.state_codec import StateEncoder, state_document
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.state import GpuState, RunState
-from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
+from tests.builders.state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 
 FIELDS = [
     "schema", "monotonic_ns", "wall_time_s", "boot_id", "period_ns", "pid", "source", "simulated",

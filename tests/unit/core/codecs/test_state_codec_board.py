@@ -11,8 +11,8 @@ from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.codecs.state_codec import MAX_PROCESSES, board_document, state_document
 from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.state import GpuState
-from tests.builders_fill import gpm_fill
-from tests.builders_state import detailed_gpu, device, healthy_gpu, monitor_state, starved_gpu
+from tests.builders.report import gpm_fill
+from tests.builders.state import detailed_gpu, device, healthy_gpu, monitor_state, starved_gpu
 
 
 def written(gpu: GpuState) -> dict[str, Any]:

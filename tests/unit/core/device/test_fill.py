@@ -16,7 +16,7 @@ from gpumon.core.device.fill import (
     is_under_filled,
 )
 from gpumon.core.settings.detector import FillSettings
-from tests.builders_fill import gpm_fill, mean, power_fill
+from tests.builders.report import gpm_fill, mean, power_fill
 
 
 class TestAGpuIsUnderFilled:

@@ -19,8 +19,8 @@ from gpumon.core.device.fill import (
     is_under_filled,
 )
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
-from tests.builders_fill import BEGAN_S, seconds_of
-from tests.builders_time import s
+from tests.builders.report import BEGAN_S, seconds_of
+from tests.builders.time import s
 
 
 def told(*samples: GpuSample) -> GpuFill | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpumon.core.device.in_job import MOST_TENANTS, InJob, InJobLedger, Tenant, in_job_since
 from gpumon.core.sample import BusySample, Device, GpuSample, ProcessSample
-from tests.builders_fill import seconds_of
-from tests.builders_time import s
+from tests.builders.report import seconds_of
+from tests.builders.time import s
 
 DEVICE = Device(uuid="GPU-0", index=0)
 

@@ -29,10 +29,9 @@ from gpumon.core.report.report import GpuReport
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.errors import UsageError
-from tests.builders_fill import gpm_fill
-from tests.builders_report import gpu, report
-from tests.builders_state import device
-from tests.builders_time import s
+from tests.builders.report import gpm_fill, gpu, report
+from tests.builders.state import device
+from tests.builders.time import s
 
 LOST = f"{UNREADABLE[15].meaning} (NVML 15): {UNREADABLE[15].advice}"
 NOW_NS = s(100_000)

@@ -15,9 +15,8 @@ from gpumon.core.device.troubles import lost, vanished
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import Advice, GpuReport
-from tests.builders_fill import filled, gpm_fill
-from tests.builders_report import gpu, with_totals
-from tests.builders_time import s
+from tests.builders.report import filled, gpm_fill, gpu, with_totals
+from tests.builders.time import s
 
 WAIT, SAVE, START_UP = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.START_UP
 

@@ -9,7 +9,7 @@ from gpumon.core.diagnosis.advice import advise
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Advice, GpuReport
 from gpumon.core.verdict import LikelyCause
-from tests.builders_report import gpu, with_totals
+from tests.builders.report import gpu, with_totals
 
 WAIT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
 

@@ -12,8 +12,7 @@ from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.fill_texts import fill_figures, fill_reason, held_sentence
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import UNDER_FILLED
-from tests.builders_fill import filled, gpm_fill, power_fill
-from tests.builders_report import gpu
+from tests.builders.report import filled, gpm_fill, gpu, power_fill
 
 
 class TestTheAdvice:

@@ -14,8 +14,8 @@ import pytest
 from gpumon.core.diagnosis.gate import Limits, judgement
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, RunReport
-from tests.builders_report import gpu, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, with_totals
+from tests.builders.time import s
 
 WAIT, UNKNOWN, SAVE = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN, IdleCause.CHECKPOINT
 STARVED_5, LOST_20 = Limits(starved=0.05), Limits(lost=0.20)

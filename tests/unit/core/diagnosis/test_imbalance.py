@@ -25,9 +25,8 @@ from gpumon.core.diagnosis.imbalance import (
 from gpumon.core.diagnosis.since import report_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, RunReport
-from tests.builders_fill import gpm_fill, mean, power_fill
-from tests.builders_report import gpu, rank_of, report, shared_run
-from tests.builders_time import s
+from tests.builders.report import gpm_fill, gpu, mean, power_fill, rank_of, report, shared_run
+from tests.builders.time import s
 
 HEAT = "hw_thermal_slowdown"
 EVEN = shared_run([0.5, 1.0], [0.5, 0.5])

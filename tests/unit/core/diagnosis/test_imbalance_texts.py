@@ -12,9 +12,8 @@ from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_texts import imbalance_notes
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import UNSEEN_IMBALANCE, Advice, GpuReport, RunReport
-from tests.builders_fill import gpm_fill, mean, power_fill
-from tests.builders_report import gpu, rank_of, shared_run
-from tests.builders_time import s
+from tests.builders.report import gpm_fill, gpu, mean, power_fill, rank_of, shared_run
+from tests.builders.time import s
 
 EVEN = shared_run([2 / 3, 1.0], shares=[0.5, 0.5])
 J1 = ("j1",)

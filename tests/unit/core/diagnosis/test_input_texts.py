@@ -14,9 +14,8 @@ from gpumon.core.host.reasons import WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import Advice, GpuReport
-from tests.builders_host import seen
-from tests.builders_report import gpu, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, run, seen, with_totals
+from tests.builders.time import s
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
 CPU, GIL, DISK = (

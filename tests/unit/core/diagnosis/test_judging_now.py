@@ -14,7 +14,7 @@ from gpumon.core.diagnosis.judging_now import GpuMoment, JudgedNow
 from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
-from tests.builders_time import s
+from tests.builders.time import s
 
 STARVED, HEALTHY, UNUSED = VerdictName.STARVED, VerdictName.HEALTHY, VerdictName.NOT_IN_USE
 HANGING, TOO_SHORT = VerdictName.HANGING, VerdictName.TOO_SHORT_TO_JUDGE

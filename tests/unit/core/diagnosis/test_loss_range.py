@@ -21,8 +21,8 @@ from gpumon.core.diagnosis.loss_range import (
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
-from tests.builders_report import gpu, report, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, with_totals
+from tests.builders.time import s
 
 WAIT, STEP, SAVE = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP, IdleCause.CHECKPOINT
 UNKNOWN, NOT_IN_USE = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE

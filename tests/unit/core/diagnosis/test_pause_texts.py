@@ -9,7 +9,7 @@ from gpumon.core.diagnosis.pause_texts import likely_text
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.verdict import LikelyCause, Verdict
-from tests.builders_report import gpu, with_totals
+from tests.builders.report import gpu, with_totals
 
 LATE, OPEN = LikelyCause.LATE_INPUT, LikelyCause.OPEN
 SAVES = (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)

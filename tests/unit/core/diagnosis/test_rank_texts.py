@@ -19,8 +19,8 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import LATE_RANK, GpuReport
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
-from tests.builders_report import gpu, rank_of, report, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, rank_of, report, with_totals
+from tests.builders.time import s
 
 LATE = RankWait("train-r2", 2, IdleCause.INPUT_WAIT.value)
 RUNS = tuple(rank_of(rank, 0.9) for rank in range(3))

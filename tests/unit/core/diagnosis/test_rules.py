@@ -28,9 +28,8 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
 from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.builders_fill import gpm_fill, power_fill
-from tests.builders_host import NAP, gil_threads, look, task
-from tests.builders_time import s
+from tests.builders.report import NAP, gil_threads, gpm_fill, look, power_fill, task
+from tests.builders.time import s
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = frozenset(one.name for one in thresholds_of(DEFAULT_SETTINGS))

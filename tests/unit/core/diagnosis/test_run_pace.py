@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.core.diagnosis.run_pace import RunPairs, paces, pairs_of
 from gpumon.core.report.report import RunReport
-from tests.builders_report import report, run
-from tests.builders_time import s
+from tests.builders.report import report, run
+from tests.builders.time import s
 
 
 def named(

@@ -17,8 +17,8 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.ring_format.events import LoaderFacts
 from gpumon.core.ring_format.silence import RunSilence
-from tests.builders_report import run
-from tests.builders_time import s
+from tests.builders.report import run
+from tests.builders.time import s
 
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
 OF_THE_LOADER = (WAIT, TrainingPhase.HOST_TO_DEVICE)

@@ -13,9 +13,9 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.diagnosis.since import report_since, totals_since
 from gpumon.core.phase import IdleCause
-from tests.builders_cycles import cycles, late_waves, on_and_off
-from tests.builders_report import report, run
-from tests.builders_time import every, rhythm, s
+from tests.builders.cycles import cycles, late_waves, on_and_off
+from tests.builders.report import report, run
+from tests.builders.time import every, rhythm, s
 
 
 def at(ratios: list[float], *moments: int) -> list[GpuTotals]:

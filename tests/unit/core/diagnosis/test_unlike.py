@@ -13,8 +13,8 @@ from gpumon.core.diagnosis.unlike import unlike
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_report import gpu, report, run
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run
+from tests.builders.time import s
 
 WAIT = IdleCause.INPUT_WAIT
 TWO = (gpu(30, {WAIT: 30}), gpu(30, {WAIT: 30}, index=1))

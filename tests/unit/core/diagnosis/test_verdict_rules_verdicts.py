@@ -14,8 +14,8 @@ from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.verdict import LikelyCause, Pattern, Severity, Verdict, VerdictName
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_time import every, rhythm, settled
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.time import every, rhythm, settled
 
 WAIT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
 BREAK = [1.0] * 50 + [0.0] * 20 + [1.0] * 50

@@ -14,7 +14,7 @@ from gpumon.core.host.evidence import HostEvidence
 from gpumon.core.host.reasons import RunReasons
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason
-from tests.builders_host import MB, gil_threads, look, task
+from tests.builders.report import MB, gil_threads, look, task
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
 CPU, DISK, GIL, UNKNOWN = (

@@ -7,7 +7,7 @@ import pytest
 from gpumon.core.host.evidence import HostEvidence, TaskLook
 from gpumon.core.host.wait_rules import LoaderPlace, judge_wait, locked_ratio
 from gpumon.core.phase import InputWaitReason
-from tests.builders_host import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
+from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
 CPU, GIL, DISK = (
     InputWaitReason.CPU_BOUND, InputWaitReason.GIL_BOUND, InputWaitReason.DISK_BOUND

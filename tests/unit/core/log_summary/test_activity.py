@@ -12,7 +12,7 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity, StateChanges
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import every, s
+from tests.builders.time import every, s
 
 UNOBSERVED, OUT_OF_USE, PAUSED, WORKING = GpuActivity
 

@@ -14,7 +14,7 @@ from gpumon.core.log_summary.activity import ChangeRoom, StateChanges
 from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import s
+from tests.builders.time import s
 
 HALF_A_PERIOD = s(0.5)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumon.core.log_summary.held_memory import HeldMemory, HeldMemoryTracker
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import every, s
+from tests.builders.time import every, s
 
 GIB = 1 << 30
 MUCH = 40 * GIB

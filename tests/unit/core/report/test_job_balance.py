@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.attribution.batch_shares import shares_of
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import RunReport
-from tests.builders_report import rank_of, shared_run
+from tests.builders.report import rank_of, shared_run
 
 speeds_of_gpus = st.lists(st.floats(1.0, 50.0), min_size=2, max_size=5)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.ring_format.facts import encode_facts, have_room_for_gpus, parse_facts
 from gpumon.core.ring_format.format import FACTS_MAX_BYTES
-from tests.builders_ring import run_facts
+from tests.builders.ring import run_facts
 
 
 def uuids(count: int, kind: str = "GPU") -> list[str]:

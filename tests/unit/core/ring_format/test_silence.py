@@ -10,8 +10,8 @@ import pytest
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED, RingEvent, RingKind, RingRecords
 from gpumon.core.ring_format.silence import RunSilence, StepClock
-from tests.builders_monitor import run_that_says
-from tests.builders_time import s
+from tests.builders.monitor import run_that_says
+from tests.builders.time import s
 
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
 CALLBACKS = TrainingPhase.CALLBACKS

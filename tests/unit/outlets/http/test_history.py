@@ -15,9 +15,15 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.history import KEPT_PERIODS, History
-from tests.builders_jitter import jittered_states
-from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
-from tests.builders_time import s
+from tests.builders.state import (
+    STARVED_UUID,
+    S,
+    healthy_gpu,
+    jittered_states,
+    monitor_state,
+    starved_gpu,
+)
+from tests.builders.time import s
 
 UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
 

@@ -15,7 +15,7 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.callers import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_state import StoppedClock, monitor_state
+from tests.builders.state import StoppedClock, monitor_state
 from tests.patience import PATIENCE_S, until
 from tests.serving import ask, dial, no_report, nothing_said, own_address, serving
 

@@ -13,7 +13,7 @@ from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_state import StoppedClock
+from tests.builders.state import StoppedClock
 from tests.serving import no_report, nothing_said
 
 TOKEN = "correct-horse-battery-staple"

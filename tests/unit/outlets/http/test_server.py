@@ -18,8 +18,8 @@ from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.faults import FaultLog
-from tests.builders_host import seen
-from tests.builders_state import (
+from tests.builders.report import seen
+from tests.builders.state import (
     S,
     StoppedClock,
     healthy_gpu,

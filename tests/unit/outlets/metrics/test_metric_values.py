@@ -14,8 +14,8 @@ from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_values import MAX_XIDS, LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_fill import gpm_fill, power_fill
-from tests.builders_state import (
+from tests.builders.report import gpm_fill, power_fill
+from tests.builders.state import (
     S,
     StoppedClock,
     detailed_gpu,

@@ -25,7 +25,7 @@ from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.metrics.metric_values import MetricView, Reader, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_state import (
+from tests.builders.state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,

@@ -10,7 +10,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import RunState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from tests.builders_state import S, StoppedClock, monitor_state, run
+from tests.builders.state import S, StoppedClock, monitor_state, run
 
 FAMILY = "gpumon_training_hanging"
 SILENCE = RunSilence(since_ns=1, phase=TrainingPhase.INPUT_WAIT, silent_ns=40 * S)

@@ -26,10 +26,10 @@ from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import description, figure_of, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
-from tests.builders_cycles import late_waves, on_and_off
-from tests.builders_log_plot import Logged, faults_of, logged, texts_of, words_of
-from tests.builders_report import run
-from tests.builders_time import every, rhythm, s
+from tests.builders.cycles import late_waves, on_and_off
+from tests.builders.plot import Logged, faults_of, logged, texts_of, words_of
+from tests.builders.report import run
+from tests.builders.time import every, rhythm, s
 
 BURSTY = every(1.0, on_and_off(late_waves(30)))
 WELL = every(1.0, [0.97] * 150)

@@ -26,9 +26,9 @@ from gpumon.outlets.text.report_lines import (
     other_advice,
     run_sentences,
 )
-from tests.builders_log_plot import Logged, logged
-from tests.builders_report import gpu, report, run
-from tests.builders_time import every, rhythm, s
+from tests.builders.plot import Logged, logged
+from tests.builders.report import gpu, report, run
+from tests.builders.time import every, rhythm, s
 from tests.unit.core.device.test_troubles import reported
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x00"

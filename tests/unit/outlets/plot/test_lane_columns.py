@@ -18,8 +18,8 @@ from gpumon.outlets.plot.lane_columns import (
     outside,
     unobserved_runs,
 )
-from tests.builders_log_plot import logged
-from tests.builders_time import every, rhythm, s
+from tests.builders.plot import logged
+from tests.builders.time import every, rhythm, s
 
 
 def lane(ratios: list[float], period_s: float = 1.0) -> Lane:

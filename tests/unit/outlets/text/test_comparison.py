@@ -15,7 +15,7 @@ from gpumon.core.diagnosis.speedup import speedup
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.comparison import side_by_side
-from tests.builders_report import gpu, report, run
+from tests.builders.report import gpu, report, run
 from tests.unit.outlets.report_lines import PLAIN
 
 WAIT = IdleCause.INPUT_WAIT

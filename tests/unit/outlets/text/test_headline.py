@@ -13,9 +13,8 @@ from gpumon.core.diagnosis.input_texts import reason_sentence
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from tests.builders_host import seen
-from tests.builders_report import gpu, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, seen, with_totals
+from tests.builders.time import s
 from tests.unit.outlets.report_lines import line_with
 
 UNKNOWN, SAVE, WAIT = IdleCause.UNKNOWN, IdleCause.CHECKPOINT, IdleCause.INPUT_WAIT

@@ -23,8 +23,8 @@ from gpumon.outlets.text.now_lines import (
     what_to_do_now,
 )
 from gpumon.outlets.text.report_lines import next_line
-from tests.builders_report import gpu, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, with_totals
+from tests.builders.time import s
 
 WAIT, SAVE, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.NOT_IN_USE
 STARVED, HEALTHY, HANGING = VerdictName.STARVED, VerdictName.HEALTHY, VerdictName.HANGING

@@ -13,8 +13,7 @@ from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import verdict_line
-from tests.builders_fill import filled, gpm_fill, power_fill
-from tests.builders_report import MIG_PARENT, gpu, mig_part, report
+from tests.builders.report import MIG_PARENT, filled, gpm_fill, gpu, mig_part, power_fill, report
 from tests.unit.core.device.test_troubles import LOST
 from tests.unit.outlets.report_lines import shown
 

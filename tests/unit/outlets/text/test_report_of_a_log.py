@@ -16,8 +16,8 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import levels_lines
-from tests.builders_report import gpu, report, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, with_totals
+from tests.builders.time import s
 from tests.unit.outlets.report_lines import PLAIN, shown
 
 UNKNOWN, NOT_IN_USE = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE

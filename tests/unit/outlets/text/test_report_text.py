@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle, style_for
-from tests.builders_report import gpu, report, run, with_totals
+from tests.builders.report import gpu, report, run, with_totals
 from tests.unit.outlets.report_lines import PLAIN, STARVED, shown
 
 UNKNOWN = IdleCause.UNKNOWN

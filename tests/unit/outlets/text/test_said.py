@@ -17,8 +17,8 @@ from gpumon.core.wording import capital
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.said import said_of
-from tests.builders_report import gpu, report, run, with_totals
-from tests.builders_time import s
+from tests.builders.report import gpu, report, run, with_totals
+from tests.builders.time import s
 
 WAIT, SAVE, NOT_IN_USE = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.NOT_IN_USE
 UNUSED = VerdictName.NOT_IN_USE

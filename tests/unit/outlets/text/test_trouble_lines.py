@@ -14,8 +14,7 @@ from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.outlets.text.trouble_lines import trouble_title
-from tests.builders_fill import filled, gpm_fill
-from tests.builders_report import gpu, report
+from tests.builders.report import filled, gpm_fill, gpu, report
 from tests.unit.core.device.test_troubles import LOST, reported
 from tests.unit.outlets.report_lines import PLAIN, shown
 

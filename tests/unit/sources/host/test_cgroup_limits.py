@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
-from tests.builders_time import s
+from tests.builders.time import s
 
 PID = 7
 

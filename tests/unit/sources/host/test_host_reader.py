@@ -16,8 +16,8 @@ from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.host.kept_files import KeptFiles
-from tests.builders_proc import PID, MadeUpProc, reading_of
-from tests.builders_time import s
+from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.time import s
 
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
 

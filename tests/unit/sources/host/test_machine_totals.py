@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
-from tests.builders_proc import MadeUpProc
-from tests.builders_time import s
+from tests.builders.proc import MadeUpProc
+from tests.builders.time import s
 
 Disks = dict[str, tuple[int, int]]
 """Milliseconds for which each was busy, and bytes read from it."""

@@ -18,9 +18,9 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
-from tests.builders_day import descriptors
-from tests.builders_proc import PID, MadeUpProc, reading_of
-from tests.builders_time import s
+from tests.builders.day import descriptors
+from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.time import s
 from tests.patience import until
 from tests.processes import ending
 

@@ -20,8 +20,8 @@ from gpumon.sources.host.process_tasks import (
     parse_stat,
     total_of,
 )
-from tests.builders_proc import PID, MadeUpProc
-from tests.builders_time import s
+from tests.builders.proc import PID, MadeUpProc
+from tests.builders.time import s
 
 SECOND = Span(s(1), s(2))
 

@@ -17,8 +17,8 @@ from gpumon.sources.host import process_tree
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import Span
 from gpumon.sources.host.process_tree import MOST_WORKERS, ProcessTree
-from tests.builders_proc import PID, MadeUpProc
-from tests.builders_time import s
+from tests.builders.proc import PID, MadeUpProc
+from tests.builders.time import s
 from tests.processes import ending
 
 PARENT = """

@@ -19,8 +19,8 @@ from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.run_look import NotOursError, RunLook
-from tests.builders_proc import PID, MadeUpProc, reading_of
-from tests.builders_time import s
+from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.time import s
 from tests.neighbours import as_root, become
 from tests.processes import ending
 from tests.programs import ran
@@ -261,7 +261,7 @@ from gpumon.core.host.wait_rules import judge_wait
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineTotals
 from gpumon.sources.host.run_look import RunLook
-from tests.builders_proc import reading_of
+from tests.builders.proc import reading_of
 """
 
 

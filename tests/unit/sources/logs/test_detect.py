@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders_log_corners import CSV, DMON, corner, heard
-from tests.builders_logs import read_log, rows
+from tests.builders.logs import CSV, DMON, corner, heard, read_log, rows
 
 TROUBLE = (
     "No devices were found",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.logs.line_prefixes import prefix_of
-from tests.builders_log_corners import CSV, DMON, corner, heard
-from tests.builders_logs import read_log, rows
+from tests.builders.logs import CSV, DMON, corner, heard, read_log, rows
 
 PREFIXES = (
     "[worker-0] ",

@@ -20,8 +20,8 @@ from gpumon.sources.nvml import binding
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.codes import SUCCESS
 from gpumon.sources.nvml.fields.table import NVML_FIELDS
-from tests.builders_driver import DriverStory, Fake
-from tests.builders_faults import DRAIN, INIT, LIST, POWER, TEMPERATURE
+from tests.builders.driver import DriverStory, Fake
+from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, TEMPERATURE
 from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
 

@@ -14,8 +14,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.busy import BusyTrack
 from gpumon.sources.nvml.clock import Entry
-from tests.builders_driver import busy_ns, holes_ns, total_ns
-from tests.builders_nvml import MS, Refusals
+from tests.builders.driver import busy_ns, holes_ns, total_ns
+from tests.builders.nvml import MS, Refusals
 
 STEP_US = 166_667
 STEP_NS = STEP_US * 1000

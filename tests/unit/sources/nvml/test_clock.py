@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.clock import StampClock, StampDomain
-from tests.builders_clock import HandClock
+from tests.builders.time import HandClock
 
 HOUR_NS = 3600 * NS_PER_S
 MS = 1_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.drain import SampleRings
-from tests.builders_driver import Fake
-from tests.builders_faults import DRAIN
+from tests.builders.driver import Fake
+from tests.builders.driver_faults import DRAIN
 from tests.fakenvml import codes
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 

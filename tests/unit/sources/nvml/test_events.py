@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents
-from tests.builders_driver import DriverStory, Fake
+from tests.builders.driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.work import XID
 from tests.patience import until

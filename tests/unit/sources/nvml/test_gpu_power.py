@@ -12,9 +12,9 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.gpu import PowerTrack
-from tests.builders_driver import Fake
-from tests.builders_faults import DRAIN, POWER
-from tests.builders_nvml import Refusals
+from tests.builders.driver import Fake
+from tests.builders.driver_faults import DRAIN, POWER
+from tests.builders.nvml import Refusals
 from tests.fakenvml import codes
 
 TICK_NS = NS_PER_S

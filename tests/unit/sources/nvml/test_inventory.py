@@ -9,8 +9,8 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
-from tests.builders_driver import Fake, holes_ns
-from tests.builders_faults import BY_INDEX
+from tests.builders.driver import Fake, holes_ns
+from tests.builders.driver_faults import BY_INDEX
 from tests.fakenvml import codes
 
 NAME = "nvmlDeviceGetName"

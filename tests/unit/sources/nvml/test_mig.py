@@ -11,8 +11,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS
 from gpumon.sources.nvml.fields.processes import NewestRecords
 from gpumon.sources.nvml.mig import places_in
-from tests.builders_driver import Fake, busy_ns, holes_ns
-from tests.builders_faults import DRAIN
+from tests.builders.driver import Fake, busy_ns, holes_ns
+from tests.builders.driver_faults import DRAIN
 from tests.fakenvml import codes
 
 PART_GET, METRICS_GET = "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"

@@ -10,7 +10,7 @@ from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.sources.nvml.codes import gpu_trouble, no_gpu, unavailable
 from gpumon.sources.nvml.reopening import Reopening, library_was_replaced
-from tests.builders_time import s
+from tests.builders.time import s
 
 LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "driver-trouble.md"

@@ -14,8 +14,8 @@ import pytest
 
 from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.slow_reading import SlowThread
-from tests.builders_driver import EVERY_FIELD, DriverStory, Fake, answered
-from tests.builders_faults import BOTH, INIT, LIST, RATES
+from tests.builders.driver import EVERY_FIELD, DriverStory, Fake, answered
+from tests.builders.driver_faults import BOTH, INIT, LIST, RATES
 from tests.fakenvml import codes
 from tests.patience import PATIENCE_S, wait_until
 

@@ -11,9 +11,9 @@ from gpumon.cli.arguments import LONGEST_PERIOD_S
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
-from tests.builders_driver import Fake, busy_ns, holes_ns, total_ns
-from tests.builders_faults import DRAIN, INIT, LIST, POWER, RATES
-from tests.builders_nvml import MS, NOBODYS_PID, Open, read_for, samples_of
+from tests.builders.driver import Fake, busy_ns, holes_ns, total_ns
+from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, RATES
+from tests.builders.nvml import MS, NOBODYS_PID, Open, read_for, samples_of
 from tests.fakenvml import codes
 from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S

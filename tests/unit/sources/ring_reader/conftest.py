@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_watched_ring import WatchedRing
+from tests.builders.ring import WatchedRing
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_COUNT
-from tests.builders_ring import kinds, lock_holder, now, only, run_facts
-from tests.builders_watched_ring import WatchedRing
+from tests.builders.ring import WatchedRing, kinds, lock_holder, now, only, run_facts
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]

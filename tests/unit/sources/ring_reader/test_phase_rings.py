@@ -20,9 +20,10 @@ from gpumon.core.ring_format.fair_share import choose_rings
 from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
 from gpumon.sources.ring_reader import phase_rings
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.builders_hostile_ring import HOSTILE_RINGS
-from tests.builders_ring import (
+from tests.builders.ring import (
     BOOT_ID,
+    HOSTILE_RINGS,
+    WatchedRing,
     WrittenRing,
     held_by_a_process,
     kinds,
@@ -30,7 +31,6 @@ from tests.builders_ring import (
     phases_folder,
     run_facts,
 )
-from tests.builders_watched_ring import WatchedRing
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 MINUTES_15 = 15 * 60 * NS_PER_S

@@ -18,7 +18,7 @@ from gpumon.sources.ring_reader.ring_folder import (
     Place,
     folders_to_read,
 )
-from tests.builders_ring import phases_folder
+from tests.builders.ring import phases_folder
 from tests.neighbours import NOBODY, as_root
 
 

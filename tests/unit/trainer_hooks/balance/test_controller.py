@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.attribution.batch_shares import simple_ratios
-from tests.builders_gpus import (
+from tests.builders.balance import (
     Balanced,
     balance,
     controller_of,

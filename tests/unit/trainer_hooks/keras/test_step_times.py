@@ -14,7 +14,7 @@ from gpumon.core.accounting.histograms import WARM_UP_STEPS
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.pipeline.run_steps import StepPace
-from tests.builders_ring import WrittenRing
+from tests.builders.ring import WrittenRing
 from tests.ring_contents import records_in
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.builders.prefetch import Source, most_ahead, readers, usual_gap_s
 from tests.patience import until
 from tests.programs import ran_python
 from trainer_hooks.prefetch.ahead import Host, ahead

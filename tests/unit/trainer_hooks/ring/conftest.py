@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders_ring import WrittenRing
+from tests.builders.ring import WrittenRing
 
 
 @pytest.fixture

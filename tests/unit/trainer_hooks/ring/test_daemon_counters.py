@@ -14,7 +14,7 @@ from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import MAX_STATE_BYTES, STATE_FILE
 from gpumon.core.state import GpuState
 from gpumon.outlets.state_file import StateFile
-from tests.builders_state import (
+from tests.builders.state import (
     BOOT_ID,
     HEALTHY_UUID,
     STARVED_UUID,

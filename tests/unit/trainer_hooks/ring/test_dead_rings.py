@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring_format.format import RING_BYTES, WORD_FACTS_CRC, WORD_VERSION
-from tests.builders_ring import BOOT_ID, held_by_a_process, phases_folder, run_facts
+from tests.builders.ring import BOOT_ID, held_by_a_process, phases_folder, run_facts
 from tests.patience import until
 from trainer_hooks.ring import dead_rings
 from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT, sweep_dead_rings

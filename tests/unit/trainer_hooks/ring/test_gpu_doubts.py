@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.outlets.state_file import StateFile
-from tests.builders_state import BOOT_ID, S, monitor_state, run
+from tests.builders.state import BOOT_ID, S, monitor_state, run
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
 
 SILENT = RunFacts(run="resnet", job="slurm-4711.0", pid=4242, boot_id=BOOT_ID, started_ns=0)

@@ -23,7 +23,7 @@ from gpumon.core.ring_format.format import (
     decode_records,
     parse_header,
 )
-from tests.builders_ring import WrittenRing, phases_folder, run_facts
+from tests.builders.ring import WrittenRing, phases_folder, run_facts
 from tests.processes import code_of_fork
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import (
     CALLBACKS,

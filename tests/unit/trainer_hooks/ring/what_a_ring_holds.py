@@ -8,7 +8,7 @@ from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RunFacts
 from gpumon.core.ring_format.facts import parse_facts
 from gpumon.core.ring_format.format import FACTS_OFFSET, RingTotals, parse_header
-from tests.builders_ring import WrittenRing
+from tests.builders.ring import WrittenRing
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks.ring.ring_writer import RingWriter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import corner, heard
+from tests.builders.logs import corner, heard
 
 U = ("# gpu    sm   mem", "# Idx     %     %")
 DT = ("#Date       Time        gpu    sm    fb", "#YYYYMMDD   HH:MM:SS    Idx     %    MB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders_log_corners import corner, heard
+from tests.builders.logs import corner, heard
 
 CORNERS = {
     "the field is the utilisation before all others": corner(

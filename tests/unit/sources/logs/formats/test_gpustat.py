@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import corner, heard
+from tests.builders.logs import corner, heard
 
 A40 = LoggedGpu(index=0, uuid="GPU-0", name="NVIDIA A40", memory_bytes=46_068 << 20)
 

@@ -12,8 +12,17 @@ from gpumon.errors import GpumonError, UnreadableLogError
 from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import HEADER, ratios, read_log, rows, smi_log, smi_stamp, told
+from tests.builders.logs import (
+    HEADER,
+    corner,
+    heard,
+    ratios,
+    read_log,
+    rows,
+    smi_log,
+    smi_stamp,
+    told,
+)
 
 ONE, TWO, THREE = (smi_stamp(second) for second in (1, 2, 3))
 UTIL = "utilization.gpu [%]"

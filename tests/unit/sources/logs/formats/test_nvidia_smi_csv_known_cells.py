@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
 from gpumon.sources.logs.log_sample import LogFacts, LogSample
-from tests.builders_logs import HEADER, read_log, smi_stamp
+from tests.builders.logs import HEADER, read_log, smi_stamp
 
 HALF_PAST = "half past, 1, NVIDIA A40, 97 %, 1830 MiB"
 OTHER_HEADER = "timestamp, utilization.gpu [%], index, name, memory.used [MiB]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders_log_corners import corner, heard
+from tests.builders.logs import corner, heard
 
 A40 = LoggedGpu(uuid="GPU-0a1b", name="NVIDIA A40", memory_bytes=46_068 << 20)
 OTHER = "2026/01/24 21:52:14.120, 0, 94 %"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import analysed, rows
+from tests.builders.logs import analysed, corner, heard, rows
 
 DATE = "Sat Jan 24 21:52:14 2026       "
 TITLE = "| NVIDIA-SMI 418.87.01    Driver Version: 418.87.01    CUDA Version: 10.1     |"

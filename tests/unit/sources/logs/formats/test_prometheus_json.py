@@ -9,8 +9,7 @@ import pytest
 
 from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import told
+from tests.builders.logs import corner, heard, told
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"

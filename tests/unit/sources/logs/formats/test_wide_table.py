@@ -10,8 +10,7 @@ import pytest
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import read_log, rows, seconds_of, told
+from tests.builders.logs import corner, heard, read_log, rows, seconds_of, told
 
 RUN = "night - system/gpu.0.gpu"
 OF_ANOTHER_RUN = "day - system/gpu.0.gpu"

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import analysed, rows
+from tests.builders.logs import analysed, rows
 
 TOLD_AGAIN = r"[\d,]+ of [\d,]+ rows are of a time (that other rows had told of|before)"
 RUN_BACK = r"run back in time .* sort them by their time"

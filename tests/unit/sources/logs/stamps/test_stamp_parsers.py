@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, parser_for
-from tests.builders_log_corners import Corner, corner, heard
+from tests.builders.logs import Corner, corner, heard
 
 
 def ns(text: str) -> int | None:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import rows
+from tests.builders.logs import corner, heard, rows
 
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
 LATE_SHARE = [*["0", "1"] * 300, "0.97"]

@@ -9,8 +9,7 @@ import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.column_layout import looks_like_header
-from tests.builders_log_corners import corner, heard
-from tests.builders_logs import rows
+from tests.builders.logs import corner, heard, rows
 
 GPUSTAT = json.dumps(
     {"query_time": "2026-05-11T14:00:00", "gpus": [{"index": 0, "utilization.gpu": 9}]}

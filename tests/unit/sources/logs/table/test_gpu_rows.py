@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from gpumon.sources.logs.table.gpu_rows import rows_per_tick
-from tests.builders_logs import analysed, rows
+from tests.builders.logs import analysed, rows
 
 
 class TestRowsOfATick:

@@ -8,7 +8,7 @@ from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.guessed_layout import guess_layout
-from tests.builders_logs import ratios, rows
+from tests.builders.logs import ratios, rows
 
 AT = "2026/04/25 16:06:06.780"
 STAMP, INDEX, UUID, BUSY = Column.STAMP, Column.INDEX, Column.UUID, Column.UTILIZATION

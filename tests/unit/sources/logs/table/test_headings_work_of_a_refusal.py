@@ -14,7 +14,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table import headings
 from gpumon.sources.logs.table.headings import column_named
-from tests.builders_logs import analyse_file
+from tests.builders.logs import analyse_file
 from tests.calls import calls_of
 
 MEGABYTE = 1_000_000

@@ -8,7 +8,7 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
 from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpu import MIG_MODE
-from tests.builders_driver import Fake
+from tests.builders.driver import Fake
 from tests.fakenvml import codes
 
 POWER = POWER_USAGE.function

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.energy import EnergyCounter
-from tests.builders_nvml import Refusals
+from tests.builders.nvml import Refusals
 
 EVERY_S = 5
 

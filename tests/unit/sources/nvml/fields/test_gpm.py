@@ -14,7 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS, Gpm, GpmTrack
-from tests.builders_driver import DriverStory, Fake
+from tests.builders.driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 

@@ -12,8 +12,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
 from gpumon.sources.nvml.fields.table import NvmlCounter
-from tests.builders_driver import DriverStory, Fake
-from tests.builders_nvml import Refusals
+from tests.builders.driver import DriverStory, Fake
+from tests.builders.nvml import Refusals
 from tests.fakenvml import codes
 
 MEASURED, COUNTED = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"

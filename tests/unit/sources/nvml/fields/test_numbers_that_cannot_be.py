@@ -16,9 +16,9 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.sources.nvml.fields.links import ByteCounter
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, field_called
-from tests.builders_driver import DriverStory, Fake, answered
-from tests.builders_faults import DRAIN, FIRST, SECOND
-from tests.builders_nvml import NOBODYS_PID, DriverClock, Refusals
+from tests.builders.driver import DriverStory, Fake, answered
+from tests.builders.driver_faults import DRAIN, FIRST, SECOND
+from tests.builders.nvml import NOBODYS_PID, DriverClock, Refusals
 from tests.fakenvml import codes
 
 PLACES = {

@@ -15,9 +15,9 @@ from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND
 from gpumon.sources.nvml.fields.processes import ProcessField, process_field, usable_lists
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
-from tests.builders_driver import Fake
-from tests.builders_faults import LIST
-from tests.builders_nvml import NOBODYS_PID
+from tests.builders.driver import Fake
+from tests.builders.driver_faults import LIST
+from tests.builders.nvml import NOBODYS_PID
 from tests.fakenvml import codes
 from tests.neighbours import NOBODY
 

@@ -13,9 +13,9 @@ from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.reader import FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
-from tests.builders_driver import DriverStory, Fake, holes_ns
-from tests.builders_faults import Change
-from tests.builders_nvml import Open, Refusals, read_for, samples_of
+from tests.builders.driver import DriverStory, Fake, holes_ns
+from tests.builders.driver_faults import Change
+from tests.builders.nvml import Open, Refusals, read_for, samples_of
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 

@@ -22,8 +22,8 @@ from gpumon.sources.nvml.probe.probed import (
     ProbedRing,
 )
 from gpumon.sources.system_clock import SystemClock
-from tests.builders_driver import Fake
-from tests.builders_faults import DRAIN, LIST, POWER
+from tests.builders.driver import Fake
+from tests.builders.driver_faults import DRAIN, LIST, POWER
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import clock_offset_us

@@ -31,7 +31,7 @@ from gpumon.core.sample import (
 )
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import MonitorFacts
-from tests.builders_monitor import ring_reading
+from tests.builders.monitor import ring_reading
 
 BOOT_ID = "another-boot"
 BEGAN_NS = 7_000 * NS_PER_S

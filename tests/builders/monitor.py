@@ -1,4 +1,4 @@
-"""A monitor on two GPUs, told one second at a time."""
+"""A monitor, and minutes of a machine told to it tick by tick."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.host.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import (
+    NO_RECORDS,
     TRAINING_OVER,
     RingEvent,
     RingKind,
@@ -18,10 +20,73 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
 from gpumon.core.state import GpuState, MonitorState
-from tests.builders_monitor import moment, monitor, ring_reading
-from tests.builders_time import every, s
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from tests.builders.time import every, s
+
+NO_RINGS = RingsReading()
+HOST_PID = 77
+
+
+def monitor(source: str = "nvml", *, simulated: bool = False, period_ns: int = NS_PER_S) -> Monitor:
+    """One that has watched such a source since the epoch began."""
+    return Monitor(
+        MonitorFacts(
+            source=source,
+            source_kind=source.partition(":")[0],
+            simulated=simulated,
+            period_ns=period_ns,
+            boot_id="boot",
+            started_wall_time_s=0.0,
+        )
+    )
+
+
+def moment(
+    at_ns: int,
+    *frames: Frame,
+    rings: RingsReading = NO_RINGS,
+    wall_time_s: float = 0.0,
+    error: str | None = None,
+) -> Moment:
+    """A tick that came in time; without a frame, one was missed."""
+    tick = Tick(
+        at_ns=at_ns,
+        late_ns=0,
+        frames=frames,
+        missed_count=int(not frames),
+        error=error,
+        duration_seconds=0.0,
+    )
+    return Moment(tick, rings, wall_time_s)
+
+
+def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
+    """What the ring of a run says that lives: nothing new, unless told otherwise."""
+    known = RingReading(
+        key=facts.run,
+        facts=facts,
+        alive=True,
+        host_pid=facts.pid,
+        owner_uid=0,
+        read_at_ns=0,
+        ended_ns=None,
+        events=NO_RECORDS,
+        lost_events=0,
+        phase_ns={},
+        steps=0,
+        samples=0,
+        epoch=None,
+    )
+    return replace(known, **changes)
+
+
+def run_that_says(**facts: Any) -> RingReading:
+    """A run that says so of itself; the host knows it by another pid than its container."""
+    said = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
+    return ring_reading(replace(said, **facts), host_pid=HOST_PID)
+
 
 BEGAN_NS = s(1000)
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
@@ -228,3 +293,25 @@ class Story:
 
 def gpu(state: MonitorState, index: int = 0) -> GpuState:
     return state.gpus[index]
+
+
+ADA, STRANGER = 1000, 65_534
+ADAS_PID, STRANGERS_PID = 42, 66
+
+ADAS_PROCESS = ProcessSample(ADAS_PID, None, uid=ADA)
+
+
+def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADAS_PID) -> None:
+    """A training of that user that names GPU 0."""
+    story.ring(key, pid=pid, job=f"job of {key}", uid=uid)
+
+
+def stranger(story: Story, key: str = "stranger") -> None:
+    """A ring of somebody who computes nowhere and names GPU 0."""
+    training(story, key, uid=STRANGER, pid=STRANGERS_PID)
+
+
+def starve(story: Story, *levels: float, key: str = "stranger") -> MonitorState:
+    """Seconds in which that run says that it waits for input."""
+    states = [story.pass_second(level, phases=[(0.0, WAIT)], key=key) for level in levels]
+    return states[-1]

@@ -16,7 +16,7 @@ from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.builders_time import settled
+from tests.builders.time import settled
 
 
 class Logged(NamedTuple):

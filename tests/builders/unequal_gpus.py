@@ -27,8 +27,8 @@ from gpumon.core.sample import (
 )
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor
-from tests.builders_monitor import moment, monitor, ring_reading
-from tests.builders_time import s
+from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.time import s
 
 BEGAN_NS = s(1000)
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP

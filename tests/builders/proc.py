@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.core.ring_format.events import RingReading
-from tests.builders_monitor import ring_reading
-from tests.builders_ring import run_facts
+from tests.builders.monitor import ring_reading
+from tests.builders.ring import run_facts
 
 PID = 4_711
 

@@ -28,8 +28,8 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.ring_reader.phase_rings import MAX_RINGS
-from tests.builders_monitor import moment, ring_reading
-from tests.builders_nvml import DriverClock
+from tests.builders.monitor import moment, ring_reading
+from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
 from tests.serving import nothing_said
 

@@ -1,0 +1,1 @@
+"""Short ways to write down what a test is about."""
