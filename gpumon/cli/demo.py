@@ -31,7 +31,7 @@ from gpumon.outlets.http.server import DEFAULT_LISTEN, parse_listen
 from gpumon.outlets.text.comparison import side_by_side
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
-from gpumon.pipeline.report_history import later
+from gpumon.pipeline.history import later
 from gpumon.sources.daemon import fetch_report
 
 _LOOK_EVERY_S = 0.5

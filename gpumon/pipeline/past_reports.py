@@ -22,8 +22,8 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import MonitorState, RunState
 from gpumon.core.wording import listed
 from gpumon.errors import UsageError
-from gpumon.pipeline.lane_history import LaneHistory
-from gpumon.pipeline.report_history import (
+from gpumon.pipeline.history import (
+    LaneHistory,
     ReportHistory,
     RunKey,
     Snapshot,

@@ -38,9 +38,9 @@ from tests.builders.state import monitor_state
 from tests.builders.state import run as run_state
 from tests.builders.time import HandClock, s
 from tests.golden_files import Chapters, golden_story
+from tests.unit.pipeline.test_history import Kept
 from tests.unit.pipeline.test_log_track_log_pace import busy_rows
 from tests.unit.pipeline.test_past_reports import Watched
-from tests.unit.pipeline.test_report_history import Kept
 
 
 def notes(report: Report) -> str:

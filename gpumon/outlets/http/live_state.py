@@ -18,7 +18,7 @@ from gpumon.core.ring_format.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
 from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text
-from gpumon.outlets.http.history import History
+from gpumon.outlets.http.page_history import History
 
 SaidReader = Callable[[MonitorState], Mapping[str, Any]]
 """Gives the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""

@@ -11,7 +11,7 @@ from gpumon.core.codecs.field_codec import MalformedError, encode_document
 from gpumon.core.codecs.recording_codec import BlockReader, BlockWriter, RecordedBlock
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.codecs.state_codec import state_document
-from gpumon.outlets.http.history import History
+from gpumon.outlets.http.page_history import History
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle

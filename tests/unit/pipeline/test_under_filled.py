@@ -11,7 +11,7 @@ from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.report_history import ReportHistory
+from gpumon.pipeline.history import ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import moment, monitor
 from tests.builders.report import BEGAN_S, seconds_of

@@ -1,24 +1,29 @@
-"""Specification of how counters grew: every stretch of time in a few hundred cells, whole sums."""
+"""Specification of snapshots by time: how counters grew, and values packed into bytes."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.accounting.counter_history import MOST_NOTES, Cells, CounterHistory
+from gpumon.core.accounting.snapshots import MAX_CELLS, Cells, CounterHistory, Packer
+from gpumon.core.accounting.totals import GapTotals, GpuTotals
+from gpumon.core.phase import IdleCause
+from gpumon.pipeline.history import snapshot_of
+from tests.builders.state import S, healthy_gpu, monitor_state, starved_gpu
 
 MONTH_NS = 30 * 86_400
 
 
 def every_tick(count: int, *, busy: Sequence[int] = (1,)) -> CounterHistory:
-    """One note a nanosecond; the counter grows by these amounts in turn."""
+    """One snapshot a nanosecond; the counter grows by these amounts in turn."""
     history, counter = CounterHistory(0, [0]), 0
     for at in range(count):
         counter += busy[at % len(busy)]
-        history.note(at + 1, [counter])
+        history.add(at + 1, [counter])
     return history
 
 
@@ -34,30 +39,30 @@ def month() -> CounterHistory:
 
 
 class TestAShortHistory:
-    def test_has_a_cell_for_each_note(self) -> None:
+    def test_has_a_cell_for_each_snapshot(self) -> None:
         cells = cells_of(every_tick(6, busy=(0, 5)), 0, 6)
 
         assert cells == Cells(0, 6, 1, ((0, 5, 0, 5, 0, 5),))
 
-    def test_tells_of_a_part_of_it_alone(self) -> None:
+    def test_has_the_cells_of_a_part(self) -> None:
         assert cells_of(every_tick(6, busy=(0, 5)), 1, 4) == Cells(1, 4, 1, ((5, 0, 5),))
 
-    def test_tells_of_no_time_beyond_its_notes(self) -> None:
+    def test_knows_no_time_beyond_its_snapshots(self) -> None:
         history = every_tick(6)
 
         assert cells_of(history, -10, 99) == cells_of(history, 0, 6)
         assert (history.cells(7, 9), history.cells(-9, 0), history.cells(3, 3)) == (None,) * 3
 
-    def test_grows_evenly_between_two_notes(self) -> None:
+    def test_grows_evenly_between_two_snapshots(self) -> None:
         history = CounterHistory(0, [0, 0])
-        history.note(100, [10, 1])
+        history.add(100, [10, 1])
 
         assert cells_of(history, 50, 80) == Cells(50, 80, 30, ((3,), (0,)))
 
-    def test_may_be_noted_twice_at_one_instant(self) -> None:
+    def test_may_have_two_snapshots_of_one_time(self) -> None:
         history = CounterHistory(0, [0])
         for at_ns, counter in ((5, 4), (5, 6), (10, 6)):
-            history.note(at_ns, [counter])
+            history.add(at_ns, [counter])
 
         assert sum(cells_of(history, 0, 10).grown[0]) == 6
 
@@ -70,14 +75,47 @@ class TestALongHistory:
         end_ns = MONTH_NS // 10
         cells = cells_of(month, end_ns - last_ns, end_ns)
 
-        assert MOST_NOTES // 4 <= len(cells.grown[0]) <= MOST_NOTES
+        assert MAX_CELLS // 4 <= len(cells.grown[0]) <= MAX_CELLS
         assert (cells.start_ns, cells.end_ns) == (end_ns - last_ns, end_ns)
         assert sum(cells.grown[0]) == 10 * last_ns
 
-    def test_is_as_fine_of_late_as_it_was_noted(self, month: CounterHistory) -> None:
+    def test_is_finest_at_its_end(self, month: CounterHistory) -> None:
         end_ns = MONTH_NS // 10
 
         assert cells_of(month, end_ns - 100, end_ns).cell_ns == 1
+
+
+TOTALS = GpuTotals(
+    observed_ns=9 * S, idle_ns={IdleCause.INPUT_WAIT: S}, gaps=GapTotals(count=1, total_ns=S)
+)
+
+
+class TestAPackedValue:
+    def test_is_unpacked_as_an_equal_one(self) -> None:
+        packer = Packer()
+        values = [snapshot_of(monitor_state(taken_at_ns=at_ns)) for at_ns in (S, 2 * S)]
+
+        packed = [packer.pack(value) for value in values]
+
+        assert [packer.unpack(data) for data in packed] == values
+
+    def test_has_the_same_enum_members_and_its_read_only_mappings_as_dictionaries(self) -> None:
+        packer = Packer()
+
+        unpacked = packer.unpack(packer.pack(TOTALS))
+
+        assert next(iter(unpacked.idle_ns)) is IdleCause.INPUT_WAIT
+        assert unpacked.hanging_idle_ns == {}
+
+    def test_takes_little_room_beside_similar_ones(self) -> None:
+        packer = Packer()
+        gpus = (starved_gpu(), healthy_gpu()) * 4
+        first = packer.pack(snapshot_of(monitor_state(gpus=gpus)))
+
+        later = packer.pack(snapshot_of(monitor_state(gpus=gpus, taken_at_ns=7 * S)))
+
+        assert packer.unpack(first).at_ns != packer.unpack(later).at_ns == 7 * S
+        assert sys.getsizeof(later) < 1_000
 
 
 @given(
@@ -90,7 +128,7 @@ def test_what_cells_hold_adds_up_to_what_the_counter_grew_by(
     history, at_ns, counter = CounterHistory(-1, [0]), 0, 0
     for passed_ns, grown in steps:
         at_ns, counter = at_ns + passed_ns, counter + grown
-        history.note(at_ns, [counter])
+        history.add(at_ns, [counter])
 
     whole, late = history.cells(-1, at_ns), history.cells(start_ns, at_ns)
 
@@ -99,4 +137,4 @@ def test_what_cells_hold_adds_up_to_what_the_counter_grew_by(
     if late is not None:
         assert sum(late.grown[0]) <= counter
         assert min(late.grown[0]) >= 0
-        assert len(late.grown[0]) <= MOST_NOTES + 1
+        assert len(late.grown[0]) <= MAX_CELLS + 1

@@ -10,7 +10,7 @@ from gpumon.core.host.reasons import WaitReason
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.ring_format.fair_share import FairSlots
-from gpumon.pipeline.lane_history import LaneHistory
+from gpumon.pipeline.history import LaneHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Story
 from tests.builders.state import monitor_state, run
@@ -144,7 +144,7 @@ class TestTheLaneOfARun:
         assert lane.reason_ns == {InputWaitReason.CPU_BOUND: (s(0.4), s(1.0))}
 
     def test_is_kept_of_the_newest_runs_and_of_those_that_live(self, followed: Followed) -> None:
-        followed.history._places = FairSlots(3)
+        followed.history._slots = FairSlots(3)
         followed.pass_second(0.0)
         for number in range(5):
             followed.story.ring(f"run{number}", pid=number + 10)

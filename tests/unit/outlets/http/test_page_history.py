@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
-from gpumon.outlets.http.history import KEPT_PERIODS, History
+from gpumon.outlets.http.page_history import KEPT_PERIODS, History
 from tests.builders.state import (
     STARVED_UUID,
     S,
