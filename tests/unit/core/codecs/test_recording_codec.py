@@ -1,4 +1,4 @@
-"""Specification of a recording's text: what was read comes back, and nothing else is believed."""
+"""Tests of a recording's lines: every tick is read back, and malformed lines are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ TRAINING = list(training_moments(seed=1, seconds=40))
 
 
 def blocks_of(moments: list[Moment], each: int = 4) -> list[bytes]:
-    """The moments as blocks of so many."""
     writer = BlockWriter(header())
     return [
         b"".join([*writer.begin_block(), *map(writer.line, moments[at : at + each])])
@@ -52,11 +51,11 @@ def read_all(blocks: list[bytes]) -> list[Moment]:
     return [one for block in blocks for one in reader.read(block).moments]
 
 
-class TestWhatWasRead:
-    def test_comes_back_as_it_was_with_trainings(self) -> None:
+class TestATick:
+    def test_is_read_back_with_runs(self) -> None:
         assert read_all(blocks_of(TRAINING)) == TRAINING
 
-    def test_comes_back_with_every_field_of_a_sample(self) -> None:
+    def test_is_read_back_with_every_field_of_a_sample(self) -> None:
         random = Random(3)
         frames = [
             Frame(
@@ -71,8 +70,8 @@ class TestWhatWasRead:
             for second in range(1, 9)
         ]
         moments = [moment(second, frames=(frame,)) for second, frame in enumerate(frames, start=1)]
-        default, told = GpuSample(device=DEVICES[0]), frames[0].gpus[0]
-        left_out = {n for n in GpuSample._fields if getattr(told, n) == getattr(default, n)}
+        default, sample = GpuSample(device=DEVICES[0]), frames[0].gpus[0]
+        left_out = {n for n in GpuSample._fields if getattr(sample, n) == getattr(default, n)}
         missing = {n for n in Frame._fields if not getattr(frames[2], n)}
 
         assert left_out == {"device", "error"}
@@ -83,35 +82,35 @@ class TestWhatWasRead:
         ring = TRAINING[0].rings.rings[0]
         stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
         events = RingRecords(b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0]))
-        told = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
+        ticks = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
 
-        (read,) = read_all(blocks_of(told))
+        (read,) = read_all(blocks_of(ticks))
 
-        assert read == told[0]
+        assert read == ticks[0]
         assert read.rings.rings[0].events[0].value == 2**64 - 1
 
-    def test_comes_back_with_what_the_machine_showed(self) -> None:
+    def test_is_read_back_with_host_evidence(self) -> None:
         seen = look(task(0.3), threads=gil_threads(2), workers=(task(1.0, 0.5),) * 3, at_s=1)
         hosts = [
             HostReading(of_run={"a.ring": seen}, took_seconds=0.001),
             NOT_LOOKED,
-            HostReading(message="why resnet waits cannot be told: it is hidden"),
+            HostReading(message="resnet is hidden"),
         ]
-        told = [moment(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]
+        ticks = [moment(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]
 
-        assert read_all(blocks_of(told)) == told
+        assert read_all(blocks_of(ticks)) == ticks
 
-    def test_keeps_whose_rings_were_left_out(self) -> None:
+    def test_keeps_the_owners_of_rings_that_were_left_out(self) -> None:
         greedy = ((65_534, 45), (None, 3))
-        told = [
+        ticks = [
             moment(1, rings=RingsReading()),
             moment(2, rings=RingsReading(message="45 are not read", left_out=greedy)),
             moment(3, rings=RingsReading(left_out=greedy[:1], is_whole=False)),
             moment(4, rings=RingsReading()),
         ]
 
-        assert read_all(blocks_of(told)) == told
-        assert read_all(blocks_of(told, each=1)) == told
+        assert read_all(blocks_of(ticks)) == ticks
+        assert read_all(blocks_of(ticks, each=1)) == ticks
 
     def test_is_the_same_in_every_block_while_it_does_not_change(self) -> None:
         sample = full_sample(1, Random(0))
@@ -123,25 +122,25 @@ class TestWhatWasRead:
         assert {one.activity for one in samples} == {sample.activity}
         assert {one.device for one in samples} == {sample.device}
 
-    def test_can_be_given_up_again(self) -> None:
+    def test_keeps_a_gpu_that_is_lost_and_found(self) -> None:
         sample = full_sample(1, Random(0))
         gone = GpuSample(device=DEVICES[0], error="GPU is lost")
-        told = [moment(1, [sample]), moment(2, [gone]), moment(3, [sample._replace(busy=())])]
+        ticks = [moment(1, [sample]), moment(2, [gone]), moment(3, [sample._replace(busy=())])]
 
-        assert read_all(blocks_of(told)) == told
+        assert read_all(blocks_of(ticks)) == ticks
 
-    def test_begins_with_a_header_that_names_the_boards(self) -> None:
-        said = replace(header(note="two workers"), devices=DEVICES)
-        block = b"".join(BlockWriter(said).begin_block())
+    def test_follows_a_header_with_the_gpus(self) -> None:
+        written_header = replace(header(note="two workers"), devices=DEVICES)
+        block = b"".join(BlockWriter(written_header).begin_block())
         written = json.loads(block.splitlines()[0])
 
-        assert BlockReader().read(block).header == said
+        assert BlockReader().read(block).header == written_header
         assert written["schema"] == RECORDING_SCHEMA
         assert {field.name for field in fields(RecordingHeader)} <= written.keys()
 
 
 class TestABlock:
-    def test_says_all_by_itself(self) -> None:
+    def test_can_be_read_alone(self) -> None:
         blocks = blocks_of(TRAINING)
         alone = BlockReader().read(blocks[3]).moments
 
@@ -151,19 +150,19 @@ class TestABlock:
             r.facts for r in TRAINING[12].rings.rings
         ]
 
-    def test_after_a_lost_one_says_what_each_training_was_doing(self) -> None:
+    def test_after_a_missing_one_has_the_present_phase_of_each_run(self) -> None:
         blocks = blocks_of(TRAINING)
         reader = BlockReader()
         reader.read(blocks[0])
         block = reader.read(blocks[2])
 
         for ring, before in zip(block.moments[0].rings.rings, TRAINING[7].rings.rings, strict=True):
-            told = [event for event in before.events if event.kind is RingKind.ENTER]
+            entered = [event for event in before.events if event.kind is RingKind.ENTER]
             assert block.missing == 1
-            assert ring.events[0] == told[-1]
+            assert ring.events[0] == entered[-1]
             assert ring.lost_events > 0
 
-    def test_may_hold_what_a_later_version_adds(self) -> None:
+    def test_may_have_fields_of_a_later_version(self) -> None:
         lines = blocks_of(plain_moments(1))[0].splitlines()
         added = [{**json.loads(line), "new": {"of": ["a later version"]}} for line in lines]
 
@@ -171,7 +170,7 @@ class TestABlock:
 
         assert list(block.moments) == plain_moments(1)
 
-    def test_ends_the_recording_with_a_line_of_its_own(self) -> None:
+    def test_may_end_the_recording(self) -> None:
         writer = BlockWriter(header())
         lines = [*writer.begin_block(), *map(writer.line, plain_moments(2))]
 
@@ -183,7 +182,7 @@ Change = Callable[[Any], object]
 
 
 def first_block(change: Change) -> bytes:
-    """A block of which one thing was changed by hand: a header, a number, and two ticks."""
+    """A block of a header, a number and two ticks, with one change."""
     lines = [json.loads(line) for line in blocks_of(TRAINING[:2])[0].splitlines()]
     change(lines)
     return b"\n".join(json.dumps(line).encode() for line in lines)
@@ -206,7 +205,6 @@ def of_ring(**values: Any) -> Change:
 
 
 def of_record(column: str, first: Any) -> Change:
-    """The first record of that ring."""
     return lambda lines: lines[2]["rings"][0]["events"][column].__setitem__(0, first)
 
 
@@ -224,21 +222,21 @@ CHANGES: dict[str, Change] = {
     "a period of nothing": line(0, period_ns=0),
     "a period that is a text": line(0, period_ns="1"),
     "no period": without(0, "period_ns"),
-    "a year beyond all years": line(0, started_wall_time_s=1e300),
+    "a year after 3000": line(0, started_wall_time_s=1e300),
     "a flag that is a number": line(0, simulated=1),
     "a device without a UUID": line(0, devices=[{"index": 0}]),
     "a negative number": line(1, block=-1),
-    "a tick without a stamp": without(2, "at_ns"),
-    "a stamp that is a fraction": line(2, at_ns=1.5),
-    "a stamp that is true": line(2, at_ns=True),
-    "a stamp beyond all bounds": line(2, at_ns=2**63),
+    "a tick without a timestamp": without(2, "at_ns"),
+    "a timestamp that is a fraction": line(2, at_ns=1.5),
+    "a timestamp that is true": line(2, at_ns=True),
+    "a timestamp beyond all bounds": line(2, at_ns=2**63),
     "a tick before the one before it": line(3, at_ns=1),
     "frames that are no list": line(2, frames={"0": 1}),
     "a frame that is null": line(2, frames=[None]),
-    "a GPU that nobody introduced": of_gpu(gpu=7),
+    "a GPU without a device": of_gpu(gpu=7),
     "a busy ratio of 255 %": of_gpu(busy=[[0, 5, 2.55]]),
     "a busy ratio that is a text": of_gpu(busy=[[0, 5, "1"]]),
-    "a sample that spans no time": of_gpu(busy=[[0, 0, 0.5]]),
+    "a sample of no length": of_gpu(busy=[[0, 0, 0.5]]),
     "a sample that is too short": of_gpu(busy=[[0, 5]]),
     "a sample of years": of_gpu(busy=[[0, 2**60, 1.0]]),
     "a sample that ends before it starts": of_gpu(busy=[[0, -5, 1]]),
@@ -247,37 +245,39 @@ CHANGES: dict[str, Change] = {
     "processes that are numbers": of_gpu(processes=[1, 2]),
     "an XID without a count": of_gpu(xid_errors=[[31]]),
     "no list of XIDs": of_gpu(xid_errors=None),
-    "a text without end": of_gpu(error="x" * 5_000),
-    "a ring that nobody introduced": of_ring(ring=9),
+    "a text that is too long": of_gpu(error="x" * 5_000),
+    "a ring with a wrong number": of_ring(ring=9),
     "a ring without facts": lambda lines: lines[2]["rings"][0].pop("facts"),
-    "facts that are none": of_ring(facts={"run": 7}),
-    "a ring that neither lives nor not": of_ring(alive=None),
-    "rings left out that are nobody's": line(2, rings_left_out=[True, [1]]),
-    "rings left out of a text": line(2, rings_left_out=[True, ["a", 1]]),
+    "invalid facts": of_ring(facts={"run": 7}),
+    "a ring neither alive nor ended": of_ring(alive=None),
+    "rings left out without an owner": line(2, rings_left_out=[True, [1]]),
+    "rings left out with text as owner": line(2, rings_left_out=[True, ["a", 1]]),
     "columns of unequal length": lambda lines: lines[2]["rings"][0]["events"]["phase"].append(1),
-    "a phase that is none": of_record("phase", len(PHASES)),
-    "a kind that is none": of_record("kind", 0),
+    "an unknown phase": of_record("phase", len(PHASES)),
+    "an unknown kind": of_record("kind", 0),
     "a value below zero": of_record("more", -1),
-    "a stamp of a record that is a text": of_record("after_ns", "1"),
+    "a timestamp of an event that is a text": of_record("after_ns", "1"),
     "time in a phase that is a fraction": of_ring(phase_ns={"input_wait": 0.5}),
-    "rings that were read an age after their tick": line(2, read_after_ns=2**53),
-    "a ring that ended an age after it was read": of_ring(alive=False, ended_ns=2**53),
+    "rings read long after their tick": line(2, read_after_ns=2**53),
+    "a ring that ended after it was read": of_ring(alive=False, ended_ns=2**53),
     "more time in a phase than has passed": of_ring(phase_ns={"input_wait": 2**53}),
-    "a look of no length": of_look(end_ns=1),
-    "a look of an hour": of_look(end_ns=3_600 * NS_PER_S),
-    "a look of a text": of_look(waiting_ratio="all"),
-    "a look at nobody": line(2, host={"runs": {"a.ring": {}}}),
-    "a look at thousands": of_look(threads=[{"on_cpu_cores": 0.1, "queued_cores": 0.0}] * 65),
-    "looks that are a list": line(2, host=[]),
-    "looks at crowds": line(2, host={"runs": {str(at): LOOK for at in range(1_025)}}),
-    "a record from before its run": of_record("after_ns", 0),
-    "a record from after it was read": of_record("after_ns", 2**60),
+    "host evidence of no length": of_look(end_ns=1),
+    "host evidence of an hour": of_look(end_ns=3_600 * NS_PER_S),
+    "host evidence that is a text": of_look(waiting_ratio="all"),
+    "empty host evidence": line(2, host={"runs": {"a.ring": {}}}),
+    "host evidence of many threads": of_look(
+        threads=[{"on_cpu_cores": 0.1, "queued_cores": 0.0}] * 65
+    ),
+    "host evidence that is a list": line(2, host=[]),
+    "host evidence of many runs": line(2, host={"runs": {str(at): LOOK for at in range(1_025)}}),
+    "an event before its run": of_record("after_ns", 0),
+    "an event after its reading": of_record("after_ns", 2**60),
 }
 
 
-class TestWhatNobodyWrote:
+class TestAMalformedBlock:
     @pytest.mark.parametrize("what", CHANGES)
-    def test_is_refused_with_its_whole_block(self, what: str) -> None:
+    def test_is_refused(self, what: str) -> None:
         with pytest.raises(MalformedError):
             BlockReader().read(first_block(CHANGES[what]))
 
@@ -287,11 +287,11 @@ class TestWhatNobodyWrote:
          b"[" * 100_000, b'{"at_ns":1e999}', b"null"],
         ids=["list", "number", "cut", "not UTF-8", "NaN", "digits", "depth", "infinite", "null"],
     )  # fmt: skip
-    def test_is_refused_where_it_is_no_object(self, line: bytes) -> None:
+    def test_is_refused_for_a_line_that_is_no_object(self, line: bytes) -> None:
         with pytest.raises(MalformedError):
             BlockReader().read(blocks_of(plain_moments(1))[0] + line + b"\n")
 
-    def test_leaves_nothing_behind(self) -> None:
+    def test_leaves_no_trace(self) -> None:
         reader = BlockReader()
         blocks = blocks_of(TRAINING)
         reader.read(blocks[0])
@@ -300,11 +300,11 @@ class TestWhatNobodyWrote:
 
         assert list(reader.read(blocks[1]).moments) == TRAINING[4:8]
 
-    def test_of_another_schema_of_recordings_is_told_apart(self) -> None:
+    def test_of_another_schema_has_its_own_error(self) -> None:
         with pytest.raises(OtherSchemaError, match=r"gpumon\.recording/2"):
             BlockReader().read(first_block(line(0, schema="gpumon.recording/2")))
 
-    def test_comes_twice(self) -> None:
+    def test_is_refused_when_it_comes_twice(self) -> None:
         reader, block = BlockReader(), blocks_of(plain_moments(2))[0]
         reader.read(block)
 
@@ -322,12 +322,12 @@ BOUNDS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
             Frame(BEGAN_NS, call_counts=tuple((f"nvml{number}", 1) for number in range(count))),
         ))])[0], 1_024, 1_025,
     ),
-    "boards of a header": (
+    "GPUs of a header": (
         lambda count: b"".join(
             BlockWriter(replace(header(), devices=DEVICES[:1] * count)).begin_block()
         ), 1_024, 1_025,
     ),
-    "a minute from a tick to the look at its rings": (
+    "a minute from a tick to the reading of its rings": (
         lambda after_ns: first_block(line(2, read_after_ns=after_ns)), 60 * 10**9, 60 * 10**9 + 1,
     ),
     "a day of a period": (
@@ -337,14 +337,13 @@ BOUNDS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
         lambda period_ns: first_block(line(0, period_ns=period_ns)), 1_000_000, 999_999,
     ),
 }  # fmt: skip
-"""A block with such a number, the last one that is believed, and the first that is not."""
+"""A block with this number, the last valid one, and the first invalid one."""
 
 
-class TestTheMostThatIsBelieved:
-    @pytest.mark.parametrize("what", BOUNDS)
-    def test_is_read_and_one_more_is_refused(self, what: str) -> None:
-        block_with, believed, refused = BOUNDS[what]
+@pytest.mark.parametrize("what", BOUNDS)
+def test_a_limit_is_accepted_and_one_more_is_refused(what: str) -> None:
+    block_with, accepted, refused = BOUNDS[what]
 
-        assert BlockReader().read(block_with(believed)).missing == 0
-        with pytest.raises(MalformedError):
-            BlockReader().read(block_with(refused))
+    assert BlockReader().read(block_with(accepted)).missing == 0
+    with pytest.raises(MalformedError):
+        BlockReader().read(block_with(refused))

@@ -1,4 +1,4 @@
-"""Specification of a recording's bytes: gzip, block by block, and none larger than it may be."""
+"""Tests of a recording's gzip members."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TEXT = b'{"block":0}\n{"at_ns":1}\n'
 
 class TestABlock:
     @given(st.binary(max_size=2_000))
-    def test_comes_back_as_it_was(self, text: bytes) -> None:
+    def test_is_read_back(self, text: bytes) -> None:
         assert unpack_block(pack_block(text)) == text
 
-    def test_is_what_zcat_reads_one_after_the_other(self) -> None:
+    def test_is_a_member_that_zcat_reads(self) -> None:
         assert gzip.decompress(pack_block(TEXT) + pack_block(b"more\n")) == TEXT + b"more\n"
 
-    def test_tells_its_length_in_its_first_bytes(self) -> None:
+    def test_has_its_length_in_its_first_bytes(self) -> None:
         block = pack_block(TEXT)
 
         assert packed_length(block[:HEAD_BYTES]) == len(block)
@@ -46,27 +46,27 @@ class TestABlock:
 
 
 class TestADamagedBlock:
-    def test_never_reads_as_another_wherever_a_bit_is_wrong(self) -> None:
+    def test_is_noticed_at_any_wrong_bit(self) -> None:
         block = pack_block(TEXT)
         noticed = 0
         for at in range(HEAD_BYTES, len(block)):
             damaged = block[:at] + bytes([block[at] ^ 0x10]) + block[at + 1 :]
             try:
-                assert unpack_block(damaged) == TEXT  # the last bits of the last byte say nothing
+                assert unpack_block(damaged) == TEXT  # the last bits of the last byte mean nothing
             except DamagedBlockError:
                 noticed += 1
 
         assert noticed >= len(block) - HEAD_BYTES - 1
 
-    def test_is_noticed_where_something_was_cut_out(self) -> None:
+    def test_is_noticed_where_bytes_are_missing(self) -> None:
         block = pack_block(TEXT)
 
         with pytest.raises(DamagedBlockError):
             unpack_block(block[:-12] + block[-8:])
 
 
-class TestABlockBeyondAllBounds:
-    def test_is_not_unpacked_to_its_end(self) -> None:
+class TestATooLargeBlock:
+    def test_is_not_unpacked_completely(self) -> None:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
         zeros = bytes(1 << 20)
         body = b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()

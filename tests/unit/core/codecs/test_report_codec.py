@@ -1,4 +1,4 @@
-"""Specification of gpumon.report/1: a fixed set of fields, exact numbers, and a way back."""
+"""Tests of the gpumon.report/1 document: exact numbers, and read back from any version."""
 
 from __future__ import annotations
 
@@ -25,26 +25,15 @@ from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
+from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
 from tests.builders.report import gpm_fill, gpu, report, run, seen, shared_run, with_intervals
 from tests.builders.time import s
 
-PROMISED = {
-    "schema", "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines",
-    "gpus", "runs", "advice",
-}  # fmt: skip
-PROMISED_OF_A_GPU = {
-    "index", "uuid", "name", "observed_seconds", "busy_seconds", "idle_seconds",
-    "pending_seconds", "busy_ratio", "coverage_ratio", "pattern", "verdict", "severity",
-    "starved_seconds", "suspected_seconds", "starved_ratio", "resolved_seconds",
-    "inferred_seconds", "gaps", "starved_intervals", "idle_by_cause", "input_wait_by_reason",
-    "input_probability", "likely_causes", "pauses",
-}  # fmt: skip
-PROMISED_OF_A_RUN = {
-    "run", "job", "rank", "pid", "framework", "steps", "gpus", "wall_seconds", "phase_seconds",
-}  # fmt: skip
-PROMISED_OF_ADVICE = {"cause", "lost_seconds", "speedup_upper_bound", "evidence", "text"}
-
+REQUIRED = (
+    "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines", "gpus", "runs",
+    "advice",
+)  # fmt: skip
 EXAMPLE = report(
     with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
     gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
@@ -77,7 +66,7 @@ IMBALANCED = report(
     ),
     runs=(shared_run([2 / 3, 1.0], [0.5, 0.5]),),
 )
-"""One GPU waits for another, which is of another model and not alone."""
+"""One GPU waits for another, which is another model and shared with another process."""
 
 
 def document() -> dict[str, Any]:
@@ -86,7 +75,7 @@ def document() -> dict[str, Any]:
 
 
 def without(document: dict[str, Any], part: str, *fields: str) -> dict[str, Any]:
-    """As a version wrote it that did not know those fields yet."""
+    """As a version wrote it that did not have these fields."""
     for one in document[part]:
         for field in fields:
             del one[field]
@@ -98,39 +87,25 @@ OLDER: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
         "runs", ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"),
         {"shares": {}, "ratio_changes": 0, "step_busy_ratios": {}},
     ),
-    "whom an advice is for": ("advice", ("gpus",), {"gpus": ()}),
+    "the GPUs of an advice": ("advice", ("gpus",), {"gpus": ()}),
     "samples": ("runs", ("samples",), {"samples": None}),
     "ranks elsewhere": ("runs", ("world_size",), {"world_size": 1}),
     "the steps of a run": ("runs", ("step_seconds", "alive"), {"step_ns": None, "alive": None}),
 }  # fmt: skip
-"""Of what part of a document, what that version did not write, and what is read of it."""
+"""Part of a document, fields that an older version did not write, and what is read instead."""
 
 
 class TestADocument:
-    def test_has_every_field_that_was_promised(self) -> None:
-        encoded = document()
-
-        assert encoded["schema"] == "gpumon.report/1"
-        assert encoded.keys() >= PROMISED
-        assert encoded["gpus"][0].keys() >= PROMISED_OF_A_GPU
-        assert encoded["gpus"][0]["gaps"].keys() >= {
-            "count", "total_seconds", "p50_seconds", "p95_seconds", "longest_seconds"
-        }  # fmt: skip
-        assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
-        assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
-
-    def test_tells_the_steps_of_a_run_and_what_each_of_its_gpus_is_given_and_would_level_them(
-        self,
-    ) -> None:
+    def test_has_skew_and_balanced_ratios_of_a_run_on_several_gpus(self) -> None:
         (one,) = document()["runs"]
+        (alone,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
 
-        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
-        assert (one["shares"], one["ratio_changes"]) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 2)
-        assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
+        assert (alone["skew_ratio"], alone["levelled_ratios"], alone["shares"]) == (None, {}, {})
+        assert one["step_seconds"] == 0.0512
         assert one["skew_ratio"] == pytest.approx(1 / 3)
         assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
 
-    def test_tells_why_a_run_waited_in_figures_and_in_words(self) -> None:
+    def test_has_the_reason_of_a_wait_in_figures_and_as_a_sentence(self) -> None:
         known = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
         reasons = (known, WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, s(1)))
 
@@ -142,12 +117,7 @@ class TestADocument:
         assert figured["seen"] == reason_sentence(known)
         assert (unknown["reason"], unknown["figures"], unknown["seen"]) == ("unknown", None, "")
 
-    def test_of_a_run_on_one_gpu_tells_neither_skew_nor_ratios(self) -> None:
-        (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
-
-        assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
-
-    def test_tells_who_waits_for_whom_and_why(self) -> None:
+    def test_has_who_waits_for_whom_and_why(self) -> None:
         (one,) = encode_report(IMBALANCED)["imbalance"]
 
         assert (one["job"], one["runs"], one["missing_ranks"]) == ("j1", ["train"], 0)
@@ -163,34 +133,29 @@ class TestADocument:
              "peer_name": "NVIDIA A40"},
         ]  # fmt: skip
 
-    def test_has_it_again_of_a_report_that_was_read_back(self) -> None:
-        again = decode_report(json.loads(json.dumps(encode_report(IMBALANCED))))
-
-        assert encode_report(again)["imbalance"] == encode_report(IMBALANCED)["imbalance"]
-
-    def test_of_gpus_that_are_level_tells_nobody_to_be_slow(self) -> None:
-        level = report(gpu(60), gpu(60, index=1), runs=(shared_run([1.0, 1.0], [0.5, 0.5]),))
-        (one,) = encode_report(level)["imbalance"]
+    def test_has_no_slow_gpu_where_the_gpus_are_balanced(self) -> None:
+        even = report(gpu(60), gpu(60, index=1), runs=(shared_run([1.0, 1.0], [0.5, 0.5]),))
+        (one,) = encode_report(even)["imbalance"]
 
         assert (one["slow"], one["waiting"], one["unseen"]) == ([], [], None)
 
-    def test_counts_intervals_from_the_start(self) -> None:
+    def test_has_intervals_relative_to_the_start(self) -> None:
         assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
 
-    def test_names_every_cause_also_where_it_cost_nothing(self) -> None:
+    def test_has_every_cause_even_without_idle_time(self) -> None:
         idle = document()["gpus"][0]["idle_by_cause"]
 
         assert list(idle) == [cause.value for cause in CAUSES]
         assert idle["checkpoint"] == 0.0
 
-    def test_has_numbers_also_where_there_is_nothing_to_divide_by(self) -> None:
+    def test_has_numbers_even_without_observed_time(self) -> None:
         unused = document()["gpus"][1]
 
         assert unused["starved_ratio"] == 0.0
         assert unused["coverage_ratio"] == 1.0
         assert unused["gaps"]["p50_seconds"] == 0.0
 
-    def test_is_safe_to_print_whatever_a_file_is_called(self) -> None:
+    def test_is_safe_to_print_whatever_the_file_name(self) -> None:
         named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")
 
         assert encode_report(named)["source"] == "gpu\ufffd\ufffd[31m.csv"
@@ -216,11 +181,14 @@ class TestADocument:
         )
 
 
-class TestTheWayBack:
-    def test_gives_the_same_document_again(self) -> None:
-        assert encode_report(decode_report(document())) == document()
+class TestDecoding:
+    @pytest.mark.parametrize("one", [EXAMPLE, IMBALANCED])
+    def test_gives_a_report_with_the_same_document(self, one: Report) -> None:
+        encoded = json.loads(json.dumps(encode_report(one)))
 
-    def test_gives_the_same_report_on_a_clock_that_begins_at_0(self) -> None:
+        assert encode_report(decode_report(encoded)) == encoded
+
+    def test_gives_the_same_report_on_a_clock_that_starts_at_0(self) -> None:
         back = decode_report(document())
 
         assert back.origin_ns == 0
@@ -230,13 +198,13 @@ class TestTheWayBack:
         assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
 
     @pytest.mark.parametrize("what", OLDER)
-    def test_of_an_older_version_knows_nothing_of(self, what: str) -> None:
+    def test_uses_defaults_for_fields_of_an_older_version(self, what: str) -> None:
         part, fields, read = OLDER[what]
 
         for one in getattr(decode_report(without(document(), part, *fields)), part):
             assert {name: getattr(one, name) for name in read} == read
 
-    def test_promises_no_speed_where_none_is_promised(self) -> None:
+    def test_keeps_an_unknown_speedup(self) -> None:
         few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
 
         encoded = json.loads(json.dumps(encode_report(few)))
@@ -244,29 +212,29 @@ class TestTheWayBack:
         assert encoded["advice"][0]["speedup_upper_bound"] is None
         assert decode_report(encoded).advice == few.advice
 
-    def test_keeps_the_probability_that_a_later_version_writes(self) -> None:
+    def test_keeps_an_input_probability(self) -> None:
         later = document()
         later["gpus"][0] |= {"input_probability": 0.8, "likely_causes": ["late_input"]}
 
         assert encode_report(decode_report(later)) == later
 
-    def test_of_an_older_version_counts_its_gaps_as_pauses(self) -> None:
+    def test_uses_the_gaps_of_an_older_version_as_pauses(self) -> None:
         older = without(document(), "gpus", "pauses", "input_probability", "likely_causes")
 
         assert encode_report(decode_report(older)) == document()
 
-    def test_of_an_older_version_lost_what_was_not_busy_of_its_time_in_use(self) -> None:
+    def test_computes_the_lost_ratio_of_an_older_version(self) -> None:
         older = without(document(), "gpus", "lost_ratio")
 
         assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
 
     @pytest.mark.parametrize("other", [None, [], 7, "text", {}, {"schema": "gpumon.report/2"}])
-    def test_refuses_what_is_no_report_of_this_schema(self, other: object) -> None:
+    def test_refuses_other_schemas(self, other: object) -> None:
         with pytest.raises(UsageError, match=r"gpumon\.report/1"):
             decode_report(other)
 
-    @pytest.mark.parametrize("field", sorted(PROMISED - {"schema"}))
-    def test_names_a_field_that_is_missing(self, field: str) -> None:
+    @pytest.mark.parametrize("field", REQUIRED)
+    def test_names_a_missing_field(self, field: str) -> None:
         damaged = document()
         del damaged[field]
 
@@ -278,7 +246,7 @@ class TestTheWayBack:
         [("busy_seconds", "much"), ("busy_seconds", float("inf")), ("verdict", "splendid"),
          ("idle_by_cause", {"lunch": 1.0}), ("gaps", None), ("coverage_ratio", float("nan"))],
     )  # fmt: skip
-    def test_refuses_a_value_of_another_kind(self, field: str, value: object) -> None:
+    def test_refuses_an_invalid_value(self, field: str, value: object) -> None:
         damaged = document()
         damaged["gpus"][0][field] = value
 
@@ -292,7 +260,7 @@ class TestTheWayBack:
         ("in_use_s", "first_wait_s"), [(0, 0), (20, 20), (20, 30)],
         ids=["none", "the first batch alone", "less than the first batch"],
     )  # fmt: skip
-    def test_refuses_a_verdict_on_no_time_in_use(
+    def test_refuses_a_verdict_without_time_in_use(
         self, verdict: str, in_use_s: int, first_wait_s: int
     ) -> None:
         damaged = document()
@@ -306,7 +274,7 @@ class TestTheWayBack:
             decode_report(damaged)
 
     @pytest.mark.parametrize("field", ["text", "evidence"])
-    def test_is_safe_to_print_whatever_somebody_made_of_an_advice(self, field: str) -> None:
+    def test_makes_the_text_of_an_advice_safe_to_print(self, field: str) -> None:
         written = document()
         written["advice"][0][field] = "prefetch\x1b[31m more\ud800"
 
@@ -315,7 +283,7 @@ class TestTheWayBack:
         assert getattr(advice, field) == "prefetch\ufffd[31m more\ufffd"
 
 
-def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it() -> None:
+def test_a_run_of_only_one_report_has_no_speedup() -> None:
     pace = RunPace(run="a\x1b", steps=500, wall_ns=60_000_000_000)
 
     document = encode_pair(None, pace)
@@ -345,24 +313,21 @@ LANES = Lanes(
 )
 
 
-class TestTheLanesOfAReport:
+class TestLanes:
     def document(self) -> dict[str, Any]:
-        told = encode_report_with_lanes(ReportWithLanes(EXAMPLE, LANES))
-        read: dict[str, Any] = json.loads(json.dumps(told))
+        encoded = encode_report_with_lanes(ReportWithLanes(EXAMPLE, LANES))
+        read: dict[str, Any] = json.loads(json.dumps(encoded))
         return read
 
-    def test_come_back_and_count_from_its_beginning(self) -> None:
-        told = decode_report_with_lanes(self.document())
+    def test_are_read_back_relative_to_the_start(self) -> None:
+        back, lanes = decode_report_with_lanes(self.document())
 
-        assert told.report == decode_report(document())
-        assert told.lanes is not None
-        assert told.lanes.gpus == (
-            replace(LANES.gpus[0], start_ns=0, end_ns=s(2)),
-            Lane(),
-        )
-        assert told.lanes.runs == (replace(LANES.runs[0], start_ns=0, end_ns=s(1.5)),)
+        assert back == decode_report(document())
+        assert lanes is not None
+        assert lanes.gpus == (replace(LANES.gpus[0], start_ns=0, end_ns=s(2)), Lane())
+        assert lanes.runs == (replace(LANES.runs[0], start_ns=0, end_ns=s(1.5)),)
 
-    def test_are_in_no_report_that_was_saved(self) -> None:
+    def test_may_be_absent(self) -> None:
         assert decode_report_with_lanes(document()).lanes is None
         assert encode_report_with_lanes(ReportWithLanes(EXAMPLE, None))["lanes"] is None
 
@@ -379,7 +344,7 @@ class TestTheLanesOfAReport:
             ("runs", {"reason_ns": {"the weather": [1, 2]}}),
         ],
     )
-    def test_of_somebody_else_are_refused_where_they_are_none(
+    def test_are_refused_where_they_are_inconsistent(
         self, lane: str, changes: dict[str, Any]
     ) -> None:
         odd = self.document()
@@ -388,7 +353,7 @@ class TestTheLanesOfAReport:
         with pytest.raises(UsageError, match=r"not a valid gpumon\.report/1"):
             decode_report_with_lanes(odd)
 
-    def test_are_as_many_as_the_gpus(self) -> None:
+    def test_are_refused_for_another_number_of_gpus(self) -> None:
         odd = self.document()
         del odd["lanes"]["gpus"][1]
 

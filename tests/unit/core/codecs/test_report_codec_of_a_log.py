@@ -1,4 +1,4 @@
-"""Specification of what the document says of a log beside its GPUs: all of it comes back."""
+"""Tests of the parts of a report document that only a log has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
 
 
 class TestTheMachine:
-    def test_is_the_sum_of_its_gpus_and_closes(self, document: dict[str, Any]) -> None:
+    def test_is_the_sum_of_its_gpus(self, document: dict[str, Any]) -> None:
         machine = document["machine"]
 
         assert machine["gpus"] == 2
@@ -55,36 +55,28 @@ class TestTheMachine:
             sum(machine[f"{part}_seconds"] for part in ("busy", "lost", "not_in_use", "pending"))
         )
 
-    def test_has_no_share_of_nothing(self) -> None:
+    def test_has_no_ratio_without_gpus(self) -> None:
         assert machine_time(()).share(0) is None
         assert encode_report(report())["machine"]["busy_ratio"] is None
 
 
 class TestADocument:
-    def test_comes_back_as_it_was(self, document: dict[str, Any]) -> None:
+    def test_is_read_back(self, document: dict[str, Any]) -> None:
         decoded = decode_report(document)
 
         assert encode_report(decoded) == document
         assert (decoded.together, decoded.sampling) == (JOINED, sampling_of(s(60)))
         assert [one.held_memory for one in decoded.gpus] == [None, HELD]
 
-    def test_tells_what_each_gpu_held_and_idled(self, document: dict[str, Any]) -> None:
-        one, other = document["gpus"]
-
-        assert one["held_memory"] is None
-        assert other["held_memory"] == {
+    def test_has_held_memory_and_the_shortest_visible_pause(self, document: dict[str, Any]) -> None:
+        assert document["gpus"][1]["held_memory"] == {
             "idle_seconds": 7200.0, "longest_seconds": 3600.0, "peak_bytes": 70 << 30,
         }  # fmt: skip
-        assert [one["idle_beside_peer_seconds"], other["idle_beside_peer_seconds"]] == [0.0, 8.0]
-
-    def test_tells_how_coarse_the_log_is_by_the_shortest_pause_that_shows(
-        self, document: dict[str, Any]
-    ) -> None:
         assert document["sampling"] == {
             "period_seconds": 60.0, "shortest_visible_pause_seconds": 120.0, "is_coarse": True,
         }  # fmt: skip
 
-    def test_names_its_findings_by_their_rules(self, document: dict[str, Any]) -> None:
+    def test_has_findings_by_rule(self, document: dict[str, Any]) -> None:
         findings = document["findings"]
 
         assert [finding["rule"] for finding in findings] == [
@@ -94,7 +86,7 @@ class TestADocument:
         assert findings[1]["gpus"] == ["1"]
         assert "70.0 GiB" in findings[1]["text"]
 
-    def test_says_null_where_nobody_looked(self) -> None:
+    def test_has_null_for_what_only_a_log_has(self) -> None:
         document = encode_report(report(gpu(60)))
 
         assert document["machine"]["all_paused_seconds"] is None
@@ -103,7 +95,7 @@ class TestADocument:
         assert document["sampling"] is None
         assert document["findings"] == []
 
-    def test_of_an_older_gpumon_says_nothing_of_all_that(self, document: dict[str, Any]) -> None:
+    def test_of_an_older_version_may_lack_these_parts(self, document: dict[str, Any]) -> None:
         for name in ("machine", "sampling", "findings"):
             del document[name]
         for one in document["gpus"]:

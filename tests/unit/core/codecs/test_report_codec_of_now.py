@@ -1,9 +1,8 @@
-"""Specification of gpumon.report/1 on the present, on ranges, on standstills and on late ranks."""
+"""Tests of the report document on the present, bounds of causes, silent runs and late ranks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +62,7 @@ def read_back(of: Report) -> Report:
 
 
 class TestADocument:
-    def test_has_the_present_beside_the_totals(self) -> None:
+    def test_has_the_present_verdict(self) -> None:
         now = document()["gpus"][0]["now"]
 
         assert (now["verdict"], now["verdict_before"]) == ("starved", "healthy")
@@ -79,25 +78,25 @@ class TestADocument:
         assert (bounds["input_wait"], bounds["within_step"]) == ([8, 20], [0, 12])
         assert all(low <= best[name] <= high for name, (low, high) in bounds.items())
 
-    def test_has_the_rank_that_a_gpu_waits_for_and_for_how_long(self) -> None:
+    def test_has_the_rank_that_a_gpu_waits_for(self) -> None:
         assert document()["gpus"][0]["waits_for"] == {
             "run": "train-r1", "rank": 1, "cause": "suspended",
             "low_seconds": 6, "high_seconds": 9,
         }  # fmt: skip
 
-    def test_has_neither_wait_nor_present_of_a_log(self) -> None:
+    def test_of_a_log_has_neither_present_nor_awaited_rank(self) -> None:
         encoded = document(report(gpu(40, {WAIT: 20})))
 
         assert (encoded["part"], encoded["gpus"][0]["now"]) == (False, None)
         assert encoded["gpus"][0]["waits_for"] is None
 
-    def test_counts_no_hang_as_starved(self) -> None:
+    def test_does_not_count_a_hang_as_starved(self) -> None:
         encoded = document()["gpus"][0]
 
         assert (encoded["starved_seconds"], encoded["hanging_seconds"]) == (20 - 12 - 5, 5)
         assert encoded["hanging_by_cause"]["input_wait"] == 5
 
-    def test_has_the_time_since_which_a_run_is_silent_or_suspended(self) -> None:
+    def test_has_since_when_a_run_is_silent_or_suspended(self) -> None:
         (one,) = document()["runs"]
 
         assert one["suspended_since"] == "2025-06-13T00:00:20+00:00"
@@ -105,8 +104,8 @@ class TestADocument:
         assert (one["silence"]["hanging"], one["silence"]["phase"]) == (True, "input_wait")
 
 
-class TestTheWayBack:
-    def test_gives_the_same_document_again(self) -> None:
+class TestDecoding:
+    def test_gives_a_report_with_the_same_document(self) -> None:
         assert document(read_back(EXAMPLE)) == document()
 
     def test_gives_the_same_totals_and_the_same_wait(self) -> None:
@@ -129,7 +128,7 @@ class TestTheWayBack:
             NOW._replace(name=VerdictName.HANGING),
             NOW._replace(name=VerdictName.HEALTHY, before=VerdictName.PARTIAL),
         ],
-        ids=["starved", "first word", "ended", "suspended", "hanging", "recovered"],
+        ids=["starved", "no verdict before", "ended", "suspended", "hanging", "recovered"],
     )
     def test_gives_the_same_present(self, now: NowVerdict) -> None:
         back = read_back(report(replace(FULL, now=now))).gpus[0].now
@@ -142,7 +141,7 @@ class TestTheWayBack:
         assert back.totals.starved_ns == now.totals.starved_ns
 
     @pytest.mark.parametrize("one", [EXAMPLE, replace(EXAMPLE, is_part=False)])
-    def test_gives_the_same_words(self, one: Report) -> None:
+    def test_gives_the_same_text_report(self, one: Report) -> None:
         assert render_report(read_back(one), TextStyle()) == render_report(one, TextStyle())
 
     def test_gives_the_same_silence(self) -> None:
@@ -151,13 +150,11 @@ class TestTheWayBack:
         assert one.silence == SILENCE._replace(since_ns=s(10), hanging_from_ns=s(40))
         assert one.suspended_since_ns == s(20)
 
-    def test_has_no_present_without_a_wall_clock(self) -> None:
+    def test_gives_no_present_without_a_wall_clock(self) -> None:
         assert read_back(replace(EXAMPLE, started_at=None)).gpus[0].now is None
 
 
 class TestAnOlderDocument:
-    """As a version wrote it that did not know these fields yet."""
-
     @pytest.fixture
     def older(self) -> dict[str, Any]:
         written = document(report(gpu(40, {WAIT: 20}), runs=(run(),)))
@@ -176,20 +173,13 @@ class TestAnOlderDocument:
         assert back.runs == as_written.runs
         assert not back.is_part
 
-    def test_knows_each_cause_for_certain(self, older: dict[str, Any]) -> None:
+    def test_has_certain_causes(self, older: dict[str, Any]) -> None:
         (one,) = decode_report(older).gpus
 
         assert one.totals.bounds_ns(WAIT) == (s(20), s(20))
         assert (one.totals.starved_ns, one.now, one.waits_for) == (s(20), None, None)
 
-    def test_says_the_same_in_words(self, older: dict[str, Any]) -> None:
-        as_written = report(gpu(40, {WAIT: 20}), runs=(run(),))
-
-        assert render_report(decode_report(older), TextStyle()) == render_report(
-            as_written, TextStyle()
-        )
-
-    def test_of_the_present_has_no_word_before(self) -> None:
+    def test_has_no_verdict_before_the_present_one(self) -> None:
         written = document()
         del written["gpus"][0]["now"]["verdict_before"]
         del written["gpus"][0]["now"]["idle_bounds_by_cause"]
@@ -200,36 +190,22 @@ class TestAnOlderDocument:
         assert (now.name, now.before) == (VerdictName.STARVED, None)
 
 
-def _spoil_bounds(one: dict[str, Any]) -> None:
-    one["idle_bounds_by_cause"]["input_wait"] = [25, 30]
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("idle_bounds_by_cause", {"input_wait": [25, 30]}),
+        ("waits_for", {"low_seconds": 9, "high_seconds": 6}),
+        ("waits_for", {"low_seconds": -1}),
+        ("now", {"verdict": "splendid"}),
+        ("now", {"since": "lunch"}),
+    ],
+)
+def test_a_damaged_document_is_refused(part: str, changes: dict[str, Any]) -> None:
+    damaged = document()
+    damaged["gpus"][0][part] |= changes
 
-
-def _turn_wait_round(one: dict[str, Any]) -> None:
-    one["waits_for"] |= {"low_seconds": 9, "high_seconds": 6}
-
-
-def _spoil_wait(one: dict[str, Any]) -> None:
-    one["waits_for"]["low_seconds"] = -1
-
-
-def _spoil_now(one: dict[str, Any]) -> None:
-    one["now"]["verdict"] = "splendid"
-
-
-def _spoil_since(one: dict[str, Any]) -> None:
-    one["now"]["since"] = "lunch"
-
-
-class TestADamagedDocument:
-    @pytest.mark.parametrize(
-        "spoil", [_spoil_bounds, _turn_wait_round, _spoil_wait, _spoil_now, _spoil_since]
-    )
-    def test_is_refused(self, spoil: Callable[[dict[str, Any]], None]) -> None:
-        damaged = document()
-        spoil(damaged["gpus"][0])
-
-        with pytest.raises(UsageError, match="valid"):
-            decode_report(damaged)
+    with pytest.raises(UsageError, match="valid"):
+        decode_report(damaged)
 
 
 def test_the_totals_of_nothing_have_no_bounds() -> None:

@@ -1,4 +1,4 @@
-"""Specification of state.json: a fixed schema that readers of other ages and languages rest on."""
+"""Tests of the gpumon.state/1 document and of what the API adds to it."""
 
 from __future__ import annotations
 
@@ -9,72 +9,62 @@ from typing import Any
 import pytest
 
 from gpumon.core.codecs.field_codec import FieldCodec, encode_document
-from gpumon.core.codecs.state_codec import StateEncoder, state_document
+from gpumon.core.codecs.state_codec import (
+    MAX_PROCESSES,
+    StateEncoder,
+    board_document,
+    state_document,
+)
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
+from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.state import GpuState, RunState
-from tests.builders.state import S, device, healthy_gpu, monitor_state, run, starved_gpu
-
-FIELDS = [
-    "schema", "monotonic_ns", "wall_time_s", "boot_id", "period_ns", "pid", "source", "simulated",
-    "replayed", "address", "gpus", "runs", "collectors", "rings_left_out",
-]  # fmt: skip
-FIELDS_OF = {
-    "gpus": {
-        "index", "uuid", "name", "present", "observed_ns", "busy_ns", "starved_ns",
-        "suspected_ns", "pending_ns", "idle_ns", "in_use_ns", "energy_joules",
-        "input_wait_by_reason_ns", "within_step_by_reason_ns",
-        "utilization_ratio", "memory_used_bytes", "memory_capacity_bytes", "power_watts",
-        "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "now", "error",
-        "label", "mig_enabled", "parent_uuid", "listed",
-    },
-    "runs": {
-        "run", "job", "rank", "pid", "framework", "alive", "phase", "steps", "samples",
-        "epoch", "gpus", "shares", "wall_seconds", "phase_seconds",
-    },
-    "collectors": {"name", "success", "duration_seconds", "errors_total", "message"},
-}  # fmt: skip
+from tests.builders.report import gpm_fill
+from tests.builders.state import (
+    S,
+    detailed_gpu,
+    device,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
 
 
 def decoded(**changes: Any) -> dict[str, Any]:
-    """The document of a state of which that is so."""
     document = state_document(monitor_state(**changes), pid=77, address="127.0.0.1:19835")
     written: dict[str, Any] = json.loads(encode_document(document))
     return written
 
 
-def told_of(gpu: GpuState) -> dict[str, Any]:
-    """What the document says of that GPU."""
-    (told,) = decoded(gpus=(gpu,))["gpus"]
-    return dict(told)
+def of_gpu(gpu: GpuState) -> dict[str, Any]:
+    (one,) = decoded(gpus=(gpu,))["gpus"]
+    return dict(one)
 
 
-class TestTheSchema:
-    def test_names_itself_and_its_fields(self) -> None:
-        document = decoded()
-
-        assert document["schema"] == STATE_SCHEMA == "gpumon.state/1"
-        assert list(document) == FIELDS
-        assert {part: document[part][0].keys() for part in FIELDS_OF} == FIELDS_OF
-
-    def test_names_whose_rings_are_not_read(self) -> None:
-        assert decoded()["rings_left_out"] == []
-        assert decoded(rings_left_out=((65534, 44), (None, 2)))["rings_left_out"] == [
-            {"uid": 65534, "rings": 44},
-            {"uid": None, "rings": 2},
-        ]
+def test_the_schema_is_named_first() -> None:
+    assert next(iter(decoded().items())) == ("schema", "gpumon.state/1")
+    assert STATE_SCHEMA == "gpumon.state/1"
 
 
-class TestTheFigures:
-    def test_are_counters_in_whole_nanoseconds_whose_sum_closes(self) -> None:
+def test_owners_of_rings_that_are_not_read_are_listed() -> None:
+    assert decoded()["rings_left_out"] == []
+    assert decoded(rings_left_out=((65534, 44), (None, 2)))["rings_left_out"] == [
+        {"uid": 65534, "rings": 44},
+        {"uid": None, "rings": 2},
+    ]
+
+
+class TestTheValues:
+    def test_are_counters_in_nanoseconds_that_add_up(self) -> None:
         gpus = decoded()["gpus"]
 
         assert len(gpus) == 2
         for gpu in gpus:
-            told = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
+            parts_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
 
-            assert told == gpu["observed_ns"] == 100 * S
+            assert parts_ns == gpu["observed_ns"] == 100 * S
 
-    def test_name_causes_reasons_and_phases_by_their_words(self) -> None:
+    def test_have_causes_reasons_and_phases_by_name(self) -> None:
         document = decoded()
 
         assert document["gpus"][0]["idle_ns"]["input_wait"] == 30 * S
@@ -89,36 +79,34 @@ class TestTheFigures:
             "input_wait": 33.0, "train_step": 45.0, "checkpoint": 8.0,
         }  # fmt: skip
 
-    def test_leave_out_what_a_device_did_not_answer(self) -> None:
-        healthy = told_of(healthy_gpu())
+    def test_are_null_for_what_a_device_did_not_answer(self) -> None:
+        healthy = of_gpu(healthy_gpu())
 
         assert (healthy["power_watts"], healthy["temperature_celsius"]) == (None, 61.0)
 
-    def test_keep_the_counters_of_a_gpu_that_is_gone_and_nothing_else(self) -> None:
-        gone = told_of(starved_gpu(present=False, error="NVML 15"))
+    def test_of_a_lost_gpu_are_only_its_counters(self) -> None:
+        gone = of_gpu(starved_gpu(present=False, error="NVML 15"))
 
         assert (gone["busy_ns"], gone["error"]) == (40 * S, "NVML 15")
         assert gone["utilization_ratio"] is gone["energy_joules"] is gone["power_watts"] is None
 
     def test_are_null_before_the_first_sample(self) -> None:
-        fresh = told_of(healthy_gpu(latest=None, last_sample_at_ns=None))
+        fresh = of_gpu(healthy_gpu(latest=None, last_sample_at_ns=None))
 
         assert (fresh["utilization_ratio"], fresh["last_sample_ns"]) == (None, None)
 
-    def test_tell_mig_instances_from_gpus(self) -> None:
-        part = told_of(healthy_gpu(device=device(2, "MIG-a", parent_uuid="GPU-a", mig_index=1)))
+    def test_distinguish_mig_instances_from_gpus(self) -> None:
+        part = of_gpu(healthy_gpu(device=device(2, "MIG-a", parent_uuid="GPU-a", mig_index=1)))
 
         assert (part["index"], part["label"], part["parent_uuid"]) == (2, "2:1", "GPU-a")
         assert part["mig_enabled"] is False
 
-    def test_tell_of_an_ended_run_that_it_is_in_no_phase(self) -> None:
-        (told,) = decoded(runs=(run(alive=False, phase=None, epoch=None),))["runs"]
+    def test_of_an_ended_run_have_no_phase(self) -> None:
+        (one,) = decoded(runs=(run(alive=False, phase=None, epoch=None),))["runs"]
 
-        assert (told["alive"], told["phase"], told["epoch"]) == (False, None, None)
+        assert (one["alive"], one["phase"], one["epoch"]) == (False, None, None)
 
-
-class TestHostileContent:
-    def test_a_name_of_a_megabyte_or_of_broken_bytes_stays_one_short_line_of_ascii(self) -> None:
+    def test_stay_short_and_ascii_whatever_a_run_is_called(self) -> None:
         hostile = run("x" * 1_000_000, job="a\nb\udcff", framework="\u202eevil")
 
         body = encode_document(state_document(monitor_state(runs=(hostile,)), pid=1, address=None))
@@ -129,8 +117,8 @@ class TestHostileContent:
         assert json.loads(body)["runs"][0]["job"] == "a�b�"
 
 
-class TestAnEncoderOfStates:
-    def test_writes_what_the_document_is(self) -> None:
+class TestStateEncoder:
+    def test_writes_the_bytes_of_the_document(self) -> None:
         encoder = StateEncoder()
         ended, living = run("over", alive=False, phase=None), run("on")
         again = replace(ended, steps=ended.steps + 1)  # what settles after its end
@@ -141,7 +129,7 @@ class TestAnEncoderOfStates:
 
             assert written == encode_document(state_document(state, pid=77, address=None))
 
-    def test_writes_a_run_that_has_ended_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_encodes_an_ended_run_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         encoder, written = StateEncoder(), list[str]()
         ended, living = run("over", alive=False, phase=None), run("on")
         encode = FieldCodec.encode
@@ -156,3 +144,78 @@ class TestAnEncoderOfStates:
             encoder.encode(monitor_state(runs=(ended, living)), pid=77, address=None)
 
         assert written == ["over", "on", "on", "on"]
+
+
+def written(gpu: GpuState) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(encode_document(board_document(gpu)))
+    return document
+
+
+class TestBoardDocument:
+    def test_has_details_activity_and_errors(self) -> None:
+        document = written(detailed_gpu())
+
+        assert document["details"]["power_limit_watts"] == 700.0
+        assert document["details"]["throttle_reasons"] == ["sw_power_cap"]
+        assert document["details"]["persistence_mode"] is True
+        assert document["activity"]["sm_active_ratio"] == 0.5
+        assert document["xid_errors"] == {"31": 2, "79": 1}
+
+    @pytest.mark.parametrize(
+        "gpu",
+        [
+            starved_gpu(),
+            starved_gpu(latest=None),
+            detailed_gpu(present=False, error="GPU is lost", xid_errors=()),
+        ],
+        ids=["unknown", "never read", "lost"],
+    )
+    def test_may_have_neither_details_nor_activity(self, gpu: GpuState) -> None:
+        document = written(gpu)
+
+        assert (document["details"], document["activity"]) == (None, None)
+        assert document["xid_errors"] == {}
+
+    def test_keeps_the_errors_of_a_lost_gpu(self) -> None:
+        assert written(detailed_gpu(present=False))["xid_errors"] == {"31": 2, "79": 1}
+
+    def test_has_the_fill_of_a_busy_gpu(self) -> None:
+        full = board_document(starved_gpu(fill=gpm_fill(0.24, held=0.1)))
+
+        assert board_document(healthy_gpu())["fill"] is None
+        assert full["fill"] == {
+            "evidence": "gpm", "sm_active_ratio": 0.24, "power_watts": 180.0,
+            "power_limit_watts": 700.0, "held_ratio": 0.1,
+            "held_mostly_by": "hw_thermal_slowdown", "under_filled": True, "held_down": False,
+        }  # fmt: skip
+
+    def test_has_no_field_of_the_state_file(self) -> None:
+        assert of_gpu(detailed_gpu()).keys().isdisjoint(board_document(detailed_gpu()))
+
+
+def processes(*listed: ProcessSample, present: bool = True) -> Any:
+    latest = GpuSample(device=device(), processes=listed)
+    return written(healthy_gpu(latest=latest, present=present))["processes"]
+
+
+class TestProcesses:
+    def test_have_pid_memory_and_sm_ratio(self) -> None:
+        assert processes(ProcessSample(4000, 2 << 30, 0.5)) == [
+            {"pid": 4000, "memory_used_bytes": 2 << 30, "sm_ratio": 0.5},
+        ]  # fmt: skip
+
+    def test_have_name_and_user_where_these_were_asked_for(self) -> None:
+        assert processes(ProcessSample(4000, None, None, "py\x1bthon", "ada")) == [
+            {"pid": 4000, "memory_used_bytes": None, "sm_ratio": None, "name": "py\ufffdthon",
+             "user": "ada"},
+        ]  # fmt: skip
+
+    def test_are_unknown_without_an_answer_or_of_a_lost_gpu(self) -> None:
+        assert written(healthy_gpu())["processes"] is None
+        assert processes(present=False) is None
+        assert processes() == []
+
+    def test_are_bounded_to_those_with_the_most_memory(self) -> None:
+        shown = processes(*(ProcessSample(pid, pid << 20) for pid in range(1, 1000)))
+
+        assert [process["pid"] for process in shown] == list(range(999, 999 - MAX_PROCESSES, -1))
