@@ -8,7 +8,7 @@ from functools import cached_property
 from gpumon.core.attribution.visible_devices import GpuName, cuda_devices
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.sample import Device, GpuSample, ProcessSample
-from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
+from gpumon.pipeline.gpu_bindings import is_process_of, names_run
 
 
 class GpuJoin:
@@ -80,7 +80,7 @@ class GpuJoin:
     def names(self, uuid: str, reading: RingReading) -> bool:
         """Whether the driver lists the run's process there, or one of the same user."""
         listed = next((gpu.processes for gpu in self._samples if gpu.device.uuid == uuid), None)
-        return ProcessList(listed, 0).names(reading)
+        return names_run(listed or (), reading)
 
     def _allowed(self, visible_devices: str | None) -> frozenset[str]:
         """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""

@@ -121,7 +121,9 @@ class _Rank:
         in_step = (IdleCause.IMBALANCE, IdleCause.WITHIN_STEP)
         step_ns = sum(totals.idle_ns.get(cause, 0) for cause in in_step)
         late_most_ns = min(used_ns, sum(totals.bounds_ns(cause)[1] for cause in _LATE_IN))
-        return _Sums(totals.busy_ns, used_ns, step_ns, late_ns, late_most_ns, self.gpu.spun_ns)
+        return _Sums(
+            totals.busy_ns, used_ns, step_ns, late_ns, late_most_ns, self.gpu.peers.spun_ns
+        )
 
     def wait(self, cause: str) -> RankWait:
         """That others wait for it."""
@@ -149,7 +151,7 @@ class LateRanks:
             return
         self._due_ns, self._at_work = at_ns + _EVERY_NS, at_work
         for rank in self._ranks.values():
-            rank.gpu.late_peer = None
+            rank.gpu.peers.late_peer = None
         jobs = self._jobs(runs, gpus) if runs else []
         self._ranks = {rank.run.reading.key: rank for ranks in jobs for rank in ranks}
         self._late = [late for ranks in jobs if (late := self._look(ranks)) is not None]
@@ -204,7 +206,7 @@ class LateRanks:
             least_ns = self._settings.advice.min_share * (one.busy_ns + one.idle_ns)
             is_worth_it = waits_ns > least_ns
             if is_worth_it:
-                rank.gpu.late_peer = late.run
+                rank.gpu.peers.late_peer = late.run
                 rank.gpu.note_rank_wait(wait, waits_ns)
             is_late = is_late or is_worth_it
         return late if is_late else None

@@ -125,7 +125,7 @@ class Monitor:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
                 tracker = self._gpus[sample.device.uuid] = GpuTracker(sample, self._settings)
-            tracker.hear(sample, frame.taken_at_ns)
+            tracker.observe(sample, frame.taken_at_ns)
         self._gpus = dict(
             sorted(self._gpus.items(), key=lambda known: known[1].newest.device.place)
         )
@@ -153,7 +153,7 @@ class Monitor:
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
-            jobs = {run.job_key for run in runs if run.counts_on(uuid)}
+            jobs = {run.job_key for run in runs if run.is_bound_to(uuid)}
             peers = {other: gpu for job in jobs for other, gpu in busiest_of_job[job].items()}
             peers.pop(uuid, None)
             self._gpus[uuid].settle(runs, [*peers.values()])
@@ -168,7 +168,9 @@ class Monitor:
         for job, uuids in self._gpus_of_jobs().items():
             known = [uuid for uuid in sorted(uuids) if uuid in self._gpus]
             if len(known) > _MOST_PEERS:
-                known = nlargest(_MOST_PEERS, known, key=lambda uuid: self._gpus[uuid].worked_ns)
+                known = nlargest(
+                    _MOST_PEERS, known, key=lambda uuid: self._gpus[uuid].peers.worked_ns
+                )
             busiest[job] = {uuid: self._gpus[uuid] for uuid in known}
         return busiest
 
@@ -180,7 +182,7 @@ class Monitor:
             uuids |= run.used_uuids
             if run.ended_ns is None:
                 for uuid in run.wanted_uuids - run.used_uuids:
-                    known = uuid in self._gpus and run.counts_on(uuid)
+                    known = uuid in self._gpus and run.is_bound_to(uuid)
                     if known and self._gpus[uuid].is_active_in(run):
                         uuids.add(uuid)
         return gpus_of_job

@@ -10,9 +10,8 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
-from gpumon.pipeline.gpu_claims import Claim
 from gpumon.pipeline.gpu_join import GpuJoin
-from gpumon.pipeline.runs import TrackedRun
+from gpumon.pipeline.runs import GpuBinding, TrackedRun
 
 
 class RunRegistry:
@@ -85,7 +84,7 @@ class RunRegistry:
             run
             for run in self._runs.values()
             if uuid in run.wanted_uuids
-            and run.claims.get(uuid) is not Claim.REFUSED
+            and run.bindings.get(uuid) is not GpuBinding.REFUSED
             and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
         )
 
@@ -131,10 +130,11 @@ def _join(run: TrackedRun, join: GpuJoin) -> None:
         run.used_uuids &= wanted  # what it seemed to use before that
     run.shares = join.shares_of(reading)
     for uuid in join.seen_on(reading) & wanted:
-        run.decide(uuid, Claim.SEEN)
+        run.bind(uuid, GpuBinding.SEEN)
     for uuid in run.refused_uuids:
         # Who comes to use it later is one of its users from then on.
-        run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
+        is_named = join.names(uuid, reading)
+        run.bind(uuid, GpuBinding.SEEN if is_named else GpuBinding.REFUSED)
 
 
 def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Final
 
 from gpumon.core.attribution.idle_bounds import IdleBounds
@@ -18,13 +19,23 @@ from gpumon.core.ring_format.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
-from gpumon.pipeline.gpu_claims import Claim
 from gpumon.pipeline.run_steps import StepBalance, StepPace
 
 _SETTINGS: Final = DEFAULT_SETTINGS
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
 )
+
+
+class GpuBinding(Enum):
+    """What was decided of one run and one GPU; before that the binding is open."""
+
+    UNOPPOSED = "unopposed"
+    """There is no process list, or one that cannot tell: the run counts until one opposes it."""
+    SEEN = "seen"
+    """A list named the run's process or its user: the run counts for the rest of its life."""
+    REFUSED = "refused"
+    """A list named only other users, or hides them: the run does not count until one names it."""
 
 
 class TrackedRun:
@@ -35,7 +46,7 @@ class TrackedRun:
         self.timeline = PhaseTimeline()
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
-        self.claims: dict[str, Claim] = {}  # by GPU, of those decided
+        self.bindings: dict[str, GpuBinding] = {}  # by GPU, of those decided
         self.undecided_on: set[str] = set()  # GPUs that worked, and the next list decides
         self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
         self.label: str | None = None
@@ -72,15 +83,15 @@ class TrackedRun:
         """Whether it had counted a step, or begun a phase of ``WORK_PHASES``, by then."""
         return self._works_from_ns is not None and self._works_from_ns <= at_ns
 
-    def counts_on(self, uuid: str) -> bool:
-        """Whether its claim to that GPU was decided, and stands."""
-        return self.claims.get(uuid) in (Claim.UNOPPOSED, Claim.SEEN)
+    def is_bound_to(self, uuid: str) -> bool:
+        """Whether it counts on that GPU."""
+        return self.bindings.get(uuid) in (GpuBinding.UNOPPOSED, GpuBinding.SEEN)
 
-    def decide(self, uuid: str, claim: Claim) -> None:
-        """Note what has become of its claim to that GPU."""
-        self.claims[uuid] = claim
+    def bind(self, uuid: str, binding: GpuBinding) -> None:
+        """Record what was decided of it and that GPU."""
+        self.bindings[uuid] = binding
         self.undecided_on.discard(uuid)
-        if claim is Claim.REFUSED:
+        if binding is GpuBinding.REFUSED:
             self.used_uuids.discard(uuid)
             self.shares.pop(uuid, None)
             self.balance.forget(uuid)
@@ -88,7 +99,7 @@ class TrackedRun:
     @property
     def refused_uuids(self) -> frozenset[str]:
         """GPUs that it names, and only others are on them."""
-        refused = [uuid for uuid, claim in self.claims.items() if claim is Claim.REFUSED]
+        refused = [uuid for uuid, one in self.bindings.items() if one is GpuBinding.REFUSED]
         return self.wanted_uuids.intersection(refused)
 
     @property
@@ -147,7 +158,7 @@ class TrackedRun:
     def is_surely_on(self, uuid: str) -> bool:
         """Whether it uses that GPU, or names it, or the driver lists it there."""
         is_named = self.reading.facts.gpus is not None and uuid in self.wanted_uuids
-        return uuid in self.used_uuids or is_named or self.claims.get(uuid) is Claim.SEEN
+        return uuid in self.used_uuids or is_named or self.bindings.get(uuid) is GpuBinding.SEEN
 
     def is_working_on(self, uuid: str) -> bool:
         """Whether it trains on that GPU now."""
@@ -231,7 +242,7 @@ class TrackedRun:
         self._pace, self._clock = _NO_PACE, _NO_CLOCK
         self.shares = _NO_SHARES
         self._present, self._told_ns, self.wanted_uuids = _NO_PRESENT, _NO_TIMES, _NOTHING_WANTED
-        self.undecided_on, self.claims, self.left_ns = _NO_UUIDS, _NO_CLAIMS, _NO_ENDS
+        self.undecided_on, self.bindings, self.left_ns = _NO_UUIDS, _NO_BINDINGS, _NO_ENDS
 
     def state(self, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
@@ -314,7 +325,7 @@ _NO_PACE: Final = StepPace()
 _NO_CLOCK: Final = StepClock()
 _NO_PRESENT: Final = PresentPhase(0)
 _NO_TIMES: Final[dict[TrainingPhase, int]] = {}
-_NO_CLAIMS: Final[dict[str, Claim]] = {}
+_NO_BINDINGS: Final[dict[str, GpuBinding]] = {}
 _NO_ENDS: Final[dict[str, int]] = {}
 _NO_SHARES: Final[dict[str, float]] = {}
 _NO_UUIDS: Final[set[str]] = set()

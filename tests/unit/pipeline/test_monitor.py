@@ -204,3 +204,44 @@ def test_the_state_says_when_the_newest_sample_ended(story: Story, level: float)
 
     assert gpu(state).last_sample_at_ns == story.now_ns
     assert gpu(state).resolution_ns == s(1)
+
+
+class TestASampleAtTheActivityThreshold:
+    """A GPU works above 5 %, and not at 5 %."""
+
+    @pytest.mark.parametrize(("level", "uuids"), [(0.05, ()), (0.06, ("GPU-0",))])
+    def test_gives_a_run_its_gpu_only_above_it(
+        self, story: Story, level: float, uuids: tuple[str, ...]
+    ) -> None:
+        story.ring()
+        state = story.pass_second(level, phases=[(0.0, WAIT)])
+
+        assert state.runs[0].gpu_uuids == uuids
+
+    @pytest.mark.parametrize(("level", "resolved_ns"), [(0.05, s(0.95)), (0.06, 0)])
+    def test_proves_a_wait_only_up_to_it(
+        self, training: Story, level: float, resolved_ns: int
+    ) -> None:
+        state = training.pass_second(level, phases=[(0.0, WAIT)])
+
+        assert gpu(state).totals.resolved_ns == resolved_ns
+
+    @pytest.mark.parametrize(("level", "jobs_gpus"), [(0.05, 1), (0.06, 2)])
+    def test_makes_a_gpu_a_peer_only_above_it(
+        self, story: Story, level: float, jobs_gpus: int
+    ) -> None:
+        story.ring(gpus=("0", "1"))
+        story.pass_second(1.0, level, phases=[(0.0, STEP)])
+
+        ((_, gpus),) = story.monitor._busiest_of_jobs().items()
+        assert len(gpus) == jobs_gpus
+
+
+class TestPhasesOfTheLastFiveSeconds:
+    def test_are_kept_and_older_ones_are_not(self, training: Story) -> None:
+        training.pass_seconds(60, 0.5, phases=[(0.0, STEP), (0.5, WAIT)])
+
+        (run,) = training.monitor._runs.runs
+        end_ns = gpu(training.state).last_sample_at_ns or 0
+        assert run.timeline.parts(end_ns - s(5), end_ns).step_ns == s(2.5)
+        assert run.timeline.covered_ns(end_ns - s(7), end_ns) == s(5)

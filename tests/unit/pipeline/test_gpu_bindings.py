@@ -1,16 +1,20 @@
-"""Specification of claims to a GPU: who names one is held against the driver's process list."""
+"""Specification of bindings: a run that names a GPU is compared with the driver's process list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.sample import ProcessSample
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
+from gpumon.core.sample import BusySample, ProcessSample
 from gpumon.core.state import GpuState, MonitorState
+from gpumon.pipeline.gpu_bindings import AwaitedWork
 from gpumon.pipeline.past_reports import RunReports
 from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.runs import TrackedRun
 from tests.builders.monitor import (
     ADA,
     ADAS_PID,
@@ -23,6 +27,7 @@ from tests.builders.monitor import (
     Phases,
     Story,
     gpu,
+    run_that_says,
     starve,
     stranger,
     training,
@@ -95,7 +100,7 @@ def what_two_others_waited_for(comes: Comes) -> GpuState:
     return gpu(story.pass_second_with({}, 1.0))
 
 
-class TestAStranger:
+class TestARunOfAnotherUser:
     def test_who_names_a_gpu_on_which_only_others_are_does_not_starve_it(
         self, story: Story
     ) -> None:
@@ -195,7 +200,7 @@ class TestAStranger:
 
 
 def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
-    """One training, with or without a stranger who claims its GPU."""
+    """One training, with or without a stranger who names its GPU."""
     story = Story()
     for second in range(-5, len(LEVELS)):
         if second == stranger_comes_at:
@@ -215,7 +220,7 @@ def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
     return state
 
 
-class TestAClaim:
+class TestABinding:
     @pytest.mark.parametrize(
         "listed",
         [
@@ -306,14 +311,26 @@ class TestAClaim:
         assert gpu(state).totals.starved_ns == s(1.5)
         assert state.runs[0].gpu_uuids == ()
 
-    def test_is_no_proof_where_the_one_who_worked_has_just_left(self, story: Story) -> None:
+    @pytest.mark.parametrize(("level_after", "starved_s"), [(0.0, 0), (0.05, 0), (0.06, 3.44)])
+    def test_stays_open_after_an_empty_list_until_the_gpu_works_on(
+        self, story: Story, level_after: float, starved_s: float
+    ) -> None:
         story.pass_second(1.0)
         stranger(story)
         story.processes[0] = ()
+        story.processes_at_ns = story.now_ns + s(1)
 
-        state = starve(story, 0.5, 0.0, 0.0, 0.0)
+        state = starve(story, 0.5, level_after, 0.0, 0.0)
 
-        assert gpu(state).totals.starved_ns == 0
+        assert gpu(state).totals.starved_ns == s(starved_s)
+
+    @pytest.mark.parametrize(("level", "refused"), [(0.05, 0), (0.06, 1)])
+    def test_is_decided_only_once_the_gpu_has_worked(
+        self, story: Story, level: float, refused: int
+    ) -> None:
+        stranger(story)
+
+        assert gpu(starve(story, level)).claims_refused == refused
 
     def test_of_a_short_training_is_not_lost_because_its_process_has_left_with_it(
         self, story: Story
@@ -348,7 +365,7 @@ class TestAClaim:
         assert told.totals.idle_ns[IdleCause.INPUT_WAIT] == s(2)
 
 
-class TestSumsWhileAClaimIsOpen:
+class TestSumsWhileABindingIsOpen:
     def test_close_at_every_instant_and_nothing_settled_is_moved(self, story: Story) -> None:
         settled: dict[IdleCause, int] = {}
         observed_ns = 0
@@ -366,3 +383,52 @@ class TestSumsWhileAClaimIsOpen:
             assert all(totals.idle_ns.get(cause, 0) >= ns for cause, ns in settled.items())
             settled, observed_ns = dict(totals.idle_ns), totals.observed_ns
         assert gpu(state).totals.starved_ns == 0
+
+
+ANN, BOB, CID = (frozenset({uid}) for uid in (1001, 1002, 1003))
+
+
+@pytest.fixture
+def work() -> AwaitedWork:
+    return AwaitedWork()
+
+
+class TestPendingTime:
+    def test_is_of_those_who_waited_when_it_came(self, work: AwaitedWork) -> None:
+        work.note_pending(ANN, 100)
+        work.note_pending(ANN | BOB, 150)
+
+        assert work.owners == ANN | BOB
+        assert (work.drop(ANN), work.drop(BOB)) == (100, 50)
+
+    def test_is_less_by_what_nobody_waits_for_any_more(self, work: AwaitedWork) -> None:
+        for owners, awaited_ns in ((ANN, 100), (BOB, 150), (CID, 170)):
+            work.note_pending(owners, awaited_ns)
+        assert work.drop(ANN) == 100
+
+        work.note_pending(CID, 80)  # 70 are left of those above, and 10 are new
+
+        assert (work.drop(BOB), work.drop(CID)) == (50, 30)
+
+    @pytest.mark.parametrize(("left_ns", "owners"), [(40, BOB), (0, frozenset())])
+    def test_that_shrinks_was_settled_and_what_is_left_is_of_who_waits_now(
+        self, work: AwaitedWork, left_ns: int, owners: frozenset[int]
+    ) -> None:
+        work.note_pending(ANN, 100)
+        work.note_pending(BOB, left_ns)
+
+        assert work.owners == owners
+        assert work.drop(BOB) == left_ns
+
+
+class TestCausesOfPendingTime:
+    def test_are_settled_once(self) -> None:
+        waits = RingRecords.of([RingEvent(RingKind.ENTER, 0, TrainingPhase.INPUT_WAIT, 0)])
+        run = TrackedRun(replace(run_that_says(), events=waits, read_at_ns=s(3)))
+        awaited = AwaitedWork()
+        awaited.add(BusySample(0, s(2), 0.0), [run])
+
+        first, again = awaited.settle([run]), awaited.settle([run])
+
+        assert first.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+        assert again == AwaitedWork().settle([run])

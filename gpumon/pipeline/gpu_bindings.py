@@ -1,0 +1,324 @@
+"""Whether a run may count on a GPU: one rule, decided by the driver's process list.
+
+Anybody can write into a ring that he trains on GPU 0. So a run is bound to a GPU only once the GPU
+has worked during the run, by a process list that was read after that. The list must name the
+run's process, or another one of its user's (a child that trains, a server that works for it).
+
+Until then the binding is open, and nothing is settled by what the run records:
+
+- the GPU's samples from its first work on are held;
+- idle time before that work is kept apart for each user, who may yet be refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.idle_sharing import SharedIdle, share_idle
+from gpumon.core.ring_format.events import RingReading
+from gpumon.core.sample import BusySample, GpuSample, ProcessSample
+from gpumon.pipeline.runs import GpuBinding, TrackedRun, parts_of, with_reasons
+
+
+def is_process_of(reading: RingReading, process: ProcessSample) -> bool:
+    """Whether that is the run's own process.
+
+    The kernel gives the pid of who holds a ring's lock. Without that anybody may have written the
+    pid, so the user must be the same, where it can be known.
+    """
+    if process.pid != reading.host_pid:
+        return False
+    if reading.alive and reading.is_pid_seen:
+        return True
+    return process.uid == reading.owner_uid or (process.uid is None and not process.is_hidden)
+
+
+def names_run(processes: Iterable[ProcessSample], reading: RingReading) -> bool:
+    """Whether these include the run's process, or one of the same user."""
+    return any(
+        process.uid == reading.owner_uid or is_process_of(reading, process) for process in processes
+    )
+
+
+class ProcessList(NamedTuple):
+    """The newest list of one GPU's processes.
+
+    Attributes:
+        processes: ``None``: there is no list.
+        read_at_ns: CLOCK_MONOTONIC.
+        may_be_empty: Whether a list of this machine ever named a process. Otherwise an empty one
+            is no evidence: a container hides processes.
+    """
+
+    processes: tuple[ProcessSample, ...] | None
+    read_at_ns: int
+    may_be_empty: bool
+
+    def decide(
+        self, reading: RingReading, at_work: BusySample, later: Iterable[BusySample], above: float
+    ) -> GpuBinding | None:
+        """Decide the binding of a run during which the GPU worked; ``None``: it stays open.
+
+        A process of an unknown user opposes no run, unless ``/proc`` hides the user: then only a
+        run whose own process is listed is believed. After an empty list, work of somebody else may
+        have just ended: then the run is believed if the GPU goes on working.
+
+        Args:
+            reading: The run's ring.
+            at_work: A sample of its time in which the GPU worked.
+            later: Samples after it, oldest first.
+            above: The busy ratio above which a GPU works.
+        """
+        if self.processes is None:
+            return GpuBinding.UNOPPOSED
+        if self.read_at_ns < at_work.end_ns:
+            return None
+        if names_run(self.processes, reading):
+            return GpuBinding.SEEN
+        if self.processes:
+            are_users_known = all(one.uid is not None or one.is_hidden for one in self.processes)
+            return GpuBinding.REFUSED if are_users_known else GpuBinding.UNOPPOSED
+        has_left = reading.ended_ns is not None and reading.ended_ns <= self.read_at_ns
+        if has_left or not self.may_be_empty:
+            return GpuBinding.UNOPPOSED
+        after = self.first_after(later)
+        return GpuBinding.UNOPPOSED if after is not None and after.busy_ratio > above else None
+
+    def first_after(self, samples: Iterable[BusySample]) -> BusySample | None:
+        """Return the first of these samples that began after the list was read."""
+        return next((one for one in samples if one.start_ns >= self.read_at_ns), None)
+
+
+class HeldTick(NamedTuple):
+    """Samples of one tick, oldest first, and whether processes were on the GPU then."""
+
+    busy: Sequence[BusySample]
+    has_processes: bool | None
+
+
+class GpuBindings:
+    """Decides which runs are bound to one GPU, and holds its samples while a binding is open.
+
+    Attributes:
+        refused_total: How many runs were refused.
+    """
+
+    def __init__(self, active_above: float) -> None:
+        self._active_above = active_above
+        self._held: deque[HeldTick] = deque()
+        self._open_from_ns: int | None = None  # the start of the first sample that must be held
+        self.refused_total = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether samples are held."""
+        return bool(self._held)
+
+    def decide(
+        self,
+        runs: Sequence[TrackedRun],
+        newest: GpuSample,
+        answered_at_ns: int,
+        *,
+        lists_tell: bool,
+    ) -> None:
+        """Compare these runs with the GPU's processes, as far as it has worked.
+
+        Args:
+            runs: Runs that may be on this GPU, alive or just ended.
+            newest: Its newest sample.
+            answered_at_ns: When it answered last.
+            lists_tell: Whether a list of this machine ever named a process.
+        """
+        uuid = newest.device.uuid
+        undecided = [run for run in runs if run.bindings.get(uuid) is not GpuBinding.SEEN]
+        if undecided and newest.error is not None:
+            return  # there is no new list
+        self._open_from_ns = None
+        read_at_ns = answered_at_ns if newest.processes_at_ns is None else newest.processes_at_ns
+        listed = ProcessList(newest.processes, read_at_ns, lists_tell)
+        samples = [*self._held_samples(), *newest.busy]
+        for run in undecided:
+            run.undecided_on.discard(uuid)
+            for at, sample in enumerate(samples):
+                if sample.busy_ratio > self._active_above and run.is_under_way_in(sample):
+                    self._decide(run, uuid, listed, samples[at:])
+                    break
+
+    def _decide(
+        self, run: TrackedRun, uuid: str, listed: ProcessList, samples: Sequence[BusySample]
+    ) -> None:
+        at_work, *later = samples
+        was_open = not run.is_bound_to(uuid)
+        binding = listed.decide(run.reading, at_work, later, self._active_above)
+        if binding is not None:
+            if was_open or binding is not GpuBinding.UNOPPOSED:
+                run.bind(uuid, binding)
+                self.refused_total += binding is GpuBinding.REFUSED
+        elif was_open and (listed.read_at_ns < at_work.end_ns or listed.first_after(later) is None):
+            run.undecided_on.add(uuid)
+            open_ns = self._open_from_ns
+            start_ns = at_work.start_ns
+            self._open_from_ns = start_ns if open_ns is None else min(open_ns, start_ns)
+
+    def release(self, newest: HeldTick) -> Iterator[HeldTick]:
+        """Yield the ticks that may be settled now, oldest first; hold those of open bindings."""
+        held, open_ns = self._held, self._open_from_ns
+        held.append(newest)
+        while held and (open_ns is None or all(one.end_ns <= open_ns for one in held[0].busy)):
+            yield held.popleft()
+
+    def release_all(self) -> Iterator[HeldTick]:
+        """Yield all held ticks: no run is there any more that these could belong to."""
+        self._open_from_ns = None
+        while self._held:
+            yield self._held.popleft()
+
+    def with_held(self, totals: GpuTotals, settled_until_ns: int) -> tuple[GpuTotals, int]:
+        """Add held samples to settled totals: busy time counts, idle time is pending.
+
+        Returns:
+            The totals, and where the newest sample ends.
+        """
+        if not self._held:
+            return totals, settled_until_ns
+        observed_ns = busy_ns = 0
+        until_ns = settled_until_ns
+        for sample in self._held_samples():
+            if sample.may_follow(until_ns):  # as the ledger will accept it
+                start_ns, until_ns, busy_ratio = sample
+                observed_ns += until_ns - start_ns
+                busy_ns += round((until_ns - start_ns) * busy_ratio)
+        totals = totals._replace(
+            observed_ns=totals.observed_ns + observed_ns,
+            busy_ns=totals.busy_ns + busy_ns,
+            pending_ns=totals.pending_ns + observed_ns - busy_ns,
+        )
+        return totals, until_ns
+
+    def _held_samples(self) -> Iterator[BusySample]:
+        return chain.from_iterable(tick.busy for tick in self._held)
+
+
+class AwaitedWork:
+    """Idle time of one GPU before the first work of runs: who waits for it, and its causes.
+
+    Each user has an account: which user's work comes is known only then. A phase is read once it
+    is over, because what it held, such as compiling, is recorded at its end. Memory is constant,
+    however long no work comes.
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, _Account] = {}
+        self._ns_of: Counter[frozenset[int]] = Counter()  # pending, by the users who waited then
+        self._pending_ns = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is idle time whose causes are known."""
+        return bool(self._accounts)
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """Users for whom idle time is pending."""
+        return frozenset().union(*self._ns_of)
+
+    def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
+        """Add an inactive sample, later than all before, and the runs that may use the GPU."""
+        for owner, own in _by_owner(runs).items():
+            self._accounts.setdefault(owner, _Account()).add(sample, own)
+
+    def note_pending(self, owners: frozenset[int], pending_ns: int) -> None:
+        """Record how much idle time is pending, and who waits now."""
+        if pending_ns < self._pending_ns:  # settled: what is left came after that
+            self._ns_of.clear()
+            self._pending_ns = 0
+        if pending_ns > self._pending_ns:
+            self._ns_of[owners] += pending_ns - self._pending_ns
+        self._pending_ns = pending_ns
+
+    def settle(self, runs: Sequence[TrackedRun]) -> SharedIdle:
+        """Return the idle time by cause: the work of these runs has come."""
+        each = [
+            self._accounts[owner].settle(own)
+            for owner, own in sorted(_by_owner(runs).items())
+            if owner in self._accounts
+        ]
+        self.forget()
+        return each[0] if len(each) == 1 else _mean(each)
+
+    def drop(self, owners: Collection[int]) -> int:
+        """Remove users whose work did not come; return the pending time that only they caused."""
+        left: Counter[frozenset[int]] = Counter()
+        for waited, length_ns in self._ns_of.items():
+            left[waited.difference(owners)] += length_ns
+        dropped_ns = left.pop(frozenset(), 0)
+        self._ns_of = left
+        self._pending_ns -= dropped_ns
+        for owner in owners:
+            self._accounts.pop(owner, None)
+        return dropped_ns
+
+    def forget(self) -> None:
+        """Drop all causes."""
+        self._accounts.clear()
+
+
+class _Account:
+    """Idle time before the first work of one user's runs."""
+
+    def __init__(self) -> None:
+        self._from_ns = self._until_ns = self._busy_ns = 0
+        self._shared = _NOTHING
+
+    def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
+        start_ns, end_ns, busy_ratio = sample
+        if start_ns != self._until_ns:
+            self._share(self._until_ns, runs)
+            self._from_ns = start_ns
+        self._until_ns = end_ns
+        self._busy_ns += round((end_ns - start_ns) * busy_ratio)
+        self._share(min(end_ns, *(run.timeline.open_since_ns for run in runs)), runs)
+
+    def settle(self, runs: Sequence[TrackedRun]) -> SharedIdle:
+        self._share(self._until_ns, runs)
+        return self._shared
+
+    def _share(self, until_ns: int, runs: Sequence[TrackedRun]) -> None:
+        length_ns = until_ns - self._from_ns
+        if length_ns <= 0:
+            return
+        busy_ns = min(self._busy_ns, length_ns)
+        parts = parts_of(runs, self._from_ns, until_ns)
+        shared = share_idle(length_ns - busy_ns, parts, wholly_idle=True)
+        self._shared = self._shared.plus(with_reasons(shared, runs, self._from_ns, until_ns))
+        self._busy_ns -= busy_ns
+        self._from_ns = until_ns
+
+
+_NOTHING: Final = SharedIdle({})
+
+
+def _by_owner(runs: Iterable[TrackedRun]) -> dict[int, list[TrackedRun]]:
+    by_owner: dict[int, list[TrackedRun]] = {}
+    for run in runs:
+        by_owner.setdefault(run.reading.owner_uid, []).append(run)
+    return by_owner
+
+
+def _mean(each: Collection[SharedIdle]) -> SharedIdle:
+    """Split idle time that several users waited for equally between them."""
+    total = _NOTHING
+    for one in each:
+        total = total.plus(one)
+    count = max(1, len(each))
+    idle_ns = {cause: amount_ns // count for cause, amount_ns in total.idle_ns.items()}
+    reasons_ns = {key: amount_ns // count for key, amount_ns in total.reasons_ns.items()}
+    amounts_ns = (amount_ns // count for amount_ns in total.amounts_ns)
+    mean = SharedIdle(idle_ns, reasons_ns, *amounts_ns)
+    # Of several phases at once none is proved: see ``share_idle``.
+    return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)
