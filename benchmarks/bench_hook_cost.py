@@ -45,7 +45,7 @@ def main() -> int:
 
 def _costs_ns() -> dict[str, float]:
     from trainer_hooks import phase, step, timed
-    from trainer_hooks.keras.step_times import StepTimes
+    from trainer_hooks.keras.fit_figures import StepTimes
     from trainer_hooks.ring.process_ring import process_ring
 
     writer = process_ring().writer

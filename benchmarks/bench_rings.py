@@ -41,7 +41,7 @@ from benchmarks.bench_serve import memory_folder
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RunFacts
 from gpumon.sources.system_clock import read_boot_id
-from trainer_hooks.ring.ring_file import RingFolder, make_ring
+from trainer_hooks.ring.mapped_file import RingFolder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 GPUS = 8

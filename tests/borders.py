@@ -49,14 +49,14 @@ class Borders:
         code, caller = frame.f_code, _nearest_of_ours(frame)
         if not is_ours(code) or code.co_name == "<module>":
             return
-        if code in guard.CARRIERS or code in guard.GUARDS_ITSELF:
+        if code in guard.PASS_THROUGH or code in guard.GUARDS_ITSELF:
             return
         calling = None if frame.f_back is None else frame.f_back.f_code
         if calling is not None and (
             calling.co_filename == guard.__file__ or calling in guard.GUARDS_ITSELF
         ):
             self.guarded[name_of(code)] = code
-        elif caller is None or caller in guard.CARRIERS or caller in guard.GUARDS_ITSELF:
+        elif caller is None or caller in guard.PASS_THROUGH or caller in guard.GUARDS_ITSELF:
             self.open[name_of(code)] = "theirs" if caller is None else name_of(caller)
 
 

@@ -12,10 +12,11 @@ from trainer_hooks.ddp.gradient_weights import GradientWeights
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import carries, guarded
+from trainer_hooks.ring.guard import guarded, passes_through
 from trainer_hooks.ring.process_ring import process_ring
-from trainer_hooks.trainers import huggingface_private as private
+from trainer_hooks.trainers.callback_times import EventCallbacks
 from trainer_hooks.trainers.huggingface_tagging import (
+    MEMORY,
     MODE_OF,
     HuggingFaceTagging,
     LoneEvaluation,
@@ -24,7 +25,6 @@ from trainer_hooks.trainers.huggingface_tagging import (
 from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
 from trainer_hooks.trainers.patching import PatchedMethods
 from trainer_hooks.trainers.tagger import Tagger
-from trainer_hooks.trainers.timed_callbacks import EventCallbacks
 
 try:
     from transformers import DefaultFlowCallback, Trainer, TrainerCallback
@@ -64,7 +64,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     _tagging: HuggingFaceTagging | LoneEvaluation | None
 
-    @carries("the making of a tagger")
+    @passes_through
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
         self._set_up(run, gpus, framework="huggingface")
@@ -109,7 +109,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
         """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""
-        memory = getattr(trainer, private.MEMORY, None)
+        memory = getattr(trainer, MEMORY, None)
         start = getattr(memory, "start", None)
         if memory is not None and start and type(start) is not StartOfEvaluation:
             memory.start = StartOfEvaluation(start, self._evaluation_starts)

@@ -10,13 +10,12 @@ from typing import Any, Final
 from trainer_hooks.ddp.ratio_balancer import RatioBalancer
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
-from trainer_hooks.ring.guard import carries, guarded
+from trainer_hooks.ring.guard import guarded, passes_through
 from trainer_hooks.ring.process_ring import process_ring
-from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
-from trainer_hooks.trainers.tagger import Tagger
+from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 _LENT: Final = frozenset({"log", "log_dict"})
 
@@ -50,7 +49,7 @@ class PhaseTagger(Tagger):
 
     _tagging: LightningTagging | None
 
-    @carries("the making of a tagger")
+    @passes_through
     def __new__(cls, *_: object, **__: object) -> PhaseTagger:
         """An instance that is also a callback of the Lightning in use."""
         bases = tuple(package.Callback for package in lightning_packages())
@@ -61,7 +60,7 @@ class PhaseTagger(Tagger):
         )
         return super().__new__(made)
 
-    @carries("the making of a tagger")
+    @passes_through
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
         self._set_up(run, gpus, framework="lightning")
@@ -76,12 +75,12 @@ class PhaseTagger(Tagger):
         return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     @property
-    @carries("the name of a tagger")
+    @passes_through
     def state_key(self) -> str:
         """As of any callback of Lightning, which asks the class for it, too."""
         return type(self).__qualname__
 
-    @AlsoOnTheClass
+    @RefusesClass
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._take_what_was_lent()

@@ -17,8 +17,8 @@ from typing import Final, Generic, TypeVar, overload
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring_format.format import MODE_SHIFT
-from trainer_hooks.ring import places as at
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
@@ -60,17 +60,17 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     __slots__ = ("_before", "_number")
 
-    @carries("a region")
+    @passes_through
     def __init__(self, name: str) -> None:
         number = quietly(_number_named, name)
         self._number = at.OTHER[0] if number is None else number
         self._before: list[tuple[int, int]] = []  # the writer's span, and the thread that entered
 
-    @carries("a region")
+    @passes_through
     def __enter__(self) -> None:
         quietly(self._enter)
 
-    @carries("a region")
+    @passes_through
     def __exit__(self, *_: object) -> None:
         quietly(self._leave)
 
@@ -117,19 +117,19 @@ class TimedIterator(Proxy, Generic[T]):
     _is_in_loop = False
     _is_early = False  # the loop began before this process had a ring
 
-    @carries("the start of a loop")
+    @passes_through
     def __init__(self, iterator: Iterator[T], name: str, source: object = None) -> None:
         self._original = iterator
         self._phase = phase(name)
         self._is_of_batches = name == TrainingPhase.INPUT_WAIT.value
         self._source = iterator if source is None else source
 
-    @carries("the start of a loop")
+    @passes_through
     def __iter__(self) -> TimedIterator[T]:
         quietly(self._begin_loop)
         return self
 
-    @carries("the fetch of an item")
+    @passes_through
     def __next__(self) -> T:
         if self._is_early:
             quietly(self._begin_late)
@@ -141,7 +141,7 @@ class TimedIterator(Proxy, Generic[T]):
                 raise
             return item
 
-    @carries("the end of a loop")
+    @passes_through
     def __del__(self) -> None:
         try:  # noqa: SIM105 (nothing else may be there, as the interpreter goes down)
             quietly(self._end_loop)  # nobody will ask it for another batch
@@ -173,12 +173,12 @@ class TimedIterator(Proxy, Generic[T]):
 class TimedIterable(Proxy, Generic[T]):
     """Something to iterate over, as often as the original allows."""
 
-    @carries("the start of a loop")
+    @passes_through
     def __init__(self, iterable: Iterable[T], name: str) -> None:
         self._original = iterable
         self._name = name
 
-    @carries("the start of a loop")
+    @passes_through
     def __iter__(self) -> TimedIterator[T]:
         quietly(
             _tell_of_loader, self._original
@@ -193,7 +193,7 @@ class TimedIterable(Proxy, Generic[T]):
 class _Sized(Proxy):
     """It has the length of the original, too."""
 
-    @carries("the length of a loader")
+    @passes_through
     def __len__(self) -> int:
         return len(self._original)
 
@@ -210,7 +210,7 @@ class TimedCollection(TimedIterable[T], _Sized):
 def timed(iterable: Collection[T], phase: str = ...) -> TimedCollection[T]: ...
 @overload
 def timed(iterable: Iterable[T], phase: str = ...) -> TimedIterator[T] | TimedIterable[T]: ...
-@carries("the start of a loop")
+@passes_through
 def timed(
     iterable: Iterable[T], phase: str = TrainingPhase.INPUT_WAIT.value
 ) -> TimedIterator[T] | TimedIterable[T]:
@@ -233,7 +233,7 @@ def timed(
     return (TimedCollection if is_sized else TimedIterable)(iterable, phase)
 
 
-@carries("a step")
+@passes_through
 def step(samples: int | None = None) -> None:
     """One more training step was made. Where nothing else was tagged, start-up ends with the first.
 

@@ -27,7 +27,7 @@ from gpumon.core.ring_format.format import (
 from gpumon.core.ring_format.runtime_paths import ring_name
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.processes import ending
-from trainer_hooks.ring.ring_file import RingFolder, RingMemory, make_ring
+from trainer_hooks.ring.mapped_file import RingFolder, RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 BOOT_ID = "b007-1d"

@@ -24,7 +24,7 @@ from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S
 from tests.programs import ran_python
 from tests.trainings import ROOT, TRAINING, process, read, reader_of
-from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT
+from trainer_hooks.ring.other_rings import MOST_LOOKED_AT
 
 DAY_S = 24 * 3600
 

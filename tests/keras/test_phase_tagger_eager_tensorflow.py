@@ -160,7 +160,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
     def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
         from trainer_hooks.ring.guard import Guard
-        from trainer_hooks.ring.places import TRAINS
+        from trainer_hooks.ring.phase_modes import TRAINS
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
         told: list[object] = []

@@ -306,11 +306,6 @@ class TestWrongWords:
             model.fit(*b.rows()[:2], verbose=0, callbacks=[balancer()])
 
 
-class TestABalancerThatIsGivenAsItsClass:
-    def test_levels_all_the_same_and_says_so(self) -> None:
-        training = training_on(FAST, SLOW)
-
-        with pytest.warns(RuntimeWarning, match=r"write RatioBalancer\(\), with brackets"):
-            training.fit(multi_gpu.RatioBalancer, steps=4)
-
-        assert training.model.ratios is not None
+def test_a_balancer_listed_as_its_class_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"write RatioBalancer\(\) instead"):
+        training_on(FAST, SLOW).fit(multi_gpu.RatioBalancer, steps=4)

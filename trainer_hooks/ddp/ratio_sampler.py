@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpumon.core.attribution.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, EpochPlan, EpochShape, Ratios
-from trainer_hooks.ring.gpu_shares import tell_shares_of
+from trainer_hooks.ring.process_ring import tell_shares_of
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 
 import keras
 
-from trainer_hooks.ring.guard import Guard, carries
-from trainer_hooks.ring.places import PREDICTS, VALIDATES
+from trainer_hooks.ring.guard import Guard, passes_through
+from trainer_hooks.ring.phase_modes import PREDICTS, VALIDATES
 from trainer_hooks.taps import keras_private as private
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
@@ -67,7 +67,7 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
             setattr(self, name, hook)
         for name, hook in rare.items():
             assert guard is not None
-            setattr(self, name, guard.hook(hook))
+            setattr(self, name, guard.wrap_hook(hook))
         _spare_detours(self)
 
 
@@ -181,10 +181,10 @@ def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
 
 def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:
     """Keras' own wait for its threads, and who is told of it."""
-    begins = watcher.guard.calls(watcher.flush_begins)
-    ends = watcher.guard.calls(watcher.flush_ends)
+    begins = watcher.guard.wrap(watcher.flush_begins)
+    ends = watcher.guard.wrap(watcher.flush_ends)
 
-    @carries("Keras' wait for its other threads")
+    @passes_through
     def flushing() -> None:
         before = begins()
         try:
@@ -202,7 +202,7 @@ def _spare_detours(callback: Any) -> None:  # noqa: ANN401
             setattr(callback, name, _nothing)
 
 
-@carries("nothing")
+@passes_through
 def _nothing(batch: int, logs: object = None) -> None:
     pass
 

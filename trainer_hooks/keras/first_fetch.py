@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from trainer_hooks.ring.guard import Guard, carries
-from trainer_hooks.ring.places import Place
+from trainer_hooks.ring.guard import Guard, passes_through
+from trainer_hooks.ring.phase_modes import Place
 from trainer_hooks.ring.process_ring import describe_run, ring_so_far
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
-from trainer_hooks.trainers.model_device import is_on_cpu
 from trainer_hooks.trainers.patching import PatchedMethods, Proxy
+from trainer_hooks.trainers.tagger import is_on_cpu
 
 _ADAPTERS: Final = "keras.src.trainers.data_adapters"
 
@@ -35,7 +35,7 @@ class FirstFetches:
     def place(cls) -> None:
         """Go around them, once."""
         cls.remove()
-        _GUARD.mend()
+        _GUARD.reset()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
         cls._go_around(
             f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter", "get_tf_dataset", _timed_dataset
@@ -58,7 +58,7 @@ class FirstFetches:
 
 
 def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
-    @carries("Keras' look at first batches")
+    @passes_through
     def timed(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         return _waited_for(fetch, *args, **options)
 
@@ -66,10 +66,10 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _timed_dataset(make: Callable[..., Any]) -> Callable[..., Any]:
-    @carries("Keras' making of a data set")
+    @passes_through
     def timed_dataset(adapter: Any) -> Any:  # noqa: ANN401
         dataset = getattr(adapter, "py_dataset", None)
-        timed = None if dataset is None else _GUARD.calls(_TimedItems)(dataset)
+        timed = None if dataset is None else _GUARD.wrap(_TimedItems)(dataset)
         if timed is None:
             return make(adapter)
         adapter.py_dataset = timed
@@ -85,13 +85,13 @@ class _TimedItems(Proxy):
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401
         self._original = dataset
 
-    @carries("the reading of a batch")
+    @passes_through
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
         return _waited_for(self._original.__getitem__, index)
 
 
 def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
-    @carries("Keras' build of a model from a first batch")
+    @passes_through
     def timed_build(model: Any, iterator: Any = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401
         feed = None if iterator is None else _timed_feed(iterator)
         return build(model, feed, *rest, **options)
@@ -99,7 +99,7 @@ def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
     return timed_build
 
 
-@carries("an epoch's iterator")
+@passes_through
 def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """What an epoch's iterator yields: step numbers, and the batches or an iterator over them."""
     feed = _waited_for(iter, feeder)
@@ -107,7 +107,7 @@ def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield (*steps, _each_waited_for(batches) if hasattr(batches, "__next__") else batches)
 
 
-@carries("an iterator over batches")
+@passes_through
 def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
     while True:
         try:
@@ -117,7 +117,7 @@ def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
-@carries("the fetch of a first batch")
+@passes_through
 def _waited_for(fetch: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
     """What it returns; a wait for input, where nothing but the process's start is under way."""
     before = _begin_wait()
@@ -155,4 +155,4 @@ def _describe_device() -> None:
 
 
 _GUARD: Final = Guard(lambda _: FirstFetches.remove())
-_begin_wait, _end_wait = _GUARD.calls(_wait_begins), _GUARD.calls(_wait_ends)
+_begin_wait, _end_wait = _GUARD.wrap(_wait_begins), _GUARD.wrap(_wait_ends)

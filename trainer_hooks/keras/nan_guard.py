@@ -14,7 +14,7 @@ from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps import keras_private as private
-from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
+from trainer_hooks.trainers.tagger import RefusesClass
 
 _DEEPEST: Final = 64
 _ON_FOUND: Final = ("stop", "raise", "warn")
@@ -123,7 +123,7 @@ class NaNGuard(OwnFitCallback):
         self._every = every
         self._on_found = on_found
 
-    @AlsoOnTheClass
+    @RefusesClass
     @guarded
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():

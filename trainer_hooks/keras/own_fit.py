@@ -9,7 +9,7 @@ import keras
 from trainer_hooks.ring.call_frames import caller_named, is_calling
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
+from trainer_hooks.trainers.tagger import RefusesClass
 
 
 class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -36,7 +36,7 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._own_list: Any | None = None
         self._is_watching = False
 
-    @AlsoOnTheClass
+    @RefusesClass
     @guarded
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():

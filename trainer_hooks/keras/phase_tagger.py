@@ -14,13 +14,12 @@ from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import carries, guarded
-from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES
+from trainer_hooks.ring.guard import guarded, passes_through
+from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS, VALIDATES
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
 from trainer_hooks.trainers.loader_facts import tell_of_loader
-from trainer_hooks.trainers.tagger import Tagger
+from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 
 class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -87,7 +86,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
 
     _tagging: Tagging | None
 
-    @carries("the making of a tagger")
+    @passes_through
     def __init__(
         self,
         run: str | None = None,
@@ -111,12 +110,12 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if keras.backend.backend() in TAPS:
             FirstFetches.place()
 
-    @AlsoOnTheClass
+    @RefusesClass
     @guarded
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         super().set_model(model)
 
-    @AlsoOnTheClass
+    @RefusesClass
     @guarded
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         super().set_params(params)

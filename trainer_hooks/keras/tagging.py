@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import Brackets
-from trainer_hooks.keras.fit_figures import Figures
+from trainer_hooks.keras.fit_figures import Figures, StepEnds
 from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
-from trainer_hooks.keras.step_times import StepEnds
 from trainer_hooks.ring.call_frames import is_calling
 from trainer_hooks.ring.guard import Guard, guards_itself
-from trainer_hooks.ring.places import TRAINS, VALIDATES, Place
+from trainer_hooks.ring.phase_modes import TRAINS, VALIDATES, Place
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps import keras_private as private

@@ -37,7 +37,7 @@ from trainer_hooks.multi_gpu.shared_weights import (
 )
 from trainer_hooks.multi_gpu.stand_ins import names_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
-from trainer_hooks.ring.gpu_shares import tell_shares_of
+from trainer_hooks.ring.process_ring import tell_shares_of
 from trainer_hooks.taps.keras_private import COMPILED, own_metrics_of
 
 HOST: Final = "CPU:0"

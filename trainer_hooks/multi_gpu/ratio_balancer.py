@@ -31,7 +31,7 @@ from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.guard import guarded
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
-from trainer_hooks.trainers.class_not_instance import AlsoOnTheClass
+from trainer_hooks.trainers.tagger import RefusesClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]
 """By device name, or one per device in order; ``None`` where unknown."""
@@ -152,7 +152,7 @@ class RatioBalancer(OwnFitCallback):
         self._controller: RatioController | None = None
         self._has_clocks = False
 
-    @AlsoOnTheClass
+    @RefusesClass
     def set_model(self, model: Setting) -> None:
         if self._is_inside_own_fit():
             return

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from gpumon.core.ring_format.events import RunFacts
 from trainer_hooks.ring.daemon_state import (
     NOT_A_STATE,
+    gpu_names,
     gpus_in,
     newest_state,
     runs_in,
     state_folders,
 )
-from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.ring.run_facts import read_run_facts
 

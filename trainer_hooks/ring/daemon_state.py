@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, Final
 
-from gpumon.core.attribution.visible_devices import GpuName
+from gpumon.core.attribution.visible_devices import (
+    BEGINNING_NS,
+    GpuName,
+    doubt_of_names,
+    doubt_of_work,
+)
 from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
@@ -22,6 +28,8 @@ from gpumon.core.ring_format.runtime_paths import (
     reader_folders,
 )
 from gpumon.core.wording import label_text
+from trainer_hooks import devices as gpu_list
+from trainer_hooks.ring.quiet_warning import warn_quietly
 
 NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading a state raises that no daemon wrote."""
@@ -86,3 +94,91 @@ def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]
     runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
     # In a container the daemon knows the process by another number.
     return [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])
+
+
+class GpuDoubts:
+    """Warns once of a run. Each look reads a daemon's state file once; without one, all is silent.
+
+    Nothing here blocks or raises.
+    """
+
+    def __init__(self, *, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._now_ns = now_ns
+        self._has_begun = False
+        self._is_settled = False
+        self._ended_ns = -BEGINNING_NS
+
+    def of_names(self, facts: RunFacts) -> None:
+        """The process has said which GPUs it trains on: are they there?"""
+        if facts.gpus is not None:
+            self._look(facts, self._of_what_it_said)
+
+    def at_the_start(self, facts: RunFacts) -> None:
+        """Its training begins, and all is said of its GPUs that it is going to say."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._look(facts, self._of_what_it_said)
+
+    def at_the_end(self, facts: RunFacts, steps: int) -> None:
+        """A training of so many steps is over: was it joined to a GPU?"""
+        now_ns = self._now_ns()
+        if steps and now_ns - max(facts.started_ns, self._ended_ns) >= BEGINNING_NS:
+            self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
+            self._look(facts, self._of_the_end)
+
+    def _look(
+        self, facts: RunFacts, doubt_of: Callable[[dict[str, Any], RunFacts], str | None]
+    ) -> None:
+        if self._is_settled:
+            return
+        try:
+            folders = state_folders(os.environ, os.geteuid())
+            state = newest_state(folders, facts.boot_id, self._now_ns())
+            doubt = None if state is None or not state["gpus"] else doubt_of(state, facts)
+        except Exception:  # noqa: BLE001 (not what a daemon writes: then nobody can tell)
+            doubt = None
+        if doubt is not None:
+            self._is_settled = True
+            warn_quietly(f"to gpumon, this training {doubt}")
+
+    def _of_what_it_said(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+        if facts.gpus is None and state["simulated"]:
+            return doubt_of_work(None, gpus_in(state), simulated=True, pid=facts.pid)
+        return doubt_of_names(facts.gpus, gpus_in(state))
+
+    def _of_the_end(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+        runs = runs_in(state, facts)
+        if not runs:
+            return None
+        if any(run["gpus"] for run in runs):
+            self._is_settled = True
+            return None
+        return doubt_of_work(
+            facts.gpus,
+            gpus_in(state),
+            simulated=state["simulated"],
+            pid=runs[0]["pid"],
+            on_cpu=facts.on_cpu,
+        )
+
+
+def gpu_names(devices: Sequence[str], told: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What gpumon calls these devices.
+
+    Args:
+        devices: TensorFlow's names.
+        told: The GPUs that the user said the run trains on, if any: they are in the order of the
+            devices, and the only way to name those of logical devices.
+
+    Returns:
+        UUIDs, or indices as text; ``None`` where nobody knows.
+
+    >>> gpu_names(["CPU:1", "CPU:2"], ["0", "1"]), gpu_names(["CPU:1"], None)
+    (('0', '1'), None)
+    """
+    if told is not None and len(told) == len(devices):
+        return tuple(told)
+    visible = {f"GPU:{gpu.number}": gpu for gpu in gpu_list.visible_gpus()}
+    if any(device not in visible for device in devices):
+        return None
+    return tuple(visible[device].uuid or str(visible[device].index) for device in devices)

@@ -1,8 +1,8 @@
-"""The border between somebody's training and the hooks: no error of ours crosses it.
+"""The border between the user's training and the hooks: no error of the hooks crosses it.
 
-Whatever calls ours on a training's behalf does so through a ``Guard``. A function that passes on a
-call of theirs, as a step or the fetch of a batch, cannot be called so, for what theirs raises must
-go on: it is marked ``carries``, and does nothing of its own but through a guard.
+Every hook that a training calls is wrapped by a ``Guard``, or guards itself. A function through
+which the training makes a call of its own, such as a step or the fetch of a batch, must let that
+call's errors pass: it is marked ``passes_through`` and does its own work behind a guard.
 """
 
 from __future__ import annotations
@@ -16,81 +16,75 @@ from typing import Any, Final, Protocol, TypeVar
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-CARRIERS: Final[dict[CodeType, str]] = {}
-"""Functions that a call of theirs goes through, and what it is; each as it is first made."""
+PASS_THROUGH: Final[set[CodeType]] = set()
 GUARDS_ITSELF: Final[set[CodeType]] = set()
-"""Functions whose own calls of ours are inside a ``try``, each as it is first made."""
 
 
-def carries(what: str) -> Callable[[Function], Function]:
-    """Mark a function that passes on a call of theirs, and says what that is."""
-
-    def mark(function: Function) -> Function:
-        CARRIERS.setdefault(function.__code__, what)
-        return function
-
-    return mark
+def passes_through(function: Function) -> Function:
+    """Mark a function that makes a call of the training's and lets its errors pass."""
+    PASS_THROUGH.add(function.__code__)
+    return function
 
 
 def guards_itself(function: Function) -> Function:
-    """Mark a function called in each step that catches its errors and hands them to ``fail``.
+    """Mark a function that makes all its calls into the hooks inside ``try``.
 
-    A wrapper costs a tenth of a microsecond a call.
+    For what is called in each step: a wrapper costs a tenth of a microsecond a call.
     """
     GUARDS_ITSELF.add(function.__code__)
     return function
 
 
 class Guard:
-    """Lets ours be called until it fails for the first time; from then on, nothing is done.
+    """Runs hooks until one of them raises; from then on they do nothing.
 
     Attributes:
-        is_whole: Whether nothing has failed yet.
+        is_intact: Whether none has raised yet.
     """
 
     def __init__(self, give_up: Callable[[Exception], object]) -> None:
-        """Let all pass; ``give_up`` is told of the first error, once."""
+        """Call ``give_up`` with the first error, once."""
         self._give_up = give_up
-        self.is_whole = True
+        self.is_intact = True
 
-    def calls(self, act: Callable[..., T]) -> Callable[..., T | None]:
-        """``act``, but it never raises: ``None`` where it failed, now or before."""
+    def wrap(self, hook: Callable[..., T]) -> Callable[..., T | None]:
+        """Return ``hook`` as a function that never raises and returns ``None`` after an error."""
 
         def guarded(*args: Any) -> T | None:  # noqa: ANN401
-            if self.is_whole:
+            if self.is_intact:
                 try:
-                    return act(*args)
+                    return hook(*args)
                 except Exception as error:  # noqa: BLE001 (the training goes on)
                     self.fail(error)
             return None
 
         return guarded
 
-    def hook(self, act: Callable[[Any, Any], object]) -> Callable[..., None]:
-        """``act`` as a method of a Keras callback: of an epoch, a batch or neither, and logs."""
+    def wrap_hook(self, hook: Callable[[Any, Any], object]) -> Callable[..., None]:
+        """Return ``hook`` as a Keras callback method, which takes an index and logs, or either."""
 
         def guarded(first: Any = None, logs: Any = None) -> None:  # noqa: ANN401
             try:
-                act(first, logs)
+                hook(first, logs)
             except Exception as error:  # noqa: BLE001
                 self.fail(error)
 
         return guarded
 
-    def mend(self) -> None:
-        """Let all pass again."""
-        self.is_whole = True
+    def reset(self) -> None:
+        """Run hooks again."""
+        self.is_intact = True
 
     def fail(self, error: Exception) -> None:
-        """Something of ours went wrong: give up, once."""
-        if self.is_whole:
-            self.is_whole = False
+        """Give up because of ``error``, unless that has happened already."""
+        if self.is_intact:
+            self.is_intact = False
             with contextlib.suppress(Exception):
                 self._give_up(error)
 
 
 def quietly(act: Callable[..., T], *args: Any, **named: Any) -> T | None:  # noqa: ANN401
-    """What it returns, or ``None`` where it raised: somebody else notices what is missing."""
+    """Call ``act`` and return its result, or ``None`` if it raises."""
     try:
         return act(*args, **named)
     except Exception:  # noqa: BLE001
@@ -98,27 +92,27 @@ def quietly(act: Callable[..., T], *args: Any, **named: Any) -> T | None:  # noq
 
 
 class FailsQuietly(Protocol):
-    """A callback of ours, whose methods are ``guarded``.
+    """A callback whose methods are ``guarded``.
 
     Attributes:
-        passes: What it ends a training with, on purpose.
+        passes: Errors that end a training on purpose.
     """
 
     passes: tuple[type[Exception], ...]
 
     def _fail(self, error: Exception) -> None:
-        """Go on without: one of its methods made a mistake."""
+        """Stop tagging: one of the methods raised."""
 
 
 def guarded(method: Callable[..., T]) -> Callable[..., T | None]:
-    """A method that a trainer calls: its mistakes go to ``_fail``, and it then returns ``None``."""
+    """Wrap a method that a trainer calls: an error goes to ``_fail``, and ``None`` is returned."""
 
     @wraps(method)
     def act(self: FailsQuietly, *args: Any, **named: Any) -> T | None:  # noqa: ANN401
         try:
             return method(self, *args, **named)
         except Exception as error:
-            if isinstance(error, self.passes):
+            if isinstance(error, getattr(self, "passes", ())):  # ``self`` may be anything
                 raise
             with contextlib.suppress(Exception):
                 self._fail(error)

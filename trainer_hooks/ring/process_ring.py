@@ -6,26 +6,26 @@ import atexit
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock, get_ident, get_native_id
+from typing import Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, WORK_PHASES
 from gpumon.core.ring_format.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring_format.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
-from trainer_hooks.ring import places as at
+from trainer_hooks.ring import phase_modes as at
 from trainer_hooks.ring.call_frames import is_in_our_code
-from trainer_hooks.ring.dead_rings import sweep_dead_rings
-from trainer_hooks.ring.gpu_doubts import GpuDoubts
-from trainer_hooks.ring.loader_workers import is_loader_worker
+from trainer_hooks.ring.daemon_state import GpuDoubts, gpu_names
+from trainer_hooks.ring.mapped_file import RingMemory, find_ring_folder, make_ring
+from trainer_hooks.ring.other_rings import is_loader_worker, sweep_dead_rings
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
-from trainer_hooks.ring.ring_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
-from trainer_hooks.ring.run_nesting import NestedRun, UnderWay
 
 _WORK_NUMBERS = frozenset(PHASE_NUMBER[phase] for phase in WORK_PHASES)
 _ANOTHER_FOLDER = (
@@ -224,6 +224,21 @@ def ring_so_far() -> ProcessRing | None:
     return _Slot.ring
 
 
+def tell_shares_of(devices: Sequence[str], shares: Sequence[float]) -> None:
+    """Write the shares to this process' ring; nothing happens where it has none. Never raises.
+
+    Args:
+        devices: TensorFlow's names, such as ``"GPU:0"``.
+        shares: The part of every batch that each is given, 0 to 1.
+    """
+    ring = _Slot.ring
+    if ring is None or ring.writer is None:
+        return
+    names = gpu_names(devices, ring.writer.facts.gpus)
+    if names is not None:
+        ring.tell_shares(dict(zip(names, shares, strict=True)))
+
+
 def ring_for_phase(number: int) -> ProcessRing | None:
     """This process' ring, made where that phase begins a run. Never raises.
 
@@ -398,3 +413,67 @@ def _forget_in_child() -> None:
 
 atexit.register(_end)
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class UnderWay(Protocol):
+    """A tagged run."""
+
+    def goes_on(self) -> bool:
+        """Whether it is still under way: of one that raised, nobody may have told."""
+        ...
+
+
+class NestedRun:
+    """One tagged run, until it is over and all regions that were opened in it are closed.
+
+    Attributes:
+        outer: The run it interrupts; ``None``: the user's own loop.
+        before: What was under way as it began, or as the region around it closed.
+        depth: Regions of the user's own that are open around it.
+        thread_before: The thread whose phases counted until then.
+        tid_before: Its id as Linux has it; ``None``: unknown.
+        is_over: Whether the run has ended.
+    """
+
+    __slots__ = (
+        "_is_in_a_run", "_is_on_its_thread", "_run", "before", "depth", "is_over", "outer",
+        "thread_before", "tid_before",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: UnderWay,
+        outer: NestedRun | None,
+        before: at.Place,
+        *,
+        depth: int,
+        thread_before: int,
+        tid_before: int | None,
+    ) -> None:
+        """It begins, on the calling thread; ``run`` is not kept alive."""
+        self.outer, self.before, self.depth = outer, before, depth
+        self.thread_before, self.tid_before = thread_before, tid_before
+        self.is_over = False
+        self._run = weakref.ref(run)
+        self._is_on_its_thread = thread_before == get_ident()
+        self._is_in_a_run = outer is not None and self._is_on_its_thread and outer.goes_on()
+
+    def goes_on(self) -> bool:
+        """Whether its run is still under way."""
+        run = self._run()
+        return run is not None and run.goes_on()
+
+    def phase_afterwards(self) -> at.Place:
+        """What is under way when it is over: what was before, if that is."""
+        nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
+        while True:
+            if nested._is_on_its_thread and nested.depth > (0 if outer is None else outer.depth):
+                return nested.before
+            if outer is None:
+                return at.OTHER
+            if not outer.is_over:
+                if nested._is_in_a_run:
+                    return nested.before
+                if not nested._is_on_its_thread:
+                    return at.OTHER
+            nested, outer = outer, outer.outer

@@ -30,7 +30,7 @@ from gpumon.core.ring_format.format import (
     WORD_MASK,
     WORD_TOTALS_GENERATION,
 )
-from trainer_hooks.ring.ring_file import RingMemory, publish
+from trainer_hooks.ring.mapped_file import RingMemory, publish
 
 # Several words by one call; in the machine's own byte order, each is a single store.
 _put_record: Final = Struct(f"@{RECORD_WORDS}Q").pack_into

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.ring.guard import Guard, carries, guards_itself, quietly
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import Guard, guards_itself, passes_through, quietly
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
-from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.tap import StepListener, Tap, say_that_the_wait_is_gross
+from trainer_hooks.taps.tap import StepListener, Tap, rows_of, say_that_the_wait_is_gross
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -27,7 +26,7 @@ class JaxTap(Tap):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
         self._has_gross_wait = getattr(model, "steps_per_execution", 1) != 1
-        self._compiled = listener.guard.calls(listener.compiled)
+        self._compiled = listener.guard.wrap(listener.compiled)
         JAX_COMPILING.listen(self._compiled)
 
     def place(self, mode: int) -> None:
@@ -68,18 +67,17 @@ class JaxBatches:
         self.machine = machine
         self.fetched = self.samples = 0
         self._guard = guard
-        self._exhausted = guard.calls(self._fetch_finds_nothing)
+        self._exhausted = guard.wrap(self._fetch_finds_nothing)
 
-    @carries("an iterator over batches")
+    @passes_through
     def __iter__(self) -> JaxBatches:
         return self
 
-    @carries("the fetch of a batch")
     @guards_itself
     def __next__(self) -> Any:  # noqa: ANN401
         guard, machine = self._guard, self.machine
         try:
-            if guard.is_whole:
+            if guard.is_intact:
                 if self.fetched and self.waits_beside_steps:
                     machine.fetch_beside_begin()
                 else:
@@ -92,7 +90,7 @@ class JaxBatches:
             self._exhausted()
             raise
         try:
-            if guard.is_whole:
+            if guard.is_intact:
                 machine.fetch_end()
                 self.fetched += 1
                 self.samples += rows_of(batch)
@@ -125,9 +123,8 @@ class JaxTrainingBatches(JaxBatches):
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     batches: JaxTrainingBatches | None = None
     guard = listener.guard
-    failed = guard.calls(listener.failed)
+    failed = guard.wrap(listener.failed)
 
-    @carries("a training step")
     @guards_itself
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
@@ -156,7 +153,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
         finally:
             timed.source = _NO_BATCHES  # whoever waits for its end need not wait for us
         try:
-            if guard.is_whole:
+            if guard.is_intact:
                 timed.machine.dispatched(timed.fetched, timed.samples)
         except Exception as error:  # noqa: BLE001
             guard.fail(error)
@@ -175,9 +172,9 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
     def give_back(batches: JaxBatches, before: Borrowed | None) -> None:
         batches.machine.give_back(before)
 
-    begins, ends = listener.guard.calls(borrow), listener.guard.calls(give_back)
+    begins, ends = listener.guard.wrap(borrow), listener.guard.wrap(give_back)
 
-    @carries("a step of an evaluation")
+    @passes_through
     def borrowed(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         timed = begins(iterator)
         if timed is None:
@@ -250,7 +247,7 @@ class JaxCompiling:
         if self._tell == tell:
             self._tell = None
 
-    @carries("what JAX says of its compiling")
+    @passes_through
     def _take(self, event: str, duration_s: float, **_: object) -> None:
         quietly(self._tell_of, event, duration_s)
 

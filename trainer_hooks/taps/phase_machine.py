@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.format import MODE_SHIFT
-from trainer_hooks.ring.places import PREDICTS, TRAINS, VALIDATES, Place
+from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS, VALIDATES, Place
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]

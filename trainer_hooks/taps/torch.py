@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import carries, guards_itself
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import guards_itself, passes_through
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
-from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.tap import StepListener, Tap
+from trainer_hooks.taps.tap import StepListener, Tap, rows_of
 from trainer_hooks.taps.torch_compiling import CompileClock
 
 StepFunction = Callable[[Any], Any]
@@ -56,9 +55,8 @@ class TorchTap(Tap):
 
     def _timed_train(self, function: StepFunction) -> StepFunction:
         listener, guard = self._listener, self._listener.guard
-        failed = guard.calls(listener.failed)
+        failed = guard.wrap(listener.failed)
 
-        @carries("a training step")
         @guards_itself
         def train(data: Any) -> Any:  # noqa: ANN401
             machine = None
@@ -74,7 +72,7 @@ class TorchTap(Tap):
                 failed()
                 raise
             try:
-                if guard.is_whole:
+                if guard.is_intact:
                     self._step_ends(machine, data)
             except Exception as error:  # noqa: BLE001
                 guard.fail(error)
@@ -119,9 +117,9 @@ class TorchTap(Tap):
             machine.fetch_end()
             return machine, before
 
-        begins, ends = listener.guard.calls(borrow), listener.guard.calls(PhaseMachine.give_back)
+        begins, ends = listener.guard.wrap(borrow), listener.guard.wrap(PhaseMachine.give_back)
 
-        @carries("a step of an evaluation")
+        @passes_through
         def borrowed(data: Any) -> Any:  # noqa: ANN401
             taken = begins()
             try:
@@ -168,9 +166,9 @@ class TorchLoaders:
         adapter = feeder.data_adapter
         if _MAKES_LOADERS in vars(adapter):
             return
-        bare, timed = getattr(adapter, _MAKES_LOADERS), self._listener.guard.calls(TorchLoader)
+        bare, timed = getattr(adapter, _MAKES_LOADERS), self._listener.guard.wrap(TorchLoader)
 
-        @carries("the making of a loader")
+        @passes_through
         def make() -> Any:  # noqa: ANN401
             loader = bare()
             placed = timed(loader, mode, self._listener)
@@ -199,24 +197,24 @@ class TorchLoader:
         self._mode = mode
         self._listener = listener
 
-    @carries("what is asked of a loader")
+    @passes_through
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
 
-    @carries("the start of a loader")
+    @passes_through
     def __iter__(self) -> Iterator[Any]:
         """Starting the workers is a wait for input too."""
         guard = self._listener.guard
-        batches = guard.calls(TorchBatches)(self._mode, self._listener)
+        batches = guard.wrap(TorchBatches)(self._mode, self._listener)
         if batches is None:
             return iter(self._loader)
-        guard.calls(batches.start)()
+        guard.wrap(batches.start)()
         try:
             batches.source = iter(self._loader)
         except BaseException:
-            guard.calls(batches.failed)()
+            guard.wrap(batches.failed)()
             raise
-        guard.calls(batches.started)()
+        guard.wrap(batches.started)()
         return batches
 
 
@@ -236,14 +234,13 @@ class TorchBatches:
         self._mode = mode
         self._listener = listener
         self._guard = listener.guard
-        self._exhausted = listener.guard.calls(self.exhausted)
-        self._failed = listener.guard.calls(self.failed)
+        self._exhausted = listener.guard.wrap(self.exhausted)
+        self._failed = listener.guard.wrap(self.failed)
 
-    @carries("an iterator over batches")
+    @passes_through
     def __iter__(self) -> TorchBatches:
         return self
 
-    @carries("the fetch of a batch")
     @guards_itself
     def __next__(self) -> Any:  # noqa: ANN401
         try:

@@ -10,7 +10,7 @@ import sys
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring.guard import passes_through, quietly
 
 DYNAMO: Final = "torch._dynamo.callback"
 """The module of torch that tells; nothing is compiled before somebody has imported it."""
@@ -78,11 +78,11 @@ class CompileClock:
             self._listener.compiled(self.elsewhere_ns)
             self.elsewhere_ns = 0
 
-    @carries("what torch says of its compiling")
+    @passes_through
     def _begin(self, *_: object) -> None:
         quietly(self._begins)
 
-    @carries("what torch says of its compiling")
+    @passes_through
     def _end(self, *_: object) -> None:
         quietly(self._ends)
 

@@ -7,22 +7,29 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from trainer_hooks.ring import places as at
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.trainers import huggingface_private as private
-from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
-from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
-from trainer_hooks.trainers.tagged_run import TaggedRun
-from trainer_hooks.trainers.timed_callbacks import (
+from trainer_hooks.taps.tap import rows_of
+from trainer_hooks.trainers.callback_times import (
     NOBODY,
     TELL_PHASES,
     EventCallbacks,
     Slots,
     TimedCallbacks,
 )
+from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
+from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
+from trainer_hooks.trainers.tagged_run import TaggedRun
+
+# Private names of the Trainer, as of transformers 4.46 and 5. Without one, fewer phases are seen.
+MEMORY: Final = "_memory_tracker"
+"""The first thing an evaluation reads: without it, one outside ``train`` is not seen."""
+SAVES_CHECKPOINT: Final = "_save_checkpoint"
+"""Writes a checkpoint in the loop; without it, that is ``callbacks``."""
+MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
+"""Called from the loop: in a user's subclass, an error inside may be caught there."""
 
 MODE_OF: Final = {"evaluate": at.VALIDATES, "predict": at.PREDICTS}
 """The methods that evaluate, and the mode of each."""
@@ -50,11 +57,11 @@ class _Outermost:
         """Whether the trainer is in any of it."""
         return self._depth > 0
 
-    @carries("a method of the trainer")
+    @passes_through
     def __enter__(self) -> None:
         self._depth += 1
 
-    @carries("a method of the trainer")
+    @passes_through
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._depth -= 1
         if kind is not None and self._depth == 0:
@@ -119,9 +126,9 @@ class HuggingFaceTagging(_PatchedRun):
         self._epoch: weakref.ref[Any] | None = None
         for name, mode in MODE_OF.items():
             self._patched.place(trainer, name, self._around_evaluation(mode))
-        for name in (private.SAVES_CHECKPOINT, "save_model"):
+        for name in (SAVES_CHECKPOINT, "save_model"):
             self._patched.place(trainer, name, self._around_saving)
-        for name in private.MAY_CATCH:
+        for name in MAY_CATCH:
             self._patched.place(trainer, name, self._around_inner_calls)
         self._patched.place(trainer, "training_step", self._around_training_step)
         self._patched.place(trainer, "evaluation_loop", self._around_evaluation_loop)
@@ -139,7 +146,7 @@ class HuggingFaceTagging(_PatchedRun):
 
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
         def around(method: Method) -> Method:
-            @carries("an evaluation")
+            @passes_through
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
                 before = quietly(self._evaluation_begins, mode)
                 if before is None:
@@ -165,7 +172,7 @@ class HuggingFaceTagging(_PatchedRun):
         return before
 
     def _around_saving(self, method: Method) -> Method:
-        @carries("the saving of a checkpoint")
+        @passes_through
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             before = quietly(self._saving_begins)
             if before is None:
@@ -194,7 +201,7 @@ class HuggingFaceTagging(_PatchedRun):
             self._go(place)
 
     def _around_inner_calls(self, method: Method) -> Method:
-        @carries("a method of the trainer")
+        @passes_through
         def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             with self._outermost:
                 return method(*args, **named)
@@ -202,7 +209,7 @@ class HuggingFaceTagging(_PatchedRun):
         return watched
 
     def _around_training_step(self, method: Method) -> Method:
-        @carries("a training step")
+        @passes_through
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             quietly(self._step_is_called)
             with self._outermost:
@@ -215,7 +222,7 @@ class HuggingFaceTagging(_PatchedRun):
             self._go(at.TRAIN_STEP)
 
     def _around_get_batch_samples(self, method: Method) -> Method:
-        @carries("the fetch of a step's batches")
+        @passes_through
         def timed(epoch_iterator: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             wanted = args[0] if args else named.get("num_batches")
             batches = quietly(self._fetches_begin, epoch_iterator, wanted)
@@ -237,7 +244,7 @@ class HuggingFaceTagging(_PatchedRun):
         return TimedBatches(epoch_iterator, self, wanted)
 
     def _around_evaluation_loop(self, method: Method) -> Method:
-        @carries("the loop of an evaluation")
+        @passes_through
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             loader = quietly(self._loader_in_training, dataloader)
             return method(dataloader if loader is None else loader, *args, **named)
@@ -260,7 +267,7 @@ class HuggingFaceTagging(_PatchedRun):
             is_told = not is_aside and self._mode == at.TRAINS
             return self._event_begins(event, args) if is_told else None
 
-        @carries("the round of an event")
+        @passes_through
         def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             slots = quietly(slots_here, event)
             if slots is None:
@@ -275,7 +282,7 @@ class HuggingFaceTagging(_PatchedRun):
 
         return timed
 
-    @carries("the round of an event")
+    @passes_through
     def _round(
         self,
         slots: Slots,
@@ -344,7 +351,7 @@ class HuggingFaceTagging(_PatchedRun):
         except TypeError:  # it can have no weak references: then only methods tell
             self._epoch = None
 
-    @carries("the end of an iterator")
+    @passes_through
     def _epoch_is_gone(self, _: object) -> None:
         if self._is_in_epoch:
             self.stop()
@@ -370,7 +377,7 @@ class StartOfEvaluation:
     def __init__(self, start: Method, tell: Callable[[], None]) -> None:
         self._start, self._tell = start, tell
 
-    @carries("the start of an evaluation")
+    @passes_through
     def __call__(self) -> Any:  # noqa: ANN401
         self._tell()
         return self._start()
@@ -399,7 +406,7 @@ class LoneEvaluation(_PatchedRun):
         return super().goes_on() and self._nested is not None
 
     def _around_loop(self, method: Method) -> Method:
-        @carries("the loop of an evaluation")
+        @passes_through
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             loader = quietly(self._loop_begins, dataloader)
             if loader is None:

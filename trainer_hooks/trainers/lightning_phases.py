@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from trainer_hooks.ring import places as at
+from trainer_hooks.ring import phase_modes as at
 from trainer_hooks.ring.ring_writer import RingWriter
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.trainers.patching import TransparentProxy
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
@@ -50,7 +50,7 @@ class ListeningProfiler(TransparentProxy):
         make = _regions_alone if does_nothing else _regions_around
         own["profile"] = make(inner, heard_of)
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def start(self, action_name: str) -> None:
         """An action begins."""
         heard = quietly(self._heard_of, action_name)
@@ -58,7 +58,7 @@ class ListeningProfiler(TransparentProxy):
             quietly(heard.begin)
         self._original.start(action_name)
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def stop(self, action_name: str) -> None:
         """An action is over."""
         try:
@@ -68,7 +68,7 @@ class ListeningProfiler(TransparentProxy):
             if heard is not None:
                 quietly(heard.end, None)
 
-    @carries("what is set on a profiler")
+    @passes_through
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._original, name, value)
 
@@ -80,7 +80,7 @@ def _regions_around(inner: Any, heard_of: Listener) -> Profile:  # noqa: ANN401
     """The ``profile`` of a listening profiler around one that does something."""
     inner_profile: Profile = inner.profile
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def profile(action_name: str) -> AbstractContextManager[Any]:
         heard = quietly(heard_of, action_name)
         region = inner_profile(action_name)
@@ -96,7 +96,7 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
     """
 
     @lru_cache(_MOST_REGIONS)
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def profile(action_name: str) -> AbstractContextManager[Any]:
         heard = quietly(heard_of, action_name)
         return nullcontext(action_name) if heard is None else _Alone(action_name, heard)
@@ -109,16 +109,16 @@ class _Around:
 
     __slots__ = ("_heard", "_inner")
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __init__(self, inner: AbstractContextManager[Any], heard: Heard) -> None:
         self._inner, self._heard = inner, heard
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __enter__(self) -> Any:  # noqa: ANN401
         quietly(self._heard.begin)
         return self._inner.__enter__()
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -136,16 +136,16 @@ class _Alone:
 
     __slots__ = ("_begin", "_end", "_name")
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __init__(self, name: str, heard: Heard) -> None:
         self._name, self._begin, self._end = name, heard.begin, heard.end
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __enter__(self) -> str:
         quietly(self._begin)
         return self._name
 
-    @carries("what Lightning tells a profiler")
+    @passes_through
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         quietly(self._end, error)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tap import rows_of
 from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
 from trainer_hooks.trainers.lightning_profiler import (
     Heard,

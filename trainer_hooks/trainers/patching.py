@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring.guard import passes_through, quietly
 
 Method = Callable[..., Any]
 
@@ -54,7 +54,7 @@ class Proxy:
 
     _original: Any
 
-    @carries("what is asked of theirs")
+    @passes_through
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name.startswith("__") or name == "_original":  # asked of a copy that has nothing yet
             raise AttributeError(name)
@@ -65,7 +65,7 @@ class TransparentProxy(Proxy):
     """It also seems to be of the original's class."""
 
     @property  # type: ignore[misc]
-    @carries("the class of theirs")
+    @passes_through
     def __class__(self) -> type:
         return type(self._original)
 
@@ -89,11 +89,11 @@ class TimedBatches(Proxy):
         self._original, self._listener, self._wanted = source, listener, wanted
         self._asked = 0
 
-    @carries("an iterator over batches")
+    @passes_through
     def __iter__(self) -> TimedBatches:
         return self
 
-    @carries("the fetch of a batch")
+    @passes_through
     def __next__(self) -> Any:  # noqa: ANN401
         quietly(self._listener.fetch_begins)
         batch = next(self._original)
@@ -108,7 +108,7 @@ class TimedLoader(TransparentProxy):
     def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401
         self._original, self._listener = loader, listener
 
-    @carries("an iterator over batches")
+    @passes_through
     def __iter__(self) -> Iterator[Any]:
         quietly(self._listener.fetch_begins)
         for batch in self._original:
@@ -117,6 +117,6 @@ class TimedLoader(TransparentProxy):
             quietly(self._listener.fetch_begins)
         quietly(self._listener.fetch_ends, None, is_last=True)
 
-    @carries("the length of a loader")
+    @passes_through
     def __len__(self) -> int:
         return len(self._original)

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from sys import modules
 from threading import get_ident
 
-from trainer_hooks.ring import places as at
-from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.ring.run_nesting import NestedRun
 from trainer_hooks.taps.torch_compiling import DYNAMO, CompileClock
-from trainer_hooks.trainers.timed_callbacks import CallbackClasses
+from trainer_hooks.trainers.callback_times import CallbackClasses
 
 
 class TaggedRun(ABC):

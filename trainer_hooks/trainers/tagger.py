@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import MethodType
 from typing import Any, Final, NoReturn, Protocol
 
-from trainer_hooks.ring.guard import carries, guarded
+from trainer_hooks.ring.guard import guarded, passes_through
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.model_device import is_on_cpu
 
 _WHERE: Final = {
     "setup": "trainer_hooks.lightning",
@@ -25,6 +27,31 @@ _TRAINER: Final = {
     "trainer_hooks.huggingface": "the Hugging Face Trainer",
 }
 _OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
+
+
+class RefusesClass:
+    """Decorates the first method that a trainer calls on its callbacks.
+
+    Called on the class, as ``callbacks=[PhaseTagger]`` has it, it says what is missing.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @passes_through
+    def __get__(self, instance: object | None, owner: type) -> Callable[..., Any]:
+        if instance is not None:
+            return MethodType(self._method, instance)
+
+        @wraps(self._method)
+        def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401
+            if args and isinstance(args[0], owner):  # as in ``PhaseTagger.set_model(self, model)``
+                return self._method(*args, **named)
+            name = owner.__name__
+            raise TypeError(f"callbacks=[{name}] lists the class: write {name}() instead")
+
+        return call
 
 
 class Stoppable(Protocol):
@@ -72,13 +99,13 @@ class Tagger:
             obj=None,
         )
 
-    @carries("the making of a tagger")
+    @passes_through
     def _set_up(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
         """Be a tagger of that run; see ``announce_run``."""
         self._run, self._gpus, self._framework = run, gpus, framework
         self._start_afresh()
 
-    @carries("the making of a tagger")
+    @passes_through
     def _start_afresh(self) -> None:
         """Nothing is tagged, and nobody was warned."""
         self._tagging = None
@@ -118,3 +145,40 @@ class Tagger:
         if not self._warned:
             self._warned = True
             warn_quietly(text)
+
+
+def is_on_cpu(framework: str, model: object) -> bool:
+    """Whether the training computes on the CPU for certain; in doubt, and on any error, no.
+
+    Asked as a training begins, when its framework has made the model and initialised its devices;
+    nothing is imported.
+
+    Args:
+        framework: ``"jax"``, ``"tensorflow"`` or ``"torch"``.
+        model: What is trained; only torch is asked of it.
+    """
+    module = sys.modules.get(framework)
+    if module is None:
+        return False
+    try:
+        return _ASKS[framework](module, model)
+    except Exception:  # noqa: BLE001 (another version, an odd model: nobody knows)
+        return False
+
+
+def _by_jax(jax: Any, _: object) -> bool:  # noqa: ANN401
+    return bool(jax.default_backend() == "cpu")
+
+
+def _by_tensorflow(tensorflow: Any, _: object) -> bool:  # noqa: ANN401
+    devices = tensorflow.config.list_logical_devices()
+    return bool(devices) and all(device.device_type == "CPU" for device in devices)
+
+
+def _by_torch(torch: Any, model: Any) -> bool:  # noqa: ANN401
+    # A model that is offloaded has its weights on the CPU, and computes on a GPU.
+    where = {str(weight.device.type) for weight in model.parameters()}
+    return where == {"cpu"} and not torch.cuda.is_initialized()
+
+
+_ASKS: Final = {"jax": _by_jax, "tensorflow": _by_tensorflow, "torch": _by_torch}

@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.ring.guard import carries
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import passes_through
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
-from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.tap import StepListener
+from trainer_hooks.taps.tap import StepListener, rows_of
 from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, StepAround
 
@@ -40,13 +39,13 @@ class EagerStep(StepAround):
         self._steps = self._rows = 0  # fetched in this call, and not told yet
         self._computes_at_once = _computes_at_once()
         guard = listener.guard
-        self._forget, self._finish = guard.calls(self._forgets), guard.calls(self._finishes)
-        self._begin_fetch = guard.calls(self._fetch_begins)
-        self._end_fetch = guard.calls(self._fetch_ends)
-        self._miss_fetch = guard.calls(self._fetch_fails)
+        self._forget, self._finish = guard.wrap(self._forgets), guard.wrap(self._finishes)
+        self._begin_fetch = guard.wrap(self._fetch_begins)
+        self._end_fetch = guard.wrap(self._fetch_ends)
+        self._miss_fetch = guard.wrap(self._fetch_fails)
         self.has_gross_wait = mode == TRAINS and batches > 1 and not self._computes_at_once
 
-    @carries("a training step")
+    @passes_through
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         self._forget()
         try:
@@ -60,13 +59,13 @@ class EagerStep(StepAround):
         self._finish(machine, False)
         return logs
 
-    @carries("a step of an evaluation")
+    @passes_through
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         return self._call(machine, iterator)
 
-    @carries("a step")
+    @passes_through
     def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        @carries("the fetch of a batch")
+        @passes_through
         def around(fetch: Fetch) -> Any:  # noqa: ANN401
             # Somebody may let functions be compiled again while this is under way.
             if not tf.executing_eagerly():

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock, get_ident
 from typing import Any, Final
 
-from trainer_hooks.ring.guard import carries, quietly
+from trainer_hooks.ring.guard import passes_through, quietly
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
 """What a step may fetch by."""
@@ -34,7 +34,7 @@ class FetchPatch:
         self._users = 0
         self._lock = Lock()
 
-    @carries("a step")
+    @passes_through
     def call(self, function: Callable[[Any], Any], iterator: Any, around: Around) -> Any:  # noqa: ANN401
         """``function(iterator)``; what this thread fetches meanwhile goes through ``around``."""
         before = quietly(self._begins, around)  # whoever hears of no fetch says so
@@ -89,7 +89,7 @@ class FetchPatch:
     def _dispatching(self, bare: Callable[..., Any]) -> Any:  # noqa: ANN401
         around_of = self._around
 
-        @carries("the fetch of a batch")
+        @passes_through
         def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             thread = get_ident()
             around = around_of.pop(thread, None)  # what it calls in turn is not timed twice

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
-from trainer_hooks.ring.guard import carries
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import passes_through
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
@@ -93,12 +93,12 @@ class StepAround(abc.ABC):
         self._mode = mode
         self._listener = listener
         self._kind: type[Any] | None = None  # of the iterator that was handed over last
-        self._machine_for = listener.guard.calls(self._find_machine)
-        self._borrow = listener.guard.calls(PhaseMachine.borrow)
-        self._give_back = listener.guard.calls(PhaseMachine.give_back)
-        self._failed = listener.guard.calls(listener.failed)
+        self._machine_for = listener.guard.wrap(self._find_machine)
+        self._borrow = listener.guard.wrap(PhaseMachine.borrow)
+        self._give_back = listener.guard.wrap(PhaseMachine.give_back)
+        self._failed = listener.guard.wrap(listener.failed)
 
-    @carries("a step")
+    @passes_through
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One execution, as the bare function takes it."""
         machine = self._machine_for(iterator)

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from trainer_hooks.ring.guard import Guard, carries
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import Guard, passes_through
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
@@ -49,7 +49,7 @@ class GraphTotals:
         self.clock = GraphClock()
         self.trouble: Exception | None = None
         guard = Guard(self._note)
-        self._trace_begin, self._trace_end = guard.calls(self.clock.now_s), guard.calls(self._add)
+        self._trace_begin, self._trace_end = guard.wrap(self.clock.now_s), guard.wrap(self._add)
         self._patch = patch_of_iterators()
         self.traces = self.timers = 0
 
@@ -63,7 +63,7 @@ class GraphTotals:
         ).numpy()
         return Totals(float(wait_s), int(batches), int(rows))
 
-    @carries("a step")
+    @passes_through
     def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
         """Call a step function; what it traces is traced with timers."""
         try:
@@ -76,7 +76,7 @@ class GraphTotals:
         warn_blind(FORBIDDEN)
         return self._patch.call(function, iterator, self._trace_fetch)
 
-    @carries("the fetch of a batch, while it is traced")
+    @passes_through
     def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
         if tf.executing_eagerly():
             return fetch()
@@ -150,15 +150,15 @@ class FusedStep(StepAround):
         self._accounts = None if self._totals is None else Accounts(self._totals.read, batches)
         self._was_unheard = False
         guard = listener.guard
-        self._begin_step, self._end_step = guard.calls(self._begins), guard.calls(self._ends)
-        self._end_data = guard.calls(self._ends_without_batch)
+        self._begin_step, self._end_step = guard.wrap(self._begins), guard.wrap(self._ends)
+        self._end_data = guard.wrap(self._ends_without_batch)
 
     @property
     def has_gross_wait(self) -> bool:
         """Whether what it tells as a wait for input may have passed beside the compute."""
         return self._accounts is not None and self._batches > 1 and is_allowed()
 
-    @carries("a training step")
+    @passes_through
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         begun = self._begin_step(machine)
         totals = self._totals

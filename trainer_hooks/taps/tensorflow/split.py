@@ -11,11 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.ring.guard import Guard, carries
-from trainer_hooks.ring.places import TRAINS
+from trainer_hooks.ring.guard import Guard, passes_through
+from trainer_hooks.ring.phase_modes import TRAINS
 from trainer_hooks.taps.phase_machine import PhaseMachine
-from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.tap import StepListener
+from trainer_hooks.taps.tap import StepListener, rows_of
 from trainer_hooks.taps.tensorflow.functions import (
     ENDS_OF_DATA,
     StepAround,
@@ -35,9 +34,9 @@ class QuickNext:
     def __init__(self, guard: Guard) -> None:
         self._iterator: weakref.ref[Any] | None = None
         self._fetch: Callable[[], Any] | None = None
-        self._look = guard.calls(self._look_at)
+        self._look = guard.wrap(self._look_at)
 
-    @carries("the fetch of a batch")
+    @passes_through
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """The next batch.
 
@@ -65,7 +64,7 @@ class QuickNext:
             self._iterator = weakref.ref(iterator, self._let_go)
             self._fetch = _fetch_of(iterator)
 
-    @carries("the end of an iterator")
+    @passes_through
     def _let_go(self, gone: weakref.ref[Any]) -> None:
         if gone is self._iterator:
             self._iterator = self._fetch = None
@@ -100,12 +99,12 @@ class SplitStep(StepAround):
         self._form = form_of(function)
         self._next = QuickNext(guard)
         self._is_first = True
-        self._fetch_begins = guard.calls(PhaseMachine.fetch_begin)
-        self._fetch_finds_nothing = guard.calls(PhaseMachine.fetch_exhausted)
-        self._begin_step, self._end_step = guard.calls(self._begins), guard.calls(self._ends)
-        self._begin_replay = guard.calls(self._replay_begins)
+        self._fetch_begins = guard.wrap(PhaseMachine.fetch_begin)
+        self._fetch_finds_nothing = guard.wrap(PhaseMachine.fetch_exhausted)
+        self._begin_step, self._end_step = guard.wrap(self._begins), guard.wrap(self._ends)
+        self._begin_replay = guard.wrap(self._replay_begins)
 
-    @carries("a training step")
+    @passes_through
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         try:
             self._fetch_begins(machine)
@@ -123,7 +122,7 @@ class SplitStep(StepAround):
         self._end_step(machine, batch, begun)
         return logs
 
-    @carries("a step of an evaluation")
+    @passes_through
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         self._fetch_begins(machine)
         try:
@@ -133,7 +132,7 @@ class SplitStep(StepAround):
         self._begin_step(machine, iterator)
         return self._function(iter((batch,)))
 
-    @carries("a step that finds the end of the data")
+    @passes_through
     def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         """Keras' own call at the end of the data: it runs more than the fetch that fails."""
         is_traced_now = self._begin_replay(machine)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import carries
-from trainer_hooks.ring.places import PREDICTS, TRAINS
+from trainer_hooks.ring.guard import passes_through
+from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import (
@@ -63,7 +63,7 @@ class TensorflowTap(Tap):
         if step is None:
             return function
 
-        @carries("a step")
+        @passes_through
         def timed(iterator: Any) -> Any:  # noqa: ANN401
             return step(iterator)
 
@@ -125,9 +125,9 @@ class TensorflowTap(Tap):
 class _TimedDataset:
     def __init__(self, dataset: Any, listener: StepListener) -> None:  # noqa: ANN401
         self._dataset = dataset
-        self._timed = listener.guard.calls(lambda: _TimedBatches(listener))
+        self._timed = listener.guard.wrap(lambda: _TimedBatches(listener))
 
-    @carries("the start of a data set")
+    @passes_through
     def __iter__(self) -> Iterator[Any]:
         source: Iterator[Any] = iter(self._dataset)
         batches = self._timed()
@@ -147,7 +147,7 @@ class _TimedBatches:
 
         self.source: Iterator[Any] = iter(())
         self._asked, self._there, self._exhausted = (
-            listener.guard.calls(partial(_tell, machine_here, rule))
+            listener.guard.wrap(partial(_tell, machine_here, rule))
             for rule in (
                 PhaseMachine.fetch_begin,
                 PhaseMachine.fetch_end,
@@ -155,11 +155,11 @@ class _TimedBatches:
             )
         )
 
-    @carries("an iterator over batches")
+    @passes_through
     def __iter__(self) -> _TimedBatches:
         return self
 
-    @carries("the fetch of a batch")
+    @passes_through
     def __next__(self) -> Any:  # noqa: ANN401
         self._asked()
         try:

@@ -16,7 +16,7 @@ from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 from gpumon.pipeline.run_steps import StepPace
 from tests.builders.ring import WrittenRing
 from tests.ring_contents import records_in
-from trainer_hooks.keras.step_times import StepEnds, StepTimes
+from trainer_hooks.keras.fit_figures import StepEnds, StepTimes
 
 MS = 1_000_000
 steps = st.lists(st.integers(1_000, 10**12), min_size=WARM_UP_STEPS + 1, max_size=300)

@@ -13,7 +13,7 @@ from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.outlets.state_file import StateFile
 from tests.builders.state import BOOT_ID, S, monitor_state, run
-from trainer_hooks.ring.gpu_doubts import GpuDoubts
+from trainer_hooks.ring.daemon_state import GpuDoubts
 
 SILENT = RunFacts(run="resnet", job="slurm-4711.0", pid=4242, boot_id=BOOT_ID, started_ns=0)
 FROM_NS = 1_000_000_000_000

@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.ring_format.events import RingKind
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, facts
 from trainer_hooks import phase, step
-from trainer_hooks.ring import process_ring, ring_file
+from trainer_hooks.ring import mapped_file, process_ring
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -106,7 +106,7 @@ class TestASignalThatComesWhileTheRingIsMade:
 
     @pytest.fixture(autouse=True)
     def signalled(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        make, saved = ring_file.make_ring, phase("checkpoint")
+        make, saved = mapped_file.make_ring, phase("checkpoint")
 
         def interrupted(*args: Any, **named: Any) -> Any:
             signal.raise_signal(signal.SIGUSR1)

@@ -37,7 +37,7 @@ from tests.unit.trainer_hooks.ring.what_a_ring_holds import (
     totals,
 )
 from trainer_hooks.ring import ring_writer
-from trainer_hooks.ring.ring_file import RingFolder, make_ring
+from trainer_hooks.ring.mapped_file import RingFolder, make_ring
 
 MS = 1_000_000
 
@@ -143,6 +143,14 @@ class TestRecords:
             ("ENTER", 0),
             ("SAMPLES", 16),
         ]
+
+    def test_of_counted_steps_are_written_when_the_run_ends(self, ring: WrittenRing) -> None:
+        ring.writer.enter(TRAIN_STEP)
+        ring.writer.count(2, 64)
+        ring.writer.end()
+
+        written = [(event.kind, event.value) for event in events(ring)[-2:]]
+        assert written == [(RingKind.STEP, 2), (RingKind.SAMPLES, 64)]
 
     def test_that_belong_together_stay_so_where_the_ring_ends(self, ring: WrittenRing) -> None:
         for _ in range(RECORD_COUNT // 2):  # after the one that the ring begins with

@@ -12,8 +12,7 @@ import pytest
 from gpumon.core.phase import PHASES
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import CALLBACKS, TRAIN_STEP
 from trainer_hooks import phase, timed
-from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.run_nesting import NestedRun
+from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
 
 
 class Run:

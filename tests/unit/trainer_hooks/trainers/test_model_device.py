@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer_hooks.trainers.model_device import is_on_cpu
+from trainer_hooks.trainers.tagger import is_on_cpu
 
 
 def weights(*kinds: str) -> Any:

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring_format.events import RunFacts
+from trainer_hooks.ring.mapped_file import find_ring_folder, make_ring
 from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.ring_file import find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
-from trainer_hooks.trainers.tagged_run import TaggedRun
-from trainer_hooks.trainers.timed_callbacks import (
+from trainer_hooks.trainers.callback_times import (
     NOBODY,
     CallbackClasses,
     EventCallbacks,
     TimedCallbacks,
 )
+from trainer_hooks.trainers.tagged_run import TaggedRun
 
 MS = 1_000_000
 

@@ -14,9 +14,9 @@ import pytest
 from gpumon.core.ring_format.format import RING_BYTES, WORD_FACTS_CRC, WORD_VERSION
 from tests.builders.ring import BOOT_ID, held_by_a_process, phases_folder, run_facts
 from tests.patience import until
-from trainer_hooks.ring import dead_rings
-from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT, sweep_dead_rings
-from trainer_hooks.ring.ring_file import RingFolder, make_ring
+from trainer_hooks.ring import other_rings
+from trainer_hooks.ring.mapped_file import RingFolder, make_ring
+from trainer_hooks.ring.other_rings import MOST_LOOKED_AT, sweep_dead_rings
 from trainer_hooks.ring.ring_writer import RingWriter
 
 MINUTE_S = 60.0
@@ -63,7 +63,7 @@ def crowd(phases: Path, count: int) -> None:
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine would have a sweep stop before it has seen what a test put there."""
-    monkeypatch.setattr(dead_rings, "_MOST_TIME_S", 60.0)
+    monkeypatch.setattr(other_rings, "_MOST_TIME_S", 60.0)
 
 
 def sweep(phases: Path, *, after_s: float) -> int:

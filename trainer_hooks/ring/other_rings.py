@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import stat
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring_format.facts import facts_of_page
 from gpumon.core.ring_format.format import (
+    HEADER_BYTES,
     LOCK_QUESTION,
     PAGE_BYTES,
     RING_BYTES,
@@ -25,6 +27,7 @@ from gpumon.core.ring_format.format import (
 )
 from gpumon.core.ring_format.runtime_paths import FILE_FLAGS, FOLDER_FLAGS, RING_SUFFIX
 from gpumon.errors import RingError
+from trainer_hooks.ring.mapped_file import find_ring_folder
 
 MOST_LOOKED_AT: Final = 64
 _MOST_LISTED: Final = 4_096
@@ -134,3 +137,48 @@ def _last_written_ns(page: bytes, boot_id: str) -> int | None:
         return None  # killed while it stated them, or of another boot
     totals = newest_totals(page, header.totals_generation)
     return max(facts.started_ns, 0 if totals is None else totals.last_ns)
+
+
+_MOST_ANCESTORS: Final = 16
+
+
+def is_loader_worker() -> bool:
+    """Whether ``multiprocessing`` started this process, below one that writes a ring.
+
+    A rank that ``mp.spawn`` starts from a program that tags nothing is none. Never raises.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None:
+        return False
+    with contextlib.suppress(OSError, RingError, ValueError):
+        phases = find_ring_folder(os.environ, os.geteuid()).path
+        ancestors = set(_ancestors())
+        return any(
+            _pid_of(ring) in ancestors and not _is_closed(ring)
+            for ring in phases.glob(f"*{RING_SUFFIX}")
+        )
+    return False
+
+
+def _pid_of(ring: Path) -> int | None:
+    pid = ring.name.partition("-")[0]
+    return int(pid) if pid.isdecimal() else None
+
+
+def _ancestors() -> Iterator[int]:
+    """Pids of its parent, of that one's parent, and so on: a forkserver stands in between."""
+    pid = os.getppid()
+    for _ in range(_MOST_ANCESTORS):
+        if pid <= 1:
+            return
+        yield pid
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        pid = int(stat.rpartition(b") ")[2].split()[1])
+
+
+def _is_closed(ring: Path) -> bool:
+    descriptor = os.open(ring, FILE_FLAGS)
+    try:
+        return parse_header(os.pread(descriptor, HEADER_BYTES, 0)).is_closed
+    finally:
+        os.close(descriptor)

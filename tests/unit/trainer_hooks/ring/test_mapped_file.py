@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import RingError
-from trainer_hooks.ring.ring_file import find_ring_folder
+from trainer_hooks.ring.mapped_file import find_ring_folder
 
 UID = os.geteuid()
 
