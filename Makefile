@@ -74,7 +74,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy against worlds whose truth is known
+truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy against workloads whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score

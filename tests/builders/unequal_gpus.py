@@ -70,7 +70,7 @@ class Board(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class UnequalWorld:
+class UnequalGpus:
     """One process that trains on several GPUs, each step as long as its slowest GPU.
 
     Attributes:

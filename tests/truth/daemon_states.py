@@ -1,4 +1,4 @@
-"""How ``gpumon serve`` would watch a world: it drains the driver each second, and may read tags."""
+"""A workload as ``gpumon serve`` samples it each second, with or without tags."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpumon.core.ring_format.events import (
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.core.state import MonitorState
 from tests.builders.monitor import moment, monitor, ring_reading
-from tests.truth.worlds.spans import covered_ms
-from tests.truth.worlds.truth import GpuTruth, PhaseMark, World
+from tests.truth.workloads.spans import covered_ms
+from tests.truth.workloads.truth import GpuTruth, PhaseMark, Workload
 
 ZERO_NS: Final = 10**12
-"""Where a world begins on the daemon's clock, which has no time before 0."""
+"""Where a workload begins on the daemon's clock, which has no time before 0."""
 NS_PER_MS: Final = 1_000_000
 TICK_MS: Final = 1_000
 _REMEMBERED_MS: Final = 10_000
@@ -60,20 +60,22 @@ class DriverWindows:
 
 
 def daemon_states(
-    world: World, windows: Sequence[DriverWindows], *, tagged: bool
+    workload: Workload, windows: Sequence[DriverWindows], *, tagged: bool
 ) -> Iterator[tuple[int, MonitorState]]:
-    """After each tick: when it was, in ms of the world, and what the daemon says.
+    """After each tick: when it was, in ms of the workload, and what the daemon says.
 
     Args:
-        world: Its truth.
+        workload: Its truth.
         windows: Of each of its GPUs.
         tagged: Whether its trainings have a ``PhaseTagger``.
     """
-    rings = [ring for place, gpu in enumerate(world.gpus) if tagged for ring in _rings(place, gpu)]
-    devices = [Device(uuid=f"GPU-{place}", index=place) for place in range(len(world.gpus))]
-    held_ms = [gpu.held.tolist() for gpu in world.gpus]
+    rings = [
+        ring for place, gpu in enumerate(workload.gpus) if tagged for ring in _rings(place, gpu)
+    ]
+    devices = [Device(uuid=f"GPU-{place}", index=place) for place in range(len(workload.gpus))]
+    held_ms = [gpu.held.tolist() for gpu in workload.gpus]
     daemon = monitor(simulated=True, period_ns=TICK_MS * NS_PER_MS)
-    for at_ms in range(TICK_MS, world.duration_ms + TICK_MS, TICK_MS):
+    for at_ms in range(TICK_MS, workload.duration_ms + TICK_MS, TICK_MS):
         now_ns = ZERO_NS + at_ms * NS_PER_MS
         gpus = tuple(
             GpuSample(
@@ -115,7 +117,7 @@ class _Ring:
         self._begin_ms, self._end_ms = life_ms
         self._events = [*_with_steps(marks)]
         self._facts = RunFacts(
-            run=f"world-{self._begin_ms}-r{place}", job=f"world-{self._begin_ms}", rank=place,
+            run=f"workload-{self._begin_ms}-r{place}", job=f"workload-{self._begin_ms}", rank=place,
             pid=pid, boot_id="boot", started_ns=self._events[0].at_ns, gpus=(str(place),),
         )  # fmt: skip
         self._next = self._steps = 0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from gpumon.sources.recording import RecordingFile
-from tests.truth.worlds.spans import Spans, covered_ms, spans_of
+from tests.truth.workloads.spans import Spans, covered_ms, spans_of
 
 FOLDER: Final = Path(__file__).parent.parent / "recordings"
 RECORDINGS: Final = ("nvidia-h200-trainings", "nvidia-h100-80gb-hbm3-keras")

@@ -8,9 +8,9 @@ import pytest
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from tests.truth.score.baselines import Percents, gpuprof, mean_below_70, sagemaker
 from tests.truth.score.baselines import sagemaker_in_jobs as in_jobs
-from tests.truth.worlds.seeing import SeenLog
-from tests.truth.worlds.spans import no_spans, spans_of
-from tests.truth.worlds.truth import GpuTruth, Marks, no_marks
+from tests.truth.workloads.seeing import SeenLog
+from tests.truth.workloads.spans import no_spans, spans_of
+from tests.truth.workloads.truth import GpuTruth, Marks, no_marks
 
 STEP, INPUT, OTHER = TrainingPhase.TRAIN_STEP, TrainingPhase.INPUT_WAIT, TrainingPhase.OTHER
 S = 1_000

@@ -32,10 +32,10 @@ from tests.truth.input_model.scored import (
     terms_table,
 )
 from tests.truth.measured_page import PAGE
-from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS
+from tests.truth.workloads import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS
 
 SOME = [
-    Graded("worlds", "a", 0.9, True), Graded("worlds", "a", 0.7, False),
+    Graded("workloads", "a", 0.9, True), Graded("workloads", "a", 0.7, False),
     Graded("renewal", "b", 0.35, True), Graded("renewal", "b", 0.1, False),
 ]  # fmt: skip
 
@@ -43,8 +43,8 @@ SOME = [
 def case(probability: float | None, *, starved_ratio: float = 0.3, lost_s: float = 10.0) -> Case:
     suspicion = None if probability is None else Suspicion(probability, (LikelyCause.LATE_INPUT,))
     return Case(
-        family="worlds", kind="worker_waves", seed=1, minutes=15.0, gpu=0, period_s=1.0, pauses=9,
-        lost_s=lost_s, suspicion=suspicion, starved_ratio=starved_ratio, truly_lost_s=100.0,
+        family="workloads", kind="worker_waves", seed=1, minutes=15.0, gpu=0, period_s=1.0,
+        pauses=9, lost_s=lost_s, suspicion=suspicion, starved_ratio=starved_ratio, truly_lost_s=100.0,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ class TestTheScore:
     def test_of_a_machine_is_that_of_the_gpu_that_lost_most(self) -> None:
         cases = [case(0.9, lost_s=5.0), case(0.2, lost_s=50.0, starved_ratio=0.0)]
 
-        assert graded(cases) == [Graded("worlds", "worker_waves", 0.2, True)]
+        assert graded(cases) == [Graded("workloads", "worker_waves", 0.2, True)]
 
     def test_leaves_out_machines_without_a_probability(self) -> None:
         assert worst_of_each_machine([case(None)]) == []
@@ -98,7 +98,7 @@ class TestTheScore:
     def test_has_a_row_for_each_generator_and_for_all_together(self) -> None:
         table = left_out_table(SOME)
 
-        assert "| worlds | 2 | 50% | 2 | 0.50 | 1.000 |" in table
+        assert "| workloads | 2 | 50% | 2 | 0.50 | 1.000 |" in table
         assert "| each in turn, together | 4 |" in table
         assert "| 0.9 to 1.0 | 1 (few) |" in reliability_table(SOME)
 
@@ -110,7 +110,7 @@ class TestTheScore:
     def test_compares_one_machine_at_several_rates(self) -> None:
         cases = [case(0.9)._replace(period_s=period_s) for period_s in (0.2, 1.0, 5.0)]
 
-        assert "| worlds | 1 | 100% |" in rates_table(cases)
+        assert "| workloads | 1 | 100% |" in rates_table(cases)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,8 +10,8 @@ import pytest
 from gpumon.core.verdict import LikelyCause
 from tests.truth.programs import KINDS, machine
 from tests.truth.programs.engine import Barrier, Gpu, Loader, Machine, Making, Process, Program
-from tests.truth.worlds.spans import clipped, intersection, iou, lengths_ms, total_ms
-from tests.truth.worlds.truth import World
+from tests.truth.workloads.spans import clipped, intersection, iou, lengths_ms, total_ms
+from tests.truth.workloads.truth import Workload
 
 LATE = [kind for kind, lost_to in KINDS.items() if lost_to is LikelyCause.LATE_INPUT]
 OTHERS = [kind for kind in KINDS if kind not in LATE]
@@ -19,7 +19,7 @@ SEEDS = range(10)
 
 
 @cache
-def half_an_hour(kind: str, seed: int = 1) -> World:
+def half_an_hour(kind: str, seed: int = 1) -> Workload:
     return machine(kind, seed, 0.5)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.truth.recorded import RECORDINGS, Case, cases, recorded, starved_ratio
-from tests.truth.worlds.spans import total_ms
+from tests.truth.workloads.spans import total_ms
 
 LABELS = {
     "late_loader": True,

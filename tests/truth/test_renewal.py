@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from gpumon.core.verdict import LikelyCause
 from tests.truth.renewal import KINDS, machine
-from tests.truth.worlds.spans import difference, intersection, lengths_ms, total_ms
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.spans import difference, intersection, lengths_ms, total_ms
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 HOURS = 0.5
+Workloads: TypeAlias = Mapping[str, Sequence[Workload]]
 SEEDS = range(12)
 PAUSE_MS = 500
 LATE = [name for name, kind in KINDS.items() if kind.is_late]
@@ -21,7 +23,7 @@ HEALTHY = ["steady_training", "well_fed_training", "offline_inference"]
 
 
 @pytest.fixture(scope="module")
-def worlds() -> Mapping[str, Sequence[World]]:
+def workloads() -> Workloads:
     return {name: [machine(name, seed, HOURS) for seed in SEEDS] for name in KINDS}
 
 
@@ -31,10 +33,10 @@ def lost_ratio(gpu: GpuTruth) -> float:
 
 class TestATruth:
     @pytest.mark.parametrize("name", KINDS)
-    def test_is_consistent(self, worlds: Mapping[str, Sequence[World]], name: str) -> None:
-        for world in worlds[name]:
-            assert (world.kind, world.duration_ms) == (name, 1_800_000)
-            for gpu in world.gpus:
+    def test_is_consistent(self, workloads: Workloads, name: str) -> None:
+        for workload in workloads[name]:
+            assert (workload.kind, workload.duration_ms) == (name, 1_800_000)
+            for gpu in workload.gpus:
                 for spans in (gpu.busy, gpu.starved, gpu.jobs, gpu.held, gpu.spins):
                     assert (np.diff(spans.ravel()) > 0).all()
                     assert not spans.size or (spans.min() >= 0 and spans.max() <= 1_800_000)
@@ -45,8 +47,8 @@ class TestATruth:
                 assert total_ms(difference(gpu.spins, gpu.busy)) == 0
 
     @pytest.mark.parametrize("name", KINDS)
-    def test_follows_from_its_seed(self, worlds: Mapping[str, Sequence[World]], name: str) -> None:
-        first, other = worlds[name][:2]
+    def test_follows_from_its_seed(self, workloads: Workloads, name: str) -> None:
+        first, other = workloads[name][:2]
         again = machine(name, first.seed, HOURS)
 
         for one, two in zip(first.gpus, again.gpus, strict=True):
@@ -74,57 +76,45 @@ class TestAKind:
         }
 
     @pytest.mark.parametrize("name", LATE)
-    def test_is_starved_where_input_is_late(
-        self, worlds: Mapping[str, Sequence[World]], name: str
-    ) -> None:
-        assert np.mean([world.is_starved for world in worlds[name]]) >= 0.7
+    def test_is_starved_where_input_is_late(self, workloads: Workloads, name: str) -> None:
+        assert np.mean([workload.is_starved for workload in workloads[name]]) >= 0.7
 
     @pytest.mark.parametrize("name", LATE)
-    def test_is_starved_in_pauses_that_show(
-        self, worlds: Mapping[str, Sequence[World]], name: str
-    ) -> None:
-        starved = [lengths_ms(gpu.starved) for world in worlds[name] for gpu in world.gpus]
+    def test_is_starved_in_pauses_that_show(self, workloads: Workloads, name: str) -> None:
+        starved = [lengths_ms(gpu.starved) for workload in workloads[name] for gpu in workload.gpus]
         lengths = np.concatenate(starved)
 
         assert lengths[lengths >= PAUSE_MS].sum() >= 0.75 * lengths.sum()
 
     @pytest.mark.parametrize("name", OTHERS)
-    def test_is_hardly_starved_otherwise(
-        self, worlds: Mapping[str, Sequence[World]], name: str
-    ) -> None:
-        assert max(gpu.starved_ratio for world in worlds[name] for gpu in world.gpus) <= 0.02
+    def test_is_hardly_starved_otherwise(self, workloads: Workloads, name: str) -> None:
+        assert max(gpu.starved_ratio for one in workloads[name] for gpu in one.gpus) <= 0.02
 
     @pytest.mark.parametrize("name", HEALTHY)
-    def test_loses_little_where_it_is_healthy(
-        self, worlds: Mapping[str, Sequence[World]], name: str
-    ) -> None:
-        ratios = [lost_ratio(gpu) for world in worlds[name] for gpu in world.gpus]
+    def test_loses_little_where_it_is_healthy(self, workloads: Workloads, name: str) -> None:
+        ratios = [lost_ratio(gpu) for workload in workloads[name] for gpu in workload.gpus]
 
         assert np.median(ratios) <= 0.03
 
-    def test_covers_a_wide_range_of_idle_shares(
-        self, worlds: Mapping[str, Sequence[World]]
-    ) -> None:
+    def test_covers_a_wide_range_of_idle_shares(self, workloads: Workloads) -> None:
         for names in (LATE, OTHERS):
-            ratios = [lost_ratio(world.gpus[0]) for name in names for world in worlds[name]]
+            ratios = [
+                lost_ratio(workload.gpus[0]) for name in names for workload in workloads[name]
+            ]
             low, high = np.quantile(ratios, (0.05, 0.95))
 
             assert low <= 0.1
             assert high >= 0.7
 
     @pytest.mark.parametrize("name", [name for name in LATE if name != "ranks_with_a_loader_each"])
-    def test_has_machines_of_unlike_scale(
-        self, worlds: Mapping[str, Sequence[World]], name: str
-    ) -> None:
-        pauses = [lengths_ms(world.gpus[0].lost) for world in worlds[name]]
+    def test_has_machines_of_unlike_scale(self, workloads: Workloads, name: str) -> None:
+        pauses = [lengths_ms(workload.gpus[0].lost) for workload in workloads[name]]
         visible = [lengths[lengths >= PAUSE_MS] for lengths in pauses]
         typical = [np.median(lengths) for lengths in visible if lengths.size]
 
         assert max(typical) >= 3 * min(typical)
 
-    def test_has_no_more_spans_than_is_quick_to_make(
-        self, worlds: Mapping[str, Sequence[World]]
-    ) -> None:
-        most = max(gpu.busy.shape[0] for all_ in worlds.values() for w in all_ for gpu in w.gpus)
+    def test_has_no_more_spans_than_is_quick_to_make(self, workloads: Workloads) -> None:
+        most = max(gpu.busy.shape[0] for all_ in workloads.values() for w in all_ for gpu in w.gpus)
 
         assert most <= 40_000

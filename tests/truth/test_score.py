@@ -1,4 +1,4 @@
-"""A short version of ``python -m tests.truth.score``: what must hold of every world, in seconds."""
+"""A short version of ``python -m tests.truth.score``: what must hold of every workload."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.truth.score.finding import Finding, first_true
 from tests.truth.score.goals import WITHOUT_TAGS, goals
 from tests.truth.score.healthy_week import Week, week
 from tests.truth.score.tally import Tally, bursts_until
-from tests.truth.worlds import DEVELOPMENT_SEEDS, KINDS
-from tests.truth.worlds.spans import no_spans, spans_of
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads import DEVELOPMENT_SEEDS, KINDS
+from tests.truth.workloads.spans import no_spans, spans_of
+from tests.truth.workloads.truth import GpuTruth
 
 HOURS = 0.25
 SEED = DEVELOPMENT_SEEDS[3]
@@ -38,7 +38,7 @@ NOBODY_TELLS_APART = {"rounds", "checkpoints", "many_gpus", "validation"}
 
 @pytest.fixture(scope="module")
 def tallies() -> Tallies:
-    """One world of each kind, logged each second and watched by the daemons asked below."""
+    """One workload of each kind, logged each second and watched by the daemons asked below."""
     counted = Tallies()
     for kind in KINDS:
         asked = (DAEMON, kind in VISIBLE), (TAGGED, kind in TRAININGS)

@@ -33,7 +33,7 @@ from tests.truth.input_model.scored import (
     terms_table,
 )
 from tests.truth.measured_page import PAGE, put
-from tests.truth.worlds import EVALUATION_SEEDS, TRAINING_SEEDS
+from tests.truth.workloads import EVALUATION_SEEDS, TRAINING_SEEDS
 
 FITTED_ON: Final = 16
 SCORED_ON: Final = 32

@@ -12,12 +12,12 @@ import numpy as np
 from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from tests.truth import programs, recorded, renewal, worlds
+from tests.truth import programs, recorded, renewal, workloads
 from tests.truth.score.by_log import reported, samples_of
-from tests.truth.worlds.kind import MS_PER_HOUR
-from tests.truth.worlds.seeing import SeenLog, seen_all
-from tests.truth.worlds.spans import clipped, no_spans, total_ms
-from tests.truth.worlds.truth import STARVED_FROM, GpuTruth, World
+from tests.truth.workloads.kind import MS_PER_HOUR
+from tests.truth.workloads.seeing import SeenLog, seen_all
+from tests.truth.workloads.spans import clipped, no_spans, total_ms
+from tests.truth.workloads.truth import STARVED_FROM, GpuTruth, Workload
 
 _LONG_HOURS: Final = 2.0
 _SHORT_HOURS: Final = (0.05, 0.25)
@@ -39,13 +39,15 @@ class Family(NamedTuple):
     """
 
     kinds: Sequence[str]
-    machine: Callable[[str, int, float], World]
+    machine: Callable[[str, int, float], Workload]
     is_written_by: str
 
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
-        "worlds": Family([*worlds.KINDS], worlds.world, "a queue of batches, step by step"),
+        "workloads": Family(
+            [*workloads.KINDS], workloads.workload, "a queue of batches, step by step"
+        ),
         "renewal": Family(
             [*renewal.KINDS], renewal.machine, "bursts and pauses of any tail, drawn in turn"
         ),

@@ -8,7 +8,7 @@ from typing import Final
 from gpumon.core.verdict import LikelyCause
 from tests.truth.programs import programs
 from tests.truth.programs.engine import Machine
-from tests.truth.worlds.truth import World
+from tests.truth.workloads.truth import Workload
 
 _PROGRAMS: Final[dict[Callable[[Machine], None], LikelyCause | None]] = {
     programs.jpeg_few_workers: LikelyCause.LATE_INPUT,
@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, LikelyCause | None]] = {
 """What most idle time of each kind is lost to; ``None``: to little, or to what no cause names."""
 
 
-def machine(kind: str, seed: int, hours: float) -> World:
+def machine(kind: str, seed: int, hours: float) -> Workload:
     """One machine of a kind in ``KINDS``; a longer one begins as a shorter one of the seed does."""
     made = Machine(kind, seed, hours)
     _BY_NAME[kind](made)

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.truth.worlds.spans import Spans, clipped, difference, intersection, spans_between
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.spans import Spans, clipped, difference, intersection, spans_between
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 Sleeper = Callable[[], object]
 Program = Generator["float | deque[Sleeper]", None, None]
@@ -76,7 +76,7 @@ class Machine:
         if waiting:
             self.at(self.now_ms, waiting.popleft())
 
-    def run(self) -> World:
+    def run(self) -> Workload:
         """Until the end; returns what happened."""
         while self._agenda and self._agenda[0][0] < self.duration_ms:
             self.now_ms, _, sleeper = heapq.heappop(self._agenda)
@@ -89,7 +89,7 @@ class Machine:
             elif wait is not None:
                 self.at(self.now_ms + float(wait), sleeper)  # type: ignore[arg-type]
         gpus = tuple(gpu.truth(self.duration_ms, self.memory_mib) for gpu in self.gpus)
-        return World(self.kind, self.seed, self.duration_ms, gpus)
+        return Workload(self.kind, self.seed, self.duration_ms, gpus)
 
 
 class Work(NamedTuple):

@@ -1,4 +1,4 @@
-"""A second generator of made-up machines, independent of ``tests.truth.worlds``.
+"""A second generator of made-up machines, independent of ``tests.truth.workloads``.
 
 Each kind models a renewal process from its physics, and draws its constants
 from the ranges that real machines span. A detector that was fitted to the one
@@ -16,7 +16,7 @@ import numpy as np
 from gpumon.core.verdict import LikelyCause
 from tests.truth.renewal import late, other
 from tests.truth.renewal.device import MS_PER_SECOND, Draw, Work
-from tests.truth.worlds.spans import (
+from tests.truth.workloads.spans import (
     Spans,
     clipped,
     difference,
@@ -25,7 +25,7 @@ from tests.truth.worlds.spans import (
     spans_between,
     union,
 )
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 __all__ = ["KINDS", "Kind", "machine"]
 
@@ -94,7 +94,7 @@ _SECONDS_PER_HOUR: Final = 3_600.0
 _SEVERAL_JOBS_FROM_HOURS: Final = 0.75
 
 
-def machine(kind: str, seed: int, hours: float) -> World:
+def machine(kind: str, seed: int, hours: float) -> Workload:
     """One machine of this kind for so many hours.
 
     It runs one job in most cases, else two or three with other constants. The
@@ -114,7 +114,7 @@ def machine(kind: str, seed: int, hours: float) -> World:
         truths = [_truth(work, begin_ms, end_ms, startup_ms, memory_mib) for work in works]
         jobs.append([_watched(truth, duration_ms) for truth in truths])
     gpus = tuple(_joined(parts) for parts in zip(*jobs, strict=True))
-    return World(kind, seed, duration_ms, gpus)
+    return Workload(kind, seed, duration_ms, gpus)
 
 
 def _job_times_ms(draw: Draw, duration_ms: int) -> list[tuple[int, int]]:

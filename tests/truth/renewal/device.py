@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.truth.worlds.spans import Spans, no_spans, spans_between
+from tests.truth.workloads.spans import Spans, no_spans, spans_between
 
 Floats = NDArray[np.float64]
 

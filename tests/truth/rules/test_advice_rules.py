@@ -11,8 +11,8 @@ from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders.report import one_balance
-from tests.builders.unequal_gpus import Board, UnequalWorld
-from tests.truth.rules.small_worlds import late_every, training
+from tests.builders.unequal_gpus import Board, UnequalGpus
+from tests.truth.rules.small_workloads import late_every, training
 from tests.truth.rules.watching import watched
 
 HALF_A_MINUTE = 30
@@ -24,18 +24,18 @@ def causes_with_advice(report: Report) -> list[str]:
 
 class TestWorthAChange:
     def test_speaks_of_checkpoints_that_cost_two_percent_beside_a_late_loader(self) -> None:
-        world = training(late_ms=late_every(200, 3_000), hold_every=900, hold_ms=3_500.0)
-        gpu = world.gpus[0]
+        workload = training(late_ms=late_every(200, 3_000), hold_every=900, hold_ms=3_500.0)
+        gpu = workload.gpus[0]
 
         assert (gpu.lost_ms - gpu.starved_ms) / gpu.in_use_ms == pytest.approx(0.02, abs=0.005)
-        assert causes_with_advice(watched(world, tagged=True)) == ["input_wait", "checkpoint"]
+        assert causes_with_advice(watched(workload, tagged=True)) == ["input_wait", "checkpoint"]
 
     def test_is_silent_on_checkpoints_that_cost_half_a_percent(self) -> None:
-        world = training(late_ms=late_every(200, 3_000), hold_every=900, hold_ms=800.0)
-        gpu = world.gpus[0]
+        workload = training(late_ms=late_every(200, 3_000), hold_every=900, hold_ms=800.0)
+        gpu = workload.gpus[0]
 
         assert (gpu.lost_ms - gpu.starved_ms) / gpu.in_use_ms == pytest.approx(0.005, abs=0.003)
-        assert causes_with_advice(watched(world, tagged=True)) == ["input_wait"]
+        assert causes_with_advice(watched(workload, tagged=True)) == ["input_wait"]
 
     def test_is_silent_on_all_that_a_healthy_gpu_loses(self) -> None:
         report = watched(training(late_ms=late_every(300, 1_000)), tagged=True)
@@ -63,10 +63,10 @@ class TestHiddenInputWait:
     def test_speaks_where_a_training_waits_for_half_of_each_step_and_the_gpu_never_feels_it(
         self,
     ) -> None:
-        world = training(depth=0, cost_ms=50)
-        totals = watched(world, tagged=True).gpus[0].totals
+        workload = training(depth=0, cost_ms=50)
+        totals = watched(workload, tagged=True).gpus[0].totals
 
-        assert world.gpus[0].starved_ms == 0
+        assert workload.gpus[0].starved_ms == 0
         assert totals.hidden_input_wait_ns / totals.in_use_ns == pytest.approx(0.5, abs=0.05)
         assert hides_much(totals)
 
@@ -76,26 +76,26 @@ class TestHiddenInputWait:
 
 class TestUnequalGpus:
     def test_speaks_where_one_does_its_half_a_tenth_faster(self) -> None:
-        world = UnequalWorld(speeds=[220, 200], ratios=[1, 1])
+        workload = UnequalGpus(speeds=[220, 200], ratios=[1, 1])
 
-        assert not one_balance(report_of(world.train(HALF_A_MINUTE))).is_level
+        assert not one_balance(report_of(workload.train(HALF_A_MINUTE))).is_level
 
     def test_is_silent_where_their_shares_fit_their_speeds(self) -> None:
-        world = UnequalWorld(speeds=[220, 200], ratios=[11, 10])
+        workload = UnequalGpus(speeds=[220, 200], ratios=[11, 10])
 
-        assert one_balance(report_of(world.train(HALF_A_MINUTE))).is_level
+        assert one_balance(report_of(workload.train(HALF_A_MINUTE))).is_level
 
 
-def in_its_job(world: UnequalWorld, seconds: int = HALF_A_MINUTE) -> JobImbalance:
+def in_its_job(workload: UnequalGpus, seconds: int = HALF_A_MINUTE) -> JobImbalance:
     """What is found of its only job, watched for so long."""
-    report = report_of(world.train(seconds))
+    report = report_of(workload.train(seconds))
     (found,) = imbalances(report.gpus, report.runs).values()
     return found
 
 
-def causes_in(world: UnequalWorld) -> list[str]:
+def causes_in(workload: UnequalGpus) -> list[str]:
     """What makes its slowest GPU slow, by the names of the types."""
-    return [type(cause).__name__ for slow in in_its_job(world).slow for cause in slow.causes]
+    return [type(cause).__name__ for slow in in_its_job(workload).slow for cause in slow.causes]
 
 
 HOT = Board(clock=2 / 3, held_by=("hw_thermal_slowdown",))
@@ -103,33 +103,33 @@ HOT = Board(clock=2 / 3, held_by=("hw_thermal_slowdown",))
 
 class TestLowerClocks:
     def test_speaks_where_heat_makes_one_of_two_alike_slower(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=[Board(), HOT])
+        workload = UnequalGpus(speeds=[300, 200], ratios=[1, 1], boards=[Board(), HOT])
 
-        assert causes_in(world) == ["LowerClocks"]
+        assert causes_in(workload) == ["LowerClocks"]
 
     def test_speaks_where_its_clock_is_lower_and_the_board_does_not_say_why(self) -> None:
         boards = [Board(), Board(clock=2 / 3)]
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=boards)
+        workload = UnequalGpus(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=boards)
 
-        assert causes_in(world) == ["LowerClocks"]
+        assert causes_in(workload) == ["LowerClocks"]
 
     def test_is_silent_where_both_are_as_hot(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=[HOT, HOT])
+        workload = UnequalGpus(speeds=[300, 200], ratios=[1, 1], batch=1_500, boards=[HOT, HOT])
 
-        assert causes_in(world) == []
+        assert causes_in(workload) == []
 
 
 class TestOtherTenant:
     ITSELF = ProcessSample(42, None, 0.9, uid=0)
 
-    def world(self, sm_ratio: float) -> UnequalWorld:
+    def workload(self, sm_ratio: float) -> UnequalGpus:
         """Somebody else keeps the second GPU busy for such a part of the time."""
         other = ProcessSample(77, None, sm_ratio, uid=1001)
         boards = [Board(processes=(self.ITSELF,)), Board(processes=(self.ITSELF, other))]
-        return UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=boards)
+        return UnequalGpus(speeds=[300, 200], ratios=[1, 1], boards=boards)
 
     def test_speaks_where_a_third_of_one_gpu_is_somebody_elses(self) -> None:
-        (slow,) = in_its_job(self.world(1 / 3)).slow
+        (slow,) = in_its_job(self.workload(1 / 3)).slow
 
         (cause,) = slow.causes
         assert isinstance(cause, OtherTenant)
@@ -137,38 +137,38 @@ class TestOtherTenant:
         assert cause.times == pytest.approx(1.5, abs=0.02)
 
     def test_is_silent_where_he_only_holds_memory_there(self) -> None:
-        assert causes_in(self.world(0.01)) == []
+        assert causes_in(self.workload(0.01)) == []
 
 
 class TestMoreWork:
     def test_speaks_where_one_of_two_alike_is_given_three_fifths(self) -> None:
-        world = UnequalWorld(speeds=[200, 200], ratios=[2, 3], boards=[Board(), Board()])
+        workload = UnequalGpus(speeds=[200, 200], ratios=[2, 3], boards=[Board(), Board()])
 
-        assert causes_in(world) == ["MoreWork"]
+        assert causes_in(workload) == ["MoreWork"]
 
     def test_is_silent_where_the_slower_one_is_given_as_much(self) -> None:
-        assert causes_in(UnequalWorld(speeds=[300, 200], ratios=[1, 1])) == []
+        assert causes_in(UnequalGpus(speeds=[300, 200], ratios=[1, 1])) == []
 
 
 class TestSlowerBoard:
     def test_speaks_of_two_models_with_even_parts(self) -> None:
         boards = [Board("NVIDIA GeForce GTX 1080 Ti"), Board("NVIDIA GeForce GTX 1080")]
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], boards=boards)
+        workload = UnequalGpus(speeds=[300, 200], ratios=[1, 1], boards=boards)
 
-        assert causes_in(world) == ["SlowerBoard"]
+        assert causes_in(workload) == ["SlowerBoard"]
 
     def test_is_silent_where_two_models_are_as_fast_and_one_has_more_work(self) -> None:
         boards = [Board("NVIDIA A40"), Board("NVIDIA RTX A6000")]
-        world = UnequalWorld(speeds=[200, 200], ratios=[2, 3], boards=boards)
+        workload = UnequalGpus(speeds=[200, 200], ratios=[2, 3], boards=boards)
 
-        assert causes_in(world) == ["MoreWork"]
+        assert causes_in(workload) == ["MoreWork"]
 
 
 class TestUnseenImbalance:
     @staticmethod
-    def ranks(*boards: Board) -> UnequalWorld:
+    def ranks(*boards: Board) -> UnequalGpus:
         """Two ranks that meet in NCCL, of which the first waits a third of each step."""
-        return UnequalWorld(
+        return UnequalGpus(
             speeds=[300, 200], ratios=[1, 1], ranks=True, waits_busy=True, boards=boards
         )
 

@@ -1,4 +1,4 @@
-"""Every rule has a truth: a world in which it must speak, and one just beside in which it must not.
+"""Every rule has a workload in which it must apply, and one in which it must not.
 
 The class is called as the rule: ``starvation_suspected`` is held by
 ``TestStarvationSuspected``, with tests called ``test_speaks_...`` and
@@ -32,7 +32,7 @@ def class_of(rule: Rule) -> str:
 
 class TestEveryRule:
     @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
-    def test_has_a_world_in_which_it_speaks_and_one_in_which_it_is_silent(self, rule: Rule) -> None:
+    def test_has_a_workload_where_it_speaks_and_one_where_it_is_silent(self, rule: Rule) -> None:
         tests = truths().get(class_of(rule), [])
 
         assert [name for name in tests if name.startswith("test_speaks_")]

@@ -6,9 +6,9 @@ from gpumon.core.device.fill import FillLedger, GpuFill, is_held_down, is_under_
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders.report import seconds_of
-from tests.truth.rules.small_worlds import training
+from tests.truth.rules.small_workloads import training
 from tests.truth.rules.watching import watched_state
-from tests.truth.worlds import World
+from tests.truth.workloads import Workload
 
 HEAT = ("hw_thermal_slowdown",)
 
@@ -25,23 +25,23 @@ def fill_after(*stretches: tuple[int, tuple[str, ...]], works: float = 0.9) -> G
     return found
 
 
-def last(world: World) -> GpuState:
-    return watched_state(world, tagged=True).gpus[0]
+def last(workload: Workload) -> GpuState:
+    return watched_state(workload, tagged=True).gpus[0]
 
 
 class TestStarvedNow:
     def test_speaks_while_the_loader_is_late(self) -> None:
-        world = training(late_ms={1_500: 6_000, 1_600: 6_000})
+        workload = training(late_ms={1_500: 6_000, 1_600: 6_000})
 
-        assert world.gpus[0].starved[-1, 1] > 170_000
-        assert last(world).totals.starved_now
+        assert workload.gpus[0].starved[-1, 1] > 170_000
+        assert last(workload).totals.starved_now
 
     def test_is_silent_a_minute_and_a_half_after_it_was(self) -> None:
-        world = training(late_ms={600: 6_000, 700: 6_000})
+        workload = training(late_ms={600: 6_000, 700: 6_000})
 
-        assert world.gpus[0].starved[-1, 1] < 100_000
-        assert world.is_starved
-        assert not last(world).totals.starved_now
+        assert workload.gpus[0].starved[-1, 1] < 100_000
+        assert workload.is_starved
+        assert not last(workload).totals.starved_now
 
 
 class TestUnderFilled:

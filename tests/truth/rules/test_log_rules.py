@@ -6,10 +6,10 @@ import numpy as np
 
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.report.report import Report
-from tests.truth.rules.small_worlds import training
+from tests.truth.rules.small_workloads import training
 from tests.truth.rules.watching import in_log
-from tests.truth.worlds import GpuTruth, World
-from tests.truth.worlds.spans import Spans
+from tests.truth.workloads import GpuTruth, Workload
+from tests.truth.workloads.spans import Spans
 
 HOUR_MS = 3_600_000
 FORTY_GIB_MIB = 40 * 1024
@@ -38,14 +38,14 @@ def every(seconds: float, busy: float, *, until: float = 600.0, first: float = 0
     return at_work(*((at, at + busy) for at in starts.tolist()))
 
 
-def machine(*gpus: GpuTruth, duration_ms: int = 600_000) -> World:
-    return World("made", 0, duration_ms, gpus)
+def machine(*gpus: GpuTruth, duration_ms: int = 600_000) -> Workload:
+    return Workload("made", 0, duration_ms, gpus)
 
 
 class TestAllPauseTogether:
     def test_speaks_where_one_loader_feeds_two_gpus_and_is_late(self) -> None:
         late = training(late_ms=dict.fromkeys(range(100, 1_800, 100), 4_000))
-        both = World("two", 0, late.duration_ms, (late.gpus[0], late.gpus[0]))
+        both = Workload("two", 0, late.duration_ms, (late.gpus[0], late.gpus[0]))
 
         report = in_log(both)
 
@@ -113,11 +113,11 @@ class TestMemoryHeld:
 
 class TestSamplingTooCoarse:
     def test_speaks_at_one_sample_a_minute(self) -> None:
-        world = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
+        workload = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
 
-        assert spoke(in_log(world, period_s=60)) == [("sampling_too_coarse", ())]
+        assert spoke(in_log(workload, period_s=60)) == [("sampling_too_coarse", ())]
 
     def test_is_silent_at_one_in_two_seconds(self) -> None:
-        world = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
+        workload = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
 
-        assert spoke(in_log(world, period_s=2)) == []
+        assert spoke(in_log(workload, period_s=2)) == []

@@ -1,4 +1,4 @@
-"""How a world is watched: by the daemon's own detector, with tags or without, or in a log."""
+"""How a workload is watched: by the daemon's own detector, with tags or without, or in a log."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders.logs import analysed, only_gpu
 from tests.truth.daemon_states import DriverWindows, daemon_states
-from tests.truth.worlds import World, as_csv
-from tests.truth.worlds.draws import Draws
+from tests.truth.workloads import Workload, as_csv
+from tests.truth.workloads.draws import Draws
 
 _WINDOW_MS: Final = 200.0
 
 
-def in_log(world: World, period_s: float = 1.0) -> Report:
+def in_log(workload: Workload, period_s: float = 1.0) -> Report:
     """What ``gpumon analyze`` says of the log that nvidia-smi would have written."""
-    return analysed(as_csv(world, period_s, Draws.of("logger", 0).rng))
+    return analysed(as_csv(workload, period_s, Draws.of("logger", 0).rng))
 
 
-def watched(world: World, *, tagged: bool, for_ms: int | None = None) -> Report:
+def watched(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> Report:
     """What the daemon says of it in the end, or after so many milliseconds."""
-    return report_of(watched_state(world, tagged=tagged, for_ms=for_ms))
+    return report_of(watched_state(workload, tagged=tagged, for_ms=for_ms))
 
 
-def watched_state(world: World, *, tagged: bool, for_ms: int | None = None) -> MonitorState:
+def watched_state(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> MonitorState:
     """The daemon's last state, after a tick a second over samples of 0.2 s."""
-    windows = [DriverWindows(gpu, world.duration_ms, _WINDOW_MS, 0.0) for gpu in world.gpus]
-    for at_ms, state in daemon_states(world, windows, tagged=tagged):  # noqa: B007
+    windows = [DriverWindows(gpu, workload.duration_ms, _WINDOW_MS, 0.0) for gpu in workload.gpus]
+    for at_ms, state in daemon_states(workload, windows, tagged=tagged):  # noqa: B007
         if for_ms is not None and at_ms >= for_ms:
             break
     return state
 
 
-def verdict_in_log(world: World, period_s: float = 1.0) -> VerdictName:
-    return only_gpu(in_log(world, period_s)).verdict.name
+def verdict_in_log(workload: Workload, period_s: float = 1.0) -> VerdictName:
+    return only_gpu(in_log(workload, period_s)).verdict.name
 
 
-def verdict_with_tags(world: World, for_ms: int | None = None) -> VerdictName:
-    return only_gpu(watched(world, tagged=True, for_ms=for_ms)).verdict.name
+def verdict_with_tags(workload: Workload, for_ms: int | None = None) -> VerdictName:
+    return only_gpu(watched(workload, tagged=True, for_ms=for_ms)).verdict.name

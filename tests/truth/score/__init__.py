@@ -1,1 +1,1 @@
-"""How often the detector is right, on worlds whose truth is known; beside other tools' rules."""
+"""How often the detector is right, on workloads whose truth is known; beside other tools' rules."""

@@ -1,4 +1,4 @@
-"""Looks at made-up worlds through every detector, and writes ``docs/accuracy-tables.md``.
+"""Looks at made-up workloads through every detector, and writes ``docs/accuracy-tables.md``.
 
 python -m tests.truth.score                       the evaluation seeds; the page is written
 python -m tests.truth.score --development 0 20    seeds that the detector may be tuned on; printed
@@ -17,7 +17,7 @@ from rich.progress import Progress
 from tests.truth.score.evaluation import DAEMON, PERIODS_S, TAGGED, Work, evaluate, rows
 from tests.truth.score.healthy_week import week
 from tests.truth.score.page import printed, write
-from tests.truth.worlds import EVALUATION_SEEDS, KINDS
+from tests.truth.workloads import EVALUATION_SEEDS, KINDS
 
 SEEDS = 12
 HOURS = 2.0
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in kinds
     ]
     with Progress(console=Console(file=sys.stderr)) as progress:
-        task = progress.add_task("worlds", total=len(work) + args.weeks)
+        task = progress.add_task("workloads", total=len(work) + args.weeks)
         tallies = evaluate(work, lambda: progress.advance(task), None)
         weeks = []
         for number in range(args.weeks):
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="evaluation seeds of each kind")
     parser.add_argument("--development", type=int, nargs=2, metavar=("FROM", "TO"))
-    parser.add_argument("--hours", type=float, default=HOURS, help="length of a world")
+    parser.add_argument("--hours", type=float, default=HOURS, help="length of a workload")
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--period", type=float, action="append", help="of the logs, in seconds")
     parser.add_argument("--weeks", type=int, default=WEEKS, help="healthy weeks")

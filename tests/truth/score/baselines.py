@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from tests.truth.score.finding import NS_PER_MS, Finding
-from tests.truth.worlds.seeing import SeenLog
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.seeing import SeenLog
+from tests.truth.workloads.truth import GpuTruth
 
 Percents = NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""What ``gpumon serve`` makes of a world, and from when on."""
+"""What ``gpumon serve`` makes of a workload, and from when on."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from gpumon.core.report.report import GpuReport
 from gpumon.core.state import GpuState, MonitorState
 from tests.truth.daemon_states import ZERO_NS, DriverWindows, daemon_states
 from tests.truth.score.finding import Finding, finding_of
-from tests.truth.worlds.truth import World
+from tests.truth.workloads.truth import Workload
 
 _SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS = 1000 / 6, 1000.0
 
 
-def found_by_daemon(world: World, rng: np.random.Generator, *, tagged: bool) -> list[Finding]:
-    """What is found of each GPU of a world.
+def found_by_daemon(workload: Workload, rng: np.random.Generator, *, tagged: bool) -> list[Finding]:
+    """What is found of each GPU of a workload.
 
     Args:
-        world: Its truth.
+        workload: Its truth.
         rng: Draws the driver's window and where it begins.
         tagged: Whether its trainings have a ``PhaseTagger``.
     """
     window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
     windows = [
-        DriverWindows(gpu, world.duration_ms, window_ms, window_ms - rng.uniform(0, window_ms))
-        for gpu in world.gpus
+        DriverWindows(gpu, workload.duration_ms, window_ms, window_ms - rng.uniform(0, window_ms))
+        for gpu in workload.gpus
     ]
-    spoke_ms: list[float | None] = [None] * len(world.gpus)
+    spoke_ms: list[float | None] = [None] * len(workload.gpus)
     state: MonitorState | None = None
-    for at_ms, state in daemon_states(world, windows, tagged=tagged):
+    for at_ms, state in daemon_states(workload, windows, tagged=tagged):
         for place, gpu in enumerate(state.gpus):
             if spoke_ms[place] is None and gpu.totals.suspected_ns + gpu.totals.starved_ns:
                 spoke_ms[place] = float(at_ms)

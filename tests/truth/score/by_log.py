@@ -12,31 +12,31 @@ from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from tests.truth.score.finding import NS_PER_MS, STARVED, Finding, finding_of, first_true
-from tests.truth.worlds import GpuTruth, World, memory_used_mib
-from tests.truth.worlds.seeing import SeenLog
+from tests.truth.workloads import GpuTruth, Workload, memory_used_mib
+from tests.truth.workloads.seeing import SeenLog
 
 _MIB = 1 << 20
 _SETTINGS = DetectorSettings()
 
 
 def found_in_logs(
-    world: World, seen: Sequence[SeenLog], *, memory: bool = True, when: bool = True
+    workload: Workload, seen: Sequence[SeenLog], *, memory: bool = True, when: bool = True
 ) -> list[Finding]:
-    """What is found of each GPU of one world.
+    """What is found of each GPU of one workload.
 
     Args:
-        world: The truth, for the memory that its processes hold.
+        workload: The truth, for the memory that its processes hold.
         seen: What the logger saw of each.
         memory: Whether the log has a column for the memory in use.
         when: Whether to find out from which row on the detector speaks, too.
     """
     rows = [
         samples_of(at, log, gpu if memory else None)
-        for at, (gpu, log) in enumerate(zip(world.gpus, seen, strict=True))
+        for at, (gpu, log) in enumerate(zip(workload.gpus, seen, strict=True))
     ]
     report = reported(rows)
     begin_ns = int(min(log.stamps_ns[0] for log in seen))
-    # The report's clock runs from the first row, less its period; the world's from 0.
+    # The report's clock runs from the first row, less its period; the workload's from 0.
     origin_ns = report.origin_ns + report.period_ns - begin_ns
     found = []
     for samples, gpu in zip(rows, sorted(report.gpus, key=lambda one: one.index), strict=True):
@@ -64,7 +64,7 @@ def reported(samples: Sequence[list[LogSample]]) -> Report:
         analysis.take(rows)
     gpus = tuple(LoggedGpu(index=index) for index in range(len(samples)))
     facts = LogFacts(clock=NO_CLOCK, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
-    return analysis.report("world", facts)
+    return analysis.report("workload", facts)
 
 
 def samples_of(at: int, log: SeenLog, holder: GpuTruth | None) -> list[LogSample]:

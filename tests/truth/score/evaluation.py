@@ -1,4 +1,4 @@
-"""Every world through every detector, on all cores."""
+"""Every workload through every detector, on all cores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.truth.score.by_daemon import found_by_daemon
 from tests.truth.score.by_log import found_in_logs
 from tests.truth.score.finding import Finding
 from tests.truth.score.tally import Tally
-from tests.truth.worlds import world
-from tests.truth.worlds.seeing import seen_all
-from tests.truth.worlds.truth import World
+from tests.truth.workloads import workload
+from tests.truth.workloads.seeing import seen_all
+from tests.truth.workloads.truth import Workload
 
 PERIODS_S: Final = (0.1, 1.0, 5.0, 15.0, 60.0)
 LOG, BARE = "gpumon analyze", "gpumon analyze, no memory.used"
@@ -31,11 +31,11 @@ class Row(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One world to be looked at.
+    """One workload to be looked at.
 
     Attributes:
-        kind: Of the world.
-        seed: Of the world.
+        kind: Of the workload.
+        seed: Of the workload.
         hours: How long it is watched.
         periods_s: Of the logs.
         daemons: Which daemons watch it, too: one that reads no tags, one that does.
@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 Tallies = dict[tuple[Row, str], Tally]
-"""By whose findings they are, and the kind of world."""
+"""By whose findings they are, and the kind of workload."""
 
 
 def rows(periods_s: Sequence[float] = PERIODS_S) -> list[Row]:
@@ -61,8 +61,8 @@ def rows(periods_s: Sequence[float] = PERIODS_S) -> list[Row]:
 
 
 def looked_at(work: Work) -> Tallies:
-    """What all detectors say of one world, counted."""
-    made, tallies = world(work.kind, work.seed, work.hours), Tallies()
+    """What all detectors say of one workload, counted."""
+    made, tallies = workload(work.kind, work.seed, work.hours), Tallies()
     for row, found in _all_findings(made, work):
         tally = tallies.setdefault((row, work.kind), Tally())
         for truth, finding in zip(made.gpus, found, strict=True):
@@ -74,7 +74,7 @@ def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | N
     """All of it.
 
     Args:
-        work: The worlds.
+        work: The workloads.
         heard: Called after each of them.
         processes: How many at once; ``None``: as many as there are cores.
     """
@@ -88,7 +88,7 @@ def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | N
 
 
 def over(tallies: Tallies, row: Row, kinds: Sequence[str]) -> Tally:
-    """The worlds of several kinds together."""
+    """The workloads of several kinds together."""
     joined = Tally()
     for kind in kinds:
         if (row, kind) in tallies:
@@ -96,7 +96,7 @@ def over(tallies: Tallies, row: Row, kinds: Sequence[str]) -> Tally:
     return joined
 
 
-def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]]:
+def _all_findings(made: Workload, work: Work) -> Iterator[tuple[Row, list[Finding]]]:
     for number, period_s in enumerate(work.periods_s):
         seen = seen_all(made, period_s, _chance(work, number))
         percents = [log.percents for log in seen]
@@ -112,5 +112,5 @@ def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]
 
 
 def _chance(work: Work, purpose: int) -> np.random.Generator:
-    """The same for the same world, whatever else is looked at."""
+    """The same for the same workload, whatever else is looked at."""
     return np.random.default_rng([work.seed, purpose, len(work.kind), *work.kind.encode()])

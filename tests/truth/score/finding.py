@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.core.report.report import GpuReport
 from gpumon.core.verdict import VerdictName
-from tests.truth.worlds.spans import Spans, spans_of
+from tests.truth.workloads.spans import Spans, spans_of
 
 NS_PER_MS = 1_000_000
 _NEAR = 8
@@ -21,9 +21,9 @@ class Finding(NamedTuple):
     Attributes:
         is_starved: Whether it says that the GPU waits for its input.
         lost_s: Idle time while in use, whoever's fault, but for the wait for the first batch: a
-            world is in use from its first burst on.
+            workload is in use from its first burst on.
         starved_s: Of it, what the detector puts down to the input.
-        starved: When that was, in ms of the world.
+        starved: When that was, in ms of the workload.
         detected_at_ms: From when on it says so.
     """
 
@@ -39,8 +39,8 @@ def finding_of(gpu: GpuReport, origin_ns: int, detected_at_ms: float | None) -> 
 
     Args:
         gpu: What the report says.
-        origin_ns: Where the world begins, on the report's clock.
-        detected_at_ms: When the detector first spoke, in ms of the world.
+        origin_ns: Where the workload begins, on the report's clock.
+        detected_at_ms: When the detector first spoke, in ms of the workload.
     """
     totals = gpu.totals
     spans = [

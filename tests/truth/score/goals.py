@@ -10,7 +10,7 @@ import numpy as np
 from tests.truth.score.evaluation import DAEMON, LOG, TAGGED, Row, Tallies, over
 from tests.truth.score.healthy_week import Week
 from tests.truth.score.tally import Tally, middle
-from tests.truth.worlds import KINDS
+from tests.truth.workloads import KINDS
 
 _LEAST_RIGHT: Final = 0.99
 _MOST_LOST_ERROR: Final = 0.02

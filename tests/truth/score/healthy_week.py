@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.truth.score.by_log import found_in_logs
-from tests.truth.worlds import world
-from tests.truth.worlds.seeing import seen_all
+from tests.truth.workloads import workload
+from tests.truth.workloads.seeing import seen_all
 
 KIND = "healthy_prefetch"
 HOURS = 168.0
@@ -18,7 +18,7 @@ class Week(NamedTuple):
     """What was said of one.
 
     Attributes:
-        seed: Of the world.
+        seed: Of the workload.
         lost_ratio: True share of its time in use that was lost.
         false_alarms: GPUs that were accused in the end.
         suspected_s: Seconds that were called suspect on the way.
@@ -31,8 +31,8 @@ class Week(NamedTuple):
 
 
 def week(seed: int, period_s: float = 1.0, hours: float = HOURS) -> Week:
-    """A week of one world, logged."""
-    made = world(KIND, seed, hours)
+    """A week of one workload, logged."""
+    made = workload(KIND, seed, hours)
     seen = seen_all(made, period_s, np.random.default_rng(seed))
     found = found_in_logs(made, seen, when=False)
     lost_ms = sum(gpu.lost_ms for gpu in made.gpus)

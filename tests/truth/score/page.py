@@ -11,7 +11,7 @@ from tests.truth.score.evaluation import BARE, DAEMON, LOG, TAGGED, Row, Tallies
 from tests.truth.score.goals import goals
 from tests.truth.score.healthy_week import HOURS, Week
 from tests.truth.score.tally import Tally, middle, worst_of_nine_in_ten
-from tests.truth.worlds import KINDS
+from tests.truth.workloads import KINDS
 
 COMMAND: Final = "python -m tests.truth.score"
 MARK: Final = "detector"
@@ -21,7 +21,7 @@ _ALL_HEAD: Final = """\
 | input's seconds, error | IoU | delay, bursts | alarms a healthy day | other losses accused |
 |---|---|---|---|---|---|---|---|---|---|---|"""
 _KIND_HEAD: Final = """\
-| kind of world | GPUs | starved | {} |
+| kind of workload | GPUs | starved | {} |
 |---|---|---|{}"""
 
 
@@ -44,7 +44,7 @@ def write(tables: str, seeds: range, hours: float) -> None:
     """Put them onto the page."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     said = (
-        f"`{COMMAND}`, {today}: {len(seeds)} worlds of each kind, {hours:g} h each, evaluation "
+        f"`{COMMAND}`, {today}: {len(seeds)} workloads of each kind, {hours:g} h each, evaluation "
         f"seeds {seeds[0]} to {seeds[-1]}."
     )
     put(MARK, f"{said}\n\n{tables}")

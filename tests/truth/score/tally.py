@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 
 from tests.truth.score.finding import Finding
-from tests.truth.worlds.spans import Spans, iou, lengths_ms
-from tests.truth.worlds.truth import STARVED_FROM, GpuTruth
+from tests.truth.workloads.spans import Spans, iou, lengths_ms
+from tests.truth.workloads.truth import STARVED_FROM, GpuTruth
 
 VISIBLE_MS = 1_000
 """A pause that long holds a whole window of any driver."""
@@ -48,7 +48,7 @@ class Tally:
     missed_ratios: list[float] = field(default_factory=list)
 
     def add(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
-        """Count one GPU of one world."""
+        """Count one GPU of one workload."""
         if not truth.is_starved:
             self._add_not_starved(truth, found, watched_ms)
             return

@@ -1,6 +1,6 @@
 """Specification of one training on several GPUs: each GPU's idle time has its own cause.
 
-Every world here is made of GPUs whose speeds are known, so that it is known how long each of
+Every workload here is made of GPUs whose speeds are known, so that it is known how long each of
 them waited for another, for input, and for the end of a step.
 """
 
@@ -20,7 +20,7 @@ from gpumon.core.state import MonitorState
 from gpumon.pipeline.reports import report_of
 from tests.builders.report import one_balance
 from tests.builders.time import s
-from tests.builders.unequal_gpus import Board, UnequalWorld
+from tests.builders.unequal_gpus import Board, UnequalGpus
 
 IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
     IdleCause.IMBALANCE,
@@ -29,9 +29,9 @@ IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
 )
 
 
-def two_even(**world: Any) -> UnequalWorld:
+def two_even(**workload: Any) -> UnequalGpus:
     """Two GPUs, of which one is half as fast again, with even parts of each batch."""
-    return UnequalWorld(speeds=[300, 200], ratios=[1, 1], **world)
+    return UnequalGpus(speeds=[300, 200], ratios=[1, 1], **workload)
 
 
 def parts(state: MonitorState, cause: IdleCause) -> list[float]:
@@ -92,12 +92,12 @@ class TestTheFasterOfTwoGpusWithEvenShares:
 class TestThreeGpus:
     @pytest.mark.parametrize("ranks", [False, True], ids=["one process", "ranks"])
     def test_wait_each_for_the_slowest(self, ranks: bool) -> None:
-        world = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=ranks)
+        workload = UnequalGpus(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=ranks)
 
-        assert parts(world.train(30), IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
+        assert parts(workload.train(30), IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
 
     def test_are_two_where_one_was_never_at_work(self) -> None:
-        state = UnequalWorld(speeds=[300, 200], ratios=[3, 2], idle_gpus=1).train(30)
+        state = UnequalGpus(speeds=[300, 200], ratios=[3, 2], idle_gpus=1).train(30)
 
         assert parts(state, IMBALANCE) == pytest.approx([0.0, 0.0], abs=0.02)
         assert state.gpus[2].totals.idle_ns == {}
@@ -111,12 +111,12 @@ class TestLevelGpusThatPauseInEachStep:
         self, batch: int, resolutions_s: tuple[float, float]
     ) -> None:
         # Read at different instants, each seems busier than the other in turn.
-        world = UnequalWorld(
+        workload = UnequalGpus(
             speeds=[300, 200], ratios=[3, 2], batch=batch, reduce_s=batch / 2000,
             resolutions_s=resolutions_s,
         )  # fmt: skip
 
-        state = world.train(40)
+        state = workload.train(40)
 
         assert parts(state, IMBALANCE) == pytest.approx([0.0, 0.0], abs=0.02)
         assert parts(state, WITHIN_STEP) == pytest.approx([0.2, 0.2], abs=0.02)
@@ -131,23 +131,23 @@ class TestTheRatiosThatLevel:
     def test_are_those_of_the_speeds_and_once_applied_nobody_waits(
         self, speeds: tuple[int, ...], ratios: tuple[int, ...], ranks: bool
     ) -> None:
-        world = UnequalWorld(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
-        before = world.train(20)
+        workload = UnequalGpus(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
+        before = workload.train(20)
         levelled = one_balance(report_of(before)).levelled_ratios
         assert levelled is not None
         assert [*levelled.values()] == pytest.approx(shares_of(speeds), rel=0.02)
 
-        world.split([*levelled.values()])
-        world.train(2)
-        changed = world.train(1)
-        after = world.train(30)
+        workload.split([*levelled.values()])
+        workload.train(2)
+        changed = workload.train(1)
+        after = workload.train(30)
 
         for was, now in zip(changed.gpus, after.gpus, strict=True):
             waited_ns = now.totals.idle_ns.get(IMBALANCE, 0) - was.totals.idle_ns.get(IMBALANCE, 0)
             assert waited_ns < 0.02 * (now.totals.observed_ns - was.totals.observed_ns)
         assert one_balance(report_of(after)).is_level
 
-    def test_are_known_of_a_world_that_also_waits_for_input(self) -> None:
+    def test_are_known_of_a_workload_that_also_waits_for_input(self) -> None:
         balance = one_balance(report_of(two_even(input_s=0.1, reduce_s=0.02).train(40)))
 
         assert balance.skew_ratio == pytest.approx(1 / 3, abs=0.02)
@@ -156,10 +156,10 @@ class TestTheRatiosThatLevel:
 
 class TestAChangeOfTheRatios:
     def test_begins_the_count_anew(self) -> None:
-        world = two_even(batch=20)
-        before = world.train(20).runs[0]
-        world.split([3, 2])
-        after = world.train(10).runs[0]
+        workload = two_even(batch=20)
+        before = workload.train(20).runs[0]
+        workload.split([3, 2])
+        after = workload.train(10).runs[0]
 
         assert before.step_busy_ratios == pytest.approx({"GPU-0": 2 / 3, "GPU-1": 1.0}, abs=0.01)
         assert after.step_busy_ratios == pytest.approx({"GPU-0": 1.0, "GPU-1": 1.0}, abs=0.01)
@@ -167,11 +167,11 @@ class TestAChangeOfTheRatios:
         assert after.shares == {"GPU-0": 0.6, "GPU-1": 0.4}
 
     def test_leaves_nothing_to_say_until_a_second_of_steps_has_passed(self) -> None:
-        world = two_even(batch=20)
-        world.train(10)
-        world.split([3, 2])
+        workload = two_even(batch=20)
+        workload.train(10)
+        workload.split([3, 2])
 
-        assert world.train(1).runs[0].step_busy_ratios == {}
+        assert workload.train(1).runs[0].step_busy_ratios == {}
 
 
 class TestWhoIsOnTheGpusOfAJob:
@@ -193,9 +193,9 @@ class TestWhoIsOnTheGpusOfAJob:
         assert [gpu.in_job for gpu in report_of(state).gpus] == [mine, shared]
 
     def test_is_nobodys_business_on_a_gpu_that_works_alone(self) -> None:
-        world = UnequalWorld(speeds=[200], ratios=[1], boards=[Board(processes=(self.OWN,))])
+        workload = UnequalGpus(speeds=[200], ratios=[1], boards=[Board(processes=(self.OWN,))])
 
-        assert world.train(10).gpus[0].in_job is None
+        assert workload.train(10).gpus[0].in_job is None
 
     def test_is_not_known_where_the_driver_lists_nobody(self) -> None:
         found = two_even(boards=[Board(), Board()]).train(10).gpus[0].in_job
@@ -232,9 +232,9 @@ class TestTheBoundOfTheAdvice:
         def seconds_of_a_step(speeds: tuple[int, int], ratios: tuple[int, int]) -> float:
             return max(share / of for share, of in zip(shares_of(ratios), speeds, strict=True))
 
-        world = UnequalWorld(speeds=[300, 200], ratios=ratios, boards=boards)
+        workload = UnequalGpus(speeds=[300, 200], ratios=ratios, boards=boards)
         (advice,) = [
-            one for one in report_of(world.train(60)).advice if one.cause == IMBALANCE.value
+            one for one in report_of(workload.train(60)).advice if one.cause == IMBALANCE.value
         ]
 
         gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(mended, levelled)
@@ -246,9 +246,9 @@ class TestTheBoundOfTheAdvice:
 
 class TestRanksOnAnotherMachine:
     def test_are_counted_and_nothing_is_made_up_about_them(self) -> None:
-        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], ranks=True, world_size=4)
+        workload = UnequalGpus(speeds=[300, 200], ratios=[1, 1], ranks=True, world_size=4)
 
-        report = report_of(world.train(30))
+        report = report_of(workload.train(30))
 
         (found,) = imbalances(report.gpus, report.runs).values()
         assert found.missing_ranks == 2
@@ -266,17 +266,17 @@ class TestRanksOnAnotherMachine:
     ranks=st.booleans(),
     resolutions_s=st.permutations([1 / 6, 0.25, 1.0]),
 )
-def test_every_second_of_every_gpu_has_one_cause_whatever_the_world(
+def test_every_second_of_every_gpu_has_one_cause_whatever_the_workload(
     speeds: list[int], batch: int, reduce_s: float, input_s: float, gross_s: float,
     is_hidden: bool, ranks: bool, resolutions_s: list[float],
 ) -> None:  # fmt: skip
-    world = UnequalWorld(
+    workload = UnequalGpus(
         speeds=speeds, ratios=[1] * len(speeds), batch=batch, reduce_s=reduce_s, input_s=input_s,
         gross_s=gross_s, is_hidden=is_hidden, ranks=ranks, resolutions_s=resolutions_s,
     )  # fmt: skip
 
     for _ in range(4):
-        for gpu in world.train(2).gpus:
+        for gpu in workload.train(2).gpus:
             totals = gpu.totals
             assert all(amount_ns >= 0 for amount_ns in totals.idle_ns.values())
             assert totals.busy_ns + totals.idle_total_ns + totals.pending_ns == totals.observed_ns

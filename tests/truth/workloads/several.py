@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.recipes import healthy, seldom_slow, wave_of, waves
-from tests.truth.worlds.training import TrainingPlan, TrainingRun, one_after_the_other
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.draws import Draws
+from tests.truth.workloads.recipes import healthy, seldom_slow, wave_of, waves
+from tests.truth.workloads.training import TrainingPlan, TrainingRun, one_after_the_other
+from tests.truth.workloads.truth import GpuTruth
 
 _LEAST_MS: Final = 60_000
 """A job that would have less time than this is left for another day."""

@@ -1,4 +1,4 @@
-"""A world in words and characters, for somebody who looks at it."""
+"""A workload in words and characters, for somebody who looks at it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.truth.worlds.kind import MS_PER_HOUR
-from tests.truth.worlds.seeing import SeenLog
-from tests.truth.worlds.spans import Spans, covered_ms, lengths_ms
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.kind import MS_PER_HOUR
+from tests.truth.workloads.seeing import SeenLog
+from tests.truth.workloads.spans import Spans, covered_ms, lengths_ms
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 _LEVELS: Final = " .:-=+*%@"
 """Of a lane: from idle to busy."""
 _QUANTILES: Final = (0.05, 0.5, 0.95, 1.0)
 
 
-def described(world: World) -> str:
+def described(workload: Workload) -> str:
     """One sentence: kind, seed, duration and whether any GPU is starved."""
-    verdict = "starved" if world.is_starved else "not starved"
-    hours = world.duration_ms / MS_PER_HOUR
-    return f"{world.kind} {world.seed}: {hours:g} h on {len(world.gpus)} GPU(s), {verdict}"
+    verdict = "starved" if workload.is_starved else "not starved"
+    hours = workload.duration_ms / MS_PER_HOUR
+    return f"{workload.kind} {workload.seed}: {hours:g} h on {len(workload.gpus)} GPU(s), {verdict}"
 
 
 def told(index: int, gpu: GpuTruth) -> Iterator[str]:

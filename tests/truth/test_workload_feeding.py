@@ -1,4 +1,4 @@
-"""Specification of the model under the worlds: a loader, its queue and the steps it feeds."""
+"""Specification of the model under the workloads: a loader, its queue and the steps it feeds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.truth.worlds.feeding import Loader, Steps, Training
-from tests.truth.worlds.spans import spans_between, total_ms
+from tests.truth.workloads.feeding import Loader, Steps, Training
+from tests.truth.workloads.spans import spans_between, total_ms
 
 NEVER = 10**9
 times = st.integers(1, 400)

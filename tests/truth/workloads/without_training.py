@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.truth.worlds.draws import Draws, Millis
-from tests.truth.worlds.spans import Spans, clipped, no_spans, spans_between, spans_of
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.draws import Draws, Millis
+from tests.truth.workloads.spans import Spans, clipped, no_spans, spans_between, spans_of
+from tests.truth.workloads.truth import GpuTruth
 
 
 def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:

@@ -1,6 +1,6 @@
 """Made-up machines whose truth is known, and the logs that would have been kept of them.
 
-A world models what happens, millisecond by millisecond: workers that load
+A workload models what happens, millisecond by millisecond: workers that load
 batches, a queue of finite depth, steps on a device, epochs, checkpoints.
 *Starved* is a fact of that model: the device is idle, a training asks for a
 batch and its loader's queue holds none. It is never told from how busy the
@@ -8,16 +8,16 @@ device was. What a log says of it is then drawn: the driver's windows and the
 logger's rows.
 """
 
-from tests.truth.worlds.catalog import (
+from tests.truth.workloads.catalog import (
     DEVELOPMENT_SEEDS,
     EVALUATION_SEEDS,
     KINDS,
     TRAINING_SEEDS,
-    world,
+    workload,
 )
-from tests.truth.worlds.csv_log import as_csv, memory_used_mib
-from tests.truth.worlds.seeing import seen_all
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.csv_log import as_csv, memory_used_mib
+from tests.truth.workloads.seeing import seen_all
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 __all__ = [
     "DEVELOPMENT_SEEDS",
@@ -25,9 +25,9 @@ __all__ = [
     "KINDS",
     "TRAINING_SEEDS",
     "GpuTruth",
-    "World",
+    "Workload",
     "as_csv",
     "memory_used_mib",
     "seen_all",
-    "world",
+    "workload",
 ]

@@ -1,4 +1,4 @@
-"""How worlds are seen: the driver's windows, the logger's rows, a CSV, and a person's look."""
+"""How workloads are seen: the driver's windows, the logger's rows, a CSV, and a person's look."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.truth.half_hours import chance, gpu_busy, half_an_hour
-from tests.truth.worlds import KINDS, World, as_csv, memory_used_mib, seen_all
-from tests.truth.worlds.__main__ import main
-from tests.truth.worlds.csv_log import power_watts
-from tests.truth.worlds.seeing import Driver
-from tests.truth.worlds.spans import spans_of
+from tests.truth.workloads import KINDS, Workload, as_csv, memory_used_mib, seen_all
+from tests.truth.workloads.__main__ import main
+from tests.truth.workloads.csv_log import power_watts
+from tests.truth.workloads.in_brief import chance, gpu_busy, half_an_hour
+from tests.truth.workloads.seeing import Driver
+from tests.truth.workloads.spans import spans_of
 
 
 class TestADriver:
@@ -26,7 +26,7 @@ class TestADriver:
         # Windows are 600 to 1,100 ms, 1,100 to 1,600 ms, ...
         assert self.seen_at(1_149, 1_150, 1_650, 2_150, busy=(850, 1_225)) == [0, 50, 25, 0]
 
-    def test_knows_nothing_of_the_time_before_the_world(self) -> None:
+    def test_knows_nothing_of_the_time_before_the_workload(self) -> None:
         assert self.seen_at(0, 149, 150, busy=(0, 90)) == [0, 0, 18]
 
     @pytest.mark.parametrize("kind", ["worker_waves", "short_stalls", "inference_server"])
@@ -40,7 +40,7 @@ class TestADriver:
             assert told == pytest.approx(made.gpus[0].busy_ms / made.duration_ms, abs=0.01)
 
     def test_has_windows_of_a_sixth_of_a_second_to_a_second(self) -> None:
-        made = World("made", 0, 9_000, (gpu_busy((0, 9_000)),))
+        made = Workload("made", 0, 9_000, (gpu_busy((0, 9_000)),))
         lengths_ms = [seen_all(made, 1.0, chance(seed))[0].window_ms for seed in range(99)]
 
         assert 1_000 / 6 <= min(lengths_ms) < 250
@@ -58,7 +58,7 @@ class TestABoard:
 
 class TestALogger:
     @pytest.mark.parametrize("period_s", [0.1, 1, 5, 15, 60])
-    def test_writes_a_row_about_every_period_until_the_world_ends(self, period_s: float) -> None:
+    def test_writes_a_row_about_every_period_until_the_workload_ends(self, period_s: float) -> None:
         made = half_an_hour("worker_waves")
         (log,) = seen_all(made, period_s, chance())
         apart_s = np.diff(log.stamps_ns) / 1e9
@@ -77,7 +77,7 @@ class TestALogger:
 
         assert 0 < is_late.mean() < 0.01
 
-    def test_reads_all_gpus_of_a_world_some_milliseconds_apart(self) -> None:
+    def test_reads_all_gpus_of_a_workload_some_milliseconds_apart(self) -> None:
         first, second = seen_all(half_an_hour("shared_loader"), 1.0, chance())
         apart_ns = second.stamps_ns - first.stamps_ns
 
@@ -127,7 +127,7 @@ class TestTheCommand:
         listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
         assert listed == [*KINDS]
 
-    def test_shows_a_world_and_its_log(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_shows_a_workload_and_its_log(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["shared_loader", "1", "--hours", "0.5", "--period", "1"]) == 0
 
         out = capsys.readouterr().out

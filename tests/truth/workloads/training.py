@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from tests.truth.worlds.draws import Draws, Millis
-from tests.truth.worlds.feeding import Loader, Steps, Training, no_steps
-from tests.truth.worlds.spans import Spans, intersection, no_spans, spans_between, spans_of
-from tests.truth.worlds.truth import GpuTruth, Marks
+from tests.truth.workloads.draws import Draws, Millis
+from tests.truth.workloads.feeding import Loader, Steps, Training, no_steps
+from tests.truth.workloads.spans import Spans, intersection, no_spans, spans_between, spans_of
+from tests.truth.workloads.truth import GpuTruth, Marks
 
 Costs = Callable[[Draws, int, int], Millis]
 """What a worker takes for each batch: from the draws, the epoch (from 0) and their count; in ms."""
@@ -78,8 +78,8 @@ class TrainingPlan:
         validation: After each epoch, or never.
         start_up_ms: From the process's start until it asks for its first batch.
         shares: Of each GPU of the job: its part of the slowest one's time.
-        weather: Factor on loading, minute by minute of the world.
-        clock: Factor on steps, minute by minute of the world.
+        weather: Factor on loading, minute by minute of the workload.
+        clock: Factor on steps, minute by minute of the workload.
         memory_mib: What it holds on each GPU.
         peers_spin: Whether all GPUs but the first read busy while they wait for it (NCCL).
         lives_on_ms: How long its process stays when it is done.
@@ -137,7 +137,7 @@ class _Diary:
 
 
 class TrainingRun:
-    """One training, from the start of its process until it is done or the world ends.
+    """One training, from the start of its process until it is done or the workload ends.
 
     Attributes:
         ends_ms: When its process is gone.

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.truth.worlds.spans import (
+from tests.truth.workloads.spans import (
     clipped,
     covered_ms,
     difference,

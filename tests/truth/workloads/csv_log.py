@@ -1,4 +1,4 @@
-"""The log that nvidia-smi would have written of a world."""
+"""The log that nvidia-smi would have written of a workload."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.truth.worlds.seeing import seen_all
-from tests.truth.worlds.spans import Spans, covered_ms
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.seeing import seen_all
+from tests.truth.workloads.spans import Spans, covered_ms
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 _HEAD: Final = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]"
 _BEGIN: Final = datetime.datetime(2026, 3, 2, 9, 0, 0)
@@ -23,11 +23,11 @@ _RESTS_W, _WORKS_W, _SPINS_W = 128.0, 690.0, 250.0
 H200 was measured, in pauses of eight kinds; nobody has measured the third."""
 
 
-def as_csv(world: World, period_s: float, rng: np.random.Generator) -> str:
+def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str:
     """What ``nvidia-smi --query-gpu=timestamp,index,... --format=csv -l`` would have written.
 
     Args:
-        world: What happened.
+        workload: What happened.
         period_s: Seconds between two rows of a GPU, above 0.
         rng: Where the chance in driver and logger comes from.
 
@@ -35,9 +35,9 @@ def as_csv(world: World, period_s: float, rng: np.random.Generator) -> str:
         A header and a row per GPU and tick, local time in milliseconds,
         the last line ended.
     """
-    logs = seen_all(world, period_s, rng)
+    logs = seen_all(workload, period_s, rng)
     columns = []
-    for index, (gpu, log) in enumerate(zip(world.gpus, logs, strict=True)):
+    for index, (gpu, log) in enumerate(zip(workload.gpus, logs, strict=True)):
         at_ms = log.stamps_ns // _NS_PER_MS
         used_mib, drawn_w = memory_used_mib(gpu, at_ms), power_watts(gpu, at_ms)
         columns.append(

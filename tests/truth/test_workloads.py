@@ -1,4 +1,4 @@
-"""Specification of the worlds whose truth is known, and of the logs that are kept of them."""
+"""Specification of the workloads whose truth is known, and of the logs that are kept of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from tests.truth.half_hours import crc, half_an_hour
-from tests.truth.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, world
-from tests.truth.worlds.spans import (
+from tests.truth.workloads import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, KINDS, workload
+from tests.truth.workloads.in_brief import crc, half_an_hour
+from tests.truth.workloads.spans import (
     clipped,
     gaps,
     intersection,
@@ -28,7 +28,7 @@ TRAINED = [name for name in KINDS if name not in UNTAGGED]
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestEachKind:
-    def test_makes_spans_that_are_sorted_disjoint_and_within_the_world(self, kind: str) -> None:
+    def test_makes_spans_that_are_sorted_disjoint_and_within_the_workload(self, kind: str) -> None:
         made = half_an_hour(kind)
 
         for gpu in made.gpus:
@@ -54,7 +54,7 @@ class TestEachKind:
     def test_is_the_same_on_every_machine(self, kind: str) -> None:
         assert crc(half_an_hour(kind)) == GOLDEN[kind]
 
-    def test_makes_another_world_of_another_seed(self, kind: str) -> None:
+    def test_makes_another_workload_of_another_seed(self, kind: str) -> None:
         assert crc(half_an_hour(kind, 2)) != crc(half_an_hour(kind, 1))
 
     def test_says_what_it_models_and_within_which_ranges(self, kind: str) -> None:
@@ -158,7 +158,7 @@ class TestTheKinds:
 
     def test_of_a_cold_cache_are_starved_at_first(self) -> None:
         for seed in range(4):
-            made = world("cold_cache", seed)
+            made = workload("cold_cache", seed)
             gpu, half_ms = made.gpus[0], made.duration_ms // 2
 
             early = total_ms(clipped(gpu.starved, 0, half_ms))
@@ -166,7 +166,7 @@ class TestTheKinds:
             assert early >= 0.6 * gpu.starved_ms > 0
 
     def test_of_several_jobs_have_breaks_between_them_that_nobody_lost(self) -> None:
-        (gpu,) = world("several_jobs", 1).gpus
+        (gpu,) = workload("several_jobs", 1).gpus
         breaks = gaps(gpu.jobs, int(gpu.jobs[0, 0]), int(gpu.jobs[-1, 1]))
 
         assert breaks.shape[0] == gpu.jobs.shape[0] - 1 >= 1
@@ -178,7 +178,7 @@ class TestTheKinds:
     @settings(max_examples=15, deadline=None)
     @given(st.sampled_from(sorted(KINDS)), st.integers(0, 2**31), st.floats(0.02, 0.2))
     def test_hold_for_any_seed_and_any_length(self, kind: str, seed: int, hours: float) -> None:
-        made = world(kind, seed, hours)
+        made = workload(kind, seed, hours)
 
         for gpu in made.gpus:
             assert total_ms(intersection(gpu.busy, gpu.starved)) == 0

@@ -1,4 +1,4 @@
-"""Worlds and GPUs of known truth, in few words."""
+"""Workloads and GPUs of known truth, in few words."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from functools import cache
 
 import numpy as np
 
-from tests.truth.worlds import GpuTruth, World, world
-from tests.truth.worlds.spans import spans_of
+from tests.truth.workloads import GpuTruth, Workload, workload
+from tests.truth.workloads.spans import spans_of
 
 
 @cache
-def half_an_hour(kind: str, seed: int = 1) -> World:
-    return world(kind, seed, hours=0.5)
+def half_an_hour(kind: str, seed: int = 1) -> Workload:
+    return workload(kind, seed, hours=0.5)
 
 
 def chance(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def crc(made: World) -> int:
+def crc(made: Workload) -> int:
     """Of all that happened, to the millisecond."""
     arrays = [
         column

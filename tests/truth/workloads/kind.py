@@ -1,4 +1,4 @@
-"""What kinds of worlds there are, and how one is made from its kind and seed."""
+"""What kinds of workloads there are, and how one is made from its kind and seed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumon.core.verdict import LikelyCause
-from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.draws import Draws
+from tests.truth.workloads.truth import GpuTruth
 
 MS_PER_HOUR: Final = 3_600_000
 
@@ -18,7 +18,7 @@ Make = Callable[[Draws, int], tuple[GpuTruth, ...]]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of world.
+    """One kind of workload.
 
     Attributes:
         name: Its key in ``KINDS``.

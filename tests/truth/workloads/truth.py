@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
-from tests.truth.worlds.spans import (
+from tests.truth.workloads.spans import (
     Spans,
     difference,
     intersection,
@@ -121,7 +121,7 @@ class GpuTruth:
 
 
 @dataclass(frozen=True)
-class World:
+class Workload:
     """One machine for a while.
 
     Attributes:

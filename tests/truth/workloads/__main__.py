@@ -1,9 +1,9 @@
-"""Look at a world: its truth, and how a log would see it.
+"""Look at a workload: its truth, and how a log would see it.
 
-python -m tests.truth.worlds                          what kinds there are
-python -m tests.truth.worlds worker_waves 7           the truth of one, and a lane of its first GPU
-python -m tests.truth.worlds cold_cache 3 --minutes 0 120 --period 1    its lanes in two hours, seen
-python -m tests.truth.worlds rounds 1 --csv > log.csv                   the log that one would have
+python -m tests.truth.workloads                          list the kinds
+python -m tests.truth.workloads worker_waves 7           one: its truth and first GPU
+python -m tests.truth.workloads cold_cache 3 --minutes 0 120 --period 1    as sampled
+python -m tests.truth.workloads rounds 1 --csv > log.csv                   its log
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.truth.worlds.catalog import KINDS, world
-from tests.truth.worlds.csv_log import as_csv
-from tests.truth.worlds.picture import described, lane, seen_lane, told
-from tests.truth.worlds.seeing import seen_all
-from tests.truth.worlds.truth import World
+from tests.truth.workloads.catalog import KINDS, workload
+from tests.truth.workloads.csv_log import as_csv
+from tests.truth.workloads.picture import described, lane, seen_lane, told
+from tests.truth.workloads.seeing import seen_all
+from tests.truth.workloads.truth import Workload
 
 _MINUTE_MS = 60_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the kinds, or show one world."""
+    """List the kinds, or show one workload."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.truth.worlds",
+        prog="python -m tests.truth.workloads",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.seed < 0 or args.hours <= 0 or (args.period is not None and args.period <= 0):
         parser.error("SEED is 0 or more, --hours and --period are above 0")
-    made = world(args.kind, args.seed, args.hours)
+    made = workload(args.kind, args.seed, args.hours)
     if args.csv:
         sys.stdout.write(as_csv(made, args.period or 1.0, np.random.default_rng(args.seed)))
         return 0
@@ -69,7 +69,7 @@ def _list_kinds() -> None:
         print(f"{kind.name:26}{late:13}{visible:9}{kind.models}")
 
 
-def _show(made: World, from_ms: int, to_ms: int, width: int, period_s: float | None) -> None:
+def _show(made: Workload, from_ms: int, to_ms: int, width: int, period_s: float | None) -> None:
     print(described(made))
     rng = np.random.default_rng(made.seed)
     logs = seen_all(made, period_s, rng) if period_s else (None,) * len(made.gpus)

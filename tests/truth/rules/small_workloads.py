@@ -1,4 +1,4 @@
-"""Worlds of some minutes in which one thing is late, so often and for so long as a test says."""
+"""Workloads of some minutes in which one thing is late, so often and for so long as a test says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.truth.worlds import World
-from tests.truth.worlds.draws import Draws, Millis
-from tests.truth.worlds.training import TrainingPlan, TrainingRun
+from tests.truth.workloads import Workload
+from tests.truth.workloads.draws import Draws, Millis
+from tests.truth.workloads.training import TrainingPlan, TrainingRun
 
 STEP_MS: Final = 100
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
@@ -45,7 +45,7 @@ def training(
     late_ms: Mapping[int, int] = _NOTHING,
     begins_s: int = 5,
     **plan: Any,
-) -> World:
+) -> Workload:
     """A training with steps of 0.1 s whose one worker is ahead by one batch, but where told.
 
     Args:
@@ -63,7 +63,7 @@ def training(
     }  # fmt: skip
     set_up = TrainingPlan(costs_ms=CostsOf(cost_ms, late_ms), **(usual | plan))
     run = TrainingRun(Draws.of("small", 0), set_up, 0, 1_000 * seconds)
-    return World("small", 0, 1_000 * seconds, run.truths())
+    return Workload("small", 0, 1_000 * seconds, run.truths())
 
 
 def late_every(steps: int, late_ms: int, *, first: int = 0, until: int = 100_000) -> dict[int, int]:

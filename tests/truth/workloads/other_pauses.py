@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.core.phase import TrainingPhase
-from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.recipes import equal_shares, healthy, one_training
-from tests.truth.worlds.training import TrainingPlan, TrainingRun, Validation
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.draws import Draws
+from tests.truth.workloads.recipes import equal_shares, healthy, one_training
+from tests.truth.workloads.training import TrainingPlan, TrainingRun, Validation
+from tests.truth.workloads.truth import GpuTruth
 
 
 def healthy_prefetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:

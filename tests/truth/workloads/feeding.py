@@ -45,7 +45,7 @@ class Loader:
         depth: How many batches may be under way or queued.
         since_ms: When its workers stand ready.
         weather: By which factor loading lasts longer, minute by minute of the
-            world; the last value goes on.
+            workload; the last value goes on.
     """
 
     workers: int
@@ -86,7 +86,7 @@ class Training:
         runs_ahead: Whether the host asks for the next batch while the device
             still works (asynchronous dispatch, one step ahead), or waits for
             each step's result.
-        asked_in_vain_ms: When it asked for the batch that the world's end
+        asked_in_vain_ms: When it asked for the batch that the workload's end
             kept from the device; ``None``: it never came to that.
     """
 
@@ -104,14 +104,14 @@ class Training:
         *,
         until_ms: int,
     ) -> Steps:
-        """Make steps until there are no more, or one would begin after the end of the world.
+        """Make steps until there are no more, or one would begin after the end of the workload.
 
         Args:
             loader: Who loads the batches.
             costs_ms: What one worker takes for each batch.
             steps_ms: What the device takes for it.
             host_ms: What the host takes to hand it over, the queue being full or not.
-            until_ms: The end of the world.
+            until_ms: The end of the workload.
         """
         rows: list[tuple[int, int, int, int, int, int]] = []
         asked, free, runs_ahead = self.at_ms, self.device_free_ms, self.runs_ahead
@@ -143,7 +143,7 @@ class Training:
         Args:
             steps_ms: What the device takes for each; at least one.
             host_ms: What the host takes to hand it over.
-            until_ms: The end of the world.
+            until_ms: The end of the workload.
         """
         between = np.maximum(host_ms[1:], steps_ms[:-1])
         if not self.runs_ahead:

@@ -1,4 +1,4 @@
-"""All kinds of worlds, and the seeds that a detector may and may not be tuned on."""
+"""All kinds of workloads, and the seeds that a detector may and may not be tuned on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.verdict import LikelyCause
-from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.kind import MS_PER_HOUR, Kind, kind_of
-from tests.truth.worlds.late_loaders import (
+from tests.truth.workloads.draws import Draws
+from tests.truth.workloads.kind import MS_PER_HOUR, Kind, kind_of
+from tests.truth.workloads.late_loaders import (
     augmentation,
     cold_cache,
     epoch_restart,
@@ -26,7 +26,7 @@ from tests.truth.worlds.late_loaders import (
     two_strangers,
     worker_waves,
 )
-from tests.truth.worlds.other_pauses import (
+from tests.truth.workloads.other_pauses import (
     asynchronous_checkpoints,
     blips,
     checkpoints,
@@ -45,9 +45,9 @@ from tests.truth.worlds.other_pauses import (
     unequal_gpus,
     validation,
 )
-from tests.truth.worlds.several import several_jobs, sweep
-from tests.truth.worlds.truth import World
-from tests.truth.worlds.without_training import (
+from tests.truth.workloads.several import several_jobs, sweep
+from tests.truth.workloads.truth import Workload
+from tests.truth.workloads.without_training import (
     desktop,
     inference_server,
     notebook,
@@ -100,30 +100,30 @@ _LISTED: Final = (
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _LISTED})
 
 DEVELOPMENT_SEEDS: Final = range(1_000)
-"""Worlds that a detector and its thresholds may be tuned on; no others."""
+"""Workloads that a detector and its thresholds may be tuned on; no others."""
 
 TRAINING_SEEDS: Final = range(300_000, 301_000)
-"""Worlds that the model of suspicion is fitted on."""
+"""Workloads that the model of suspicion is fitted on."""
 
 EVALUATION_SEEDS: Final = range(270_000, 271_000)
-"""Worlds that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
+"""Workloads that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
 detector: a figure that was tuned for says nothing. Whoever changes the detector after having read
 such a figure moves on to seeds that nobody has seen. 100,000 to 100,011, 200,000 to 200,011,
 210,000 to 210,059, 220,000 to 220,079, 230,000 to 230,079, 240,000 to 240,049, 250,000 to
 250,015 and 260,000 to 260,031 were used up so."""
 
 
-def world(kind: str, seed: int, hours: float = 2.0) -> World:
-    """The world of this kind and seed: the same on every machine.
+def workload(kind: str, seed: int, hours: float = 2.0) -> Workload:
+    """The workload of this kind and seed: the same on every machine.
 
     Args:
         kind: A key of ``KINDS``.
         seed: Any whole number from 0.
         hours: How long it is watched; the first minutes do not depend on it
-            alone, so that worlds of other lengths are other worlds.
+            alone, so that workloads of other lengths are other workloads.
 
     Raises:
         KeyError: There is no such kind.
     """
     duration_ms = round(hours * MS_PER_HOUR)
-    return World(kind, seed, duration_ms, KINDS[kind].make(Draws.of(kind, seed), duration_ms))
+    return Workload(kind, seed, duration_ms, KINDS[kind].make(Draws.of(kind, seed), duration_ms))

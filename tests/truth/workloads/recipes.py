@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from tests.truth.worlds.draws import Draws, Millis
-from tests.truth.worlds.training import Costs, TrainingPlan, TrainingRun
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.draws import Draws, Millis
+from tests.truth.workloads.training import Costs, TrainingPlan, TrainingRun
+from tests.truth.workloads.truth import GpuTruth
 
 _LONGEST_STEP_MS: Final = 2_000
 

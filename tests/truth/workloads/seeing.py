@@ -1,4 +1,4 @@
-"""How a world is seen: a driver that averages over windows, and a logger that reads it."""
+"""How a workload is seen: a driver that averages over windows, and a logger that reads it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.truth.worlds.spans import covered_ms
-from tests.truth.worlds.truth import GpuTruth, World
+from tests.truth.workloads.spans import covered_ms
+from tests.truth.workloads.truth import GpuTruth, Workload
 
 _SHORTEST_WINDOW_MS: Final = 1_000 / 6
 _LONGEST_WINDOW_MS: Final = 1_000.0
@@ -22,7 +22,7 @@ class SeenLog(NamedTuple):
     """What a log says of one GPU.
 
     Attributes:
-        stamps_ns: When each row was written, ns since the world's begin, rising; shape (n,).
+        stamps_ns: When each row was written, ns since the workload's begin, rising; shape (n,).
         percents: Whole percents of its newest ended window in which the GPU worked; shape (n,).
         window_ms: The length of the driver's windows.
     """
@@ -54,8 +54,8 @@ class Driver:
         return np.rint(100.0 * busy_ms / self.window_ms).astype(np.uint8)
 
 
-def seen_all(world: World, period_s: float, rng: np.random.Generator) -> tuple[SeenLog, ...]:
-    """What one log says of all GPUs of a world, in their order.
+def seen_all(workload: Workload, period_s: float, rng: np.random.Generator) -> tuple[SeenLog, ...]:
+    """What one log says of all GPUs of a workload, in their order.
 
     The boards are alike (one length of window), their windows begin when they
     like, and the rows of a tick are written some milliseconds apart. Window,
@@ -63,14 +63,14 @@ def seen_all(world: World, period_s: float, rng: np.random.Generator) -> tuple[S
     of the logger are drawn.
 
     Args:
-        world: The truth.
+        workload: The truth.
         period_s: Seconds between two rows of a GPU, above 0.
         rng: Where chance comes from.
     """
-    ticks_ms = logger_ticks_ms(world.duration_ms, period_s, rng)
+    ticks_ms = logger_ticks_ms(workload.duration_ms, period_s, rng)
     window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
     logs = []
-    for gpu in world.gpus:
+    for gpu in workload.gpus:
         driver = Driver(window_ms, *(rng.random(2) * window_ms).tolist())
         stamps_ns = np.rint(ticks_ms * _NS_PER_MS).astype(np.int64)
         logs.append(SeenLog(stamps_ns, driver.percents(gpu, ticks_ms), window_ms))

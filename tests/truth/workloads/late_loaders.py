@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.truth.worlds.draws import Draws
-from tests.truth.worlds.recipes import (
+from tests.truth.workloads.draws import Draws
+from tests.truth.workloads.recipes import (
     Shards,
     Warming,
     equal_shares,
@@ -17,8 +17,8 @@ from tests.truth.worlds.recipes import (
     wave_of,
     waves,
 )
-from tests.truth.worlds.training import TrainingPlan, Validation
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.workloads.training import TrainingPlan, Validation
+from tests.truth.workloads.truth import GpuTruth
 
 
 def worker_waves(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
