@@ -44,7 +44,8 @@ def case(probability: float | None, *, starved_ratio: float = 0.3, lost_s: float
     suspicion = None if probability is None else Suspicion(probability, (LikelyCause.LATE_INPUT,))
     return Case(
         family="workloads", kind="worker_waves", seed=1, minutes=15.0, gpu=0, period_s=1.0,
-        pauses=9, lost_s=lost_s, suspicion=suspicion, starved_ratio=starved_ratio, truly_lost_s=100.0,
+        pauses=9, lost_s=lost_s, suspicion=suspicion, starved_ratio=starved_ratio,
+        truly_lost_s=100.0,
     )  # fmt: skip
 
 
