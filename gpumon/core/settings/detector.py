@@ -1,7 +1,4 @@
-"""Every threshold that decides what is said to a user, in one type, each with its origin.
-
-Those of one thing that is said (an advice, how full a GPU is, a log, a trouble) are a group.
-"""
+"""Every threshold that decides what a user is told, in one type, each with its origin."""
 
 from __future__ import annotations
 
@@ -17,309 +14,276 @@ GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of ``gpumon_gpu_idle_gap_seconds``, in seconds."""
 
 MAX_INTERVALS: Final = 1_000
-"""Starved intervals kept for one GPU; then neighbours merge."""
+"""Starved intervals kept for one GPU; then adjacent ones merge."""
 
-_ON_WORLDS: Final = "ours: found on generated worlds whose truth is known"
+_SYNTHETIC: Final = "ours: fitted to synthetic workloads with known causes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceSettings(Settings):
-    """Thresholds of what is worth an advice, or a word in it. Shares 0 to 1, times in nanoseconds.
-
-    They choose among things that are true: none of them changes a verdict or a second.
-    """
+    """What is worth an advice, or a sentence in it. No verdict depends on these."""
 
     min_share: float = share(
-        0.01,
-        "A cause that costs less of a GPU's time is not worth a change.",
-        origin="ours: what it could win at most is one part in a hundred",
+        0.01, "A cause that costs less of a GPU's time gets no advice.", "ours: one in a hundred"
     )
     min_start_up_share: float = share(
         0.10,
-        "Start-up, or the wait for the very first batch, is worth an advice from this share of "
-        "its time and use on.",
-        origin="ours: start-up comes once, so it matters only where it is long beside the work",
+        "Start-up, or the wait for the first batch, gets advice from this share of the time on.",
+        "ours: it happens once, so it matters only where it is long beside the work",
     )
     min_callbacks_share: float = share(
-        0.01,
-        "Share of a run below which nobody need know which callbacks took it.",
-        origin="ours: the same as advice.min_share",
+        0.01, "Callbacks below this share of a run are not named.", "ours: as advice.min_share"
     )
     min_class_share: float = share(
         0.05,
-        "Share of all callbacks' time below which a class is not named.",
-        origin="ours: a list of everything names nothing",
+        "A class below this share of all callbacks' time is not named.",
+        "ours: a list of everything names nothing",
     )
     min_reason_share: float = share(
         0.50,
-        "Share of the input wait that one reason must explain before the advice follows it.",
-        origin="ours: most of it",
+        "The advice follows a reason that explains at least this share of the input wait.",
+        "ours: most of it",
     )
     mostly_low_share: float = share(
         0.70,
-        "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
-        origin="ours: small kernels in a row read as a level, not as nothing most of the time",
+        "A GPU that is nearly idle for more of its time in use is not called partly busy.",
+        "ours: small kernels in a row show some utilisation most of the time",
     )
     level_within: float = share(
         0.02,
-        "Skew between the GPUs of a job below which they count as level.",
-        origin="ours: a share cannot be set, nor busy time read, much finer",
+        "A job whose GPUs differ by less than this skew is balanced.",
+        "ours: neither shares nor busy time are much more precise",
     )
     min_step_ns: int = time_ns(
         NS_PER_S,
-        "Less time in training steps says nothing of a GPU's share of the work.",
-        origin="ours: the driver's window is up to a second long",
+        "A GPU with less time in training steps is not compared with others.",
+        "ours: the driver's window is up to a second long",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillSettings(Settings):
-    """Thresholds of "busy, but under-filled". Shares 0 to 1, times in nanoseconds.
+    """When a busy GPU counts as under-filled.
 
-    All lean to silence: a GPU that is called under-filled wrongly costs its
-    user a day, one that is not called so costs nothing new.
+    In doubt it does not: a wrong finding costs its user a day.
     """
 
     busy_above: float = share(
         0.90,
-        "A stretch above it counts as busy all through.",
-        origin="ours: the same as high_above; where the GPU also idled, the verdicts have their "
-        "say",
+        "Only stretches that are busier than this count.",
+        "ours: as high_above; the verdicts cover GPUs that also idled",
     )
     sm_active_below: float = share(
         0.50,
-        "Fewer multiprocessors at work than that, on average, is little.",
-        origin="NVIDIA's guide to DCGM's profiling metrics: below 0.5 is a likely sign of "
-        "ineffective use, 0.8 is necessary for an effective one",
+        "Little works when fewer multiprocessors than this are active on average.",
+        "NVIDIA's guide to DCGM's profiling metrics: below 0.5 is a likely sign of ineffective "
+        "use, 0.8 is necessary for an effective one",
     )
     memory_bound_from: float = share(
         0.50,
-        "From this share of the memory's bandwidth on, the memory is the limit, "
-        "and more multiprocessors would wait for it.",
-        origin="ours: copying alone reaches about 0.8 in practice, so half is more than small "
-        "kernels come to by chance",
+        "From this share of the memory bandwidth on, memory is the limit.",
+        "ours: copying alone reaches about 0.8; small kernels stay below half",
     )
     power_below: float = share(
         0.50,
-        "Less of the power limit than that, at full clock, suggests that little works.",
-        origin="ours: kernels that only move data draw half of the limit or more on boards for "
-        "training, a multiplication of matrices nearly all of it; not yet checked on hardware",
+        "Below this share of the power limit, at full clock, little works.",
+        "ours: on training boards, kernels that only move data draw at least half of the limit, "
+        "matrix products nearly all; not yet checked on hardware",
     )
     full_clock_from: float = share(
         0.90,
-        "This share of the highest clock is a full clock; below it, the draw proves nothing.",
-        origin="ours: boards step down by a few percent as they grow warm, and further down the "
-        "draw falls faster than the speed, because the voltage falls too",
+        "This share of the highest clock is a full clock; below it, power proves nothing.",
+        "ours: warm boards lower their clock by a few percent; further down, power falls faster "
+        "than speed because the voltage falls too",
     )
     min_busy_ns: int = time_ns(
-        60 * NS_PER_S,
-        "Busy time that is looked at before anything is said.",
-        origin="ours: in doubt nothing is said",
+        60 * NS_PER_S, "Busy time needed for a finding.", "ours: in doubt, no finding"
     )
     held_share: float = share(
         0.50,
-        "From this share of the busy time on, clocks held down by heat or power "
-        "are the finding, and nothing is said of filling.",
-        origin="ours: most of the time",
+        "From this share of the busy time on, clocks held down by heat or power are the finding.",
+        "ours: most of the time",
     )
     held_told_from: float = share(
-        0.01,
-        "Clocks held down for less of the busy time are not spoken of.",
-        origin="ours: a moment of it is not worth a word",
+        0.01, "Clocks held down for less of the busy time are not mentioned.", "ours: a moment"
     )
     tensors_in_use_from: float = share(
         0.10,
-        "From this share of the time on, the tensor cores work, and mixed "
-        "precision is not advised.",
-        origin="ours: where they work for a tenth of the time, mixed precision is there already",
+        "From this share of the time on, the tensor cores are in use: no mixed-precision advice.",
+        "ours: mixed precision is on where they work for a tenth of the time",
     )
     min_cover: float = share(
         0.50,
-        "Utilisation must be known for this share of a stretch to say how busy it was.",
-        origin="ours: most of it",
+        "Utilisation must be known for this share of a stretch.",
+        "ours: most of it",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImbalanceSettings(Settings):
-    """Thresholds of why one GPU of a job is slow. Shares 0 to 1, times in nanoseconds.
-
-    None of them changes who waits for whom, or for how long.
-    """
+    """Why one GPU of a job is slow. Who waits for whom does not depend on these."""
 
     min_known_ns: int = time_ns(
         10 * NS_PER_S,
-        "Time for which clocks or processes must be known before a GPU is called slow for them.",
-        origin="ours: the same as trouble.min_busy_ns; boards are read every 5 s",
+        "Clocks or processes must be known for this long before they explain a slow GPU.",
+        "ours: as trouble.min_busy_ns; boards are read every 5 s",
     )
     clock_below: float = share(
         0.95,
-        "A clock below this share of that of the GPU that waits is a lower clock.",
-        origin="ours: boards of one model differ by a few percent as they grow warm",
+        "A clock below this share of the waiting GPU's clock is lower.",
+        "ours: boards of one model differ by a few percent as they warm up",
     )
     tenant_from: float = share(
         0.05,
-        "From this share of the time on, what others compute on a GPU makes a training slower.",
-        origin="ours: the same as lost_share; a monitor or a notebook that idles takes less",
+        "From this share of the time on, other processes on a GPU slow a run down.",
+        "ours: as lost_share; an idle monitor or notebook takes less",
     )
     explained_from: float = share(
         0.50,
-        "Where the causes of a slow GPU explain less of it, it is said that they do.",
-        origin="ours: most of it",
+        "Where the causes explain less of the difference, the advice says how much.",
+        "ours: most of it",
     )
     compared_from_ns: int = time_ns(
         60 * NS_PER_S,
-        "Busy time for which power or activity must be known before a GPU that reads busy is said "
-        "to wait.",
-        origin="ours: the same as fill.min_busy_ns",
+        "Busy time with known power or activity needed to say that a busy GPU waits.",
+        "ours: as fill.min_busy_ns",
     )
     works_below: float = share(
         0.80,
-        "A GPU that reads as busy as its peer, and does less than this share of what that one "
-        "does, probably waits for it.",
-        origin="ours: boards of one model that do the same differ by less; a kernel that waits "
-        "keeps few multiprocessors and draws little; not yet checked on hardware",
+        "A GPU as busy as its peer that does less than this share of its work probably waits.",
+        "ours: equal boards with equal work differ by less; a waiting kernel keeps few "
+        "multiprocessors and draws little power; not yet checked on hardware",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangSettings(Settings):
-    """Thresholds of how long a run may count no step before it hangs."""
+    """How long a run may go without a step before it hangs."""
 
     min_ns: int = time_ns(
         30 * NS_PER_S,
-        "No run hangs that has counted a step for less time than this.",
-        origin="ours: a loader that opens its next file, or a slow disk, takes some seconds",
+        "A run hangs after at least this long without a step, ...",
+        "ours: opening the next file, or a slow disk, takes some seconds",
     )
     medians: int = count(
-        20,
-        "... nor for fewer of its median steps.",
-        origin="ours: a step now and then takes some times as long as the others",
+        20, "... and this many of its median steps, ...", "ours: single steps take several times"
     )
     longest_times: float = times(
         3.0,
-        "... nor for less than so many times the longest time between two steps so far; in a "
-        "validation, a prediction or a checkpoint, the longest of these so far.",
-        origin="ours: what was so once may take twice as long the next time",
+        "... and this many times its longest step so far; in a validation, a prediction or a "
+        "checkpoint, the longest of these so far.",
+        "ours: the next one may well take twice as long",
     )
     first_batch_ns: int = time_ns(
         300 * NS_PER_S,
-        "A run whose first batch has not come for so long hangs.",
-        origin="ours: shuffle buffers and cold caches take minutes",
+        "A run hangs if its first batch takes longer.",
+        "ours: shuffle buffers and cold caches take minutes",
     )
     long_phase_ns: int = time_ns(
         1800 * NS_PER_S,
-        "A first validation, prediction or checkpoint may take so long.",
-        origin="ours: a whole evaluation takes some tens of minutes; nobody knows its length yet",
+        "A first validation, prediction or checkpoint may take this long.",
+        "ours: a complete evaluation takes tens of minutes",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings(Settings):
-    """Thresholds of sampling, of memory held, and of several GPUs together."""
+    """Sampling, held memory, and several GPUs in a log."""
 
     min_samples: int = count(
         20,
-        "Fewer samples of a GPU in a log than that are too few for a verdict.",
-        origin="ours: the pattern takes three pauses with bursts around them, and one look in "
-        "twenty is as much as the share that is worth a verdict",
+        "A GPU with fewer samples in a log gets no verdict.",
+        "ours: a pattern needs three pauses with bursts around them, and one sample in twenty is "
+        "the share that is worth a verdict",
     )
     longest_distance_ns: int = time_ns(
         300 * NS_PER_S,
-        "So are samples whose median distance is longer.",
-        origin="ours: the driver looks back for at most a second, so beyond it less than one part "
-        "in three hundred of the time is seen",
+        "Nor does one with a longer median distance between samples.",
+        "ours: the driver looks back a second at most, so one part in three hundred is seen",
     )
     hole_periods: float = times(
         2.5,
-        "A silence of more of a log's usual periods is not observed, and a note says so.",
-        origin="ours: a single row may be lost or late, two in a row are missing, and nobody knows "
-        "what the GPU did",
+        "A gap of more of a log's usual periods counts as not observed, with a note.",
+        "ours: one row may be lost or late; two in a row are missing",
     )
     ended_early_ns: int = time_ns(
         60 * NS_PER_S,
-        "A GPU whose last row comes so much before that of another one ended early.",
-        origin="ours: as long as a job without a process list is waited for",
+        "A GPU whose last row is this much before another one's ended early.",
+        "ours: as idle_job_ends_after_ns",
     )
     ended_early_share: float = share(
         0.20,
-        "So did one whose last row comes before that by this share of a shorter log.",
-        origin="ours: as high_share; a few rows are missing at the end of any log that was killed",
+        "In a shorter log, one whose last row is earlier by this share of it.",
+        "ours: as high_share; a killed log lacks a few rows",
     )
     usable_enough: float = share(
         0.90,
-        "Where a smaller share of a GPU's rows says how busy it was, the first line says so, and "
-        "nothing of giving it back.",
-        origin="ours: a tenth more or less of any share that is told changes no verdict",
+        "If fewer of a GPU's rows have a utilisation, the first line says so.",
+        "ours: a tenth more or less changes no verdict",
     )
     usable_least: float = share(
         0.50,
-        "Where a smaller share does, no loss is called high, and it is told of those rows alone.",
-        origin="ours: what most rows would say is not known",
+        "If fewer do, no loss is high, and only these rows count.",
+        "ours: most rows are unknown",
     )
     period_told_from: float = share(
         0.01,
-        "Share of the observed time from which on another period of a log is told.",
-        origin="ours: the same as advice.min_share",
+        "A second sampling period is mentioned from this share of the observed time on.",
+        "ours: as advice.min_share",
     )
     coarse_from_ns: int = time_ns(
         5 * NS_PER_S,
-        "From this time between two samples on, they are too few for the pauses of a training.",
-        origin="ours: a starved training pauses for a fraction of a second to a few seconds; the "
-        "driver looks back for at most a second, so from here on four fifths of the time or more "
-        "are seen by no sample",
+        "From this sampling period on, samples are too few for the pauses of a training run.",
+        "ours: a starved run pauses for up to a few seconds; the driver looks back a second at "
+        "most, so from here on at least four fifths of the time are unseen",
     )
     held_from_bytes: int = amount_bytes(
         2 << 30,
-        "Memory in use from which on a GPU is held for somebody.",
-        origin="ours: a bare CUDA context takes 0.2 to 0.6 GiB, a desktop up to 1.5 GiB; "
-        "gpu-usage-audit takes 100 MB, which any context exceeds",
+        "A GPU with this much memory in use is held.",
+        "ours: a bare CUDA context takes 0.2 to 0.6 GiB, a desktop up to 1.5 GiB; gpu-usage-audit "
+        "takes 100 MB, which any context exceeds",
     )
     released_share: float = share(
         0.10,
-        "Memory in use that has fallen to this share of what a job held was given back: it ended.",
-        origin="ours: a framework keeps its memory in a pause, and a context alone is more",
+        "A job ended when memory in use falls to this share of what it held.",
+        "ours: a framework keeps its memory in a pause, and a context alone is more",
     )
     held_told_from_ns: int = time_ns(
         300 * NS_PER_S,
-        "Time held without work, in stretches that end a job, that is worth a word.",
-        origin="ours: nobody starts another job for less",
+        "Memory held without work is mentioned from this time on.",
+        "ours: nobody starts another job for less",
     )
     common_share: float = share(
         0.50,
-        "Of what GPUs can pause in common beyond chance, the share from which they pause together.",
-        origin="ours: most of it",
+        "GPUs pause together from this share of what is possible beyond chance on.",
+        "ours: most of it",
     )
     beside_peer_share: float = share(
         0.20,
-        "Share of a GPU's time, idle while another one works, that is worth a word.",
-        origin="ours: the same as high_share, for whoever starves beside a healthy peer has some",
+        "Idle time while another GPU works is mentioned from this share on.",
+        "ours: as high_share; starvation beside a healthy peer causes some",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleSettings(Settings):
-    """Thresholds of what is told of a GPU in trouble. Shares 0 to 1, times in nanoseconds.
-
-    An error that the driver reports needs none: it is told.
-    """
+    """When a GPU in trouble is mentioned. Errors that the driver reports always are."""
 
     recent_ns: int = time_ns(
         24 * 3600 * NS_PER_S,
-        "An error that came last before that is told of the GPU, and not in the first line.",
-        origin="ours: who is on call hears of it for a day; a daemon lives for months",
+        "An older error is not in the first line of a report.",
+        "ours: whoever is on call learns of it within a day",
     )
     throttled_share: float = share(
         0.10,
-        "From this share of the busy time on, heat, the board's protection or the power supply "
-        "that hold its clocks down are a trouble.",
-        origin="ours: a warm board steps down for moments, one that is badly cooled for long",
+        "A GPU is throttled if heat, board protection or power supply hold its clocks down for "
+        "this share of its busy time.",
+        "ours: a warm board steps down for a moment, a badly cooled one for long",
     )
     min_busy_ns: int = time_ns(
         10 * NS_PER_S,
-        "Busy time that is looked at before a GPU is called throttled.",
-        origin="ours: the same as min_in_use_ns; the board itself says so, and it is read every "
-        "5 s",
+        "Busy time needed to call a GPU throttled.",
+        "ours: as min_in_use_ns; the board reports it itself, and is read every 5 s",
     )
 
 
@@ -330,182 +294,172 @@ class DetectorSettings(Settings):
     ``gpumon doctor --rules`` lists them with the rules that read them.
     """
 
-    active_above: float = share(
-        0.05, "A sample above it shows work: it is active.", origin=_ON_WORLDS
-    )
+    active_above: float = share(0.05, "A busier sample is active.", _SYNTHETIC)
     burst_above: float = share(
         0.35,
-        "A sample above it is a burst; a run of samples at or below it, between "
-        "two bursts, is a pause.",
-        origin=_ON_WORLDS,
+        "A busier sample is a burst; samples at or below it, between two bursts, are a pause.",
+        _SYNTHETIC,
     )
     level_samples: int = count(
         3,
-        "... but a run of at least so many samples is a level that the GPU works at, and no pause, "
-        "where fewer than half of those between its first and last are below low_below, unless "
-        "tags explain most of its idle time.",
-        origin="ours: all windows of a pause but the first and the last are idle all through",
+        "... but at least this many samples are a level of work and no pause if fewer than half "
+        "of them, without the first and the last, are below low_below, unless tags explain most "
+        "of the GPU's idle time.",
+        "ours: all windows of a pause but the first and the last are completely idle",
     )
     low_below: float = share(
         0.10,
-        "A sample below it counts as idle in the pattern.",
-        origin=_ON_WORLDS + "; SageMaker Debugger's rule of fluctuating use takes the same 10 %",
+        "A less busy sample is idle in the pattern.",
+        _SYNTHETIC + "; SageMaker Debugger's rule of fluctuating use takes the same 10 %",
     )
-    high_above: float = share(
-        0.90, "A sample above it counts as fully busy in the pattern.", origin=_ON_WORLDS
-    )
+    high_above: float = share(0.90, "A busier sample is fully busy in the pattern.", _SYNTHETIC)
     mostly_high_share: float = share(
         0.50,
-        "More of the in-use time than that, fully busy, and a single loss is no pattern.",
-        origin="ours: most of it",
+        "If more of the time in use is fully busy, a single loss is no pattern.",
+        "ours: most of it",
     )
     min_pauses: int = count(
         3,
         "Pauses that make a pattern.",
-        origin=_ON_WORLDS + "; one checkpoint, or a break between two jobs, is no pattern",
+        _SYNTHETIC + "; one checkpoint, or a break between two jobs, is none",
     )
     enough_pauses: int = count(
         10,
-        "Fewer pauses than that, of which nothing proves the cause, are never a high loss.",
-        origin="ours: below ten, how the readings fall into the pauses decides what they look "
-        "like; a few checkpoints, or rounds of other machines, come in the same form",
+        "A loss with fewer pauses, and without a proven cause, is never high.",
+        "ours: below ten, the position of the samples decides what pauses look like; a few "
+        "checkpoints, or rounds of other machines, look the same",
     )
     blip_pause_samples: int = count(
         10,
-        "A burst of one sample between two pauses of at least so many is a blip: it splits no "
-        "pause, where pauses are counted for a verdict or a sentence.",
-        origin="ours: beside pauses so long, one sample is a tenth and no work to speak of",
+        "A burst of one sample between two pauses of at least this length is a blip: it does not "
+        "split the pause.",
+        "ours: beside such pauses, one sample is a tenth",
     )
     blip_burst_samples: int = count(
         5,
-        "... but only where the job's median burst has at least so many samples.",
-        origin="ours: where bursts are shorter, one sample may be one of them",
+        "... but only if the job's median burst has at least this many samples.",
+        "ours: among shorter bursts, one sample may be a burst",
     )
     min_low_share: float = share(
-        0.05,
-        "Share of in-use samples below low_below that a bursty pattern must exceed.",
-        origin=_ON_WORLDS,
+        0.05, "A bursty pattern has more in-use samples below low_below.", _SYNTHETIC
     )
-    min_cycles: int = count(
-        8, "Bursts with their pauses that tell whether they come like a clock.", origin=_ON_WORLDS
-    )
+    min_cycles: int = count(8, "Bursts with their pauses needed to call them regular.", _SYNTHETIC)
     remembered_cycles: int = count(
         64,
-        "So many of a job's last ones are remembered: what its pauses look like is told of them.",
-        origin="ours: enough for a median deviation within a tenth, and minutes of a loader",
+        "The last cycles of a job that tell what its pauses look like.",
+        "ours: enough for a median deviation within a tenth, and minutes of a loader",
     )
     suspected_from: float = share(
         0.50,
-        "From this probability on that pauses wait for input, they are suspected to.",
-        origin="ours: likelier than not",
+        "From this probability on, pauses are suspected to wait for input.",
+        "ours: more likely than not",
     )
     unlikely_below: float = share(
         0.25,
-        "Below this probability late input is not named among what pauses can be.",
-        origin="ours: between what the model says of shapes that speak against late input, 20 %, "
-        "and of those that decide nothing, 35 %",
+        "Below this probability, late input is not named as a possible cause.",
+        "ours: between the model's answers for shapes that speak against late input, 20 %, and "
+        "for undecided ones, 35 %",
     )
     requests_from: float = times(
         0.9,
-        "Bursts that differ by more than that many times their median come when they like: "
-        "requests to a server, or the cells of a notebook.",
-        origin=_ON_WORLDS + "; so many steps of a training differ by less",
+        "Bursts that vary by more than this many times their median are irregular: requests to a "
+        "server, or the cells of a notebook.",
+        _SYNTHETIC + "; a fixed number of training steps varies less",
     )
     every_n_steps_from_ns: int = time_ns(
         60 * NS_PER_S,
-        "Where bursts are alike, pauses between longer ones are likelier checkpoints or "
+        "Pauses between equal bursts of at least this length are more likely checkpoints or "
         "evaluations than rounds of other machines.",
-        origin=_ON_WORLDS + "; nobody writes a checkpoint each few seconds",
+        _SYNTHETIC + "; nobody writes a checkpoint every few seconds",
     )
     copies_from: float = share(
         0.04,
-        "... and so are pauses that are busy for more than that.",
-        origin="ours: on an H200, copies of a checkpoint to the host read as 4 to 6 %",
+        "... and so are pauses that are busier than this.",
+        "ours: on an H200, copying a checkpoint to the host reads as 4 to 6 %",
     )
     steady_below: float = times(
         0.10,
-        "Standard deviation of cycles, over their mean, below which they come like a clock.",
-        origin="ours: a fixed number of steps varies by less, a loader by more",
+        "Cycles are regular if their standard deviation is below this part of their mean.",
+        "ours: a fixed number of steps varies less, a loader more",
     )
     clockwork_from_ns: int = time_ns(
         30 * NS_PER_S,
-        "Only cycles at least so long are said to come like a clock.",
-        origin="ours: what a training does every so many steps is seldom done more often, and a "
-        "loader's waves are shorter",
+        "Shorter cycles are not called regular.",
+        "ours: periodic work of a training run is seldom more frequent, and loader waves are "
+        "shorter",
     )
     lost_share: float = share(
         0.05,
-        "Share of in-use time that is worth a verdict; also 'moderate'.",
-        origin="XProf calls a program moderately input-bound from 5 % of the step on",
+        "Share of the time in use that is worth a verdict: a moderate loss.",
+        "XProf calls a program moderately input-bound from 5 % of the step on",
     )
     high_share: float = share(
         0.20,
-        "Share of in-use time from which on the loss is 'high'.",
-        origin="XProf calls a program highly input-bound from 20 % of the step on",
+        "Share of the time in use that is a high loss.",
+        "XProf calls a program highly input-bound from 20 % of the step on",
     )
     wide_range: float = share(
         0.03,
-        "Where what a cause cost is known no better than to this share of the time in use, both "
-        "of its bounds are printed.",
-        origin="ours: a figure that is off by less still tells what to change",
+        "Bounds of a cause that differ by more of the time in use are both printed.",
+        "ours: a smaller error still shows what to change",
     )
     min_in_use_ns: int = time_ns(
-        10 * NS_PER_S, "Less in-use time than this is too short for a verdict.", origin=_ON_WORLDS
+        10 * NS_PER_S, "Less time in use is too short for a verdict.", _SYNTHETIC
     )
     too_short_share: float = share(
         0.10,
-        "Such a short use is none at all where it is no more than this share of what was observed.",
-        origin="ours: a GPU that idles nine tenths of the time is idle, whatever it did in between",
+        "... and counts as not in use up to this share of the observed time.",
+        "ours: a GPU that idles nine tenths of the time is idle",
     )
     min_coverage: float = share(
         0.90,
-        "Where less of the in-use time is busy or has a known cause, the verdict says how much "
-        "is not explained, and how to tag it.",
-        origin="ours: from a tenth on, what is not known may be the greater part of a loss",
+        "If less of the time in use is busy or explained, the verdict says how much is unknown, "
+        "and how to tag it.",
+        "ours: from a tenth on, the unknown part may be the larger part of a loss",
     )
     idle_job_ends_after_ns: int = time_ns(
         60 * NS_PER_S,
-        "A job ends this long after its last active sample where no process list says better.",
-        origin="ours: a pause of a minute may still be one, longer silence seldom is",
+        "Without a process list, a job ends this long after its last active sample.",
+        "ours: longer pauses within a job are rare",
     )
     held_after_ns: int = time_ns(
         600 * NS_PER_S,
-        "Where processes stay on the GPU, and no tag says what they do, a job ends this long after "
-        "its last active sample: from then on the GPU is only held.",
-        origin="ours: a pause of ten minutes may be one of a job that goes on, an evaluation or a "
-        "slow checkpoint; a notebook that is left open lasts longer",
+        "While processes stay on the GPU without tags, a job ends this long after its last active "
+        "sample: then the GPU is only held.",
+        "ours: an evaluation or a slow checkpoint may take ten minutes; an open notebook lasts "
+        "longer",
     )
     idle_job_ends_after_samples: int = count(
         12,
         "... but never before this many samples.",
-        origin="ours: as many as a minute has at 5 s a sample; where there are fewer, that all of "
-        "them fall into pauses is no more than chance (" + _ON_WORLDS.removeprefix("ours: ") + ")",
+        "ours: a minute at 5 s a sample; fewer may all fall into pauses by chance ("
+        + _SYNTHETIC.removeprefix("ours: ")
+        + ")",
     )
     flag_window_ns: int = time_ns(
         60 * NS_PER_S,
-        "In-use time over which 'starved now' looks back.",
-        origin="ours: a minute is soon enough to act, and long enough for a rhythm of seconds",
+        "'Starved now' covers this much time in use.",
+        "ours: soon enough to act, and longer than a rhythm of seconds",
     )
     flag_on_share: float = share(
         0.05,
-        "Share of it, starved or suspected, at which 'starved now' rises.",
-        origin="ours: the same as lost_share, and so XProf's",
+        "'Starved now' is set from this starved or suspected share of it on.",
+        "ours: as lost_share, and so XProf's",
     )
     flag_off_share: float = share(
         0.03,
-        "Share below which 'starved now' falls again.",
-        origin="ours: far enough below flag_on_share that it does not flicker",
+        "'Starved now' is cleared below this share.",
+        "ours: far enough below flag_on_share not to flicker",
     )
     now_window_ns: int = time_ns(
         600 * NS_PER_S,
-        "In-use time of a job over which the verdict on now looks back.",
-        origin="ours: long enough for a verdict on what comes every few minutes, short enough that "
-        "a fix shows within a coffee break",
+        "The present verdict covers this much of a job's time in use.",
+        "ours: long enough for what happens every few minutes, short enough to show a fix soon",
     )
     now_every_ns: int = time_ns(
         10 * NS_PER_S,
-        "How often the verdict on now is renewed.",
-        origin="ours: a sixtieth of what it looks back over",
+        "How often the present verdict is renewed.",
+        "ours: a sixtieth of what it covers",
     )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)

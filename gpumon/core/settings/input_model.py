@@ -1,14 +1,13 @@
-"""How the shape of a job's pauses is weighed: whether they are waits for late input.
+"""The model of how likely a job's pauses are waits for input, by their shape.
 
-Each ``Term`` is one statement about how GPUs pause. Its value grows with the logarithm of one
-measure of ``PauseShape`` and is multiplied by its weight; the sum is multiplied by the share of
-evidence that the readings carry (``EVIDENCE``), and added to the logarithm of the prior odds.
-From ``DECIDED_FROM`` on the answer is ``LIKELY``, up to ``UNLIKELY`` it is that; in between the
-shape decides nothing, and the prior is the answer.
+The value of each ``Term`` grows with the logarithm of one measure of ``PauseShape`` and is
+multiplied by its weight; the sum is multiplied by the share of evidence in the samples
+(``EVIDENCE``) and added to the logarithm of the prior odds. The answer is ``LIKELY`` from
+``DECIDED_FROM`` on, ``UNLIKELY`` up to that value, and the prior in between.
 
-Origin of the weights: ``python -m tests.truth.input_model fit`` fits them on three generators of
-machines that were written independently of each other, and writes what stands between the marks.
-How right the result is on a generator that it was not fitted on stands in docs/accuracy.md.
+``python -m tests.truth.input_model fit`` fits the weights on three independent generators of
+workloads and writes what is between the marks. docs/accuracy.md has the accuracy on generators
+that were left out.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from typing import Final, NamedTuple
 
 
 class Term(NamedTuple):
-    """One statement about pauses, as the model weighs it.
+    """One term of the model.
 
     Attributes:
         measure: The field or property of ``PauseShape`` that it reads.
-        zero_at: Where that says nothing, in the measure's own unit.
-        full_at: Where it says all it can.
-        is_two_sided: Whether it speaks below ``zero_at``, too, the other way round.
-        says: What a large value of the measure means, and why; a sentence.
+        zero_at: Measure at which its value is 0.
+        full_at: Measure from which on its value is 1.
+        is_two_sided: Whether it is negative below ``zero_at``.
+        says: What a large measure means, and why.
     """
 
     measure: str
@@ -43,24 +42,24 @@ TERMS: Final[Mapping[str, Term]] = MappingProxyType(
             0.10,
             0.25,
             True,
-            "A fixed number of steps takes the same time, so equal bursts point to a checkpoint or "
-            "an evaluation; a prefetch queue runs dry after bursts that vary.",
+            "Equal bursts are a fixed number of steps before a checkpoint or an evaluation; a "
+            "prefetch queue runs dry after bursts that vary.",
         ),
         "wild_bursts": Term(
             "burst_variation",
             1.5,
             3.0,
             False,
-            "A queue that runs dry does so after like amounts of work; bursts that vary by more "
-            "than their own length are requests, or work of several kinds.",
+            "Bursts that vary by more than their own length are requests, or different kinds of "
+            "work; a queue runs dry after similar amounts.",
         ),
         "long_bursts": Term(
             "burst_s",
             13.4,
             60.0,
             True,
-            "A loader that is too slow empties its queue within seconds; what comes after a minute "
-            "of work is mostly done every so many steps.",
+            "A slow loader empties its queue within seconds; a pause after a minute of work is "
+            "mostly periodic work.",
         ),
         "long_pauses": Term(
             "pause_s",
@@ -74,45 +73,43 @@ TERMS: Final[Mapping[str, Term]] = MappingProxyType(
             1.0,
             2.0,
             False,
-            "Times between requests vary by more than their own length: half are short, and "
-            "some very long.",
+            "Times between requests vary by more than their own length.",
         ),
         "mostly_idle": Term(
             "paused_ratio",
             0.5,
             0.8,
             False,
-            "A GPU that pauses most of the time mostly has nobody who asks for work.",
+            "A GPU that pauses most of the time mostly lacks requests.",
         ),
         "busy_pauses": Term(
             "resolved_level_ratio",
             0.05,
             0.15,
             False,
-            "A GPU that works a little in its pauses copies a state or computes for somebody; one "
-            "that waits for a batch does nothing.",
+            "A GPU that works a little in its pauses copies a state or serves another process; "
+            "one that waits for a batch does nothing.",
         ),
     }
 )
 
 PRIOR: Final = 0.35
-"""The probability where the shape decides nothing. Origin: ours, below the share of starved GPUs
-among those that pause in any of the generators (0.45 to 0.49)."""
+"""The answer where the shape decides nothing. Origin: ours, below the share of starved GPUs
+among those that pause in the generators (0.45 to 0.49)."""
 DECIDED_FROM: Final = 0.68
-"""From this sum on, the shape speaks for late input. Origin: ours; chosen on seeds of generators
-left out that no figure in docs/accuracy.md is from."""
+"""From this sum on, the answer is ``LIKELY``. Origin: ours; chosen on generators left out, with
+seeds that docs/accuracy.md does not use."""
 LIKELY: Final = 0.80
-"""The answer where the shape speaks for late input. Origin: of 95 such machines of generators left
-out, on seeds that nobody had seen, 80 were starved."""
+"""Origin: of 95 such workloads of generators left out, on unseen seeds, 80 were starved."""
 UNLIKELY: Final = 0.20
-"""The answer where the shape speaks against late input. Origin: of such machines of generators
-left out, 30 % were starved; and the same machine, read at another rate, says at most 0.15 more."""
+"""Origin: of such workloads of generators left out, 30 % were starved; the same workload sampled
+at another rate gives at most 0.15 more."""
 RARE: Final = 0.05
-"""The most where pauses take less time than is worth a verdict: late input cannot cost more."""
+"""The most where pauses take less time than is worth a verdict."""
 
 AT_LEAST: Final[Mapping[str, float]] = {"varying_bursts": 1.5, "wild_pauses": 1.0}
-"""The least that these weigh in a fit. Origin: ours; two generators have many late loaders with
-equal bursts or with wild pauses, and without this a checkpoint or a server is called as likely."""
+"""The least weights in a fit. Origin: ours; two generators have many slow loaders with equal
+bursts or wild pauses, and would make a checkpoint or a server look as likely."""
 
 # fitted: from here
 WEIGHTS: Final[Mapping[str, float]] = {
@@ -128,13 +125,13 @@ WEIGHTS: Final[Mapping[str, float]] = {
 
 
 class Readings(NamedTuple):
-    """How much of the evidence readings carry, 0 to 1; the product of the three shares.
+    """The share of evidence in the samples, 0 to 1: a product of three shares.
 
     Attributes:
-        burst_grains: Median burst, in times between two readings, that tells nothing, and that
-            tells all: what is hardly longer than a reading has no measurable length.
+        burst_grains: Median burst, in sampling periods, at which its share is 0 and 1: a burst
+            hardly longer than a period has no measurable length.
         pause_grains: The same of the median pause.
-        half_at_pauses: So many pauses carry half of it.
+        half_at_pauses: Number of pauses at which their share is one half.
     """
 
     burst_grains: tuple[float, float]
@@ -143,11 +140,10 @@ class Readings(NamedTuple):
 
 
 EVIDENCE: Final = Readings(burst_grains=(1.5, 4.5), pause_grains=(1.0, 3.0), half_at_pauses=12)
-"""Origin: ours; each end of a burst is known to one reading at best."""
+"""Origin: ours; each end of a burst is known to one sampling period at best."""
 EQUAL_BELOW: Final = 0.02
-"""Bursts that differ by no more than readings can tell are evidence of equal ones only where a
-reading is shorter than this share of a burst. Origin: ours; a fixed number of steps varies by
-1 %."""
+"""Bursts count as equal only where a sampling period is shorter than this share of a burst.
+Origin: ours; a fixed number of steps varies by 1 %."""
 VARIES_FROM_GRAINS: Final = 2.0
-"""Bursts vary where most of them lie further apart than this many readings. Origin: each of the
-two ends of a burst is known to one reading."""
+"""Bursts vary where most of them differ by more than this many sampling periods. Origin: each of
+the two ends of a burst is known to one period."""

@@ -12,29 +12,29 @@ _MARK: Final = "rule"
 
 
 class RuleKind(str, Enum):
-    """What becomes of a rule's word."""
+    """What a rule decides."""
 
     VERDICT = "verdict"
-    """The one word on a GPU's time: the first of them that holds, in their order."""
+    """A GPU's verdict: the first rule that holds, in their order."""
     FINDING = "finding"
     """A fact beside the verdict, which it never changes."""
     ADVICE = "advice"
-    """Whether something that is true is worth a word on what to change."""
+    """Whether a fact is worth an advice."""
     REASON = "reason"
-    """Why a training waits: all of them that hold, the first one counts."""
+    """Why a run waits: the first rule that holds is the main reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One decision about what is said to a user.
+    """One decision about what a user is told.
 
     Attributes:
-        id: Stable, in snake_case; of a verdict, its name in reports.
-        says: What is so where it holds, in a clause.
-        evidence: What it rests on, in a sentence.
-        thresholds: Names, as in ``thresholds_of``, of those that ``holds`` asks for.
-        measured_with: Names of those that its evidence was counted with before.
-        holds: The decision: pure, with the settings, or a group of them, as
+        id: Stable, in snake_case; a verdict's name in reports.
+        says: What is true where it holds, as a clause.
+        evidence: What it rests on, as a sentence.
+        thresholds: Names, as in ``thresholds_of``, of those that ``holds`` reads.
+        measured_with: Names of those with which its evidence was measured.
+        holds: The pure predicate, with the settings, or a group of them, as
             its last argument. Of a verdict: ``(GpuTotals, DetectorSettings)``.
     """
 
@@ -56,10 +56,7 @@ def rule(
     thresholds: tuple[str, ...],
     measured_with: tuple[str, ...] = (),
 ) -> Callable[[_Predicate], _Predicate]:
-    """Say of a predicate, which stays as it is, what rule it decides; arguments as in ``Rule``.
-
-    People hear of it where ``judge.rules`` lists it.
-    """
+    """Attach a ``Rule`` to a predicate. ``diagnosis.rules`` lists those that users see."""
 
     def of(predicate: _Predicate) -> _Predicate:
         decided = Rule(rule_id, kind, says, evidence, thresholds, measured_with, predicate)
@@ -70,10 +67,6 @@ def rule(
 
 
 def rule_of(predicate: Callable[..., bool]) -> Rule:
-    """The rule that a predicate decides.
-
-    Raises:
-        AttributeError: It decides none.
-    """
+    """The rule of a predicate; ``AttributeError`` if it has none."""
     found: Rule = getattr(predicate, _MARK)
     return found

@@ -1,4 +1,4 @@
-"""A threshold as a field of a settings type: its value, what it decides, where it comes from."""
+"""A threshold as a field of a settings type: its value, what it decides, and its origin."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ _KEY: Final = "threshold"
 
 
 class Unit(str, Enum):
-    """What a threshold counts, and so which values it can have."""
+    """Unit of a threshold. A share is within 0 and 1, any other value above 0."""
 
     SHARE = "share"
-    """A part of a whole, 0 to 1."""
     NANOSECONDS = "nanoseconds"
-    """A time, above 0."""
     COUNT = "count"
-    """A number of things, above 0."""
     TIMES = "times"
-    """A multiple of something, above 0."""
     BYTES = "bytes"
-    """An amount of memory, above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +30,9 @@ class Threshold:
     """One threshold of a settings type.
 
     Attributes:
-        name: As rules name it: the field's, after its group's and a dot where
-            it stands in one: ``lost_share``, ``fill.busy_above``.
-        what: What it decides, in a sentence.
-        origin: Where the number comes from: a system or guide that uses it,
-            or ``ours:`` and why.
+        name: The field's, after its group's: ``lost_share``, ``fill.busy_above``.
+        what: What it decides, as a sentence.
+        origin: A system or guide that uses the number, or ``ours:`` and why.
     """
 
     name: str
@@ -50,7 +43,7 @@ class Threshold:
 
     @property
     def text(self) -> str:
-        """The value as people read it: ``5 %``, ``10 s``, ``3``, ``2.5 x``."""
+        """The value with its unit: ``5 %``, ``10 s``, ``3``, ``2.5 x``."""
         if self.unit is Unit.SHARE:
             return f"{100 * self.value:g} %"
         if self.unit is Unit.NANOSECONDS:
@@ -61,8 +54,8 @@ class Threshold:
         return f"{self.value:g} x" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 
-def _threshold(unit: Unit, default: _Number, what: str, *, origin: str) -> _Number:
-    """Declare a threshold, as a field of a settings type; arguments as in ``Threshold``."""
+def _threshold(unit: Unit, default: _Number, what: str, origin: str) -> _Number:
+    """Declare a threshold as a field of a settings type."""
     declared = Threshold(name="", value=default, unit=unit, what=what, origin=origin)
     return field(default=default, metadata={_KEY: declared})
 
@@ -79,7 +72,7 @@ class Settings:
     """A settings type: its fields are thresholds, and groups of them.
 
     Raises:
-        UsageError: A share is outside 0 to 1, or anything else is not above 0.
+        UsageError: A value is out of range.
     """
 
     def __post_init__(self) -> None:
@@ -92,7 +85,7 @@ class Settings:
 
 
 def thresholds_of(settings: Settings, group: str = "") -> Iterator[Threshold]:
-    """All thresholds of some settings, then of the groups in them, which their names begin with."""
+    """All thresholds, then those of the groups, whose names start with the group's."""
     yield from _declared(settings, group)
     for each in fields(settings):
         value = getattr(settings, each.name)

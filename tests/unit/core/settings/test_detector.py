@@ -1,4 +1,4 @@
-"""Specification of the thresholds: one type has them all, each with its origin."""
+"""Tests of the thresholds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named(name: str, settings: DetectorSettings = DEFAULT_SETTINGS) -> Threshold
 
 
 def altered(name: str, value: float) -> DetectorSettings:
-    """The default settings but for one threshold."""
+    """The default settings with one change."""
     group, _, field = name.rpartition(".")
     if not group:
         return DetectorSettings(**{field: value})  # type: ignore[arg-type]
@@ -33,27 +33,27 @@ def altered(name: str, value: float) -> DetectorSettings:
 
 class TestEachThreshold:
     @pytest.mark.parametrize("one", THRESHOLDS, ids=lambda one: one.name)
-    def test_says_what_it_decides_and_where_it_comes_from(self, one: Threshold) -> None:
+    def test_has_a_sentence_and_an_origin(self, one: Threshold) -> None:
         assert one.what.endswith(".")
         assert one.origin.startswith(ORIGINS)
         assert len(one.origin) > len("ours: ")
 
     @pytest.mark.parametrize("one", THRESHOLDS, ids=lambda one: one.name)
-    def test_refuses_what_its_unit_cannot_be(self, one: Threshold) -> None:
+    def test_refuses_values_out_of_range(self, one: Threshold) -> None:
         wrong = (-0.1, 1.001) if one.unit is Unit.SHARE else (0, -1)
 
         for value in wrong:
             with pytest.raises(UsageError, match=rf"^{one.name.rpartition('.')[2]} must be"):
                 altered(one.name, value)
 
-    def test_is_known_by_its_group_and_its_value(self) -> None:
+    def test_has_the_name_of_its_group_and_its_value(self) -> None:
         settings = DetectorSettings(fill=FillSettings(sm_active_below=0.2), lost_share=0.1)
 
         assert named("fill.sm_active_below", settings).value == 0.2
         assert named("lost_share", settings).value == 0.1
 
 
-class TestTheSettings:
+class TestDetectorSettings:
     def test_have_every_threshold_declared(self) -> None:
         for settings in (DetectorSettings, FillSettings, AdviceSettings):
             numbers = [name for name, kind in settings.__annotations__.items() if kind in NUMBERS]
@@ -61,10 +61,6 @@ class TestTheSettings:
 
             assert [name for name in numbers if name not in declared] == []
 
-    def test_refuse_a_burst_that_shows_no_work(self) -> None:
+    def test_refuse_bursts_below_activity(self) -> None:
         with pytest.raises(UsageError, match=r"active_above.*burst_above"):
             DetectorSettings(active_above=0.5)
-
-    def test_cannot_be_asked_of_what_has_none(self) -> None:
-        with pytest.raises(TypeError, match="dataclass"):
-            list(thresholds_of(0.05))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Specification of rules: a predicate says itself what it decides, and stays what it is."""
+"""Tests of the decorator that attaches a rule to a predicate."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ def is_high(height: float, least: float) -> bool:
     return height >= least
 
 
-class TestARule:
-    def test_is_known_by_its_predicate(self) -> None:
-        assert rule_of(is_high) == Rule(
-            id="high", kind=RuleKind.FINDING, says="it is", evidence="Its height.",
-            thresholds=("lost_share",), measured_with=(), holds=is_high,
-        )  # fmt: skip
-
-    def test_leaves_the_predicate_as_it_is(self) -> None:
-        assert (is_high(2.0, 1.0), is_high(0.5, 1.0)) == (True, False)
-        assert is_high.__doc__ == "Its height."
-
-    def test_is_none_where_nobody_said_so(self) -> None:
-        with pytest.raises(AttributeError):
-            rule_of(lambda: True)
+def test_a_predicate_has_its_rule_and_stays_what_it_is() -> None:
+    assert rule_of(is_high) == Rule(
+        id="high", kind=RuleKind.FINDING, says="it is", evidence="Its height.",
+        thresholds=("lost_share",), measured_with=(), holds=is_high,
+    )  # fmt: skip
+    assert (is_high(2.0, 1.0), is_high(0.5, 1.0)) == (True, False)
+    assert is_high.__doc__ == "Its height."
+    with pytest.raises(AttributeError):
+        rule_of(lambda: True)
