@@ -22,7 +22,7 @@ from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefix_of
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions, Mark, line_like
 from gpumon.sources.logs.log_text import head_of
-from gpumon.sources.logs.stamps.log_order import LogInOrder
+from gpumon.sources.logs.stamps.row_order import OrderedLog
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.csv_cells import BARS, CellSplitter, separator_of
@@ -180,7 +180,7 @@ _NEEDED: Final = (
 _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^,;\t]{0,20}[,;\t]")
 
 
-def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogInOrder:
+def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> OrderedLog:
     """The reader that understands a log; only its first lines are consumed here.
 
     Raises:
@@ -209,7 +209,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogIn
     _refuse_unused(options, known, name)
     reader = known(chain(head, lines), name=name, options=options)
     reader.begin_after(errors, passed)
-    return LogInOrder(reader, name=name, notes=[] if prefix is None else [prefix.note])
+    return OrderedLog(reader, name=name, notes=[] if prefix is None else [prefix.note])
 
 
 def _refuse_unused(options: LogOptions, known: type[GpuLog], name: str) -> None:

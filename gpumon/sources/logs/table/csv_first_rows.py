@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,10 +22,9 @@ from gpumon.sources.logs.table.column_layout import (
 )
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.guessed_layout import (
+    are_shares,
     column_of_dates,
-    columns_of_dates,
     columns_that_count_gpus,
-    fits,
     guess_layout,
 )
 from gpumon.sources.logs.table.headings import column_named, told_columns, told_percent
@@ -77,7 +76,7 @@ def head_of_csv(
     short_at = _short_header(rows)
     written = rows
     if short_at is not None:
-        rows = _with_whole_header(rows, short_at, options, name, notes)
+        rows = _with_first_heading(rows, short_at, options, name, notes)
     layout, header_at = _layout_of(rows, options, name, notes, is_apart=is_apart)
     body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
@@ -190,51 +189,25 @@ def _short_header(rows: Sequence[Sequence[str]]) -> int | None:
     return at if has_utilisation and 0 < 0.9 * len(widths) <= longer else None
 
 
-def _with_whole_header(
+def _with_first_heading(
     rows: Sequence[Sequence[str]], at: int, options: LogOptions, name: str, notes: list[str]
 ) -> Sequence[Sequence[str]]:
-    """The rows with a blank name in the header, where the cells fit the other names then."""
+    """The rows under a header that leaves out the first column, or a blank one at the end."""
     header = rows[at]
     body = _rows_of(len(header) + 1, rows[at + 1 :])
-    fitting: dict[int, Sequence[str]] = {}
-    dated = columns_of_dates([[cell.strip() for cell in row] for row in body])
-    for gap in range(len(header) + 1):
-        completed = [*header[:gap], "", *header[gap:]]
-        try:
-            layout = layout_of_header(completed, options.columns)
-        except AmbiguousColumnError:
-            layout = None
-        if layout is None or not fits(layout, body):
-            continue
-        position, stamp_at = (
-            layout.positions[Column.UTILIZATION],
-            layout.positions.get(Column.STAMP),
-        )
-        if position not in fitting or stamp_at in dated:
-            fitting[position] = completed
-    if len(fitting) > 1:
-        fitting = _likeliest(fitting, body)
-    if len(fitting) != 1:
+    ends_blank = not any(row[-1].strip() for row in body)
+    completed = [*header, ""] if ends_blank else ["", *header]
+    layout = layout_of_header(completed, options.columns)
+    if layout is None or not are_shares(body, layout.positions[Column.UTILIZATION]):
         raise UnreadableLogError(
             f"{name}: line {at + 1}: the header names {len(header)} columns and the rows have "
-            f"{len(header) + 1}: nothing says which is not named; say --column utilization.gpu=N"
+            f"{len(completed)}, and it is not the first one that has no name: name each of them"
         )
-    ((position, whole),) = fitting.items()
     notes.append(
-        f"The header names one column fewer than the rows have: took column {position + 1} as "
-        "utilization.gpu by its values."
+        "The header names one column fewer than the rows have: took column "
+        f"{layout.positions[Column.UTILIZATION] + 1} as utilization.gpu."
     )
-    return [*rows[:at], whole, *rows[at + 1 :]]
-
-
-def _likeliest(
-    fitting: Mapping[int, Sequence[str]], body: Sequence[Sequence[str]]
-) -> dict[int, Sequence[str]]:
-    """Of columns that may be the utilisation, those in percent, or else those that change."""
-    cells = {at: [row[at].strip() for row in body] for at in fitting}
-    percents = [at for at in fitting if any(cell.endswith("%") for cell in cells[at])]
-    likeliest = percents or [at for at in fitting if len(set(cells[at])) > 1]
-    return {at: fitting[at] for at in likeliest}
+    return [*rows[:at], completed, *rows[at + 1 :]]
 
 
 def _with_unnamed(

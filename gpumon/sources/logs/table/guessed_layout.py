@@ -20,7 +20,6 @@ from gpumon.sources.logs.stamps.stamp_parsers import (
     parser_among,
     parser_for,
 )
-from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     chosen_columns,
@@ -164,26 +163,10 @@ def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int |
     return next((at for at in free if _most(body, at, _is_wall_stamp) and _rises(body, at)), None)
 
 
-def columns_of_dates(body: Sequence[Sequence[str]]) -> list[int]:
-    """The columns whose cells are moments on a clock, in any order."""
-    return [at for at in range(len(body[0]) if body else 0) if _most(body, at, _is_wall_stamp)]
-
-
-def fits(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> bool:
-    """Whether most cells under the columns that matter are what their names say."""
-    shapes: dict[Column, Callable[[str], object]] = {
-        Column.UTILIZATION: _SHARE.fullmatch,
-        Column.STAMP: lambda cell: parser_for(cell, unit_ns=layout.stamp_unit_ns),
-        Column.INDEX: _GPU_NUMBER.fullmatch,
-        Column.UUID: _UUID.fullmatch,
-        Column.BUS_ID: _BUS_ID.fullmatch,
-        Column.NAME: re.compile(r".*[A-Za-z]").match,
-        Column.MEMORY_USED: bytes_in,
-        Column.MEMORY_TOTAL: bytes_in,
-    }
+def are_shares(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether most cells of a column may be a utilisation."""
     cells = [[cell.strip() for cell in row] for row in body[:64]]
-    known = [(at, shapes[column]) for column, at in layout.positions.items() if column in shapes]
-    return all(_most(cells, at, shape) for at, shape in known)
+    return _most(cells, column, _SHARE.fullmatch)
 
 
 def _rises(body: Sequence[Sequence[str]], column: int) -> bool:

@@ -10,11 +10,10 @@ from functools import partial
 import pytest
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogOptions
 from tests.builders.logs import analysed, rows
 
-TOLD_AGAIN = r"[\d,]+ of [\d,]+ rows are of a time (that other rows had told of|before)"
-RUN_BACK = r"run back in time .* sort them by their time"
+RUN_BACK = r"[\d,]+ of [\d,]+ rows are earlier than rows above them; sort"
+SAME_TIMES = "no header, and .* have a time that other rows have"
 HEADER = ["timestamp, utilization.gpu [%]"]
 
 
@@ -46,38 +45,33 @@ def backwards(header: list[str], count: int) -> list[str]:
 
 
 REFUSED: dict[str, tuple[str, Callable[[], list[str]]]] = {
-    "3 logs of the same minutes": (TOLD_AGAIN, lambda: one_after_another(3, 100)),
-    "40 logs of the same minutes": (TOLD_AGAIN, lambda: one_after_another(40, 100)),
-    "2 logs of the same time": (TOLD_AGAIN, lambda: one_after_another(2)),
-    "3 logs of the same time": (TOLD_AGAIN, lambda: one_after_another(3)),
-    "40 logs of the same time": (TOLD_AGAIN, lambda: one_after_another(40)),
-    "rows of different logs in turn": (TOLD_AGAIN, lambda: in_turn(60)),
-    "more rows a second than anybody logs": (
-        r"no header, and .* that other rows had told of", lambda: in_turn(60, digits=0)
-    ),
+    "3 logs of the same minutes": (RUN_BACK, lambda: one_after_another(3, 100)),
+    "40 logs of the same minutes": (RUN_BACK, lambda: one_after_another(40, 100)),
+    "2 logs of the same time": (RUN_BACK, lambda: one_after_another(2)),
+    "3 logs of the same time": (RUN_BACK, lambda: one_after_another(3)),
+    "40 logs of the same time": (RUN_BACK, lambda: one_after_another(40)),
+    "rows of different logs in turn": (SAME_TIMES, lambda: in_turn(60)),
+    "more rows a second than anybody logs": (SAME_TIMES, lambda: in_turn(60, digits=0)),
     "dates that are in no order": (RUN_BACK, lambda: random.Random(3).sample(log(), 400)),
     "a clock that is set back again and again to where it began": (
-        rf"runs back.*{TOLD_AGAIN}", lambda: HEADER + one_after_another(60, 100)
+        RUN_BACK, lambda: HEADER + one_after_another(60, 100)
     ),
     **{
         f"{count} rows that run back under {len(header)} header": (
             RUN_BACK, partial(backwards, header, count)
         )
         for header in (HEADER, [])
-        for count in (60, 400, 3_000)
+        for count in (400, 3_000)
     },
 }  # fmt: skip
 READ_ON: dict[str, tuple[float, Callable[[], list[str]]]] = {
     "a clock set back": (1_600, lambda: log(count=900) + log(count=900, start_s=700)),
-    "parts put wrong, under a header": (
-        800, lambda: HEADER + log(start_s=4_000) + log() + log(start_s=9_000)
-    ),
+    "rows that run back, within the rows that are held": (60, lambda: log(count=60)[::-1]),
     "every row twice": (400, lambda: [line for line in log() for _ in range(2)]),
     "8 GPUs": (
         400, lambda: [line.replace(",", f", {gpu},") for line in log() for gpu in range(8)]
     ),
     "7 rows a second": (400, lambda: [line for line in log(digits=0) for _ in range(7)]),
-    "under a header, time that is told again": (400, lambda: HEADER + log(1) + log(1)),
     "under a header, a clock that is set back every hour": (
         8_712, lambda: HEADER + [line for n in range(24) for line in log(n, 363, 360 * n)]
     ),
@@ -89,11 +83,6 @@ class TestLogsPutTogether:
     def test_are_refused(self, said: str, made: Callable[[], list[str]]) -> None:
         with pytest.raises(UnreadableLogError, match=said):
             analysed(rows(*made()))
-
-    def test_are_read_once_the_user_says_which_column_it_is(self) -> None:
-        told = LogOptions(columns={"utilization.gpu": 1})
-
-        assert analysed(rows(*one_after_another(2)), told).observed_ns > 0
 
 
 class TestWhatHappensToOneLog:

@@ -1,0 +1,262 @@
+"""The rows of a log in order of time, GPU by GPU, or a refusal where they have no order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain, islice, pairwise, repeat
+from operator import itemgetter, sub
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.wording import counted, plainly
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample, RowColumns
+from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
+
+WINDOW_ROWS: Final = 64
+"""Rows of one GPU by which a row may come late and is still put back in its place."""
+_BLOCK_ROWS: Final = 1_024
+_FAR_NS: Final = 7_200 * NS_PER_S
+_CLOCK_TIMES: Final = 3
+"""Different times that show what a clock counts: two may happen to be full minutes."""
+_MAX_DISORDER: Final = 0.2
+"""Share of the rows that may be dropped because other rows have their time, or a later one."""
+_MIN_ROWS: Final = 10
+"""With fewer rows, one late row would be a large share."""
+_MIN_PERIOD_NS: Final = NS_PER_S // 50
+"""A driver averages over at least a sixth of a second: nobody logs more often than this."""
+_stamp_of: Final = itemgetter(1)
+
+
+class OrderedLog:
+    """A reader whose rows rise in time, GPU by GPU, whatever their order in the file.
+
+    A row that comes up to ``WINDOW_ROWS`` rows of its GPU late is put back, rows that share a
+    second are spread over it, copies are dropped. Where the clock was set back, rows are dropped
+    until it is later than before. Notes say what was done; dropped rows count as skipped.
+
+    Args:
+        notes: Come before all others.
+    """
+
+    def __init__(self, reader: GpuLog, *, name: str, notes: Sequence[str] = ()) -> None:
+        self._reader = reader
+        self._name = name
+        self._notes = notes
+        self._gpus: dict[int, _GpuOrder] = {}
+        self._equal = EqualStamps()
+        self._row_count = 0
+
+    def samples(self) -> Iterator[LogSample]:
+        """The rows as samples, those of each GPU rising in time.
+
+        Raises:
+            UnreadableLogError: As ``blocks``.
+        """
+        for block in self.blocks():
+            samples = chain.from_iterable(
+                zip(repeat(rows.gpu), *rows[1:], strict=False) for rows in block
+            )
+            yield from sorted(map(LogSample._make, samples), key=_stamp_of)
+
+    def blocks(self) -> Iterator[list[RowColumns]]:
+        """The same rows as columns, some hundred rows at a time.
+
+        Raises:
+            UnreadableLogError: As the reader; and where there is no row, the time stands still, or
+                the rows are those of several logs.
+        """
+        rows = iter(self._reader.samples())
+        wanted = _BLOCK_ROWS
+        while block := list(islice(rows, wanted)):
+            self._row_count += len(block)
+            yield self._in_order(block, is_end=False)
+            wanted = max(_BLOCK_ROWS, 2 * WINDOW_ROWS * len(self._gpus))
+        if not self._gpus:
+            notes = " ".join(self._reader.facts().notes)
+            text = f"no line of it tells of a GPU at a moment. {notes}".rstrip()
+            raise UnreadableLogError(f"{self._name}: {text}")
+        yield self._in_order((), is_end=True)
+        self._refuse_standing_time()
+        self._refuse_disorder()
+
+    def facts(self) -> LogFacts:
+        """The reader's facts, with what was done to its rows."""
+        facts = self._reader.facts()
+        dropped, notes = _order_notes(self._gpus.values(), self._equal)
+        return replace(
+            facts,
+            skipped_lines=facts.skipped_lines + dropped,
+            notes=(*self._notes, *facts.notes, *notes),
+        )
+
+    def _in_order(self, block: Sequence[LogSample], *, is_end: bool) -> list[RowColumns]:
+        rows_of: dict[int, list[LogSample]] = {gpu: [] for gpu in self._gpus}
+        for row in block:
+            rows_of.setdefault(row[0], []).append(row)
+        ready: list[RowColumns] = []
+        for position, rows in rows_of.items():
+            gpu = self._gpus.setdefault(position, _GpuOrder())
+            in_order = gpu.ingest(rows, self._equal, is_end=is_end)
+            if in_order:
+                _, *columns = zip(*in_order, strict=True)
+                ready.append(RowColumns(position, *columns))
+        return ready
+
+    def _refuse_disorder(self) -> None:
+        """Refuse rows whose times are not those of one log.
+
+        Where the columns were guessed by their shape, the times must confirm the guess: few rows of
+        a GPU have the same one.
+        """
+        rows, equal = self._row_count, self._equal
+        if rows < _MIN_ROWS:
+            return
+        back = sum(gpu.dropped for gpu in self._gpus.values())
+        if back > _MAX_DISORDER * rows:
+            raise UnreadableLogError(
+                f"{self._name}: the time runs back: {back:,} of {rows:,} rows are earlier than "
+                "rows above them; sort the rows by time, the oldest first, or analyze each part by "
+                "itself, cut where the clock was set back, as when summer time ends"
+            )
+        if not self._reader.facts().is_guessed:
+            return
+        is_crowd = equal.spread > _MAX_DISORDER * rows and equal.period_ns < _MIN_PERIOD_NS
+        if is_crowd or back + equal.contradictions > _MAX_DISORDER * (rows - equal.copies):
+            count = equal.spread if is_crowd else back + equal.contradictions
+            raise UnreadableLogError(
+                f"{self._name}: no header, and {count:,} of {rows:,} rows have a time that other "
+                "rows have: these are several logs, or it is no log of a GPU; give each log by "
+                "itself, or say which column is meant: --column utilization.gpu=N"
+            )
+
+    def _refuse_standing_time(self) -> None:
+        rows = self._row_count
+        if rows > 2 * len(self._gpus) and not any(gpu.has_moved for gpu in self._gpus.values()):
+            raise UnreadableLogError(
+                f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
+                f"the time of each row, as {BEST_QUERY} does, or none at all: then say --period"
+            )
+
+
+class _GpuOrder:
+    """Sorts one GPU's rows, of which the newest ``WINDOW_ROWS`` are held back.
+
+    Attributes:
+        late: Rows that came after a later one and were put back.
+        dropped: Rows that came too late for that, or after the clock was set back.
+        strays: Rows dropped at the end, far later than the last row of the file.
+        has_moved: Whether two rows have different times.
+    """
+
+    def __init__(self) -> None:
+        self.late = self.dropped = self.strays = 0
+        self.has_moved = False
+        self._pending: list[LogSample] = []  # sorted
+        self._newest_ns = self._floor_ns = self._last_ns = -1
+        self._until_ns: int | None = None  # of what was handed on, once it rises
+        self._written_until_ns = -1  # the same, as the file has it
+
+    def ingest(
+        self, rows: Sequence[LogSample], equal: EqualStamps, *, is_end: bool
+    ) -> list[LogSample]:
+        """Take the next rows of the file; return those, in order, that no later row precedes."""
+        self._place(rows)
+        if is_end:
+            self._drop_strays()
+        ready_count = self._count_ready(0 if is_end else WINDOW_ROWS)
+        if not is_end and self._has_yet_to_show_its_clock(ready_count):
+            ready_count = 0
+        ready, self._pending = self._pending[:ready_count], self._pending[ready_count:]
+        until_ns = self._until_ns
+        if ready and until_ns is not None and ready[0].stamp_ns <= until_ns:
+            in_time = [row for row in ready if row.stamp_ns > until_ns]
+            standing = sum(row.stamp_ns == self._written_until_ns for row in ready)
+            equal.standing += standing
+            self.dropped += len(ready) - len(in_time) - standing
+            ready = in_time
+        if ready:
+            ready_until_ns = ready[-1].stamp_ns
+            ready = equal.made_to_rise(ready, None if until_ns is None else self._written_until_ns)
+            self._written_until_ns = ready_until_ns
+            self._until_ns = ready[-1].stamp_ns
+        return ready
+
+    def _place(self, rows: Sequence[LogSample]) -> None:
+        if not rows:
+            return
+        stamps_ns = list(map(_stamp_of, rows))
+        self.has_moved = self.has_moved or any(at_ns != stamps_ns[0] for at_ns in stamps_ns)
+        if stamps_ns[0] >= self._newest_ns and all(a <= b for a, b in pairwise(stamps_ns)):
+            self._pending += rows
+            self._newest_ns = self._last_ns = stamps_ns[-1]
+        else:
+            for at in range(0, len(rows), WINDOW_ROWS):
+                self._place_late(rows[at : at + WINDOW_ROWS])
+        if len(self._pending) > WINDOW_ROWS:
+            self._floor_ns = self._pending[-WINDOW_ROWS - 1].stamp_ns
+
+    def _place_late(self, rows: Sequence[LogSample]) -> None:
+        """Put rows that are not in order in their place, but for those that come too late."""
+        first_ns = max(self._floor_ns, self._written_until_ns + 1)
+        in_time = [row for row in rows if row.stamp_ns >= first_ns]
+        self.dropped += len(rows) - len(in_time)
+        if not in_time:
+            return
+        stamps_ns = list(map(_stamp_of, in_time))
+        newest_ns = list(accumulate((self._newest_ns, *stamps_ns), max))
+        self.late += sum(0 < late_ns <= _FAR_NS for late_ns in map(sub, newest_ns, stamps_ns))
+        self._newest_ns, self._last_ns = newest_ns[-1], stamps_ns[-1]
+        self._pending = sorted((*self._pending, *in_time), key=_stamp_of)
+        if len(self._pending) > WINDOW_ROWS:
+            self._floor_ns = self._pending[-WINDOW_ROWS - 1].stamp_ns
+
+    def _drop_strays(self) -> None:
+        """Drop rows whose damaged time is far after that of the last row in the file."""
+        kept = [row for row in self._pending if row.stamp_ns <= self._last_ns + _FAR_NS]
+        self.strays = len(self._pending) - len(kept)
+        self._pending = kept
+
+    def _has_yet_to_show_its_clock(self, ready_count: int) -> bool:
+        """Whether the first rows are of too few times; not too many rows are held for that."""
+        if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * MOST_ROWS_A_STAMP:
+            return False
+        return len({row.stamp_ns for row in self._pending[:ready_count]}) < _CLOCK_TIMES
+
+    def _count_ready(self, held_back: int) -> int:
+        """How many pending rows are ready: never a part of those with one time."""
+        pending = self._pending
+        count = max(0, len(pending) - held_back)
+        while 0 < count < len(pending) and pending[count][1] == pending[count - 1][1]:
+            count -= 1
+        if not count and len(pending) > MOST_ROWS_A_STAMP + WINDOW_ROWS:
+            return len(pending)  # the clock stands still: waiting for it would take all memory
+        return count
+
+
+def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, tuple[str, ...]]:
+    """How many rows were dropped, and the sentences about them and about the clock."""
+    notes: list[str] = []
+    late = sum(gpu.late for gpu in gpus)
+    if late:
+        notes.append(f"Put {counted(late, 'row', 'rows')} that came late back in order.")
+    if equal.spread:
+        notes.append(
+            f"{counted(equal.spread, 'row', 'rows')} share their time with others, which the log "
+            f"writes too coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
+        )
+    dropped = (
+        (equal.copies, "there twice"),
+        (equal.contradictions, "of a moment that another row has"),
+        (equal.standing, "while the clock stood still"),
+        (sum(gpu.strays for gpu in gpus), "whose time is far after that of the last row"),
+        (
+            sum(gpu.dropped for gpu in gpus),
+            f"that came more than {WINDOW_ROWS} rows late, as where summer time ends or a clock is "
+            "set back",
+        ),
+    )
+    notes += [f"Dropped {counted(count, 'row', 'rows')} {why}." for count, why in dropped if count]
+    return sum(count for count, _ in dropped), tuple(notes)
