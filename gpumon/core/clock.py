@@ -1,7 +1,4 @@
-"""Time: what gpumon asks of a clock, and the units it keeps beside those that people read.
-
-The system's own clock is in ``sources.system_clock``.
-"""
+"""The clock interface and units of time. The system clock is in ``sources.system_clock``."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Tells the time, and waits for it."""
+    """Reads the time and waits for it."""
 
     def monotonic_ns(self) -> int:
         """CLOCK_MONOTONIC, in nanoseconds."""
         ...
 
     def wall_time_s(self) -> float:
-        """Seconds since the epoch, for people: no time of a GPU is measured by it."""
+        """Seconds since the epoch, only for display."""
         ...
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
@@ -26,11 +23,11 @@ class Clock(Protocol):
 
 NS_PER_S = 1_000_000_000
 LONGEST_LOOK_BACK_S: Final = 3_650 * 86_400.0
-"""Ten years: whoever asks for more has mistyped, and nanoseconds of it still fit."""
+"""Ten years: a longer time is a typing error, and its nanoseconds would still fit."""
 
 
 def seconds(duration_ns: int) -> float:
-    """Nanoseconds as seconds, not rounded.
+    """Nanoseconds as seconds, unrounded.
 
     >>> seconds(1_500_000_000)
     1.5
@@ -39,7 +36,7 @@ def seconds(duration_ns: int) -> float:
 
 
 def nanoseconds(duration_s: float) -> int:
-    """Seconds as whole nanoseconds, to the nearest.
+    """Seconds as the nearest whole nanoseconds.
 
     >>> nanoseconds(0.25)
     250000000

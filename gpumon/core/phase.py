@@ -1,4 +1,4 @@
-"""The closed sets: what a training can be doing, and what an idle second can be for."""
+"""Phases of a training run, and causes of idle GPU time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 
 
 class TrainingPhase(str, Enum):
-    """What the training process is doing; anything unknown is ``OTHER``."""
+    """What a training process is doing."""
 
-    # Enum hashes in Python, for each look-up in a dictionary; a str does so in C.
+    # Enum hashes in Python on every dictionary look-up; a str does so in C.
     __hash__ = str.__hash__
 
     START_UP = "start_up"
@@ -27,17 +27,17 @@ class TrainingPhase(str, Enum):
 
 
 class TrainingMode(IntEnum):
-    """What Keras is running: a phase inside validation is not a phase of training."""
+    """What Keras is running: a phase within validation is no phase of training."""
 
     TRAIN = 0
     VALIDATION = 1
     PREDICT = 2
     BESIDE_STEP = 3
-    """Training; a wait for a further batch of the same execution, which may compute meanwhile."""
+    """Training, in a wait for another batch of an execution that may still compute."""
 
 
 class IdleCause(str, Enum):
-    """Why a GPU was idle. Every settled idle second has exactly one."""
+    """Why a GPU was idle. Every settled idle second has exactly one cause."""
 
     __hash__ = str.__hash__
 
@@ -56,7 +56,7 @@ class IdleCause(str, Enum):
 
 
 class InputWaitReason(str, Enum):
-    """What holds the input pipeline up, where the host shows it."""
+    """What delays the input pipeline, by host evidence."""
 
     __hash__ = str.__hash__
 
@@ -70,20 +70,17 @@ class InputWaitReason(str, Enum):
 
 
 PHASES: Final = tuple(TrainingPhase)
-"""All phases in ring order: the index of a phase here is its number in a record."""
-
+"""In ring order: the index of a phase is its number in a record."""
 PHASE_NUMBER: Final = {phase: number for number, phase in enumerate(PHASES)}
 CAUSES: Final = tuple(IdleCause)
 OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
-"""Causes of idle time that is no loss: nobody used the GPU."""
+"""Causes of idle time that is no loss."""
 UNPROVED: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
-"""All but the causes of a loss that a training's tags prove."""
-
+"""All causes but those that tags prove."""
 STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
-"""Phases in which the device has been given its work: idle time there is not a wait of the host."""
-
+"""Phases in which the device has its work: idle time there is no wait of the host."""
 WORK_PHASES: Final = STEP_PHASES | {TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
-"""Phases of a process that uses a GPU itself, as no worker of a data loader does."""
+"""Phases of a process that uses a GPU itself, unlike a data loader's worker."""
 
 _CAUSE_OF_PHASE: Final = {
     TrainingPhase.TRAIN_STEP: IdleCause.WITHIN_STEP,
@@ -94,7 +91,7 @@ _CAUSE_OF_PHASE: Final = {
 
 
 def phase_named(name: str) -> TrainingPhase:
-    """The phase of that name; any other word is ``OTHER``.
+    """The phase with this name; ``OTHER`` for an unknown one.
 
     >>> phase_named("input_wait"), phase_named("lunch")
     (<TrainingPhase.INPUT_WAIT: 'input_wait'>, <TrainingPhase.OTHER: 'other'>)
@@ -106,10 +103,10 @@ def phase_named(name: str) -> TrainingPhase:
 
 
 def cause_of(phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> IdleCause:
-    """The cause that idle time in this phase is given.
+    """The cause of idle time in this phase.
 
-    A wait for input inside validation or prediction is still a wait for
-    input; everything else there is validation.
+    A wait for input within validation or prediction is a wait for input;
+    everything else there is validation.
 
     >>> cause_of(TrainingPhase.DEVICE_SYNC).value
     'within_step'

@@ -1,12 +1,11 @@
-"""What GPUs said in one tick. Pure data: no I/O, no clock.
+"""What was read in one tick.
 
-All times are CLOCK_MONOTONIC nanoseconds of one boot of one host (or, for a
-finished log, nanoseconds on a clock of the log's own). Durations are kept as
-whole nanoseconds, so that sums close exactly. ``None`` always means *no
+All times are CLOCK_MONOTONIC nanoseconds of one boot of one host, or of a finished log's own
+clock; durations are whole nanoseconds, so that sums close exactly. ``None`` always means *no
 answer*, never zero.
 
-Named tuples, because many are made in each tick, and a frozen dataclass takes
-several times as long to make.
+Most types are named tuples: many are created in each tick, and a frozen dataclass takes several
+times as long.
 """
 
 from __future__ import annotations
@@ -23,23 +22,21 @@ from gpumon.errors import InvalidSampleError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU, or one MIG instance of a GPU, known by its UUID.
+    """One GPU, or one MIG instance, identified by its UUID.
 
     Attributes:
         uuid: NVML UUID such as ``"GPU-8f1c2a"``. Survives a reboot and a
             change of order; the index does not.
-        index: NVML index at the time of the inventory; of a MIG instance, its parent's.
+        index: NVML index at the time of the inventory; a MIG instance has its parent's.
         pci_bus_id: Such as ``"00000000:3B:00.0"``.
         driver_version: Such as ``"580.95.05"``.
-        mig_enabled: Whether the GPU is cut into MIG instances: then it is they
-            that work, and the GPU itself has no utilisation.
-        parent_uuid: UUID of the GPU that this MIG instance is a part of;
-            ``None`` for a GPU.
-        mig_index: Which of its parent's instances, counted from 0; ``None``
-            for a GPU.
-        gpu_instance: Number of the GPU instance that a MIG instance lies in.
-        compute_instance: Its number in that: ``MIG-<uuid of the GPU>/<gpu
-            instance>/<compute instance>`` is how older drivers call it.
+        mig_enabled: Whether the GPU is MIG-partitioned: then only its instances have
+            utilisation.
+        parent_uuid: The GPU of a MIG instance; ``None`` for a GPU.
+        mig_index: Number of a MIG instance in its parent; ``None`` for a GPU.
+        gpu_instance: Number of the GPU instance that contains a MIG instance.
+        compute_instance: Its number in that. Older drivers call the instance
+            ``MIG-<uuid of the GPU>/<gpu instance>/<compute instance>``.
     """
 
     uuid: str
@@ -56,22 +53,22 @@ class Device:
 
     @property
     def label(self) -> str:
-        """How people and tools number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
+        """``"0"``, or ``"0:1"`` for a MIG instance."""
         return gpu_label(self.index, self.mig_index)
 
     @property
     def place(self) -> tuple[int, int]:
-        """Sorts GPUs by index, each before its MIG instances."""
+        """Sort key: by index, a GPU before its MIG instances."""
         return self.index, -1 if self.mig_index is None else self.mig_index
 
 
 class FieldFault(NamedTuple):
-    """One field that fails, while the GPU itself is there.
+    """One field that fails while the GPU itself answers.
 
     Attributes:
-        field: What users call it, such as ``"temperature"``.
-        reason: What the driver does instead of answering, as the end of a sentence.
-        since_ns: CLOCK_MONOTONIC of the first reading that failed.
+        field: Such as ``"temperature"``.
+        reason: What the driver does instead, as the end of a sentence.
+        since_ns: CLOCK_MONOTONIC of the first failure.
     """
 
     field: str
@@ -80,7 +77,7 @@ class FieldFault(NamedTuple):
 
 
 def fault_sentence(device: Device, fault: FieldFault) -> str:
-    """That a field fails.
+    """The message when a field starts to fail.
 
     >>> fault_sentence(Device(uuid="GPU-0", index=0), FieldFault("power_limit", "no answer", 0))
     'GPU 0: reading its power limit fails: no answer'
@@ -89,7 +86,7 @@ def fault_sentence(device: Device, fault: FieldFault) -> str:
 
 
 def mended_sentence(device: Device, fault: FieldFault, until_ns: int) -> str:
-    """That it does not any more.
+    """The message when it works again.
 
     >>> mended_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * 10**9)
     'GPU 0: reading its memory works again, after 20 s'
@@ -103,14 +100,14 @@ def _words(fault: FieldFault) -> str:
 
 
 class BusySample(NamedTuple):
-    """One utilisation sample of one GPU: how busy it was over a stretch of time.
+    """One utilisation sample of one GPU.
 
-    NVML looks back over its last sample period, so a sample speaks for the
-    time that *ends* at its stamp.
+    NVML averages over its last sample period, so a sample covers the time
+    that *ends* at its timestamp.
 
     Attributes:
-        end_ns: Where it ends: the sample's stamp.
-        busy_ratio: Share of it, 0 to 1, in which at least one kernel ran
+        end_ns: The sample's timestamp.
+        busy_ratio: Share of the time, 0 to 1, in which at least one kernel ran
             (NVML ``utilization.gpu`` / 100).
     """
 
@@ -119,7 +116,7 @@ class BusySample(NamedTuple):
     busy_ratio: float
 
     def may_follow(self, end_ns: int) -> bool:
-        """Whether it can be taken after all up to ``end_ns``: no time twice, and no nonsense.
+        """Whether it is valid and starts at or after ``end_ns``.
 
         >>> BusySample(5, 9, 0.5).may_follow(5), BusySample(4, 9, 0.5).may_follow(5)
         (True, False)
@@ -128,15 +125,15 @@ class BusySample(NamedTuple):
 
 
 _LONGEST_SAMPLE_NS: Final = 1 << 53
-"""A float holds no longer time to the nanosecond: its busy part might come out as more than all."""
+"""The longest time that a float holds to the nanosecond."""
 
 
 def checked_busy_sample(start_ns: int, end_ns: int, busy_ratio: float) -> BusySample:
-    """A sample from a source that may say anything.
+    """A sample with values from outside.
 
     Raises:
         InvalidSampleError: The ratio is outside 0 to 1 or not a number, or
-            the sample spans no time, or more than a share of it can be told of.
+            the length is out of range.
     """
     if not 0.0 <= busy_ratio <= 1.0:
         raise InvalidSampleError(
@@ -154,15 +151,13 @@ class ProcessSample(NamedTuple):
     """One process that holds memory on a GPU.
 
     Attributes:
-        pid: Process id as this host sees it.
-        memory_used_bytes: Device memory the process holds, in bytes.
-        sm_ratio: Share of the time since shares were read before, 0 to 1, in
+        pid: Process id on this host.
+        sm_ratio: Share of the time since the previous reading, 0 to 1, in
             which the process kept streaming multiprocessors busy.
-        name: Its name, only where names were asked for.
-        user: Who runs it, only where names were asked for.
-        uid: The number of who runs it; ``None``: unknown, or it works for others.
-        serves_others: Whether it works for processes of others, as an MPS server does.
-        is_hidden: Whether it is unknown because ``/proc`` hides processes of other users.
+        name: Only where names were asked for; so is ``user``.
+        uid: Its owner; ``None``: unknown, or it works for others.
+        is_hidden: Whether its owner is unknown because ``/proc`` hides other users' processes.
+        serves_others: Whether it works for other users' processes, as an MPS server does.
     """
 
     pid: int
@@ -176,15 +171,14 @@ class ProcessSample(NamedTuple):
 
 
 class ActivitySample(NamedTuple):
-    """How much of a GPU worked while it was busy, over a stretch of time (NVML's GPM, Hopper on).
+    """Activity of a GPU over a stretch of time (NVML's GPM, Hopper and later), 0 to 1.
 
     Attributes:
-        graphics_ratio: Share of the time in which any engine computed, 0 to 1.
-        sm_active_ratio: Share of the streaming multiprocessors that had a
-            warp, over the time, 0 to 1.
-        sm_occupancy_ratio: Warps resident, of those that could be, 0 to 1.
-        tensor_active_ratio: Share of the time the tensor cores worked, 0 to 1.
-        memory_bandwidth_ratio: DRAM bandwidth in use, of the most there is, 0 to 1.
+        graphics_ratio: Share of the time in which any engine computed.
+        sm_active_ratio: Mean share of the streaming multiprocessors that had a warp.
+        sm_occupancy_ratio: Resident warps / most possible.
+        tensor_active_ratio: Share of the time in which the tensor cores worked.
+        memory_bandwidth_ratio: DRAM bandwidth in use / most possible.
     """
 
     start_ns: int
@@ -197,27 +191,21 @@ class ActivitySample(NamedTuple):
 
 
 class GpuDetails(NamedTuple):
-    """What a board says every few seconds. The same object comes until it is read again.
+    """What is read of a board every few seconds; the same object in between.
 
     Attributes:
         read_at_ns: CLOCK_MONOTONIC of the reading.
-        power_limit_watts: The limit that is enforced, in watts.
-        sm_clock_max_hertz: The highest clock of the streaming multiprocessors.
-        memory_clock_hertz: Clock of the device memory.
+        power_limit_watts: The enforced limit.
         performance_state: P-state, 0 (fastest) to 15.
         throttle_reasons: Why the clocks are held down now, by NVML's names in
             ``core/device/driver_codes``; empty: they are not.
-        ecc_corrected_errors: Corrected memory errors since the driver was loaded.
-        ecc_uncorrected_errors: Uncorrected ones.
+        ecc_corrected_errors: Memory errors since the driver was loaded; so are uncorrected ones.
         persistence_mode: Whether the driver stays loaded without a client.
-        fan_speed_ratio: Fan speed of that at which the board is as loud as it
-            may be; it can be above 1 (opt-in).
-        encoder_ratio: Share of the time the video encoder worked (opt-in).
-        decoder_ratio: The same of the decoder (opt-in).
-        pcie_transmitted_bytes_per_second: From the GPU to the host (opt-in).
-        pcie_received_bytes_per_second: From the host to the GPU (opt-in).
-        nvlink_transmitted_bytes_per_second: Over all NVLinks, since the reading before (opt-in).
-        nvlink_received_bytes_per_second: The same, the other way (opt-in).
+        fan_speed_ratio: Fan speed / the speed of the permitted noise level; may
+            exceed 1 (opt-in, as all below).
+        encoder_ratio: Share of the time in which the video encoder worked.
+        pcie_transmitted_bytes_per_second: From the GPU to the host.
+        nvlink_transmitted_bytes_per_second: Over all NVLinks, since the previous reading.
     """
 
     read_at_ns: int
@@ -239,34 +227,25 @@ class GpuDetails(NamedTuple):
 
 
 class GpuSample(NamedTuple):
-    """What one GPU reported in one tick.
+    """What was read of one GPU in one tick.
 
     Attributes:
-        device: Who spoke.
-        busy: Utilisation samples that are new since the tick before, oldest
-            first, disjoint. Empty: the time was not observed.
-        utilization_ratio: The latest utilisation, 0 to 1. This and the other
-            values of now are ``None`` where nobody could read them for three periods.
-        memory_used_bytes: Device memory in use, in bytes.
-        power_watts: Board power draw, in watts: the mean since the tick
-            before, where the driver keeps samples of it and that tick was at
-            most 3 s ago; else what the driver reports now.
-        temperature_celsius: Core temperature.
-        sm_clock_hertz: Clock of the streaming multiprocessors.
-        energy_joules: Energy in joules since the driver was loaded; it goes
-            on where a reset sets the board's own counter back.
-        processes: Who holds memory on the GPU; ``None`` where the list is
-            not to be had, empty where nobody does.
-        error: Why the GPU could not be read in this tick, as a sentence;
-            ``None`` where it could.
-        details: What it says every few seconds; ``None`` before the first
-            reading, and of sources that do not know.
-        activity: How much of it worked, over the newest stretch that GPM
-            covers; the same object until there is a newer one.
-        xid_errors: How many errors of each XID the driver reported since the
-            source was opened, as pairs of XID and count, by XID.
-        faults: Its fields that fail now. A field that the device does not
-            support fails not: it has no answer.
+        busy: Utilisation samples since the previous tick, oldest first,
+            disjoint. Empty: the time was not observed.
+        utilization_ratio: The latest utilisation, 0 to 1. It and the other present
+            values are ``None`` after three periods without an answer.
+        power_watts: Mean power draw since the previous tick, if the driver keeps
+            samples and that tick was at most 3 s ago; otherwise the present one.
+        energy_joules: Energy since the driver was loaded; it continues
+            where a reset clears the board's counter.
+        processes: Processes that hold memory on the GPU; ``None``: no list.
+        error: Why the GPU could not be read in this tick, as a sentence.
+        details: ``None`` before the first reading, and from sources without details.
+        activity: Of the newest stretch that GPM covers; the same object
+            until there is a newer one.
+        xid_errors: Errors since the source was opened, as (XID, count), by XID.
+        faults: Fields that fail now. A field that the device does not
+            support is ``None``, not a fault.
         processes_at_ns: CLOCK_MONOTONIC just before ``processes`` was read;
             ``None``: with this sample.
     """
@@ -289,19 +268,17 @@ class GpuSample(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """All that a source said in one tick.
+    """What a source read in one tick.
 
     Attributes:
         taken_at_ns: CLOCK_MONOTONIC when the read finished.
-        gpus: One sample for each GPU the source knows, in index order.
-        rejected: Values the source refused in this tick because no device
-            can have meant them (over 100 %, not a number, time running back).
-        call_seconds: Cumulative seconds spent inside each driver function.
-        trouble: What its user should know although it was read, as a
-            sentence; ``None``: nothing.
-        call_counts: How often each driver function was called.
-        call_errors: How often each driver function answered with an error, as
-            function, NVML's code and count.
+        gpus: One sample for each known GPU, in index order.
+        rejected: Impossible values that the source refused in this tick (over
+            100 %, not a number, time running backwards).
+        call_seconds: Cumulative seconds spent in each driver function.
+        trouble: A warning for the user although the read succeeded, as a sentence.
+        call_counts: Cumulative calls of each driver function.
+        call_errors: Cumulative errors, as (function, NVML code, count).
     """
 
     taken_at_ns: int
@@ -314,15 +291,15 @@ class Frame(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """What one tick brought.
+    """One tick of the sampler.
 
     Attributes:
-        late_ns: By how much it was later than its deadline.
-        frames: Frames that arrived: normally one; none while the source
-            hangs; two when a late one arrives beside a fresh one.
-        missed_count: Deadlines for which no frame was there in time, those
-            skipped because a tick before took too long included.
-        error: Why the source cannot be read; ``None`` where it can.
+        late_ns: How long after its deadline it was.
+        frames: Normally one; none while the source hangs; two when a late
+            one arrives with a new one.
+        missed_count: Deadlines without a frame in time, including those
+            skipped after a long tick.
+        error: Why the source cannot be read; ``None``: it can.
         duration_seconds: How long the newest read took.
     """
 
@@ -335,12 +312,11 @@ class Tick(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """One tick and all that was read beside it: what a monitor advances by.
+    """One tick of the GPU source with the rings and host evidence read after it.
 
     Attributes:
-        rings: What the phase rings said after it.
         rings_seconds: How long reading the rings took.
-        host: What the machine showed of the trainings that waited.
+        host: Evidence on runs that waited for input.
     """
 
     tick: Tick

@@ -1,4 +1,4 @@
-"""The one immutable value that every outlet shows, made anew in each tick, and what is wrong."""
+"""The immutable state that every outlet shows, created in each tick."""
 
 from __future__ import annotations
 
@@ -33,27 +33,22 @@ from gpumon.core.wording import time_of_day
 
 
 class GpuState(NamedTuple):
-    """One GPU, now and since observation began; what a report tells, too, is as in ``GpuReport``.
+    """One GPU, now and since observation began. Other fields are as in ``GpuReport``.
 
     Attributes:
-        latest: The newest sample that brought an answer; ``None`` before the
-            first. Withdraw it from outlets when ``present`` is false.
+        latest: The newest sample with an answer; ``None`` before the first. Outlets
+            must not show it when ``present`` is false.
         present: Whether the device answered within the last two and a half periods.
-        last_sample_at_ns: Stamp of the newest utilisation sample; ``None`` before the first.
-        resolution_ns: Length of the newest utilisation sample: shorter pauses
-            cannot be seen as such.
-        under_filled_now: Whether little of it worked in its last minute or two of
-            busy time, which are not long ago.
-        listed: Whether the source still lists it: one that was taken out of
-            the machine, or an instance that was destroyed, is not a GPU that is lost.
-        xid_errors: How many errors of each XID it had, as pairs of XID and
-            count; of a lost GPU, too.
-        errors: When they came, and its memory errors.
-        claims_refused: How many runs named it while only processes of others were on it.
-        unsettled: As in ``GpuReport``.
-        now: What it does now; ``None`` before its first sample.
-        is_undecided: Whether idle time is pending until a run's claim to it is decided.
-        held: Who holds it without using it; ``None``: nobody does, as far as is known.
+        last_sample_at_ns: Timestamp of the newest utilisation sample.
+        resolution_ns: Length of the newest utilisation sample: shorter pauses are invisible.
+        under_filled_now: Whether little of it worked in its last one or two minutes of
+            recent busy time.
+        listed: Whether the source still lists it. A GPU that was removed, or an instance
+            that was destroyed, is not lost.
+        xid_errors: As (XID, count); a lost GPU keeps them.
+        errors: When they occurred, and its memory errors.
+        claims_refused: Runs that named it while only other users' processes were on it.
+        is_undecided: Whether idle time is pending until a run's GPU binding is decided.
     """
 
     device: Device
@@ -80,15 +75,14 @@ class GpuState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState(RunReport):
-    """What a report tells of one training process, and what only its ring does.
+    """A training process as in a report, and what only its ring contains.
 
     Attributes:
-        phase: What it is doing; ``None`` once it has ended.
-        epoch: Epoch under way, counted from 0; ``None`` before the first.
-        named_gpus: The GPUs that it says it trains on, as the user wrote them;
-            ``None``: it says nothing.
-        is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
-        written_ns: CLOCK_MONOTONIC when it last recorded something; 0: never.
+        phase: ``None`` once it has ended.
+        epoch: The current epoch, counted from 0; ``None`` before the first.
+        named_gpus: The GPUs that the user configured, as written; ``None``: not configured.
+        is_undecided: Whether its binding to a GPU that worked waits for the next process list.
+        written_ns: CLOCK_MONOTONIC of its last record; 0: none.
     """
 
     phase: TrainingPhase | None
@@ -99,14 +93,13 @@ class RunState(RunReport):
 
 
 class CollectorState(NamedTuple):
-    """How one collector (``nvml``, ``phase_rings`` ...) did in the last tick.
+    """One collector (``nvml``, ``phase_rings`` ...) in the last tick.
 
     Attributes:
-        success: Whether its last read worked, all of it: it did not where one
-            field of one GPU fails.
+        success: Whether its last read succeeded completely, every field of every GPU.
         duration_seconds: How long that read took.
         errors_total: Failed reads and rejected values so far.
-        message: What went wrong last, as a sentence; ``None`` if nothing ever did.
+        message: The last failure, as a sentence; ``None``: none so far.
     """
 
     name: str
@@ -120,42 +113,36 @@ RINGS: Final = "phase_rings"
 HOST: Final = "host_evidence"
 REPLAY: Final = "replay"
 _OF_USERS: Final = (RINGS, HOST, "follow", REPLAY)
-"""Collectors that read what users write, or run."""
+"""Collectors that read users' files or processes."""
 
 
 def refusal_note(collector: CollectorState) -> str | None:
-    """What to tell a user whose ring or file could not be read, long after the tick it was in.
-
-    Returns:
-        A sentence; ``None`` if there is nothing to tell, or the collector
-        reads nothing of a user's.
-    """
+    """A sentence for a user whose ring or file could not be read; ``None``: all could."""
     if collector.name not in _OF_USERS or collector.message is None:
         return None
-    # One user's rings or bad files are no failure of the collector, and yet to be told.
-    is_told = collector.name in (RINGS, HOST) or collector.errors_total
-    if collector.success and not is_told:
+    # A bad file of one user is no failure of the collector, but must be reported.
+    is_reported = collector.name in (RINGS, HOST) or collector.errors_total
+    if collector.success and not is_reported:
         return None
     refused = f" ({collector.errors_total:,} refused so far)" if collector.errors_total > 1 else ""
     return f"{collector.name}: {collector.message}{refused}"
 
 
 class MonitorState(NamedTuple):
-    """Everything gpumon knows after one tick; what drivers' functions took is as in ``Frame``.
+    """Everything known after one tick; driver calls are as in ``Frame``.
 
     Attributes:
         taken_at_ns: CLOCK_MONOTONIC of the tick.
         wall_time_s: Seconds since the epoch at ``taken_at_ns``.
-        started_wall_time_s: The same for the moment observation began.
-        source: The ``--source`` word.
-        simulated: Whether the GPUs are made up; every outlet says so.
-        boot_id: Kernel boot id: monotonic stamps compare only within one.
-        gpus: One entry for each GPU, in index order, lost ones included.
-        runs: Training runs, alive or ended less than 15 minutes ago.
-        samples_total: Ticks that brought a frame.
-        missed_total: Ticks that brought none: late, hanging or failed.
-        replayed: Whether this is played from a recording: not what happens
-            now; every outlet says so.
+        started_wall_time_s: Seconds since the epoch when observation began.
+        source: The ``--source`` argument.
+        simulated: Whether the GPUs are simulated; every outlet says so.
+        boot_id: Kernel boot id: monotonic timestamps compare only within one.
+        gpus: In index order, lost ones included.
+        runs: Alive, or ended less than 15 minutes ago.
+        samples_total: Ticks with a frame.
+        missed_total: Ticks without: late, hanging or failed.
+        replayed: Whether this is played from a recording; every outlet says so.
         rings_left_out: As ``RingsReading.left_out``.
     """
 
@@ -179,16 +166,16 @@ class MonitorState(NamedTuple):
 
 
 _ONE_GPU: Final = re.compile(r"GPU (\d+)(?::(\d+))?: (.*)", re.DOTALL)
-_SILENT: Final = "no answer has come of late"
+_SILENT: Final = "no recent answer"
 
 
 def gpu_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
-    """All that is wrong with one GPU of a state, the worst first."""
+    """All troubles of one GPU, the worst first."""
     return all_troubles(told_troubles(gpu, state), gpu.fill, gpu.error, gpu.device.index)
 
 
 def told_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
-    """Those that do not follow from its totals: errors, that it is lost, that it is slow now."""
+    """Troubles that its totals do not imply: errors, loss, and present throttling."""
     gone = _lost_by(gpu, state)
     errors = errors_of(gpu.xid_errors, gpu.errors, state.taken_at_ns)
     if gone is not None:
@@ -198,25 +185,21 @@ def told_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
 
 
 def origin_of(state: MonitorState) -> tuple[datetime, int]:
-    """When observation began, by the wall clock and on the clock of the state's times."""
+    """When observation began, on the wall clock and on the clock of the state."""
     observed_s = max(0.0, state.wall_time_s - state.started_wall_time_s)
     started = datetime.fromtimestamp(state.started_wall_time_s, tz=timezone.utc)
     return started, state.taken_at_ns - nanoseconds(observed_s)
 
 
 def clock_of(state: MonitorState, at_ns: int) -> str:
-    """An instant of the state's clock as people say it: ``14:03 UTC``."""
+    """A time of the state's clock, as ``14:03 UTC``."""
     started, origin_ns = origin_of(state)
     now = started + timedelta(seconds=seconds(state.taken_at_ns - origin_ns))
     return time_of_day(started + timedelta(seconds=seconds(at_ns - origin_ns)), now)
 
 
 def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:
-    """The GPU that a state's source names and could never read: lost before it was first heard.
-
-    Returns:
-        What is known of it, which is no UUID, and why it cannot be read; ``None``: there is none.
-    """
+    """The GPU that the source could never read, without UUID, and why; ``None``: there is none."""
     named = _ONE_GPU.fullmatch(source_message(state) or "")
     if named is None or not state.gpus:
         return None
@@ -231,7 +214,7 @@ def _lost_by(gpu: GpuState, state: MonitorState) -> Trouble | None:
     if gpu.error is not None:
         return lost(gpu.error, last_ns=last_ns, index=index)
     if not gpu.listed:
-        # Instances come and go all day long, as schedulers make them.
+        # Schedulers create and destroy instances all day.
         is_instance = gpu.device.parent_uuid is not None
         return None if is_instance else vanished(last_ns=last_ns, index=index)
     if gpu.present:
@@ -242,6 +225,6 @@ def _lost_by(gpu: GpuState, state: MonitorState) -> Trouble | None:
 
 
 def source_message(state: MonitorState) -> str | None:
-    """What the GPUs' source says is wrong now; ``None``: it is well."""
+    """The present failure of the GPU source; ``None``: it works."""
     source = next(iter(state.collectors), None)
     return None if source is None or source.success else source.message

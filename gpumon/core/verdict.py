@@ -1,4 +1,4 @@
-"""The words of a verdict, and what it rests on."""
+"""The verdict on one GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpumon.core.phase import IdleCause
 
 
 class VerdictName(str, Enum):
-    """What the time of one GPU looks like, in the order in which the rules are tried."""
+    """Verdicts, in the order in which their rules are tried."""
 
     HANGING = "hanging"
     TOO_FEW_SAMPLES = "too_few_samples"
@@ -23,19 +23,19 @@ class VerdictName(str, Enum):
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is about the time the GPU was in use, and there was enough of that."""
+        """Whether it is about the time in use, and there was enough of it."""
         return self not in (
             self.HANGING, self.TOO_FEW_SAMPLES, self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE
         )  # fmt: skip
 
     @property
     def is_of_a_loss(self) -> bool:
-        """Whether it says that time worth a word was lost."""
+        """Whether it reports lost time."""
         return self.is_judged and self is not self.HEALTHY
 
 
 class Severity(str, Enum):
-    """How much of the in-use time is lost, or how bad a trouble is; the gravest last."""
+    """How much of the time in use is lost, or how bad a trouble is."""
 
     NONE = "none"
     MODERATE = "moderate"
@@ -43,12 +43,12 @@ class Severity(str, Enum):
 
     @property
     def gravity(self) -> int:
-        """The higher, the graver."""
+        """Higher is worse."""
         return [*Severity].index(self)
 
 
 class Pattern(str, Enum):
-    """What utilisation alone shows."""
+    """The pattern of utilisation."""
 
     UNUSED = "unused"
     BUSY = "busy"
@@ -57,7 +57,7 @@ class Pattern(str, Enum):
 
 
 class LikelyCause(str, Enum):
-    """What pauses that nothing explains look like."""
+    """What unexplained pauses look like."""
 
     LATE_INPUT = "late_input"
     EVERY_N_STEPS = "every_n_steps"
@@ -67,18 +67,18 @@ class LikelyCause(str, Enum):
 
 
 class Verdict(NamedTuple):
-    """One GPU's verdict with what it rests on.
+    """One GPU's verdict and its figures. Ratios are ``None`` without time in use.
 
     Attributes:
-        main_cause: The cause with the most lost time; ``None`` where none is lost, and where
-            tags leave open which it is.
-        lost_ratio: Idle share of in-use time, 0 to 1; ``None`` without in-use time.
-        starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
-        coverage_ratio: Share of in-use time that is busy or has a cause
-            other than ``unknown``; ``None`` without in-use time.
-        input_probability: That it loses time worth a verdict to late input, 0 to 1, as its pauses
-            look; ``None``: they are too few to say.
-        likely_causes: What its pauses can be, the likeliest first; ``None``: likewise.
+        main_cause: The cause with the most lost time; ``None`` if no time is lost, or tags leave
+            the cause open.
+        lost_ratio: Idle share of the time in use, 0 to 1.
+        starved_ratio: (starved + suspected) / in use, 0 to 1.
+        coverage_ratio: Share of the time in use that is busy or has a cause
+            other than ``unknown``, 0 to 1.
+        input_probability: Probability, by the shape of its pauses, that it loses time worth a
+            verdict to late input, 0 to 1; ``None``: too few pauses.
+        likely_causes: What its pauses may be, most likely first; ``None``: too few pauses.
     """
 
     name: VerdictName

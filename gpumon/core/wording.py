@@ -1,6 +1,6 @@
-"""How things are said, the same in every sentence: times, shares, counts, lists, and names.
+"""How all messages write times, shares, counts, lists and names.
 
-What came from outside (names, labels, messages) goes through the one gate, ``label_text``.
+Text from outside (names, labels, messages) goes through ``label_text``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, seconds
 
 _MOST_DIGITS: Final = 6
-"""Who is nearer to a limit than that is at it, for all that a reader can do about it."""
+"""A share closer to a limit than this is shown as the limit."""
 _LEAST_SHOWN_SHARE: Final = 0.0005
 _NS_OF_UNIT: Final = {"s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SECONDS_BELOW_S: Final = 90
@@ -24,7 +24,7 @@ _TO: Final = "\N{EN DASH}"
 
 
 def plainly(value: float, digits: int = 6) -> str:
-    """A number to so many digits that count, however large or small: never as a power of ten.
+    """A number to so many significant digits, never as a power of ten.
 
     >>> plainly(0.25), plainly(86_400.0, 3), plainly(0.0000741, 2)
     ('0.25', '86,400', '0.000074')
@@ -61,7 +61,7 @@ def part_of(part_ns: int, whole_ns: int) -> str:
 
 
 def time_range(low_ns: int, high_ns: int) -> str:
-    """Between two lengths of time.
+    """A range of durations.
 
     >>> time_range(1_400_000_000, 5_000_000_000), time_range(0, 90_000_000_000)
     ('1.4 to 5 s', '0 s to 1 min 30 s')
@@ -76,7 +76,7 @@ def _joined(first: str, between: str, second: str) -> str:
 
 
 def in_unit_of(whole_ns: int, amount_ns: int) -> str:
-    """An amount of time for a column, whose cells have one unit and as many decimals.
+    """An amount of time for a column, whose cells share a unit and a number of decimals.
 
     >>> in_unit_of(10_920_000_000_000, 72_000_000_000), in_unit_of(29_000_000_000, 15_000_000_000)
     ('0.02 h', '15.0 s')
@@ -87,17 +87,15 @@ def in_unit_of(whole_ns: int, amount_ns: int) -> str:
 
 
 def parts_in_unit_of(like_ns: int, parts_ns: Sequence[int]) -> list[str | None]:
-    """All parts of an amount for a column, rounded so that they add up to it as it stands there.
-
-    Each is rounded up or down, up where most is cut off.
+    """The parts of an amount for a column, rounded so that they add up to the rounded amount.
 
     Args:
-        like_ns: As the first of ``in_unit_of``.
+        like_ns: As ``whole_ns`` of ``in_unit_of``.
         parts_ns: None is negative.
 
     Returns:
-        Cells whose figures sum to that of ``in_unit_of(like_ns, sum(parts_ns))``; ``None`` for a
-        part too short to be seen there.
+        Cells that sum to ``in_unit_of(like_ns, sum(parts_ns))``; ``None`` for a part that would
+        be zero there.
 
     >>> parts_in_unit_of(29_000_000_000, [1_440_000_000, 1_440_000_000, 20_000_000])
     ['1.5 s', '1.4 s', None]
@@ -116,7 +114,7 @@ def parts_in_unit_of(like_ns: int, parts_ns: Sequence[int]) -> list[str | None]:
 
 
 def in_about(duration_ns: int) -> str:
-    """A duration rounded to about two digits, where more would be false: a median, a mean.
+    """A duration rounded to about two digits, for medians and means.
 
     >>> in_about(27_911_861_342), in_about(131_000_000_000), in_about(1_319_070_931_588)
     ('28 s', '2 min 10 s', '22 min')
@@ -178,7 +176,7 @@ def in_gibibytes(amount_bytes: int) -> str:
 
 
 def is_next_to_nothing(amount_ns: int, whole_ns: int) -> bool:
-    """Whether a part of some time is so small that a line on it says nothing.
+    """Whether a part of some time is too small to be worth a line.
 
     >>> is_next_to_nothing(190_000_000, 400_000_000_000), is_next_to_nothing(40_000_000, 10**9)
     (True, False)
@@ -191,8 +189,8 @@ def in_percent(ratio: float | None, *limits: float) -> str:
 
     Args:
         ratio: The share, usually 0 to 1; ``None``: unknown.
-        limits: Shares that it was held against: it is never rounded to one
-            of them, or across it, for the figure would contradict the verdict.
+        limits: Shares that it was compared with: it is never rounded to or across one of them,
+            because the figure would contradict the verdict.
 
     >>> in_percent(0.4133), in_percent(0.0042), in_percent(0.9996), in_percent(None)
     ('41 %', '0.4 %', '99.96 %', 'unknown')
@@ -216,7 +214,7 @@ def in_percent(ratio: float | None, *limits: float) -> str:
 
 
 def percent_range(low: float, high: float, *limits: float) -> str:
-    """Between two shares, 0 to 1; limits as of ``in_percent``.
+    """A range of shares, 0 to 1; limits as in ``in_percent``.
 
     >>> percent_range(0.231, 0.408)
     '23 to 41 %'
@@ -238,7 +236,7 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def listed(words: Sequence[str], most: int = 4) -> str:
-    """Words as a list to be read aloud.
+    """Words as a list in a sentence.
 
     >>> listed(["GPU 0"]), listed(["GPU 0", "GPU 1", "GPU 2"]), listed(list("abcdef"), most=2)
     ('GPU 0', 'GPU 0, GPU 1 and GPU 2', 'a, b and 4 more')
@@ -256,7 +254,7 @@ def capital(text: str) -> str:
 
 
 def time_of_day(moment: datetime, now: datetime) -> str:
-    """A moment as people say it: the time, its zone where that is known, the day if not today.
+    """The time of day, with its zone if known, and the day if it is not today.
 
     >>> began = datetime.fromisoformat("2026-11-27T23:59:10+00:00")
     >>> time_of_day(began, began), time_of_day(began, datetime.fromisoformat("2026-11-28"))
@@ -270,7 +268,7 @@ def time_of_day(moment: datetime, now: datetime) -> str:
 
 
 def gpu_label(index: int, mig_index: int | None) -> str:
-    """How people and tools number a GPU, and a MIG instance of one.
+    """How people and tools number a GPU or a MIG instance.
 
     >>> gpu_label(0, None), gpu_label(0, 1)
     ('0', '0:1')
@@ -279,11 +277,11 @@ def gpu_label(index: int, mig_index: int | None) -> str:
 
 
 def gpus_named(labels: Iterable[str], most: int = 4) -> str:
-    """GPUs as a list to be read aloud, neighbours as a range; ``most`` names or ranges.
+    """GPUs as a list in a sentence, adjacent ones as a range; at most ``most`` names or ranges.
 
     >>> gpus_named(["0"]), gpus_named(["0", "1:0"]), gpus_named("4 5 6 7 9".split())
     ('GPU 0', 'GPUs 0 and 1:0', 'GPUs 4–7 and 9')
-    """  # noqa: RUF002  (a range is written so)
+    """  # noqa: RUF002  (ranges have an en dash)
     names = list(labels)
     runs: list[list[str]] = []
     for name in names:
@@ -292,29 +290,23 @@ def gpus_named(labels: Iterable[str], most: int = 4) -> str:
         else:
             runs.append([name])
     spans = [[f"{run[0]}{_TO}{run[-1]}"] if len(run) > 2 else run for run in runs]
-    said = listed([one for span in spans for one in span], most)
-    return f"GPUs {said}" if len(names) > 1 else f"GPU {said}"
+    text = listed([one for span in spans for one in span], most)
+    return f"GPUs {text}" if len(names) > 1 else f"GPU {text}"
 
 
 MAX_LABEL_LENGTH: Final = 128
-"""Characters of outside text that any outlet repeats."""
+"""Characters of outside text that an outlet shows."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _CUT_MARK: Final = "\N{HORIZONTAL ELLIPSIS}"
 
 
 def label_text(raw: object, max_length: int = MAX_LABEL_LENGTH) -> str:
-    r"""Outside text made safe for a scrape, a terminal and a page.
+    r"""Outside text made safe for metrics, a terminal and a page.
 
-    Control characters, line breaks, bytes that were no UTF-8 (lone
-    surrogates) and characters that turn the writing direction are each
-    replaced with U+FFFD; letters of right-to-left scripts stay. A longer text
-    is cut and ends with an ellipsis. ``None`` becomes the empty text, which
-    Prometheus reads as *no such label*.
-
-    Args:
-        raw: Text, or anything that has a ``str()``.
-        max_length: Most characters kept.
+    Control characters, line breaks, lone surrogates and characters that change the writing
+    direction are each replaced with U+FFFD; right-to-left letters stay. Longer text ends with an
+    ellipsis. ``None`` becomes empty text, which Prometheus reads as *no such label*.
 
     Returns:
         Printable text that encodes as UTF-8, at most ``max_length`` characters.
@@ -333,5 +325,5 @@ def label_text(raw: object, max_length: int = MAX_LABEL_LENGTH) -> str:
 
 
 def is_cut(text: str) -> bool:
-    """Whether ``label_text`` had to cut this."""
+    """Whether ``label_text`` truncated this."""
     return text.endswith(_CUT_MARK)

@@ -1,8 +1,8 @@
-"""How evenly the GPUs of a training share its steps, and the ratios that would level them.
+"""How evenly the GPUs of a job share its steps, and the ratios that would balance them.
 
-The GPUs of one job finish a step together: who is done early waits for the slowest. A GPU's busy
-part of the time in steps says how long it computes at its present share of each batch, hence how
-fast it is, and hence which share it should have.
+The GPUs of a job finish a step together, so that all wait for the slowest. The busy part of a GPU's
+time in steps shows how fast it is at its present share of each batch, and so which share it should
+have.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
 
 _EVEN_IN_ONE_PROCESS: Final = frozenset({"keras/tensorflow", "keras/jax"})
-"""Frameworks whose own way to train on several GPUs in one process splits batches evenly."""
+"""Frameworks that split batches evenly over the GPUs of one process."""
 _NOT_KNOWN_TO_BE_EVEN: Final = frozenset({"", "loop"})
-"""Ranks of anything else are fed by a sampler that gives each the same."""
+"""Ranks of any other framework get equal shares from their sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBalance:
-    """The GPUs of one job, from the last change of its ratios on.
+    """The GPUs of one job since its ratios last changed.
 
     Attributes:
-        busy_ratios: The busy part, 0 to 1, of the time in training steps, by
-            UUID of the job's GPUs on this machine: two or more, by rank and in
-            the order in which the training names them.
-        shares: Of each batch, by UUID; ``None``: neither told nor known.
-        is_told: Whether the training told its shares; else they are even.
+        busy_ratios: Busy part, 0 to 1, of the time in training steps, by UUID
+            of the job's GPUs on this machine: two or more, by rank and in
+            the order of the run.
+        shares: Of each batch, by UUID; ``None``: unknown.
+        is_told: Whether the run reported its shares; otherwise they are even.
     """
 
     busy_ratios: dict[str, float]
@@ -42,29 +42,26 @@ class JobBalance:
 
     @property
     def skew_ratio(self) -> float | None:
-        """1 - least busy / most busy: the part of its work for which the least busy GPU waits.
-
-        ``None`` where no GPU was busy.
-        """
+        """1 - least busy / most busy; ``None`` where no GPU was busy."""
         most = max(self.busy_ratios.values())
         return 1.0 - min(self.busy_ratios.values()) / most if most > 0 else None
 
     @property
     def is_level(self) -> bool:
-        """Whether there is nothing to gain from other shares."""
+        """Whether other shares would gain nothing."""
         return not is_unequal(self)
 
     @property
     def levelled_ratios(self) -> dict[str, float] | None:
-        """Shares under which all would be busy for equally long, adding up to 1, by UUID.
+        """Shares, adding up to 1, that would keep all GPUs busy equally long, by UUID.
 
-        ``None`` where the present ones are not known, or a GPU was never busy.
+        ``None`` where the present ones are unknown, or a GPU was never busy.
         """
         return None if self.shares is None else self._levelled(self.shares)
 
     @property
     def levelled_if_even(self) -> dict[str, float] | None:
-        """What ``levelled_ratios`` would be if each GPU were given the same now."""
+        """``levelled_ratios`` if all GPUs had equal shares now."""
         return self._levelled(dict.fromkeys(self.busy_ratios, 1.0))
 
     def _levelled(self, shares: dict[str, float]) -> dict[str, float] | None:
@@ -77,10 +74,10 @@ class JobBalance:
 
     @property
     def levelled_busy_ratio(self) -> float | None:
-        """How busy the slowest GPU would be with ``levelled_ratios``, of the present step's time.
+        """Busy part of the present step time that all GPUs would have with ``levelled_ratios``.
 
-        Each GPU takes ``busy / share`` for a whole batch; together they take one over the sum of
-        what each does of it at a time. Speeds are taken to be the same at any share.
+        Each GPU takes ``busy / share`` for a complete batch, so its speed is the inverse. Speeds
+        are assumed to be the same at any share.
         """
         if self.levelled_ratios is None or self.shares is None:
             return None
@@ -90,9 +87,9 @@ class JobBalance:
 
     @property
     def gain_part(self) -> float | None:
-        """What part, 0 to 1, of the wait of the least busy GPU a step becomes shorter by.
+        """Part, 0 to 1, of the least busy GPU's wait by which a step would become shorter.
 
-        The rest of that wait it spends on the work it takes over. 0 where they are level.
+        It would spend the rest of its wait on work it takes over. 0 if the job is balanced.
         """
         levelled = self.levelled_busy_ratio
         if levelled is None:
@@ -110,14 +107,14 @@ class JobBalance:
     measured_with=("advice.min_step_ns",),
 )
 def is_unequal(balance: JobBalance, settings: AdviceSettings = DEFAULT_SETTINGS.advice) -> bool:
-    """Whether the GPUs of a job are busy so unequally that other shares would win time."""
+    """Whether the GPUs of a job are busy so unequally that other shares would save time."""
     return (balance.skew_ratio or 0.0) >= settings.level_within
 
 
 def balances(runs: Iterable[RunReport]) -> dict[JobKey, JobBalance]:
-    """Every job of which two GPUs or more can be compared, in the order of its first run.
+    """Every job with at least two comparable GPUs, in the order of its first run.
 
-    Of two runs on one GPU the newer counts: they come oldest first.
+    Runs come oldest first; of two runs on one GPU the newer counts.
     """
     of_job: defaultdict[JobKey, list[RunReport]] = defaultdict(list)
     for run in runs:

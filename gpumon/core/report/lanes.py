@@ -1,4 +1,4 @@
-"""What happened when, for the picture of a report: a lane for each GPU and for each run."""
+"""The timeline of a report: a lane for each GPU and each run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class RunLane:
     """What one run was doing, in cells of equal width.
 
     Attributes:
-        run: Its label, as in its ``RunReport``; so is ``pid``.
-        start_ns: Where the first cell begins, on the clock of the report.
-        end_ns: Where the last one ends; it may be narrower than the others.
+        run: As in ``RunReport``; so is ``pid``.
+        start_ns: Start of the first cell, on the clock of the report.
+        end_ns: End of the last cell, which may be narrower than the others.
         cell_ns: Width of a cell.
-        phase_ns: Of each phase that it was in, the time in each cell.
-        reason_ns: Of each reason why its GPUs waited for input, how long they did in each cell,
-            all added up; empty where nobody looked.
+        phase_ns: By phase, the time in each cell.
+        reason_ns: By reason, the time in each cell that its GPUs waited for input, summed over
+            GPUs; empty: unknown.
     """
 
     run: str
@@ -37,8 +37,8 @@ class Lanes(NamedTuple):
     """The lanes of one report.
 
     Attributes:
-        gpus: One for each of its GPUs, in its order; an empty one where nothing is known.
-        runs: One for each of its runs of which something is known, in its order.
+        gpus: One for each of its GPUs, in its order; empty lanes for unknown ones.
+        runs: One for each of its known runs, in its order.
     """
 
     gpus: tuple[Lane, ...]
@@ -46,7 +46,7 @@ class Lanes(NamedTuple):
 
 
 class ReportWithLanes(NamedTuple):
-    """A report, and what its picture needs; without ``lanes`` there is none."""
+    """A report, and the lanes of its picture; ``None``: no picture."""
 
     report: Report
     lanes: Lanes | None

@@ -27,37 +27,24 @@ from gpumon.core.verdict import Severity, Verdict, VerdictName
 from gpumon.core.wording import gpu_label
 
 UNDER_FILLED: Final = "under_filled"
-"""The cause in an ``Advice`` on GPUs of which little works while they are busy."""
-
 FIRST_INPUT_WAIT: Final = "first_input_wait"
-"""The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
-
 UNSEEN_IMBALANCE: Final = "unseen_imbalance"
-"""The cause in an ``Advice`` on GPUs that read as busy and probably wait for a peer."""
-
+"""GPUs that read as busy and probably wait for a peer."""
 LATE_RANK: Final = "late_rank"
-"""The cause in an ``Advice`` on a rank that others of its job wait for while they read as busy."""
-
+"""A rank that others of its job wait for while they read as busy."""
 HANGING: Final = "hanging"
-"""The cause in an ``Advice`` on runs that have counted no step for too long."""
-
 HELD: Final = "held"
-"""The cause in an ``Advice`` on GPUs that processes hold without using them."""
-
 TOO_FEW_SAMPLES: Final = "too_few_samples"
-"""The cause in an ``Advice`` on GPUs of which a log has too few samples for a verdict."""
-
 OPEN_SPLIT: Final = "open_split"
-"""The cause in an ``Advice`` on a loss of which tags leave open how much each cause has."""
-
-JobKey: TypeAlias = tuple[str, int | None]
-"""A job's id, and whose it is; ``None``: not told."""
-
+"""A loss whose split into causes the tags leave open."""
 BESIDE_CAUSES: Final = (
     UNDER_FILLED, UNSEEN_IMBALANCE, FIRST_INPUT_WAIT, HANGING, OPEN_SPLIT, LATE_RANK, HELD,
     TOO_FEW_SAMPLES,
 )  # fmt: skip
-"""The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
+"""The causes of an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
+
+JobKey: TypeAlias = tuple[str, int | None]
+"""A job's id and owner; ``None``: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +53,16 @@ class Advice:
 
     Attributes:
         cause: Name of the ``IdleCause`` it would remove, or one of ``BESIDE_CAUSES``.
-        lost_seconds: What that cause cost, over all GPUs; 0 of GPUs that are
-            busy, and under-filled or waiting unseen, for no idle time is lost.
-        speedup_upper_bound: In-use time / (in-use time - lost): the run can
-            become at most this many times faster. At least 1. Of ``imbalance``,
-            where the shares are known, only what level GPUs would win counts.
-            Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
-            ``None``: nor is it where nothing proves the cause, and too little
-            proves its cause.
+        lost_seconds: Cost of the cause over all GPUs; 0 if the GPUs are busy.
+        speedup_upper_bound: In-use time / (in-use time - lost), at least 1. Of
+            ``imbalance``, with known shares, only what balanced GPUs would gain counts. 1 for
+            ``UNDER_FILLED``, whose gain is unknown. ``None``: the cause is not proved.
         evidence: The observation it rests on, with figures.
         text: What to do.
-        gpus: Labels of the GPUs that it would help; empty where nobody said.
-        reason: Name of the ``InputWaitReason`` that explains most of it; ``None``: none does.
-        may_be_more: Whether the speed-up is that of what is certain, and tags leave open how much
-            more there is to gain.
+        gpus: Labels of the GPUs that it would help; empty: unknown.
+        reason: Name of the ``InputWaitReason`` that explains most of it.
+        may_be_more: Whether the speed-up counts only what is certain, and tags leave open how
+            much more there is to gain.
     """
 
     cause: str
@@ -93,12 +76,12 @@ class Advice:
 
 
 class LogFinding(NamedTuple):
-    """One thing that a log shows.
+    """One fact that a log shows.
 
     Attributes:
         rule: Id of the rule that holds.
-        gpus: Labels of the GPUs it is about; empty where it is about the log.
-        text: What is so, with figures.
+        gpus: Labels of the GPUs it is about; empty: the log.
+        text: The fact, with figures.
         remedy: What to do.
     """
 
@@ -112,9 +95,9 @@ class Sampling(NamedTuple):
     """How finely a log was sampled.
 
     Attributes:
-        period_ns: Time between two samples of one GPU, as it was for most of the log.
-        shortest_visible_pause_ns: Shorter pauses cannot be told from none.
-        is_coarse: Whether that is too long for the pauses of a training.
+        period_ns: Usual time between two samples of one GPU.
+        shortest_visible_pause_ns: Shorter pauses may be invisible.
+        is_coarse: Whether that is too long for the pauses of a training run.
     """
 
     period_ns: int
@@ -125,25 +108,22 @@ class Sampling(NamedTuple):
 @rule(
     "sampling_too_coarse",
     RuleKind.FINDING,
-    says="a log has too few samples to show the pauses of a training",
-    evidence="The time between two samples of a GPU, as it was for most of the log.",
+    says="a log has too few samples to show the pauses of a training run",
+    evidence="The usual time between two samples of a GPU.",
     thresholds=("log.coarse_from_ns",),
 )
 def is_too_coarse(period_ns: int, settings: DetectorSettings) -> bool:
-    """Whether samples that far apart are too few for the pauses of a training."""
+    """Whether samples at this distance miss the pauses of a training run."""
     return period_ns >= settings.log.coarse_from_ns
 
 
 def sampling_of(period_ns: int, settings: DetectorSettings = DEFAULT_SETTINGS) -> Sampling:
-    """What a log of that period can show.
+    """What a log with this period can show.
 
-    A sample is a mean over the driver's window, 1/6 s to 1 s, that ends at
-    its stamp. One low sample says only that the GPU was idle in that window:
-    two in a row are the least that says that a pause lasted. Stamps are one
-    period apart, at any phase, so a pause is sure to hold two of them only if
-    it is two periods long. Where the period is the window or less, samples
-    cover all the time, and it comes to the same: one whole sample, at any
-    phase, lies surely only in a pause of two.
+    A sample is a mean over the driver's window, 1/6 s to 1 s, that ends at its timestamp. It takes
+    two low samples in a row to show a pause, and a pause is sure to contain two timestamps, one
+    period apart, only if it is two periods long. Where the window covers the period, the same
+    holds: one complete sample is sure to lie only in a pause of two.
 
     >>> sampling_of(60_000_000_000)
     Sampling(period_ns=60000000000, shortest_visible_pause_ns=120000000000, is_coarse=True)
@@ -157,30 +137,28 @@ def sampling_of(period_ns: int, settings: DetectorSettings = DEFAULT_SETTINGS) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
-    """One GPU's part of a report; which GPU, is told as in ``Device``.
+    """One GPU of a report, identified as in ``Device``.
 
     Attributes:
-        uuid: ``None`` where the source does not say; so is ``name``.
-        totals: Where its time went. Times in intervals count from the
-            report's ``origin_ns``.
-        error: Why it cannot be read now; ``None`` where it can.
-        fill: How much of it worked while it was busy; ``None`` where nothing tells.
-        listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
+        uuid: ``None`` if the source does not have it; so is ``name``.
+        totals: Where its time went, on the clock of the report's ``origin_ns``.
+        error: Why it cannot be read now.
+        fill: How much of it worked while it was busy; ``None``: unknown.
+        listed: Whether it is still there: a GPU may be removed, an instance destroyed.
         idle_beside_peer_ns: In a log of several GPUs, how long it idled, in use or not, while
-            another one worked; ``None`` where nobody looked.
+            another one worked.
         idle_after_use_ns: In a log, from the end of its last active sample to the log's end;
-            ``None`` in a live report, and where it was never active.
-        held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
-            say what is in use, and in a live report.
-        in_job: What its board told while it worked for its present job, or its last one; ``None``
+            ``None`` if it was never active.
+        held_memory: In a log with memory, what it held while nothing ran for long.
+        in_job: What its board showed while it worked for its present or last job; ``None``
             before the first job of several GPUs.
-        unsettled: What of its time is not settled yet, and how what was so has been settled
-            since; nothing where the report was read from a document.
-        now: What it does now; ``None`` in a log, and where a document does not say.
-        waits_for: The rank of its job that it waits for most; ``None``: in this job it did not.
-        held: Who holds it without using it now; ``None``: nobody, as far as is known.
-        told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
-            that it reported, that it cannot be read, and what slows it down just now.
+        unsettled: Its unsettled time, and how earlier unsettled time has been settled; empty if
+            the report was read from a document.
+        now: What it does now; ``None`` in a log.
+        waits_for: The rank of its job that it waits for most.
+        held: Who holds it now without using it.
+        told_troubles: Its ``troubles`` that the other fields do not imply: reported errors,
+            that it cannot be read, and present throttling.
     """
 
     index: int
@@ -206,25 +184,25 @@ class GpuReport:
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:
-        """What is wrong with it beside the time it loses, the worst first."""
+        """All its troubles, the worst first."""
         return all_troubles(self.told_troubles, self.fill, self.error, self.index)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is there no longer, or gives no answer: what it did is of before."""
+        """Whether it is gone or does not answer."""
         return any(trouble.is_of_a_lost_gpu for trouble in self.troubles)
 
     @property
     def is_hardly_observed(self) -> bool:
-        """Whether it was watched for less than it takes to be in use at all."""
+        """Whether it was observed for less than the shortest use."""
         return self.totals.observed_ns < DEFAULT_SETTINGS.min_in_use_ns
 
     @property
     def at_present(self) -> GpuReport:
-        """The same, judged by its last minutes in use instead of all its time.
+        """This GPU with the totals and verdict of its last minutes in use.
 
-        Of a job that has ended, or cannot go on, it is what that job did. One that was never in
-        use is judged by all its time.
+        After its job has ended, or while it is suspended, these are the job's. A GPU that was
+        never in use keeps the totals of all its time.
         """
         now = self.now
         if now is None or (now.name is VerdictName.NOT_IN_USE and not self.totals.in_use_ns):
@@ -241,82 +219,77 @@ class GpuReport:
 
     @property
     def in_a_part(self) -> GpuReport:
-        """The same in a report of a part of the time: of now, only that it is suspended counts."""
+        """This GPU in a report on part of the time: without ``now``, unless it is suspended."""
         is_suspended = self.now is not None and self.now.is_suspended
         return self if is_suspended else replace(self, now=None)
 
     @property
     def label(self) -> str:
-        """How people number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
+        """``"0"``, or ``"0:1"`` for a MIG instance."""
         return gpu_label(self.index, self.mig_index)
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on: then its instances work, and of itself nothing is to be said."""
+        """Whether it is MIG-partitioned: only its instances have utilisation."""
         return self.mig_enabled and self.error is None
 
     @property
     def is_mute(self) -> bool:
-        """Whether it is a MIG instance that has not told how busy it is: unknown, not idle."""
+        """Whether it is a MIG instance without utilisation data: unknown, not idle."""
         is_instance = self.parent_uuid is not None or self.mig_index is not None
         return is_instance and not self.totals.observed_ns and self.error is None
 
     @property
     def is_judgeable(self) -> bool:
-        """Whether there can be a verdict on it."""
+        """Whether it can have a verdict."""
         return not (self.is_cut or self.is_mute)
 
 
 def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
-    """The GPUs that there is a verdict on: without those cut by MIG, and mute instances."""
+    """The GPUs that can have a verdict."""
     return [gpu for gpu in gpus if gpu.is_judgeable]
 
 
 def well_sampled(gpus: Sequence[GpuReport]) -> list[GpuReport]:
-    """Of the GPUs that there is a verdict on those without too few samples in a log."""
+    """The GPUs that can have a verdict and have enough samples."""
     few = VerdictName.TOO_FEW_SAMPLES
     return [gpu for gpu in judged(gpus) if gpu.verdict.name is not few]
 
 
 def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:
-    """Idle time of these causes, nanoseconds, of all these GPUs."""
+    """Idle nanoseconds with these causes, over all these GPUs."""
     return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus for cause in causes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One training process; what it says of itself is as in ``RunFacts``.
+    """One training process; other fields are as in ``RunFacts``.
 
     Attributes:
-        pid: Process id as its host sees it.
-        steps: Training steps done.
-        samples: Samples trained on; ``None``: the training does not tell.
-        gpu_uuids: GPUs that count for this run.
-        wall_ns: Time since the run's ring was made, until it ended.
-        phase_ns: Cumulative time in each phase it has been in.
-        step_ns: Median time from the end of a training step to that of the
-            next, within an epoch and after the warm-up; ``None`` before there is one.
-        first_input_wait_ns: How long it waited for input until its first step was over; ``None``:
-            its beginning is not known.
+        pid: Process id on its host.
+        steps: Completed training steps.
+        samples: Samples trained on; ``None``: not recorded.
+        gpu_uuids: GPUs bound to this run.
+        wall_ns: Time from the creation of its ring until it ended.
+        phase_ns: Cumulative time by phase.
+        step_ns: Median time between the ends of two training steps, within an epoch and after
+            the warm-up.
+        first_input_wait_ns: Wait for input before the end of its first step; ``None``: its start
+            was not observed.
         shares: As in ``RunFacts``, but by UUID.
-        step_busy_ratios: The busy part, 0 to 1, of the time in training steps
-            since the shares last changed, by UUID; without a GPU of which
-            too little is known.
-        alive: Whether it still trains: holds its ring's lock; ``None`` where a document does
-            not say.
-        ended_before: Whether it had ended before observation began, so that
-            nothing of it was observed: people are not told of it.
-        owner_uid: Whose ring it is; ``None``: not told.
-        refused_uuids: GPUs that it names, and no process of its owner was on them while they
+        step_busy_ratios: Busy part, 0 to 1, of the time in training steps since the shares last
+            changed, by UUID of the GPUs with enough data.
+        alive: Whether it holds its ring's lock; ``None``: unknown, in an old document.
+        ended_before: Whether it ended before observation began: it is not shown.
+        owner_uid: Owner of its ring.
+        refused_uuids: GPUs that it names, but on which no process of its owner was while they
             worked: they do not count for this run.
-        reasons: Why its GPUs waited for input, and within its steps, as far as its machine
-            showed it; what cost most comes first.
+        reasons: Why its GPUs waited for input, and within its steps, the most expensive first.
         world_size: Ranks of its job, on all machines.
-        suspended_since_ns: Since when its process is stopped, or frozen with its cgroup, on the
-            clock of the intervals; ``None``: it can run.
-        silence: How long it has counted no step; ``None``: not worth a word.
-        on_cpu: Whether its framework computes on the CPU; never set beside simulated GPUs, for
-            which its steps may stand.
+        suspended_since_ns: Since when its process is stopped, or frozen with its cgroup;
+            ``None``: it can run.
+        silence: How long it has counted no step, if long enough to mention.
+        on_cpu: Whether its framework computes on the CPU; never set beside simulated GPUs.
     """
 
     run: str
@@ -348,22 +321,22 @@ class RunReport:
 
     @property
     def name(self) -> str:
-        """What it calls itself: beside one that lived, its label has its pid at the end."""
+        """Its own name: ``run`` ends with the pid where another run had the name."""
         return name_of_run(self.run, self.pid)
 
     @property
     def job_key(self) -> JobKey:
-        """Its job: of two users that give one id, each has a job of his own."""
+        """Its job: the same id of two users means two jobs."""
         return self.job, self.owner_uid
 
     @property
     def is_refused(self) -> bool:
-        """Whether all that it names are GPUs of others: then it says nothing of any."""
+        """Whether every GPU that it names was refused."""
         return bool(self.refused_uuids) and not self.gpu_uuids
 
     @property
     def uses_no_gpu(self) -> bool:
-        """Whether its framework computes on the CPU, and no GPU counts for it."""
+        """Whether its framework computes on the CPU, and it is bound to no GPU."""
         return self.on_cpu and not self.gpu_uuids
 
 
@@ -374,14 +347,14 @@ def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunRep
 
 
 def runs_concerned(gpus: Iterable[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
-    """The runs on these GPUs; where none is known to be, those that may be on any."""
+    """The runs on these GPUs; if none is known, those that may be on any GPU."""
     return runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids and not run.uses_no_gpu]
 
 
 def hanging_on(
     gpus: Sequence[GpuReport], runs: Iterable[RunReport]
 ) -> list[tuple[RunReport, RunSilence]]:
-    """The runs that hang on any of these GPUs; one that has used none yet may be on any."""
+    """The runs that hang on any of these GPUs; one that has used no GPU may be on any."""
     uuids = {gpu.uuid for gpu in gpus}
     return [
         (run, run.silence)
@@ -394,7 +367,7 @@ def hanging_on(
 
 
 def name_of_run(label: str, pid: int) -> str:
-    """What a run with this label calls itself.
+    """The own name of a run with this label.
 
     >>> name_of_run("train", 12), name_of_run("train-12", 12), name_of_run("train-12-2", 12)
     ('train', 'train', 'train')
@@ -404,25 +377,23 @@ def name_of_run(label: str, pid: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything a report says, before it becomes text or JSON.
+    """A complete report, before it becomes text or JSON.
 
     Attributes:
-        source: A log's path, or the ``--source`` word of a daemon.
-        started_at: ISO 8601 time of the first observed instant; ``None``
-            where the source has no wall clock.
-        origin_ns: The instant ``started_at`` names, on the clock of the intervals.
+        source: A log's path, or a daemon's ``--source``.
+        started_at: ISO 8601 time at which observation began; ``None``: no wall clock.
+        origin_ns: The same time on the clock of the intervals.
         observed_ns: Longest time any GPU was observed.
         skipped_lines: Lines of a log that could not be used.
         gpus: In index order.
-        runs: Training runs; empty for logs.
-        advice: What to change first comes first.
+        runs: Empty for logs.
+        advice: In order of importance.
         notes: Sentences a reader must know (assumptions, merged intervals).
-        together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
-        sampling: What the period of a log lets anybody see; ``None`` in a live report.
-        is_part: Whether it is of a part of the time only: of one run, or of the last hour.
-        source_error: Why the source can read no GPU at all, and after a colon what to do; ``None``
-            where it has read one, or gives no reason.
-        lost_elsewhere: That a GPU of which a log has no row cannot be read, as its errors say, and
+        together: What the GPUs of a log did at the same time.
+        sampling: What the period of a log can show; ``None`` in a live report.
+        is_part: Whether it covers only part of the time: one run, or the last hour.
+        source_error: Why the source can read no GPU at all, and after a colon what to do.
+        lost_elsewhere: GPUs without a row in the log that cannot be read, by its errors, and
             after a colon what to do.
     """
 
@@ -446,14 +417,14 @@ class Report:
 
     @property
     def at_present(self) -> Report:
-        """The same, each GPU judged by what it does now; a part of the time is judged as it is."""
+        """This report with the present of each GPU, unless it covers only part of the time."""
         if not self.is_part:
             return replace(self, gpus=tuple(gpu.at_present for gpu in self.gpus))
         return replace(self, gpus=tuple(gpu.in_a_part for gpu in self.gpus))
 
     @property
     def in_use_ns(self) -> int:
-        """Time in use, that of all its GPUs added up."""
+        """Time in use, over all its GPUs."""
         return sum(gpu.totals.in_use_ns for gpu in self.gpus)
 
     @property
@@ -468,22 +439,20 @@ class Report:
 
     @property
     def observed_runs(self) -> tuple[RunReport, ...]:
-        """The runs of which something can have been observed."""
+        """The runs that had not ended before observation began."""
         return tuple(run for run in self.runs if not run.ended_before)
 
 
 class MachineTime(NamedTuple):
-    """GPU-time of several GPUs, nanoseconds.
+    """Time summed over the GPUs that can have a verdict.
 
     ``busy_ns + lost_ns + out_of_use_ns + pending_ns == observed_ns``.
 
     Attributes:
-        gpus: How many; those that MIG cuts up, and instances that tell nothing, are left out.
-        observed_ns: Time covered by samples, of each of them.
-        busy_ns: Of it, busy.
+        gpus: Their number.
         lost_ns: Idle while in use.
-        out_of_use_ns: Idle before a job, after it, and without one.
-        pending_ns: Not decided yet; 0 in a log.
+        out_of_use_ns: Idle outside a job.
+        pending_ns: Not settled yet; 0 in a log.
     """
 
     gpus: int
@@ -499,7 +468,7 @@ class MachineTime(NamedTuple):
 
 
 def machine_time(gpus: Sequence[GpuReport]) -> MachineTime:
-    """The time of all GPUs that there is a verdict on, taken as one machine."""
+    """The time of all GPUs that can have a verdict."""
     known = judged(gpus)
     totals, out_of_use_ns = [gpu.totals for gpu in known], idle_in(OUT_OF_USE, known)
     return MachineTime(

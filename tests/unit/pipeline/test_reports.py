@@ -69,7 +69,7 @@ class TestAGpuThatIsLost:
         ("message", "why"),
         [
             ("the driver has not answered yet", "the driver has not answered yet"),
-            ("GPU 1: the GPU needs a reset: do it", "no answer has come of late"),
+            ("GPU 1: the GPU needs a reset: do it", "no recent answer"),
         ],
     )
     def test_is_one_that_gives_no_answer(self, message: str, why: str) -> None:
