@@ -108,8 +108,8 @@ class AnalyzeCommand:
         if args.files.count(STANDARD_INPUT) > 1:
             raise UsageError("the standard input can be read only once")
         if args.follow:
-            _check_followed(args.files)
-        pictures = _pictures_asked_for(args)
+            _check_follow(args.files)
+        pictures = _requested_pictures(args)
         options = LogOptions(
             columns=dict(args.column),
             period_ns=None if args.period is None else nanoseconds(args.period),
@@ -179,7 +179,7 @@ def read_log(text: LogText, options: LogOptions) -> ReadLog:
                 reader = opened.enter_context(ReaderProcess(text, reader))
             progress = opened.enter_context(ReadingProgress(text, sys.stderr, look_every=1))
             blocks = reader.blocks()
-            analysis.take_blocks(blocks if text.is_live else progress.watched(blocks))
+            analysis.ingest_blocks(blocks if text.is_live else progress.watched(blocks))
     except UnreadableLogError:
         if text.damage is not None:
             raise text.damage from None  # nothing else is to blame
@@ -250,7 +250,7 @@ class _Reports:
         with LiveLine(self._live, sys.stderr) as line:
             with open_log(path, self._live, follows=self._follows) as text:
                 read = read_log(text, self._options)
-            line.take(read.report, read.rows, read.newest_ratios)
+            line.send(read.report, read.rows, read.newest_ratios)
         return read
 
     def _draw(self, report: Report, lanes: Lanes) -> None:
@@ -275,7 +275,7 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
         print(render_report(report, style), end="")
 
 
-def _check_followed(paths: list[str]) -> None:
+def _check_follow(paths: list[str]) -> None:
     """Refuse what cannot be followed; say that a file is waited for."""
     if len(paths) > 1:
         raise UsageError("--follow reads one log until Ctrl-C: name one FILE")
@@ -292,7 +292,7 @@ Picture = Callable[[Report, Lanes], bytes]
 _KINDS: Final = ("png", "svg", "pdf")
 
 
-def _pictures_asked_for(args: argparse.Namespace) -> dict[str, Picture] | None:
+def _requested_pictures(args: argparse.Namespace) -> dict[str, Picture] | None:
     """What is to be drawn of the one log, by its path as typed, before anything is read.
 
     ``None``: something is, and nothing can be drawn here, which was said.

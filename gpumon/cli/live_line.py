@@ -101,7 +101,7 @@ class LiveLine:
         if self._progress is not None:
             self._progress.stop()
 
-    def take(self, report: Report, rows: int, busy_ratios: Sequence[float]) -> None:
+    def send(self, report: Report, rows: int, busy_ratios: Sequence[float]) -> None:
         """The report is made: in a child, its sentence is sent and the child is over.
 
         Args:

@@ -56,18 +56,18 @@ class LogAnalysis:
         self._shown: list[GpuTrack] = []
         self._zero_ns: int | None = None
 
-    def take(self, samples: Iterable[LogSample]) -> None:
+    def ingest(self, samples: Iterable[LogSample]) -> None:
         """Settle rows in file order, to the end of the log.
 
         Raises:
             UnreadableLogError: The log cannot be read on.
         """
-        self.take_blocks(
+        self.ingest_blocks(
             [RowColumns(row.gpu, (row.stamp_ns,), (row.busy_ratio,), (row.memory_used_bytes,))]
             for row in samples
         )
 
-    def take_blocks(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
+    def ingest_blocks(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
         """The same rows in fewer steps: what comes next of each GPU, to the end of the log.
 
         Raises:
@@ -79,7 +79,7 @@ class LogAnalysis:
             zero_ns = self._zero_ns or 0
             for gpu, stamps_ns, busy_ratios, used_bytes in block:
                 on_its_clock_ns = [stamp_ns - zero_ns for stamp_ns in stamps_ns]
-                self._track_of(gpu).take_rows(on_its_clock_ns, busy_ratios, used_bytes)
+                self._track_of(gpu).ingest_rows(on_its_clock_ns, busy_ratios, used_bytes)
         for track in self._tracks:
             track.finish()
 
@@ -235,7 +235,7 @@ class LogAnalysis:
             )
         if any(track.period_is_assumed for track in tracks):
             yield "The log has too few rows to tell the time between two: taken as 1 s."
-        told = times.worth_telling()
+        told = times.main_periods()
         if len(told) > 1:
             parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
             yield f"The time between two rows changes: {listed(parts)} of GPU time."

@@ -30,14 +30,14 @@ class LogLosses:
         self._zero_ns = zero_ns
         self._tracks = {at: one for at, one in enumerate(tracks) if one.first_ns is not None}
         self._ends_ns = max((one.last_row_ns for one in self._tracks.values()), default=0)
-        self._meant = [(error, self._positions(error)) for error in facts.errors]
+        self._gpus_of_errors = [(error, self._positions(error)) for error in facts.errors]
 
     def of(self, track: GpuTrack) -> tuple[Trouble, ...]:
         """Why a GPU could not be read in a part of the log, or from some line of it on."""
         position = next(at for at, one in self._tracks.items() if one is track)
         found = [
             self._trouble(error, position, len(positions))
-            for error, positions in self._meant
+            for error, positions in self._gpus_of_errors
             if position in positions
         ]
         if position in self._facts.partly:
@@ -48,7 +48,7 @@ class LogLosses:
     def elsewhere(self) -> tuple[str, ...]:
         """That a GPU of which the log has no row cannot be read, a colon, and what to do."""
         said = []
-        for error in (error for error, positions in self._meant if not positions):
+        for error in (error for error, positions in self._gpus_of_errors if not positions):
             meaning, _, todo = error.says.what.partition(": ")
             said.append(
                 f"{_named(error)}, which this log does not hold, cannot be read ({meaning}; line "

@@ -22,7 +22,7 @@ LONGEST_WINDOW_NS: Final = NS_PER_S
 """NVML averages utilisation over 1/6 s to 1 s, by product."""
 
 
-def put_together(samples: Sequence[BusySample]) -> list[BusySample]:
+def merge_equal_samples(samples: Sequence[BusySample]) -> list[BusySample]:
     """Neighbours that say the same become one sample, of at most the longest window.
 
     A logger that asks ten times a second is told each window of the driver
@@ -58,7 +58,7 @@ _SAME_WITHIN: Final = 1.25
 _MOST_PERIODS: Final = 64
 _FEW_ROWS: Final = 0.1
 """A period that fewer of the rows have is not that of the log, however long it is."""
-_WORTH_TELLING: Final = DEFAULT_SETTINGS.log.period_told_from
+_MAIN_SHARE: Final = DEFAULT_SETTINGS.log.period_told_from
 
 
 def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
@@ -142,9 +142,9 @@ class PeriodTimes:
                 return period_ns
         return 0
 
-    def worth_telling(self) -> tuple[tuple[int, int], ...]:
+    def main_periods(self) -> tuple[tuple[int, int], ...]:
         """Periods and their times, in order of appearance, without those that hardly matter."""
-        least_ns = _WORTH_TELLING * sum(self._time_ns.values())
+        least_ns = _MAIN_SHARE * sum(self._time_ns.values())
         return tuple(item for item in self._time_ns.items() if item[1] >= least_ns)
 
 
@@ -212,7 +212,7 @@ class GpuTrack:
         self.period_ns = period_ns or 0
         self._shortest_ns, self._longest_ns = 0, -1  # no row comes as usual before that is known
         self._last_ns = self._timed_ns = 0
-        self._memory, self._tells_memory = HeldMemoryTracker(settings), False
+        self._memory, self._has_memory = HeldMemoryTracker(settings), False
         self._releases = MemoryRelease(settings)
         self._waiting: list[tuple[int, float | None, int | None]] = []
         self._late: list[_Row] = []
@@ -239,18 +239,18 @@ class GpuTrack:
         """When its last row was written, with a value or without."""
         return self._last_ns
 
-    def take(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
+    def ingest(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
         """The next row."""
         silence_ns = stamp_ns - self._last_ns
         if not self._shortest_ns <= silence_ns <= self._longest_ns:
-            self._take_odd(stamp_ns, silence_ns, busy_ratio, used_bytes)
+            self._ingest_unusual(stamp_ns, silence_ns, busy_ratio, used_bytes)
             return
         if self._late or self._short:
-            self._end_odd()
+            self._end_unusual()
         self._last_ns = stamp_ns
         self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
 
-    def take_rows(
+    def ingest_rows(
         self,
         stamps_ns: Sequence[int],
         busy_ratios: Sequence[float | None],
@@ -267,7 +267,7 @@ class GpuTrack:
                 self._settle()
         else:
             for row in zip(stamps_ns, busy_ratios, used_bytes, strict=True):
-                self.take(*row)
+                self.ingest(*row)
 
     def _are_usual(self, stamps_ns: Sequence[int], busy_ratios: Sequence[float | None]) -> bool:
         """Whether all these rows come a period after the one before them, and answer."""
@@ -284,15 +284,15 @@ class GpuTrack:
         """The log is over: nothing stays pending."""
         if self.first_ns is None and self._waiting:
             self._begin()
-        self._end_odd()
+        self._end_unusual()
         self._settle(goes_on=False)
         self._note_time()
         self.ledger.end_job()
         self.changes.finish()
-        if self._tells_memory:
+        if self._has_memory:
             self.held = self._memory.finish()
 
-    def _take_odd(
+    def _ingest_unusual(
         self, stamp_ns: int, silence_ns: int, busy_ratio: float | None, used_bytes: int | None
     ) -> None:
         """A row that does not come one period after the row before it."""
@@ -305,15 +305,15 @@ class GpuTrack:
         elif silence_ns > self._longest_ns:
             self._last_ns = stamp_ns
             self._late.append(_Row(stamp_ns, silence_ns, busy_ratio, used_bytes))
-            self._judge_late()
+            self._decide_on_late()
         else:
             self._end_late()
             self._last_ns = stamp_ns
             self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
             self._short.append(silence_ns)
-            self._judge_short()
+            self._decide_on_short()
 
-    def _judge_late(self) -> None:
+    def _decide_on_late(self) -> None:
         """Whether the silences so far are a new period."""
         self._short.clear()
         late = self._late
@@ -329,7 +329,7 @@ class GpuTrack:
             for stamp_ns, silence_ns, busy_ratio, used_bytes in late:
                 self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
 
-    def _judge_short(self) -> None:
+    def _decide_on_short(self) -> None:
         """Whether the rows come much closer now. What each speaks for is known anyway."""
         if len(self._short) >= ROWS_OF_A_CHANGE:
             period_ns = common_interval_ns(self._short)
@@ -337,7 +337,7 @@ class GpuTrack:
             if period_ns and self._follows_period:
                 self._adopt(period_ns)
 
-    def _end_odd(self) -> None:
+    def _end_unusual(self) -> None:
         """A row came as usual: what was odd before it was no change."""
         self._short.clear()
         self._end_late()
@@ -377,7 +377,7 @@ class GpuTrack:
         first_ns = first_interval_ns(stamps_ns, period_ns) if self._follows_period else period_ns
         self._last_ns = self.first_ns = stamps_ns[0] - first_ns
         for stamp_ns, busy_ratio, used_bytes in waiting:
-            self.take(stamp_ns, busy_ratio, used_bytes)
+            self.ingest(stamp_ns, busy_ratio, used_bytes)
 
     def _adopt(self, period_ns: int) -> None:
         self._settle(goes_on=False)
@@ -398,8 +398,8 @@ class GpuTrack:
         self.samples += len(columns)
         if len(columns):
             self.newest_ratio = columns.busy_ratios[-1]
-        if not self._tells_memory:
-            self._tells_memory = any(used is not None for used in used_bytes)
+        if not self._has_memory:
+            self._has_memory = any(used is not None for used in used_bytes)
         begin = 0
         for end in self._releases.positions(columns.busy_ratios, used_bytes):
             self._observe(columns.part(begin, end, self.ledger.levels), goes_on=False)
@@ -407,9 +407,9 @@ class GpuTrack:
             self.changes.end_job()
             begin = end
         self._observe(columns.part(begin, len(columns), self.ledger.levels), goes_on=goes_on)
-        self.lane.take(columns)
-        if self._tells_memory:
-            self._memory.take(columns, used_bytes)
+        self.lane.observe_columns(columns)
+        if self._has_memory:
+            self._memory.observe_columns(columns, used_bytes)
 
     def _next_batch(self) -> tuple[SampleColumns, list[int | None]]:
         """What is settled now, and the memory in use at the end of each."""
@@ -426,10 +426,10 @@ class GpuTrack:
         if self.period_ns < LONGEST_WINDOW_NS:
             columns = self._windows_of(columns, goes_on=goes_on)
         self.ledger.observe_columns(columns)
-        self.changes.take(columns)
+        self.changes.observe_columns(columns)
 
     def _windows_of(self, columns: SampleColumns, *, goes_on: bool) -> SampleColumns:
-        samples = put_together([*self._window, *map(columns.sample, range(len(columns)))])
+        samples = merge_equal_samples([*self._window, *map(columns.sample, range(len(columns)))])
         self._window = samples[-1:] if goes_on else []
         if goes_on:
             del samples[-1:]

@@ -63,7 +63,7 @@ def analysed(text: str, options: LogOptions = NO_OPTIONS) -> Report:
     """The report of a log."""
     reader = reader_for(iter(text.splitlines(keepends=True)), name="gpu.csv", options=options)
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
-    analysis.take(reader.samples())
+    analysis.ingest(reader.samples())
     return analysis.report("gpu.csv", reader.facts())
 
 
@@ -181,7 +181,7 @@ def report_of(rows: Iterable[LogSample], gpus: Sequence[LoggedGpu] = (LoggedGpu(
 def analysis_of(rows: Iterable[LogSample]) -> LogAnalysis:
     """Rows, settled."""
     analysis = LogAnalysis(DetectorSettings())
-    analysis.take(rows)
+    analysis.ingest(rows)
     return analysis
 
 

@@ -37,7 +37,7 @@ def logged(
     reports, lanes = [], []
     for index, samples in enumerate(gpus):
         lane = BusyLane()
-        lane.extend(samples)
+        lane.observe(samples)
         lanes.append(lane.snapshot())
         totals = settled(samples)
         name = names[index] if index < len(names) else None

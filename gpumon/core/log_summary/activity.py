@@ -67,11 +67,11 @@ class StateChanges:
         self._pause_from = 0  # position of the first change since the last active sample
         self._last = BusySample(-1, -1, 0.0)
 
-    def extend(self, samples: Sequence[BusySample]) -> None:
+    def observe(self, samples: Sequence[BusySample]) -> None:
         """Take more samples, oldest first; what the ledger refuses is left out here, too."""
-        self.take(SampleColumns.of(samples, self._levels, self._until_ns)[0])
+        self.observe_columns(SampleColumns.of(samples, self._levels, self._until_ns)[0])
 
-    def take(self, columns: SampleColumns) -> None:
+    def observe_columns(self, columns: SampleColumns) -> None:
         """Take more samples, which come after those before."""
         for begin, end in columns.runs:
             is_active = columns.levels[begin] & ACTIVE != 0

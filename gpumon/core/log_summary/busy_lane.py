@@ -66,16 +66,16 @@ class BusyLane:
         self._observed_ns = self._busy_ns = self._active_ns = 0
         self._observed, self._busy, self._active = array("q"), array("q"), array("q")
 
-    def extend(self, samples: Sequence[BusySample]) -> None:
+    def observe(self, samples: Sequence[BusySample]) -> None:
         """Take more samples.
 
         Args:
             samples: As ``GpuLedger.observe`` takes them; what it refuses is
                 left out here too, so both come to the same sums.
         """
-        self.take(SampleColumns.of(samples, self._levels, self._end_ns)[0])
+        self.observe_columns(SampleColumns.of(samples, self._levels, self._end_ns)[0])
 
-    def take(self, columns: SampleColumns) -> None:
+    def observe_columns(self, columns: SampleColumns) -> None:
         """Take more samples, which come after those before."""
         for begin, end in columns.runs:
             is_active = columns.levels[begin] & ACTIVE != 0

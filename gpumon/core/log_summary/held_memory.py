@@ -41,16 +41,16 @@ class HeldMemoryTracker:
         self._end_ns = -1
         self._sample_ns = self._length_ns = self._peak = 0
 
-    def extend(self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]) -> None:
+    def observe(self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]) -> None:
         """Take more samples.
 
         Args:
             samples: Disjoint, oldest first.
             used_bytes: Memory in use at the end of each; ``None``: not told.
         """
-        self.take(SampleColumns.of(samples, self._levels, -1)[0], used_bytes)
+        self.observe_columns(SampleColumns.of(samples, self._levels, -1)[0], used_bytes)
 
-    def take(self, columns: SampleColumns, used_bytes: Sequence[int | None]) -> None:
+    def observe_columns(self, columns: SampleColumns, used_bytes: Sequence[int | None]) -> None:
         """As ``extend``, of columns."""
         held_from = self._settings.log.held_from_bytes
         bridged_ns = self._settings.idle_job_ends_after_ns

@@ -195,11 +195,11 @@ def _line_block(line: _Line) -> _Block:
     return _Block(line.height, lambda place: place.write(line))
 
 
-def _words_block(words: str, palette: Palette) -> _Block:
+def _text_block(words: str, palette: Palette) -> _Block:
     return _line_block(_Line(words, 16.0, {"fontsize": 9.5, "color": palette.quiet}))
 
 
-def _room(height: float) -> _Block:
+def _gap_block(height: float) -> _Block:
     return _Block(height, lambda _: None)
 
 
@@ -221,8 +221,8 @@ def _run_blocks(
             pid = f"{label_text(run.framework)}, pid {run.pid}"
             most = max(PAINTED, key=lambda painted: painted.share_of(lane))
             share = in_percent(most.share_of(lane))
-            beside = _Beside(label_text(run.run, 20), pid, share, most.title)
-            _write_beside(axes, beside, palette.quiet, palette)
+            beside = _Labels(label_text(run.run, 20), pid, share, most.title)
+            _write_labels(axes, beside, palette.quiet, palette)
 
         return _Block(_RUN_LANE_HEIGHT + _GAP, draw)
 
@@ -236,10 +236,10 @@ def _run_blocks(
         ),
         *(drawn(*one, is_lowest=is_last and one is runs[-1]) for one in runs),
     ]
-    blocks.append(_room(_UNDER_LANES if is_last else _GAP))
+    blocks.append(_gap_block(_UNDER_LANES if is_last else _GAP))
     if len(runs) < known:
         note = f"{len(runs)} of {counted(known, 'run', 'runs')}: the longest of each user."
-        blocks.append(_words_block(note, palette))
+        blocks.append(_text_block(note, palette))
     return blocks
 
 
@@ -272,7 +272,7 @@ def _gpu_blocks(
             set_axes(axes, axis, palette, has_strip=has_lost, is_last=number == len(shown) - 1)
             is_well = gpu.verdict.severity is Severity.NONE and not has_trouble(gpu)
             colour = palette.quiet if is_well else palette.lost
-            _write_beside(axes, _beside_gpu(gpu), colour, palette)
+            _write_labels(axes, _labels_of(gpu), colour, palette)
 
         return _Block(lane_height + _GAP, draw)
 
@@ -280,7 +280,7 @@ def _gpu_blocks(
     blocks = [
         _Block(_LEGEND_LINE + _GAP, lambda place: place.explain(legend, len(legend), palette)),
         *map(drawn, range(len(shown))),
-        _room(_UNDER_LANES),
+        _gap_block(_UNDER_LANES),
     ]
     if len(shown) < len(report.gpus):
         broken = "are in trouble or " if any(map(has_trouble, report.gpus)) else ""
@@ -288,7 +288,7 @@ def _gpu_blocks(
             f"The {len(shown)} of {counted(len(report.gpus), 'GPU', 'GPUs')} that {broken}lost "
             "most time while in use; the report has all of them."
         )
-        blocks.append(_words_block(note, palette))
+        blocks.append(_text_block(note, palette))
     return blocks
 
 
@@ -362,7 +362,7 @@ def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> 
 # -- beside a lane --------------------------------------------------------------
 
 
-class _Beside(NamedTuple):
+class _Labels(NamedTuple):
     """What is written beside a lane: whose it is to the left, what it amounts to to the right."""
 
     name: str
@@ -371,12 +371,12 @@ class _Beside(NamedTuple):
     said: str
 
 
-def _beside_gpu(gpu: GpuReport) -> _Beside:
+def _labels_of(gpu: GpuReport) -> _Labels:
     name, busy = label_text(f"GPU {gpu.label}", 20), in_percent(_busy_ratio(gpu))
-    return _Beside(name, label_text(gpu.name), f"busy {busy}", word_in_table(gpu, _WORD_LENGTH))
+    return _Labels(name, label_text(gpu.name), f"busy {busy}", word_in_table(gpu, _WORD_LENGTH))
 
 
-def _write_beside(axes: Axes, beside: _Beside, colour: str, palette: Palette) -> None:
+def _write_labels(axes: Axes, beside: _Labels, colour: str, palette: Palette) -> None:
     more = _wrapped(beside.more, 24, most=2)
     left, right = (_MARGIN - _LANE_LEFT) / _LANE_WIDTH, 1 + _GAP / _LANE_WIDTH
     write = partial(axes.text, y=0.6, transform=axes.transAxes)
@@ -435,7 +435,7 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
     ]
     if any(gpu.totals.starved_intervals for gpu in gpus):
         items.append(
-            Patch(facecolor=palette.lost_ground, edgecolor=palette.lost, label=_lost_words(gpus))
+            Patch(facecolor=palette.lost_ground, edgecolor=palette.lost, label=_lost_label(gpus))
         )
     away_ns, start_up_ns = (
         sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus)
@@ -453,7 +453,7 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
     return items
 
 
-def _lost_words(gpus: Sequence[GpuReport]) -> str:
+def _lost_label(gpus: Sequence[GpuReport]) -> str:
     """How much is marked, and how often."""
     starved_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     suspected_ns = sum(gpu.totals.suspected_ns for gpu in gpus)

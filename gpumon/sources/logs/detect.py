@@ -26,7 +26,7 @@ from gpumon.sources.logs.stamps.row_order import OrderedLog
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.csv_cells import BARS, CellSplitter, separator_of
-from gpumon.sources.logs.table.headings import column_named, told_columns
+from gpumon.sources.logs.table.headings import column_named, columns_by_meaning
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 _ADVICE: Final = f"log with {BEST_QUERY} instead"
@@ -202,13 +202,13 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> Order
         if not head:
             raise UnreadableLogError(f"{name}: {errors.sentence()}")
     known, _ = _format_of(head)
-    if known.yields_to_csv and Column.UTILIZATION in told_columns(options.columns):
+    if known.yields_to_csv and Column.UTILIZATION in columns_by_meaning(options.columns):
         known = NvidiaSmiCsvLog
     if known is NvidiaSmiCsvLog:
         _refuse_json(head, name=name)
     _refuse_unused(options, known, name)
     reader = known(chain(head, lines), name=name, options=options)
-    reader.begin_after(errors, passed)
+    reader.begin_below(errors, passed)
     return OrderedLog(reader, name=name, notes=[] if prefix is None else [prefix.note])
 
 

@@ -16,7 +16,7 @@ from gpumon.sources.nvml.codes import driver_trouble
 
 CELL_CODES: Final = {Refusal.LOST: 15, Refusal.RESET: 16, Refusal.ERROR: 999}
 """NVML's codes of what stands in a GPU's own cell."""
-SIGNS_OF_ERRORS: Final = ("ERR!", "[Unknown Error]")
+ERROR_MARKS: Final = ("ERR!", "[Unknown Error]")
 """What stands in a cell of which the driver gave nothing but an error."""
 _OF_A_GPU: Final = (15, 16)
 """Codes that a line says of one GPU, whichever."""
@@ -196,7 +196,7 @@ class DriverErrors:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def in_line(self, text: str, where: ErrorLine) -> bool:
+    def read_line(self, text: str, where: ErrorLine) -> bool:
         """Whether a line that is no row says it, or is a part of what says it."""
         begun = self._begun if self._begun_at == where.line - 1 else ""
         self._begun = ""
@@ -210,7 +210,7 @@ class DriverErrors:
         self._add(error, None, whole, where._replace(line=where.line - bool(begun)))
         return True
 
-    def in_cell(self, reason: Refusal, gpu: int | None, number: int, stamp_ns: int | None) -> None:
+    def add_cell(self, reason: Refusal, gpu: int | None, number: int, stamp_ns: int | None) -> None:
         """A GPU's own cell says it, for one of the reasons in ``CELL_CODES``."""
         error = DriverError(CELL_CODES[reason], "", is_of_one=True)
         self._add(error, gpu, f"a row {reason.value}", ErrorLine(number, stamp_ns, None))
@@ -243,9 +243,9 @@ class DriverErrors:
         is_date = date_in(line) is not None
         if is_date and not self:
             self._when = f" of {line.strip()}"
-        return is_date or not line.strip() or self.in_line(line, ErrorLine(number))
+        return is_date or not line.strip() or self.read_line(line, ErrorLine(number))
 
-    def told(self) -> tuple[LoggedError, ...]:
+    def all(self) -> tuple[LoggedError, ...]:
         """All of them."""
         return tuple(
             LoggedError(error, gpu, found.first, found.newest, found.lines_since, found.outages)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.driver_errors import CELL_CODES, SIGNS_OF_ERRORS, DriverErrors, ErrorLine
+from gpumon.sources.logs.driver_errors import CELL_CODES, ERROR_MARKS, DriverErrors, ErrorLine
 from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
@@ -53,7 +53,7 @@ class GpuLog(ABC):
         self._clock: LogClock = NO_CLOCK
         self._stamps: StampParser | None = None
         self._counts_rows = False  # nothing but the number of a row tells its moment
-        self._has_told = False
+        self._has_answer = False
         self._broken_off: str | None = None
         self._is_guessed = False
         self._errors = DriverErrors()
@@ -61,7 +61,7 @@ class GpuLog(ABC):
         self._bare_times: str | None = None
         self._last_ns: int | None = None  # of the last row that says how busy a GPU was
 
-    def begin_after(self, errors: DriverErrors, lines: int) -> None:
+    def begin_below(self, errors: DriverErrors, lines: int) -> None:
         """Take note of what the lines before those of this log say, and of how many they are."""
         self._errors, self._number = errors, lines
 
@@ -76,22 +76,22 @@ class GpuLog(ABC):
         yield from filter(None, self._read())
         if self._unit is not None:
             self._unit.settle()
-        if not self._has_told and self._errors:
+        if not self._has_answer and self._errors:
             raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}")
-        if not self._has_told:
+        if not self._has_answer:
             raise UnreadableLogError(f"{self._name}: {self._nothing()}")
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
         return LogFacts(
             clock=self._clock if self._stamps is None else self._stamps.clock,
-            gpus=self._gpus.told_apart,
+            gpus=self._gpus.labelled_gpus,
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if self._counts_rows else None,
             notes=(*self._notes(), *self._gpus.owner_notes(), *self._skipped.sentences()),
             broken_off=self._broken_off,
             is_guessed=self._is_guessed,
-            errors=self._errors.told(),
+            errors=self._errors.all(),
             partly=self._errors.partly,
             lost_rows=self._lost_rows,
             bare_times=self._bare_times,
@@ -125,7 +125,7 @@ class GpuLog(ABC):
 
     def _foreign(self, line: str, number: int, stamp_ns: int | None = None) -> None:
         """Pass over a line that is no part of such a log, but for what it says of the driver."""
-        is_error = self._errors.in_line(line, ErrorLine(number, stamp_ns, self._last_ns))
+        is_error = self._errors.read_line(line, ErrorLine(number, stamp_ns, self._last_ns))
         self._skipped.add(Refusal.DRIVER if is_error else Refusal.FOREIGN, number)
 
     def _lose_row(self, reason: Refusal, number: int, gpus: int = 1) -> None:
@@ -150,15 +150,15 @@ class GpuLog(ABC):
         elif stamp_ns is None:
             self._skipped.add(Refusal.STAMP, number)
         if isinstance(ratio, Refusal) and ratio in CELL_CODES:
-            self._errors.in_cell(ratio, gpu, number, stamp_ns)
+            self._errors.add_cell(ratio, gpu, number, stamp_ns)
         if gpu is None or stamp_ns is None:
             self._lost_rows += 1
             return None
         if isinstance(ratio, Refusal):
             return LogSample(gpu, stamp_ns, None, used_bytes)
-        self._has_told, self._last_ns = True, stamp_ns
+        self._has_answer, self._last_ns = True, stamp_ns
         if self._errors:
             self._errors.read_again(gpu, stamp_ns)
-        if any(sign in line for sign in SIGNS_OF_ERRORS):
+        if any(sign in line for sign in ERROR_MARKS):
             self._errors.partly.setdefault(gpu, (number, stamp_ns))
         return LogSample(gpu, stamp_ns, ratio, used_bytes)

@@ -61,7 +61,7 @@ def _spoke_at_ms(rows: list[LogSample]) -> float | None:
 def reported(samples: Sequence[list[LogSample]]) -> Report:
     analysis = LogAnalysis(_SETTINGS)
     for rows in samples:
-        analysis.take(rows)
+        analysis.ingest(rows)
     gpus = tuple(LoggedGpu(index=index) for index in range(len(samples)))
     facts = LogFacts(clock=NO_CLOCK, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
     return analysis.report("workload", facts)

@@ -199,7 +199,7 @@ class TestRowsThatComeGpuByGpu:
     def test_are_of_one_time_as_those_that_come_moment_by_moment(self) -> None:
         one, other = (rows_of(gpu, on_and_off(late_waves(30))) for gpu in (0, 1))
         by_gpu = analysis_of(one)
-        by_gpu.take(other)
+        by_gpu.ingest(other)
         by_moment = analysis_of(row for both in zip(one, other, strict=True) for row in both)
 
         facts = facts_of([LoggedGpu(index=0), LoggedGpu(index=1)])

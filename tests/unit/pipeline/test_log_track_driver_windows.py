@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.log_track import put_together
+from gpumon.pipeline.log_track import merge_equal_samples
 from tests.builders.logs import analysed, only_gpu, smi_log
 from tests.builders.time import s
 
@@ -31,11 +31,13 @@ class TestRowsThatSayTheSame:
     def test_are_one_sample(
         self, told: list[BusySample], joined_s: list[tuple[float, float, float]]
     ) -> None:
-        assert put_together(told) == [(s(begin), s(end), ratio) for begin, end, ratio in joined_s]
+        assert merge_equal_samples(told) == [
+            (s(begin), s(end), ratio) for begin, end, ratio in joined_s
+        ]
 
     @given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 1.0]), max_size=60))
     def test_keep_every_sum(self, ratios: list[float]) -> None:
-        given_rows, joined = rows(*ratios), put_together(rows(*ratios))
+        given_rows, joined = rows(*ratios), merge_equal_samples(rows(*ratios))
 
         assert sum(one.end_ns - one.start_ns for one in joined) == len(given_rows) * TENTH
         assert sum((one.end_ns - one.start_ns) * one.busy_ratio for one in joined) == pytest.approx(

@@ -48,7 +48,7 @@ def tracked(story: list[Row], period_s: float, *, gpus: int = 1) -> GpuTrack:
     track = new_track(gpus=gpus)
     rows = [row for row in story for _ in range(row.times)]
     for at, row in enumerate(rows):
-        track.take(s(BEGAN_S + at * period_s), row.busy_ratio, row.used_bytes)
+        track.ingest(s(BEGAN_S + at * period_s), row.busy_ratio, row.used_bytes)
     track.finish()
     return track
 
@@ -80,7 +80,7 @@ class TestAGpuOfALog:
         for at in range(0, len(rows), block):
             part = rows[at : at + block]
             ratios, used = [row.busy_ratio for row in part], [row.used_bytes for row in part]
-            in_blocks.take_rows(stamps_ns[at : at + block], ratios, used)
+            in_blocks.ingest_rows(stamps_ns[at : at + block], ratios, used)
         in_blocks.finish()
 
         assert in_blocks.ledger.snapshot() == one_by_one.ledger.snapshot()

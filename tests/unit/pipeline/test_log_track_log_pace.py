@@ -106,7 +106,7 @@ class TestAHole:
 
     def test_is_what_the_user_says_it_is(self) -> None:
         analysis = LogAnalysis(DetectorSettings(), period_ns=s(1))
-        analysis.take(busy_rows((1, 50), (60, 50)))
+        analysis.ingest(busy_rows((1, 50), (60, 50)))
 
         assert observed_s(analysis.report("gpu.csv", facts_of([LoggedGpu()]))) == 101
 

@@ -85,7 +85,7 @@ class ScrollingTable(GpuLog):
         super().__init__(lines, name=name, options=options)
         self._width, self._refusal = _UNUSABLE, Refusal.UNHEADED
         self._separator: str | None = None
-        self._told_time: tuple[bool, bool] | None = None  # whether rows have a date, and a time
+        self._time_columns: tuple[bool, bool] | None = None  # whether rows have a date, and a time
 
     def _read(self) -> Rows:
         for number, line in self._numbered(_MOST_SIGNS):
@@ -93,7 +93,7 @@ class ScrollingTable(GpuLog):
             if len(cells) == self._width and cells[0].strip()[:1].isdigit():
                 yield from self._row(cells, number)
             else:
-                self._odd_line(line.strip(), number)
+                self._other_line(line.strip(), number)
 
     @abstractmethod
     def _row(self, cells: Sequence[str], number: int) -> Rows:
@@ -120,9 +120,9 @@ class ScrollingTable(GpuLog):
         note = None if self._stamps is None else self._stamps.note
         return [note] if note else super()._notes()
 
-    def _odd_line(self, bare: str, number: int) -> None:
+    def _other_line(self, bare: str, number: int) -> None:
         if bare.startswith("#"):
-            self._take_header(bare)
+            self._read_header(bare)
         elif bare and not bare[0].isdigit():
             self._foreign(bare, number)
         elif bare and self._width == _UNUSABLE:
@@ -130,7 +130,7 @@ class ScrollingTable(GpuLog):
         elif bare:
             self._skipped.add(Refusal.WIDTH, number)
 
-    def _take_header(self, bare: str) -> None:
+    def _read_header(self, bare: str) -> None:
         header = header_of(bare)
         if header is None:
             if not _COLUMNS.isdisjoint(re.split(r"[\s,#]+", bare.lower())):  # it was to be one
@@ -141,10 +141,10 @@ class ScrollingTable(GpuLog):
         busy = {name: at for name in self.busy if (at := header.at(name)) is not None}
         if not busy:
             self._width, self._refusal = _UNUSABLE, Refusal.HEADER
-        elif self._told_time not in (None, told_time):
+        elif self._time_columns not in (None, told_time):
             self._width, self._refusal = _UNUSABLE, Refusal.CLOCK
         else:
-            self._told_time = told_time
+            self._time_columns = told_time
             self._counts_rows = not told_time[1]
             places = [header.at(name) for name in ("date", "time")]
             self._stamp_at = [at for at in places if at is not None]
@@ -217,14 +217,14 @@ class DcgmiDmonLog(ScrollingTable):
         super().__init__(lines, name=name, options=options)
         self._readers = {field: UtilizationCells(is_percent=field == "gputl") for field in _MEANING}
         self._counts_rows = True
-        self._fields_taken: dict[str, None] = {}
+        self._fields_used: dict[str, None] = {}
 
     def _numbered(self, longest: int) -> Iterator[tuple[int, str]]:
         for number, line in super()._numbered(longest):
             yield number, _as_dmon(line)
 
     def _notes(self) -> list[str]:
-        taken = "; where that has no answer ".join(_MEANING[field] for field in self._fields_taken)
+        taken = "; where that has no answer ".join(_MEANING[field] for field in self._fields_used)
         return [*([f"Busy is {taken}."] if taken else ()), *super()._notes()]
 
     def _adopt(self, header: TableHeader) -> None:
@@ -247,7 +247,7 @@ class DcgmiDmonLog(ScrollingTable):
         for field, position in self._busy_at.items():
             said = self._readers[field].read(cells[position])
             if said is not Refusal.NO_ANSWER and said not in CELL_CODES:
-                self._fields_taken[field] = None
+                self._fields_used[field] = None
                 break
         return said
 
@@ -265,7 +265,7 @@ class DcgmiDmonLog(ScrollingTable):
         gpus = [at for at, gpu in enumerate(self._gpus.gpus) if gpu.mig_index is None]
         if len(gpus) != 1:
             return LoggedGpu(name=f"{_INSTANCE} {number}")
-        return LoggedGpu(index=self._gpus.mark_cut(gpus[0]).index, mig_index=number)
+        return LoggedGpu(index=self._gpus.mark_partitioned(gpus[0]).index, mig_index=number)
 
 
 def _as_dmon(line: str) -> str:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.driver_errors import SIGNS_OF_ERRORS, ErrorLine
+from gpumon.sources.logs.driver_errors import ERROR_MARKS, ErrorLine
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
@@ -31,7 +31,7 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 _TICK_ROWS: Final = 64
 _MOST_CELLS: Final = 32_768
 """More different cells of a column than that are not worth remembering."""
-_LOOKED_AT: Final = ('"', *SIGNS_OF_ERRORS)
+_LOOKED_AT: Final = ('"', *ERROR_MARKS)
 """A row with one of them is looked at whole."""
 _UNUSABLE: Final = -1
 _MOST_HEADERS: Final = 2
@@ -124,7 +124,7 @@ class NvidiaSmiCsvLog(GpuLog):
         if len(cells) == self._width:
             return self._row_of(cells, line)
         if looks_like_header(cells):
-            self._take_header(cells)
+            self._read_header(cells)
         elif self._is_error(line, cells):
             self._skipped.add(Refusal.DRIVER, self._number)
         elif any(cell.strip() for cell in cells):
@@ -138,7 +138,7 @@ class NvidiaSmiCsvLog(GpuLog):
 
     def _is_error(self, line: str, cells: Sequence[str]) -> bool:
         where = ErrorLine(self._number, self._stamp_of(cells), self._last_ns)
-        return self._errors.in_line(line, where)
+        return self._errors.read_line(line, where)
 
     def _stamp_of(self, cells: Sequence[str]) -> int | None:
         """When a line was written that is no row, where it begins as one."""
@@ -149,12 +149,12 @@ class NvidiaSmiCsvLog(GpuLog):
     def _row_of(self, cells: Sequence[str], line: str) -> LogSample | None:
         cell = cells[self._utilization_at]
         if self._unit is not None:
-            self._unit.hold(cell, self._number)
+            self._unit.check(cell, self._number)
         is_whole = self._utilization_at < self._width - 1 or line.endswith("\n")
         ratio = self._cells.read(cell, is_whole=is_whole)
         if ratio is Refusal.NO_NUMBER:
             if looks_like_header(cells):
-                self._take_header(cells)
+                self._read_header(cells)
                 return None
             if self._is_error(line, cells):
                 ratio = Refusal.DRIVER
@@ -181,7 +181,7 @@ class NvidiaSmiCsvLog(GpuLog):
                 f"line {self._number}; say --column index=N if it is another"
             )
 
-    def _take_header(self, cells: Sequence[str]) -> None:
+    def _read_header(self, cells: Sequence[str]) -> None:
         """Read on by a header; under one of another table, read nothing until the next one."""
         header = [cell.strip() for cell in cells]
         if header == self._header:

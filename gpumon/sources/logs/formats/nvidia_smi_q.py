@@ -75,7 +75,7 @@ class NvidiaSmiQueryLog(GpuLog):
         yield from self._finish()
 
     def _notes(self) -> list[str]:
-        return self._gpus.cut_notes("nvidia-smi -q")
+        return self._gpus.partitioned_notes("nvidia-smi -q")
 
     def _note(self, page: _Page, key: str, value: str, number: int) -> None:
         name = key.strip().lower()
@@ -97,7 +97,7 @@ class NvidiaSmiQueryLog(GpuLog):
         bare = line.strip()
         if key.strip() == _STAMP:
             yield from self._finish()
-            self._take_stamp(value, number)
+            self._read_stamp(value, number)
         elif _TITLE in bare:
             yield from self._finish()
             self._stamp_ns = None
@@ -112,7 +112,7 @@ class NvidiaSmiQueryLog(GpuLog):
             if depth <= 4:
                 self._section = bare.lower()
 
-    def _take_stamp(self, value: str, number: int) -> None:
+    def _read_stamp(self, value: str, number: int) -> None:
         told = date_in(value)
         if told is None:
             self._skipped.add(Refusal.STAMP, number)
@@ -143,8 +143,8 @@ class NvidiaSmiQueryLog(GpuLog):
         )
         position = self._gpus.position(page.bus_id, told)
         if position is not None and page.values.get(_MIG_MODE) == "Enabled":
-            self._gpus.mark_cut(position)
-            self._has_told = True
+            self._gpus.mark_partitioned(position)
+            self._has_answer = True
         return position
 
     def _bytes_of(self, page: _Page, told: tuple[str, str]) -> int | None:

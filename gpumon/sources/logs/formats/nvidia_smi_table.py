@@ -56,7 +56,7 @@ class NvidiaSmiTableLog(GpuLog):
 
     def _notes(self) -> list[str]:
         notes = [note.replace("a row", "a table") for note in super()._notes()]
-        return notes + self._gpus.cut_notes("nvidia-smi's table")
+        return notes + self._gpus.partitioned_notes("nvidia-smi's table")
 
     def _read(self) -> Rows:
         head = head_of(self._lines)
@@ -93,12 +93,12 @@ class NvidiaSmiTableLog(GpuLog):
         found = _ANSWER_AND_MODE.fullmatch(cells[3]) if is_answer else None
         if gpu is not None and found is not None:
             return self._answer(gpu, found[1], cells, number)
-        if gpu is not None or not (self._waiting or _says_mig_is_on(cells) or _is_heading(cells)):
+        if gpu is not None or not (self._waiting or _is_mig_line(cells) or _is_heading(cells)):
             self._skipped.add(Refusal.CUT_TABLE, number)
         elif self._waiting is not None:
             self._last_gpu = None
-        elif _says_mig_is_on(cells):
-            self._mark_cut()
+        elif _is_mig_line(cells):
+            self._mark_partitioned()
         return None
 
     def _answer(
@@ -114,10 +114,10 @@ class NvidiaSmiTableLog(GpuLog):
         used, _, total = cell.partition("/")
         return bytes_in(used), bytes_in(total)
 
-    def _mark_cut(self) -> None:
+    def _mark_partitioned(self) -> None:
         if self._last_gpu is not None:
-            self._gpus.mark_cut(self._last_gpu)
-            self._has_told = True
+            self._gpus.mark_partitioned(self._last_gpu)
+            self._has_answer = True
 
     def _instance(self, cells: Sequence[str]) -> LogSample | None:
         """A MIG instance, of which nvidia-smi's table tells the memory and no utilisation."""
@@ -150,7 +150,7 @@ class NvidiaSmiTableLog(GpuLog):
             self._date = told
         else:
             stamp_ns = None if self._date is None else self._date.stamp_ns
-            is_error = self._errors.in_line(bare, ErrorLine(number, stamp_ns, self._last_ns))
+            is_error = self._errors.read_line(bare, ErrorLine(number, stamp_ns, self._last_ns))
             reason = Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN
             self._skipped.add(Refusal.DRIVER if is_error else reason, number)
 
@@ -187,7 +187,7 @@ def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
     return LoggedGpu(int(found[1]), name=found[2].rstrip(), bus_id=bus[0]) if found else None
 
 
-def _says_mig_is_on(cells: Sequence[str]) -> bool:
+def _is_mig_line(cells: Sequence[str]) -> bool:
     """Whether the third row of a GPU says that it is cut into MIG instances."""
     return len(cells) == _GPU_ROW_CELLS and cells[3].strip() == "Enabled" and not cells[1].strip()
 

@@ -15,7 +15,7 @@ from gpumon.sources.logs.prometheus_metrics import is_counter, metric_of, owner_
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
 from gpumon.sources.logs.table.cell_values import OVER_FULL, GuessedUnit, ratio_of
 from gpumon.sources.logs.table.column_names import Column, Heading
-from gpumon.sources.logs.table.headings import told_columns
+from gpumon.sources.logs.table.headings import columns_by_meaning
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _FINITE: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?", re.ASCII | re.I)
@@ -44,13 +44,13 @@ class PrometheusLog(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        chosen = told_columns(options.columns).get(Column.UTILIZATION)
+        chosen = columns_by_meaning(options.columns).get(Column.UTILIZATION)
         if isinstance(chosen, int):
             raise UsageError(
                 f"--column utilization.gpu={chosen + 1}: {name} has no columns; name a metric"
             )
         self._clock = UTC_CLOCK
-        self._told_metric = chosen
+        self._chosen_metric = chosen
         self._metric_name: str | None = None
         self._metric: Heading | None = None  # the one that is read, once it is known
         self._full: float | None = None
@@ -97,7 +97,7 @@ class PrometheusLog(GpuLog):
         for series in all_series:
             labels = {key: str(value) for key, value in series["metric"].items()}
             name = labels.get("__name__")
-            metric = metric_of(name, self._told_metric)
+            metric = metric_of(name, self._chosen_metric)
             if metric is None:
                 self._left_out[name or ""] = None
             elif metric.column is Column.UTILIZATION:
@@ -133,7 +133,7 @@ class PrometheusLog(GpuLog):
     def _add(self, values: dict[int, str], pairs: list[object], number: int) -> None:
         """Take the values of one more series of a GPU: of pods that share it, the first one's."""
         for pair in pairs:
-            moment = _moment_in(pair)
+            moment = _time_and_value(pair)
             if moment is None:
                 self._skipped.add(Refusal.DAMAGED_JSON, number)
             elif moment[0] in values:
@@ -156,7 +156,7 @@ class PrometheusLog(GpuLog):
 
     def _ratio(self, value: str, number: int) -> float | Refusal:
         if self._unit is not None:
-            self._unit.hold(value, number)
+            self._unit.check(value, number)
         if self._full == 1.0 and _FINITE.fullmatch(value) and 1.0 < float(value) <= OVER_FULL:
             self._has_clipped = True
             return 1.0
@@ -168,8 +168,8 @@ class PrometheusLog(GpuLog):
         if self._skipped.count and not self._left_out:
             said = self._broken_off or " ".join(self._skipped.sentences()).rstrip(".")
             return f"{said}; no answer is whole: ask Prometheus again"
-        if self._told_metric is not None:
-            return f"has no series of {self._told_metric}, which --column names"
+        if self._chosen_metric is not None:
+            return f"has no series of {self._chosen_metric}, which --column names"
         counters = [name for name in self._left_out if is_counter(name)]
         if counters:
             return (
@@ -181,12 +181,12 @@ class PrometheusLog(GpuLog):
         return f"{seen}; query DCGM_FI_DEV_GPU_UTIL or what your exporter calls it"
 
 
-def _moment_in(pair: object) -> tuple[int, str] | None:
+def _time_and_value(pair: object) -> tuple[int, str] | None:
     """Nanoseconds since 1970 and the value of a pair; ``None``: it is none.
 
     Prometheus knows milliseconds; a float does not hold more either.
 
-    >>> _moment_in([1700000000.125, "96"]), _moment_in([None, "96"]), _moment_in([1e11, "96"])
+    >>> _time_and_value([1700000000.125, "96"]), _time_and_value([None, "96"]), _time_and_value([1e11, "96"])
     ((1700000000125000000, '96'), None, None)
     """
     if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str)):

@@ -16,11 +16,11 @@ from gpumon.sources.logs.log_text import MAX_PIECE
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import parser_among, without_unit
 from gpumon.sources.logs.table.cell_values import GuessedUnit, bytes_of, ratio_of
-from gpumon.sources.logs.table.column_layout import says_elapsed
+from gpumon.sources.logs.table.column_layout import is_elapsed_heading
 from gpumon.sources.logs.table.column_names import Column, Heading, HeadingGpu
 from gpumon.sources.logs.table.csv_cells import CellSplitter
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS
-from gpumon.sources.logs.table.headings import LAST_STAMP_RANK, heading_of, told_columns
+from gpumon.sources.logs.table.headings import LAST_STAMP_RANK, columns_by_meaning, heading_of
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 Cells = Callable[[Any], Any]
@@ -55,14 +55,14 @@ class WideTable(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._told_stamp = told_columns(options.columns).get(Column.STAMP)
+        self._chosen_stamp = columns_by_meaning(options.columns).get(Column.STAMP)
         self._columns: dict[HeadingGpu, _GpuColumns] = {}
         self._by_key: dict[Hashable, _GpuColumns] = {}
         self._may_be_absent, self._has_more = True, False
         self._used: dict[HeadingGpu, tuple[int, Hashable | None, int]] = {}
         self._total: dict[HeadingGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
-        self._said_unit = GuessedUnit(name, is_percent=True, way_out=_WAY_OUT, is_said=True)
+        self._stated_unit = GuessedUnit(name, is_percent=True, way_out=_WAY_OUT, is_stated=True)
         self._stamp_at: tuple[int, Hashable, int] | None = None
         self._stamp_heading = ""
         self._has_rows_of_others = False
@@ -72,9 +72,9 @@ class WideTable(GpuLog):
         """Take note of columns, which later rows may add to, by key and what stands above."""
         for key, text in headings:
             meaning = heading_of(text)
-            if self._told_stamp is not None and self._told_stamp in (text.strip(), key):
+            if self._chosen_stamp is not None and self._chosen_stamp in (text.strip(), key):
                 unit_ns = meaning.unit if meaning and meaning.column is Column.STAMP else NS_PER_S
-                self._take_stamps_from(-1, key, unit_ns, text)
+                self._read_stamps_from(-1, key, unit_ns, text)
             elif meaning is not None:
                 self._place(key, meaning, text)
 
@@ -88,7 +88,7 @@ class WideTable(GpuLog):
         for number, get, keys in chain(head, rows):
             self._decide_unit([get])
             yield from self._of_row(get, number, keys)
-        self._said_unit.settle()
+        self._stated_unit.settle()
 
     def _decide_stamps(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows in which form the times are."""
@@ -103,7 +103,7 @@ class WideTable(GpuLog):
             self._decide(texts, unit_ns)
 
     def _decide(self, texts: Sequence[str], unit_ns: int) -> None:
-        is_elapsed = says_elapsed(self._stamp_heading)
+        is_elapsed = is_elapsed_heading(self._stamp_heading)
         self._stamps = parser_among(texts, unit_ns, is_elapsed=is_elapsed)
         self._bare_times = without_unit(self._stamps, self._stamp_heading)
         self._clock = self._stamps.clock if self._stamps else NO_CLOCK
@@ -131,7 +131,7 @@ class WideTable(GpuLog):
             if stamp_ns is None:
                 self._lose_row(Refusal.STAMP, number, len(self._columns))
                 return
-        self._take_totals(get)
+        self._read_totals(get)
         refused: Refusal | None = None
         columns_there = self._columns_of(keys)
         if self._has_rows_of_others and all(_is_blank(get(one.busy)) for one in columns_there):
@@ -147,7 +147,7 @@ class WideTable(GpuLog):
                 refused = refused or ratio
                 yield LogSample(gpu, moment_ns, None)
                 continue
-            self._has_told = True
+            self._has_answer = True
             _, used_at, unit_bytes = self._used.get(columns.gpu, _NO_MEMORY)
             used = None if used_at is None else get(used_at)
             yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=unit_bytes))
@@ -160,7 +160,7 @@ class WideTable(GpuLog):
             return self._columns.values()
         return [self._by_key[key] for key in keys if key in self._by_key]
 
-    def _take_totals(self, get: Cells) -> None:
+    def _read_totals(self, get: Cells) -> None:
         for gpu in [gpu for gpu in self._total if gpu in self._columns]:
             key, unit_bytes = self._total[gpu]
             memory_bytes = bytes_of(get(key), unit_bytes=unit_bytes)
@@ -182,7 +182,7 @@ class WideTable(GpuLog):
     def _place(self, key: Hashable, meaning: Heading, text: str) -> None:
         if meaning.column is Column.STAMP:
             if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
-                self._take_stamps_from(meaning.rank, key, meaning.unit, text)
+                self._read_stamps_from(meaning.rank, key, meaning.unit, text)
             return
         gpu = meaning.gpu
         if gpu is None:
@@ -196,7 +196,7 @@ class WideTable(GpuLog):
             return
         self._place_busy(key, gpu, meaning)
 
-    def _take_stamps_from(self, rank: int, key: Hashable, unit_ns: int, heading: str) -> None:
+    def _read_stamps_from(self, rank: int, key: Hashable, unit_ns: int, heading: str) -> None:
         self._stamp_at = rank, key, unit_ns
         self._stamp_heading = heading
         self._counts_rows = False
@@ -222,7 +222,7 @@ class WideTable(GpuLog):
             busy_rank=meaning.rank,
             full=1.0 if meaning.is_percent is False else 100.0,
             is_blank_absent=meaning.is_optional,
-            unit=self._said_unit if meaning.is_worded and meaning.is_percent else None,
+            unit=self._stated_unit if meaning.is_worded and meaning.is_percent else None,
         )
         self._may_be_absent = self._may_be_absent and columns.is_blank_absent
         if meaning.is_percent is None:
@@ -230,7 +230,7 @@ class WideTable(GpuLog):
 
     def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
         if columns.unit is not None:
-            columns.unit.hold(cell, number)
+            columns.unit.check(cell, number)
         if isinstance(cell, str):
             cell = cell.strip().removesuffix("%").rstrip()
         return ratio_of(cell, full=columns.full)

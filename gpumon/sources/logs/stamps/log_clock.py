@@ -59,7 +59,7 @@ class RowClock:
 
     def __init__(self, period_ns: int | None) -> None:
         self.period_ns = period_ns or NS_PER_S
-        self._is_told = period_ns is not None
+        self._is_given = period_ns is not None
         self._rows: Counter[int] = Counter()
 
     def next_ns(self, gpu: int) -> int:
@@ -70,5 +70,5 @@ class RowClock:
     @property
     def note(self) -> str:
         """What the report has to say of it."""
-        said = "as --period says" if self._is_told else "assumed; --period changes it"
+        said = "as --period says" if self._is_given else "assumed; --period changes it"
         return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({said})."

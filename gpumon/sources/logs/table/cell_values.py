@@ -180,14 +180,16 @@ class GuessedUnit:
     Args:
         is_percent: The guess; else a share, 0 to 1.
         way_out: How the user can say the unit.
-        is_said: Whether a heading says percent: fractions alone, all below 1, contradict it.
+        is_stated: Whether a heading says percent: fractions alone, all below 1, contradict it.
     """
 
-    def __init__(self, name: str, *, is_percent: bool, way_out: str, is_said: bool = False) -> None:
+    def __init__(
+        self, name: str, *, is_percent: bool, way_out: str, is_stated: bool = False
+    ) -> None:
         self.is_percent = is_percent
         self._name = name
         self._way_out = way_out
-        self._is_said = is_said
+        self._is_stated = is_stated
         self._is_sure = False
         self._fraction: tuple[str, int] | None = None
         self._one: tuple[str, int] | None = None
@@ -204,7 +206,7 @@ class GuessedUnit:
             return []
         return ["The utilisation lies between 0 and 1: read as a share, not as percent."]
 
-    def hold(self, value: object, line_number: int) -> None:
+    def check(self, value: object, line_number: int) -> None:
         """Take note of a value; refuse the log where it is percent, and a share was guessed."""
         if self._is_sure and self.is_percent:
             return
@@ -230,12 +232,12 @@ class GuessedUnit:
 
         A log of zeros is the same in both units.
         """
-        small = self._fraction if self._is_said else self._fraction or self._one
+        small = self._fraction if self._is_stated else self._fraction or self._one
         if self.is_percent and not self._is_sure and small is not None:
             raise self._refusal(*small)
 
     def _refusal(self, text: str, line_number: int) -> UnreadableLogError:
-        if self._is_said:
+        if self._is_stated:
             return UnreadableLogError(
                 f"{self._name}: line {line_number}: the heading says percent, and the utilisation "
                 f"is {text} here and never above 1: it may be a share from 0 to 1; {self._way_out}"

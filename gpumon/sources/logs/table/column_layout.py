@@ -11,7 +11,12 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.table.cell_values import MIB
 from gpumon.sources.logs.table.column_names import IDENTIFYING, Column
-from gpumon.sources.logs.table.headings import column_named, heading_of, says_percent, told_percent
+from gpumon.sources.logs.table.headings import (
+    chosen_unit_is_percent,
+    column_named,
+    heading_is_percent,
+    heading_of,
+)
 
 _ELAPSED: Final = re.compile("elapsed|relative|uptime|run_?time|since", re.I)
 _OF_ANOTHER_DEVICE: Final = re.compile(
@@ -66,7 +71,7 @@ def stamp_text(cells: Sequence[str], positions: Sequence[int]) -> str:
     return " ".join([cells[at].strip() for at in positions])
 
 
-def says_elapsed(heading: str) -> bool:
+def is_elapsed_heading(heading: str) -> bool:
     """Whether a heading of times says that they count from the log's beginning."""
     return _ELAPSED.search(heading) is not None
 
@@ -127,9 +132,9 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     if Column.STAMP not in positions and Column.DATE in positions:
         positions[Column.STAMP] = positions.pop(Column.DATE)
     stamp = _heading(cells, positions, Column.STAMP)
-    percent = told_percent(chosen)
+    percent = chosen_unit_is_percent(chosen)
     if percent is None:
-        percent = says_percent(_heading(cells, positions, Column.UTILIZATION))
+        percent = heading_is_percent(_heading(cells, positions, Column.UTILIZATION))
     return ColumnLayout(
         width=len(cells),
         positions=positions,
@@ -138,7 +143,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
             _unit_of(_heading(cells, positions, Column.MEMORY_USED), Column.MEMORY_USED, MIB),
             _unit_of(_heading(cells, positions, Column.MEMORY_TOTAL), Column.MEMORY_TOTAL, MIB),
         ),
-        is_elapsed=says_elapsed(stamp),
+        is_elapsed=is_elapsed_heading(stamp),
         is_percent=percent,
     )
 

@@ -27,7 +27,11 @@ from gpumon.sources.logs.table.guessed_layout import (
     columns_that_count_gpus,
     guess_layout,
 )
-from gpumon.sources.logs.table.headings import column_named, told_columns, told_percent
+from gpumon.sources.logs.table.headings import (
+    chosen_unit_is_percent,
+    column_named,
+    columns_by_meaning,
+)
 
 _PROCESS: Final = re.compile(r"\W*(?:pid|process[ _-]?id)\W*", re.I)
 _NEEDED: Final = (
@@ -82,19 +86,19 @@ def head_of_csv(
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
     completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
-    spoken = _without_silent_columns(completed, body)
+    spoken = _without_empty_columns(completed, body)
     is_percent, unit = spoken.is_percent, None
     at = spoken.positions[Column.UTILIZATION]
     way_out = f'say --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
-    if is_percent and told_percent(options.columns) is None:
-        unit = GuessedUnit(name, is_percent=True, way_out=way_out, is_said=True)
+    if is_percent and chosen_unit_is_percent(options.columns) is None:
+        unit = GuessedUnit(name, is_percent=True, way_out=way_out, is_stated=True)
     elif is_percent is None:
         unit = GuessedUnit.of(name, [row[at] for row in body], way_out=way_out)
         is_percent = unit.is_percent
         notes += unit.notes
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
     stamps = _stamp_parser_of(spoken, body, f"{name}: line {body_line}")
-    is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
+    is_guessed = header_at < 0 and Column.UTILIZATION not in columns_by_meaning(options.columns)
     header = [cell.strip() for cell in written[header_at]] if header_at >= 0 else []
     is_of_processes = any(_PROCESS.fullmatch(cell) for cell in header)
     if is_of_processes:
@@ -151,7 +155,7 @@ def _layout_of(
     """
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
-    told = [row for row in rows if _says_something_else(row)]
+    told = [row for row in rows if _is_other_line(row)]
     last_values = _last_values(rows)
     for at in _headers_among(rows):
         cells = rows[at]
@@ -264,7 +268,7 @@ def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
     }
 
 
-def _says_something_else(cells: Sequence[str]) -> bool:
+def _is_other_line(cells: Sequence[str]) -> bool:
     """Whether a row is neither blank nor words alone nor a command with options."""
     text = "".join(cells)
     return bool(text.strip()) and "--" not in text and not names_columns(cells)
@@ -274,17 +278,17 @@ def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
     return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
 
 
-def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
+def _without_empty_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
     """The layout without columns besides time and utilisation in which no row says anything."""
     spoken = {
         column: position
         for column, position in layout.positions.items()
         if column in (Column.UTILIZATION, Column.STAMP)
-        or any(_says_something(row[position]) for row in body)
+        or any(_has_answer_in(row[position]) for row in body)
     }
     return replace(layout, positions=spoken)
 
 
-def _says_something(cell: str) -> bool:
+def _has_answer_in(cell: str) -> bool:
     bare = cell.strip()
     return bool(bare) and not bare.startswith("[") and bare.upper() != "N/A"

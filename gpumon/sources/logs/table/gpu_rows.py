@@ -50,12 +50,12 @@ class GpuTable:
             self._owners.append(owner)
         return position
 
-    def mark_cut(self, position: int) -> LoggedGpu:
+    def mark_partitioned(self, position: int) -> LoggedGpu:
         """Take note that a GPU is cut into MIG instances."""
         self.gpus[position] = gpu = replace(self.gpus[position], mig_enabled=True)
         return gpu
 
-    def cut_notes(self, tool: str) -> list[str]:
+    def partitioned_notes(self, tool: str) -> list[str]:
         """A sentence on the GPUs that are cut into instances of which a tool tells nothing."""
         cut = [
             position if gpu.index is None else gpu.index
@@ -70,7 +70,7 @@ class GpuTable:
         ]
 
     @property
-    def told_apart(self) -> tuple[LoggedGpu, ...]:
+    def labelled_gpus(self) -> tuple[LoggedGpu, ...]:
         """The GPUs; under names that say whose they are where they are of several owners."""
         if len(set(self._owners)) < 2:
             return tuple(self.gpus)
@@ -117,7 +117,7 @@ class GpuRows:
         self._gpus = gpus
         self._layout = layout
         self._host_column = layout.positions.get(Column.HOST)
-        self._names_tell = not stamps_ns
+        self._by_name = not stamps_ns
         self.key_column = self._key_in(layout)
         count, tick_ns = rows_per_tick(stamps_ns) if self.key_column is None else (1, 0)
         self._rows_per_tick, self._within_tick_ns = count, int(tick_ns * TICK_SHARE)
@@ -128,7 +128,7 @@ class GpuRows:
         key_column = identifying_position(layout.positions)
         if key_column is None:
             key_column = layout.positions.get(Column.HOST)
-        if key_column is None and self._names_tell:
+        if key_column is None and self._by_name:
             key_column = layout.positions.get(Column.NAME)
         return key_column
 

@@ -26,7 +26,7 @@ from gpumon.sources.logs.table.column_layout import (
 )
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.gpu_rows import TICK_SHARE
-from gpumon.sources.logs.table.headings import told_percent
+from gpumon.sources.logs.table.headings import chosen_unit_is_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
 _SHARE: Final = re.compile(r"(?:\d{1,2}|100)([.,]\d+)?\s*%?|\[[^\]]*\]|N/A")
@@ -83,12 +83,12 @@ def guess_layout(
             positions.setdefault(Column.INDEX, column)
     remarks = ""
     if Column.UTILIZATION not in positions:
-        words = _words_among(body)
+        words = _words_in(body)
         if words and not is_apart:
-            raise _wordy(words, source)
+            raise _refuse_words(words, source)
         positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
         if words and not _is_percent_column(body, positions[Column.UTILIZATION]):
-            raise _wordy(words, source)
+            raise _refuse_words(words, source)
     elif told.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
         remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
@@ -97,11 +97,11 @@ def guess_layout(
         for column, position in sorted(positions.items(), key=lambda item: item[1])
     )
     note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
-    percent = told_percent(chosen)
+    percent = chosen_unit_is_percent(chosen)
     return ColumnLayout(width=width, positions=positions, is_percent=percent), note
 
 
-def _words_among(body: Sequence[Sequence[str]]) -> list[str]:
+def _words_in(body: Sequence[Sequence[str]]) -> list[str]:
     """The first cell of each column of words, as sentences have them and logs of GPUs have not."""
     return [
         cell
@@ -110,7 +110,7 @@ def _words_among(body: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _wordy(words: Sequence[str], source: str) -> UnreadableLogError:
+def _refuse_words(words: Sequence[str], source: str) -> UnreadableLogError:
     said = ", ".join(word[:30] for word in words[:4])
     return UnreadableLogError(
         f"{source}: line 1: lines with words ({said}) and no header: nothing says which number "

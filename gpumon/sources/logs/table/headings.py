@@ -89,7 +89,7 @@ def heading_of(text: str) -> Heading | None:
         return metric_of(bare, None)
     path, _, name = bare.rpartition(":" if bare.startswith(":") and "/" not in bare else "/")
     if not path or "(" in path.rpartition(")")[2]:
-        return _of_words(bare)
+        return _from_words(bare)
     return _in_path(folded(path), name)
 
 
@@ -133,7 +133,7 @@ def _with_labels(text: str) -> Heading | None:
         return None
     owner = owner_of(labels)
     gpu = HeadingGpu(owner.host, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
-    legend = None if is_known(name) else _of_words(name)
+    legend = None if is_known(name) else _from_words(name)
     if legend is not None and legend.column is Column.UTILIZATION and not legend.rank:
         return replace(legend, gpu=gpu, rank=1, is_worded=False)
     meant = metric_of(name, None)
@@ -142,11 +142,11 @@ def _with_labels(text: str) -> Heading | None:
 
 def _in_path(path: str, name: str) -> Heading | None:
     """``device_id: 0/utilization.gpu (%)``: the GPU may be named in front."""
-    meant = _of_words(name)
+    meant = _from_words(name)
     if meant is None or _OF_SOMETHING_ELSE.search(path):
         return None
     if meant.column in (Column.STAMP, Column.DATE):
-        return _of_words(f"{path} {name}")
+        return _from_words(f"{path} {name}")
     number = _GPU_IN_PATH.search(path)
     is_of_gpu = meant.gpu is not None or _OF_A_GPU.search(path) is not None
     if meant.column in (Column.INDEX, Column.NAME) or (meant.rank and not is_of_gpu):
@@ -155,7 +155,7 @@ def _in_path(path: str, name: str) -> Heading | None:
     return replace(meant, gpu=gpu, is_worded=False)
 
 
-def _of_words(text: str) -> Heading | None:
+def _from_words(text: str) -> Heading | None:
     """``gpu_2_mem_used_mib``, ``GPU-Auslastung [%]``: known words alone, at most one number."""
     words: list[str] = []
     numbers: list[str] = []
@@ -276,7 +276,7 @@ class _Words:
         return None
 
 
-def says_percent(heading: str) -> bool | None:
+def heading_is_percent(heading: str) -> bool | None:
     """Whether a heading means percent (``True``), a ratio (``False``), or does not say."""
     meant = heading_of(heading)
     if meant is not None and meant.column is Column.UTILIZATION:
@@ -284,22 +284,22 @@ def says_percent(heading: str) -> bool | None:
     return True if {"%", "percent", "pct"} & set(_TOKENS.findall(heading.lower())) else None
 
 
-def told_columns(told: Mapping[str, int | str]) -> dict[Column, int | str]:
+def columns_by_meaning(told: Mapping[str, int | str]) -> dict[Column, int | str]:
     """What a user said of columns, by what each of them is; names of none are left out.
 
-    >>> told_columns({"utilization.gpu [%]": 1, "mood": 2})
+    >>> columns_by_meaning({"utilization.gpu [%]": 1, "mood": 2})
     {<Column.UTILIZATION: 'utilization.gpu'>: 1}
     """
     named = {column_named(name): place for name, place in told.items()}
     return {column: place for column, place in named.items() if column is not None}
 
 
-def told_percent(told: Mapping[str, int | str]) -> bool | None:
+def chosen_unit_is_percent(told: Mapping[str, int | str]) -> bool | None:
     """Whether a user said percent (``True``) or share (``False``) with the utilisation's name.
 
-    >>> told_percent({"utilization.gpu [%]": 1}), told_percent({"utilization.gpu [ratio]": 1})
+    >>> chosen_unit_is_percent({"utilization.gpu [%]": 1}), chosen_unit_is_percent({"utilization.gpu [ratio]": 1})
     (True, False)
-    >>> told_percent({"utilization.gpu": 1}) is None
+    >>> chosen_unit_is_percent({"utilization.gpu": 1}) is None
     True
     """
     for name in told:

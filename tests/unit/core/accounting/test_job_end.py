@@ -68,7 +68,7 @@ class TestHowLongAJobMayBeIdle:
         samples = every(10.0, [1.0, *[0.0] * idle_samples, 1.0])
         ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
         ledger.observe(samples)
-        changes.extend(samples)
+        changes.observe(samples)
         changes.finish()
 
         idle = IdleCause.NOT_IN_USE if is_over else IdleCause.UNKNOWN

@@ -28,7 +28,7 @@ def samples_of(ratios: Sequence[float | None], period_s: float = 1.0) -> list[Bu
 
 def changes_of(samples: Sequence[BusySample], room: ChangeRoom | None = None) -> StateChanges:
     changes = StateChanges(DEFAULT_SETTINGS, room or ChangeRoom())
-    changes.extend(samples)
+    changes.observe(samples)
     changes.finish()
     return changes
 
@@ -65,9 +65,9 @@ class TestAPause:
     def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
         changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
 
-        changes.extend(every(1, [0.5, 0, 0]))
+        changes.observe(every(1, [0.5, 0, 0]))
         changes.end_job()
-        changes.extend(every(1, [0, 0.5], 3))
+        changes.observe(every(1, [0, 0.5], 3))
         changes.finish()
 
         assert [(at_ns / 1e9, state) for at_ns, state in changes] == [
@@ -124,7 +124,7 @@ class TestLaws:
         ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
         for at in range(0, len(samples), batch):
             ledger.observe(samples[at : at + batch])
-            changes.extend(samples[at : at + batch])
+            changes.observe(samples[at : at + batch])
             if at in ends:
                 ledger.end_job()
                 changes.end_job()

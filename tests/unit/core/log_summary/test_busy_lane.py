@@ -16,7 +16,7 @@ S = 1_000_000_000
 
 def lane_of(*samples: tuple[int, int, float], limit: int = 8) -> Lane:
     lane = BusyLane(limit)
-    lane.extend([BusySample(*sample) for sample in samples])
+    lane.observe([BusySample(*sample) for sample in samples])
     return lane.snapshot()
 
 
@@ -67,7 +67,7 @@ class TestALane:
 
     def test_takes_what_is_just_at_the_threshold_for_no_work(self) -> None:
         lane = BusyLane(8, DetectorSettings(active_above=0.25))
-        lane.extend([BusySample(0, 4, 0.25), BusySample(4, 8, 0.26)])
+        lane.observe([BusySample(0, 4, 0.25), BusySample(4, 8, 0.26)])
 
         assert lane.snapshot().active_ns == (0, 0, 0, 0, 1, 1, 1, 1)
 
@@ -89,7 +89,7 @@ class TestALane:
     @pytest.mark.parametrize("seconds", [2, 3, 10, 1_999, 2_000, 2_001, 5_000, 100_000])
     def test_has_at_least_half_its_cells_whatever_the_length(self, seconds: int) -> None:
         lane = BusyLane()
-        lane.extend([BusySample(at * S, (at + 1) * S, 0.5) for at in range(seconds)])
+        lane.observe([BusySample(at * S, (at + 1) * S, 0.5) for at in range(seconds)])
 
         assert 1_000 <= len(lane.snapshot().observed_ns) <= 2_000
 
@@ -97,7 +97,7 @@ class TestALane:
     @given(logs(), st.integers(2, 40))
     def test_sums_to_what_the_ledger_sums_to(self, samples: list[BusySample], limit: int) -> None:
         lane, ledger = BusyLane(limit), GpuLedger()
-        lane.extend(samples)
+        lane.observe(samples)
         ledger.observe(samples)
 
         seen, totals = lane.snapshot(), ledger.snapshot()
@@ -122,10 +122,10 @@ class TestALane:
     def test_is_the_same_whether_or_not_it_was_looked_at_before(self, looked_at: int) -> None:
         samples = [BusySample(at * S + at, (at + 1) * S, at % 7 / 7) for at in range(600)]
         whole, watched = BusyLane(256), BusyLane(256)
-        whole.extend(samples)
-        watched.extend(samples[:looked_at])
+        whole.observe(samples)
+        watched.observe(samples[:looked_at])
         watched.snapshot()
-        watched.extend(samples[looked_at:])
+        watched.observe(samples[looked_at:])
 
         assert watched.snapshot() == whole.snapshot()
 
@@ -136,7 +136,7 @@ class TestALane:
     ) -> None:
         cut = data.draw(st.integers(0, len(samples)))
         lane = BusyLane(16)
-        lane.extend(samples[:cut])
-        lane.extend(samples[cut:])
+        lane.observe(samples[:cut])
+        lane.observe(samples[cut:])
 
         assert lane.snapshot() == lane_of(*samples, limit=16)

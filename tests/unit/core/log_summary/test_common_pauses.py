@@ -22,7 +22,7 @@ HALF_A_PERIOD = s(0.5)
 def changes_of(ratios: Sequence[float | None], offset_s: float = 0.0) -> StateChanges:
     """What a GPU did: a ratio a second, ``None`` where nobody knows."""
     changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
-    changes.extend(
+    changes.observe(
         [
             BusySample(s(at + offset_s), s(at + offset_s + 1), ratio)
             for at, ratio in enumerate(ratios)

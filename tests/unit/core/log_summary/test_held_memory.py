@@ -21,7 +21,7 @@ def held(
 ) -> HeldMemory:
     tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
     used_bytes = [used] * len(ratios) if isinstance(used, int) else used
-    tracker.extend(every(period_s, ratios), used_bytes)
+    tracker.observe(every(period_s, ratios), used_bytes)
     return tracker.finish()
 
 
@@ -55,14 +55,14 @@ class TestMemory:
     def test_is_held_on_where_a_few_rows_are_missing_which_do_not_count(self) -> None:
         tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
 
-        tracker.extend(every(1, [0] * 50) + every(1, [0] * 40, start_s=53), [MUCH] * 90)
+        tracker.observe(every(1, [0] * 50) + every(1, [0] * 40, start_s=53), [MUCH] * 90)
 
         assert tracker.finish() == (s(90), s(90), MUCH)
 
     def test_is_not_known_to_be_held_through_a_silence(self) -> None:
         tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
 
-        tracker.extend([BusySample(0, s(50), 0.0), BusySample(s(500), s(550), 0.0)], [MUCH] * 2)
+        tracker.observe([BusySample(0, s(50), 0.0), BusySample(s(500), s(550), 0.0)], [MUCH] * 2)
 
         assert tracker.finish() == HeldMemory()
 
@@ -80,7 +80,7 @@ class TestLaws:
         tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
 
         for at in range(0, len(rows), batch):
-            tracker.extend(samples[at : at + batch], used[at : at + batch])
+            tracker.observe(samples[at : at + batch], used[at : at + batch])
 
         found = tracker.finish()
         assert found == held([ratio for ratio, _ in rows], used, 30.0)

@@ -56,7 +56,7 @@ class TestColumns:
         self, ratios: list[float], count: int
     ) -> None:
         shown = BusyLane(8)
-        shown.extend(every(1.0, ratios))
+        shown.observe(every(1.0, ratios))
         cells = shown.snapshot()
         span = Interval(0, s(len(ratios)))
 

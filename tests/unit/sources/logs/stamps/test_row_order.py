@@ -27,7 +27,7 @@ class _Rows(GpuLog):
     def __init__(self, samples: Sequence[LogSample]) -> None:
         super().__init__(iter(()), name="gpu.csv", options=LogOptions())
         self._samples = samples
-        self._has_told = True
+        self._has_answer = True
         for gpu in {row.gpu for row in samples}:
             self._gpus.position(gpu, LoggedGpu())
 
