@@ -48,7 +48,7 @@ __all__ = [
     "to_multi_gpu",
 ]
 
-_ROOMS: Final = {
+_MODULES: Final = {
     "NaNGuard": "keras.nan_guard",
     "PhaseTagger": "keras.phase_tagger",
     "RatioBalancer": "multi_gpu",
@@ -61,7 +61,7 @@ _ROOMS: Final = {
 }
 """Where each name is that brings a framework along, or little less."""
 
-_MENDS: Final = {"keras": "which is not there (`pip install keras`)"} | {
+_FIXES: Final = {"keras": "which is not there (`pip install keras`)"} | {
     backend: f"which is to run on {backend}, and that is not there (set KERAS_BACKEND to the one "
     "of tensorflow, jax and torch that you have)"
     for backend in ("tensorflow", "jax", "torch")
@@ -72,15 +72,15 @@ def __getattr__(name: str) -> object:
     """What is imported when it is asked for."""
     if name == "devices":
         return import_module("trainer_hooks.devices")
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"trainer_hooks.{_ROOMS[name]}"), name)
+        return getattr(import_module(f"trainer_hooks.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
-        what_to_do = _MENDS.get(error.name or "")
+        what_to_do = _FIXES.get(error.name or "")
         if what_to_do is None:
             raise
-        if _ROOMS[name] == "multi_gpu":
+        if _MODULES[name] == "multi_gpu":
             raise ModuleNotFoundError(
                 f"{name} needs Keras on TensorFlow, and {error.name} is not there (`pip install "
                 "tensorflow`); for the same ratios on PyTorch see trainer_hooks.ddp",

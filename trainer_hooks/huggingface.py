@@ -22,7 +22,7 @@ from trainer_hooks.trainers.huggingface_tagging import (
     LoneEvaluation,
     StartOfEvaluation,
 )
-from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
+from trainer_hooks.trainers.loader_facts import loader_facts, report_loader
 from trainer_hooks.trainers.patching import PatchedMethods
 from trainer_hooks.trainers.tagger import Tagger
 
@@ -83,7 +83,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._begin(named.get("train_dataloader"), named.get("model"))
 
     def _begin(self, loader: Any, model: Any) -> None:  # noqa: ANN401
-        if self._tagging is not None and self._tagging.is_around:
+        if self._tagging is not None and self._tagging.encloses:
             return  # a callback of that one trains something of its own
         self._stop()  # what a training that raised left behind
         ring = process_ring()
@@ -99,7 +99,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._listen_for_evaluations(trainer)
         events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = HuggingFaceTagging(ring, ring.writer, trainer, events)
-        tell_of_loader(loader_facts(loader))
+        report_loader(loader_facts(loader))
         self._describe_device("torch", model)
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")
@@ -119,7 +119,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
         mode, ring = MODE_OF.get(asked), process_ring()
         trainer = None if mode is None else self._trainer()
-        if self._tagging is not None and self._tagging.is_here and not self._tagging.goes_on():
+        if self._tagging is not None and self._tagging.is_here and not self._tagging.is_running():
             self._stop()  # it raised, or there was nothing to evaluate
         if mode is None or trainer is None or self._is_seen_to(trainer):
             return

@@ -14,10 +14,10 @@ from trainer_hooks.ring.guard import guarded, passes_through
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
-from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
+from trainer_hooks.trainers.loader_facts import loader_facts, report_loader
 from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
-_LENT: Final = frozenset({"log", "log_dict"})
+_LENT_METHODS: Final = frozenset({"log", "log_dict"})
 
 
 class PhaseTagger(Tagger):
@@ -67,12 +67,14 @@ class PhaseTagger(Tagger):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the methods that Lightning lends to every callback of a trainer."""
-        return {name: kept for name, kept in super().__getstate__().items() if name not in _LENT}
+        return {
+            name: kept for name, kept in super().__getstate__().items() if name not in _LENT_METHODS
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The class of an instance is made as it is, and of no module."""
         kind = type(self)
-        return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
+        return _new_instance, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     @property
     @passes_through
@@ -83,21 +85,21 @@ class PhaseTagger(Tagger):
     @RefusesClass
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        self._take_what_was_lent()
+        self._move_lent_methods()
         self._begin(trainer)
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:
-            tell_of_loader(loader_facts(trainer.train_dataloader))
+            report_loader(loader_facts(trainer.train_dataloader))
             self._describe_device("torch", pl_module)
 
     @guarded
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
-        if tagging is not None and not tagging.has_told_validation:
-            tagging.has_told_validation = True
-            tell_of_loader(loader_facts(trainer.val_dataloaders), validates=True)
+        if tagging is not None and not tagging.has_reported_validation:
+            tagging.has_reported_validation = True
+            report_loader(loader_facts(trainer.val_dataloaders), validates=True)
 
     @guarded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
@@ -125,16 +127,16 @@ class PhaseTagger(Tagger):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._end(trainer)
 
-    def _take_what_was_lent(self) -> None:
+    def _move_lent_methods(self) -> None:
         """Where the class stood in the trainer's list: it would keep the user's model for ever."""
         kind = vars(type(self)).get("_made_of", type(self))
-        for name in _LENT & vars(kind).keys():
+        for name in _LENT_METHODS & vars(kind).keys():
             setattr(self, name, getattr(kind, name))
             delattr(kind, name)
 
     def _begin(self, trainer: Any) -> None:  # noqa: ANN401
         tagging, ring = self._tagging, process_ring()
-        if tagging is not None and tagging.is_around and tagging.trainer is not trainer:
+        if tagging is not None and tagging.encloses and tagging.trainer is not trainer:
             return  # a callback of that one runs another with the same tagger
         self._stop()
         if ring.writer is not None:
@@ -151,7 +153,7 @@ class PhaseTagger(Tagger):
         return tagging if tagging is not None and tagging.trainer is trainer else None
 
 
-def _blank(kind: Any) -> Any:  # noqa: ANN401
+def _new_instance(kind: Any) -> Any:  # noqa: ANN401
     return kind.__new__(kind)
 
 
@@ -204,7 +206,7 @@ class RatioStrategy:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The class of an instance is made as it is, and of no module."""
-        return _blank, (type(self).__bases__[0],), vars(self)
+        return _new_instance, (type(self).__bases__[0],), vars(self)
 
     def process_dataloader(self, dataloader: Any) -> Any:  # noqa: ANN401
         """The loader of a training, split by the ratios; any other is left as it is."""

@@ -20,9 +20,9 @@ from gpumon.core.ring_format.format import MODE_SHIFT
 from trainer_hooks.ring import phase_modes as at
 from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerName
 from trainer_hooks.ring.ring_writer import START_UP
-from trainer_hooks.trainers.loader_facts import is_told, loader_facts, tell_of_loader
+from trainer_hooks.trainers.loader_facts import has_facts, loader_facts, report_loader
 from trainer_hooks.trainers.patching import Proxy
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name
 _MAX_SAMPLES: Final = 1 << 40
 """More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""
 
-_warn_of_phase = QuietWarningPerWord(8)
+_warn_of_phase = QuietWarningPerName(8)
 _warn_of_samples = QuietWarningOnce()
 
 
@@ -92,19 +92,19 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                number, mode = ring.region_closes(at.place_of(span))
+                number, mode = ring.region_closes(at.phase_mode_of(span))
             elif ring.depth == 0:
                 # Not what it began in: that may be over by now, as another task's region is.
                 number, mode = at.OTHER
             else:
-                number, mode = at.place_of(span)
+                number, mode = at.phase_mode_of(span)
             writer.enter(number, mode, is_brief=True)
         elif ring.writer is not None and self._before and self._before[-1][1] == get_ident():
             # A run has begun on another thread since, whose phases count now.
             span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                ring.region_closes(at.place_of(span))
+                ring.region_closes(at.phase_mode_of(span))
 
 
 class TimedIterator(Proxy, Generic[T]):
@@ -157,7 +157,11 @@ class TimedIterator(Proxy, Generic[T]):
         ring = ring_for_phase(self._phase._number)
         self._is_early = ring is None
         writer = None if ring is None else ring.writer_here
-        if self._is_of_batches and writer is not None and writer.span >> MODE_SHIFT == at.TRAINS:
+        if (
+            self._is_of_batches
+            and writer is not None
+            and writer.span >> MODE_SHIFT == at.TRAIN_MODE
+        ):
             self._is_in_loop = True
             writer.event(LOOP_BEGAN)
 
@@ -272,13 +276,13 @@ def _tell_of_loader(iterable: object) -> None:
     writer = None if ring is None else ring.writer_here
     if ring is None or writer is None:
         return
-    ring.look_for_gpus()
-    validates = writer.present[1] == at.VALIDATES
-    if is_told(writer.facts.loader, validates=validates):
+    ring.check_gpus()
+    validates = writer.present[1] == at.VALIDATION_MODE
+    if has_facts(writer.facts.loader, validates=validates):
         return
     facts = loader_facts(iterable)
     if facts:
-        tell_of_loader(facts, validates=validates, by_trainer=False)
+        report_loader(facts, validates=validates, by_trainer=False)
 
 
 def _number_named(name: str) -> int:

@@ -103,7 +103,7 @@ def _file_of(phases: Path, facts: RunFacts) -> tuple[Path, int]:
 def _begun(path: Path, data: mmap.mmap, descriptor: int, facts: RunFacts) -> RingWriter:
     memory = RingMemory(path, data, memoryview(data).cast("Q"), descriptor)
     memory.words[WORD_VERSION], memory.words[WORD_RECORD_COUNT] = VERSION, RECORD_COUNT
-    memory.state_facts(facts, wall_ns=0)
+    memory.write_facts(facts, wall_ns=0)
     return RingWriter(memory, facts)
 
 

@@ -76,7 +76,7 @@ def record(random: Random) -> None:
     writer.steps = random.choice([0, 1, 1 << 52])
     writer.since_ns = random.choice([0, time.monotonic_ns(), 1 << 61])
     gpus = random.choice([None, (), ("1",), ("nonsense", "\0"), ("1",) * 99])
-    writer.restate(replace(writer.facts, rank=random.choice([0, 7, -3]), gpus=gpus))
+    writer.write_facts(replace(writer.facts, rank=random.choice([0, 7, -3]), gpus=gpus))
     writer.settle()
 
 

@@ -85,15 +85,15 @@ class TestTheOrderOfTheCallbacks:
         ]
 
         def order(*tagger: Any) -> list[tuple[str, str]]:
-            heard: list[tuple[str, str]] = []
+            handler: list[tuple[str, str]] = []
 
             def hears(name: str) -> Any:
-                words = {m: lambda *_, m=m, **__: heard.append((name, m)) for m in methods}
+                words = {m: lambda *_, m=m, **__: handler.append((name, m)) for m in methods}
                 return keras.callbacks.LambdaCallback(**words)
 
             callbacks = [hears("first"), *tagger, hears("second")]
             validated = {"validation_data": b.rows_and_sums(32)}
             b.fit_rows(b.small_model(), 64, *callbacks, **validated)
-            return heard
+            return handler
 
         assert order(b.tagger()) == order()

@@ -160,7 +160,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
     def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
         """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
         from trainer_hooks.ring.guard import Guard
-        from trainer_hooks.ring.phase_modes import TRAINS
+        from trainer_hooks.ring.phase_modes import TRAIN_MODE
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
         told: list[object] = []
@@ -175,7 +175,9 @@ class TestBesideAGpuThatComputesOnItsOwn:
         listener: Any = SimpleNamespace(
             machine_here=machine, guard=Guard(print), failed=lambda: told.append("failed")
         )
-        step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAINS, listener, batches=4)
+        step = EagerStep(
+            lambda data: [next(data) for _ in range(4)], TRAIN_MODE, listener, batches=4
+        )
 
         with pytest.raises(StopIteration):
             step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))

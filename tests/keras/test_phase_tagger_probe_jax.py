@@ -119,13 +119,13 @@ class TestATrainingThatIsSeen:
     def test_needs_no_callbacks_of_batches_after_its_first(self) -> None:
         from trainer_hooks.keras import brackets
 
-        heard: list[bool] = []
+        handler: list[bool] = []
         default = keras.callbacks.Callback.on_train_batch_begin
 
         def look(_: Any) -> None:
             begins = [one.on_train_batch_begin for one in listed.callbacks]
             idle = (default, brackets._nothing)
-            heard.append(any(getattr(one, "__func__", one) not in idle for one in begins))
+            handler.append(any(getattr(one, "__func__", one) not in idle for one in begins))
 
         model = b.small_model()
         callbacks = [b.tagger(), b.Does(look, "on_epoch_end")]
@@ -133,7 +133,7 @@ class TestATrainingThatIsSeen:
 
         b.fit_rows(model, b.BATCH, epochs=3, callbacks=listed)
 
-        assert heard == [True, False, False]
+        assert handler == [True, False, False]
 
     def test_is_not_warned_of_where_there_were_too_few_batches_to_tell(self) -> None:
         model, other_way = another_way()

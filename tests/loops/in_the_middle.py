@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from gpumon.core.ring_format.events import RingKind
 from tests.loops.builders_loops import RingSays, own_ring, present
 
-Place = tuple[str, int]
+PhaseMode = tuple[str, int]
 """A phase and its mode."""
 
 
@@ -54,17 +54,17 @@ class Told(NamedTuple):
 
     steps: int
     samples: int
-    present: Place
-    inside: set[Place]
-    after: set[Place]
-    outside: list[Place]
+    present: PhaseMode
+    inside: set[PhaseMode]
+    after: set[PhaseMode]
+    outside: list[PhaseMode]
 
 
-def told(act: Act, after: set[Place]) -> Told:
+def told(act: Act, after: set[PhaseMode]) -> Told:
     """What the ring of this process says of the training in which that was done."""
     says = RingSays()
-    inside: set[Place] = set()
-    outside: list[Place] = []
+    inside: set[PhaseMode] = set()
+    outside: list[PhaseMode] = []
     entered = [e for e in says.records if e.kind is RingKind.ENTER]
     for event, ends_ns in zip(entered, [e.at_ns for e in entered[1:]] + [says.at_ns], strict=True):
         place = (event.phase.value, event.value)

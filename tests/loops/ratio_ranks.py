@@ -32,7 +32,7 @@ from tests.loops.ratio_trainings import (
     LESSONS,
     RATIOS,
     TRAINERS,
-    Place,
+    PhaseMode,
     learned_alone,
     levelled_by_ddp,
     levelled_by_lightning,
@@ -80,15 +80,15 @@ def work(folder: Path, rank: int, world: int) -> None:
     )  # fmt: skip
     report: dict[str, Any] = {}
     for trainer, name in lessons_of(world):
-        place = Place(RATIOS[world], folder / f"{world}-{trainer}-{name}")
+        place = PhaseMode(RATIOS[world], folder / f"{world}-{trainer}-{name}")
         weights, steps = TRAINERS[trainer](COURSES[name], place)
         report[f"{trainer}: {name}"] = {"weights": weights, "steps": steps}
     if world == 2:
-        place = Place(RATIOS[world], folder / "levelled")
+        place = PhaseMode(RATIOS[world], folder / "levelled")
         report["lightning: levelled"] = levelled_by_lightning(rank, place)
         report["ddp: levelled"] = levelled_by_ddp(rank, place)
         for name, refused in REFUSALS.items():
-            place = Place(RATIOS[world], folder / f"refused-{name}")
+            place = PhaseMode(RATIOS[world], folder / f"refused-{name}")
             report[f"{name}: refusals"] = refused(rank, place)
         report |= {f"example: {name}": example(name) for name in EXAMPLES}
     (folder / f"{world}-{rank}.json").write_text(json.dumps(report))

@@ -18,7 +18,7 @@ from tests.loops.ratio_trainings import (
     LanguageModel,
     LightningModel,
     NamedColumns,
-    Place,
+    PhaseMode,
     TrainerModel,
     data,
     loader_of,
@@ -70,13 +70,13 @@ def sentence(call: Callable[[], object]) -> str:
     return "it was not refused"
 
 
-def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
+def refused_by_lightning(rank: int, place: PhaseMode) -> dict[str, str]:
     course = Course()
     other = replace(place, ratios=(3, 2 + rank))
 
     def fit(
         loader: Any,
-        place: Place = place,
+        place: PhaseMode = place,
         model: Any = None,
         balancer: RatioBalancer | None = None,
         **options: Any,
@@ -114,7 +114,7 @@ def refused_by_lightning(rank: int, place: Place) -> dict[str, str]:
     }
 
 
-def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
+def refused_by_accelerate(rank: int, place: PhaseMode) -> dict[str, str]:
     def split(
         loader: Any,
         ratios: Any = place.ratios,
@@ -179,7 +179,7 @@ def refused_by_accelerate(rank: int, place: Place) -> dict[str, str]:
     }
 
 
-def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
+def refused_by_trainer(rank: int, place: PhaseMode) -> dict[str, str]:
     def train(
         model: Any = None,
         ratios: Any = place.ratios,
@@ -206,7 +206,7 @@ def refused_by_trainer(rank: int, place: Place) -> dict[str, str]:
     }
 
 
-REFUSALS: dict[str, Callable[[int, Place], dict[str, str]]] = {
+REFUSALS: dict[str, Callable[[int, PhaseMode], dict[str, str]]] = {
     "lightning": refused_by_lightning,
     "accelerate": refused_by_accelerate,
     "trainer": refused_by_trainer,

@@ -136,13 +136,13 @@ def learned_alone(course: Course, world: int) -> tuple[list[float], int]:
 
 
 @dataclass(frozen=True)
-class Place:
+class PhaseMode:
     """Where a training is done: the ratios of its ranks, and a folder for what it writes."""
 
     ratios: tuple[int, ...]
     folder: Path
 
-    def turned(self) -> Place:
+    def turned(self) -> PhaseMode:
         return replace(self, ratios=self.ratios[::-1])
 
 
@@ -180,7 +180,7 @@ class LightningModel(pl.LightningModule):  # type: ignore[misc]
         return optimizer_of(self)
 
 
-def quiet_lightning(place: Place, strategy: Any, **options: Any) -> Any:
+def quiet_lightning(place: PhaseMode, strategy: Any, **options: Any) -> Any:
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
         "devices": len(place.ratios),
@@ -194,7 +194,7 @@ def quiet_lightning(place: Place, strategy: Any, **options: Any) -> Any:
     return pl.Trainer(**{**quiet, **options})
 
 
-def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
+def by_lightning(course: Course, place: PhaseMode) -> tuple[list[float], int]:
     """With a sampler that Lightning puts in where the order is shuffled, with its own where not."""
     options = {
         "accumulate_grad_batches": course.accumulated,
@@ -220,7 +220,7 @@ def by_lightning(course: Course, place: Place) -> tuple[list[float], int]:
     return weights_of(model), trainer.global_step
 
 
-def by_accelerate(course: Course, place: Place) -> tuple[list[float], int]:
+def by_accelerate(course: Course, place: PhaseMode) -> tuple[list[float], int]:
     model, state, steps = network(), None, 0
     if course.resumed_at is not None:
         model, state, steps = run_of_accelerate(course, place, model, until=course.resumed_at)
@@ -230,7 +230,13 @@ def by_accelerate(course: Course, place: Place) -> tuple[list[float], int]:
 
 
 def run_of_accelerate(
-    course: Course, place: Place, model: Any, state: Any = None, *, done: int = 0, until: int = -1
+    course: Course,
+    place: PhaseMode,
+    model: Any,
+    state: Any = None,
+    *,
+    done: int = 0,
+    until: int = -1,
 ) -> tuple[Any, Any, int]:
     """The model, its optimizer's state, and the steps that were done by then.
 
@@ -292,7 +298,7 @@ class LanguageModel(TrainerModel):
 
 
 def quiet_trainer(
-    place: Place, model: Any, *callbacks: Any, kind: Any = None, **options: Any
+    place: PhaseMode, model: Any, *callbacks: Any, kind: Any = None, **options: Any
 ) -> Any:
     quiet: dict[str, Any] = {
         "seed": SEED,
@@ -315,7 +321,7 @@ def quiet_trainer(
     )
 
 
-def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
+def by_trainer(course: Course, place: PhaseMode) -> tuple[list[float], int]:
     kind = LanguageModel if course.tokens else TrainerModel
     options: dict[str, Any] = {
         "dataloader_drop_last": course.drop_last,
@@ -345,7 +351,7 @@ def by_trainer(course: Course, place: Place) -> tuple[list[float], int]:
     return weights_of(model), trainer.state.global_step
 
 
-def levelled_by_lightning(rank: int, place: Place) -> dict[str, Any]:
+def levelled_by_lightning(rank: int, place: PhaseMode) -> dict[str, Any]:
     """From equal ratios on."""
     course, balancer = COURSES["levelled"], RatioBalancer(every=4, warm_up=1)
     model = LightningModel(SlowGpu(rank))
@@ -354,7 +360,7 @@ def levelled_by_lightning(rank: int, place: Place) -> dict[str, Any]:
     return {"weights": weights_of(model), "changes": balancer.changes}
 
 
-def levelled_by_ddp(rank: int, place: Place) -> dict[str, Any]:
+def levelled_by_ddp(rank: int, place: PhaseMode) -> dict[str, Any]:
     """The same in a loop of one's own."""
     course, balancer = COURSES["levelled"], RatioBalancer(every=4, warm_up=1)
     samples = data(course.samples)
@@ -371,7 +377,7 @@ def levelled_by_ddp(rank: int, place: Place) -> dict[str, Any]:
     return {"weights": weights_of(model), "changes": balancer.changes}
 
 
-def by_fsdp2(course: Course, place: Place) -> tuple[list[float], int]:
+def by_fsdp2(course: Course, place: PhaseMode) -> tuple[list[float], int]:
     """In a loop of one's own, as the page on several GPUs has it."""
     world = len(place.ratios)
     samples = data(course.samples)
@@ -394,7 +400,7 @@ def by_fsdp2(course: Course, place: Place) -> tuple[list[float], int]:
     return list(torch.cat(whole).tolist()), sampler.steps * course.epochs
 
 
-TRAINERS: dict[str, Callable[[Course, Place], tuple[list[float], int]]] = {
+TRAINERS: dict[str, Callable[[Course, PhaseMode], tuple[list[float], int]]] = {
     "lightning": by_lightning,
     "accelerate": by_accelerate,
     "trainer": by_trainer,

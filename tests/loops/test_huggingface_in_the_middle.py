@@ -18,7 +18,7 @@ from tests.loops.in_the_middle import (
     Act,
     Does,
     Outer,
-    Place,
+    PhaseMode,
     Told,
     alone,
     before_each,
@@ -100,7 +100,7 @@ class OnHuggingFace(Outer):
         delattr(of, within)
 
 
-DONE: dict[str, tuple[Does, set[Place]]] = {
+DONE: dict[str, tuple[Does, set[PhaseMode]]] = {
     "evaluate": (lambda outer: outer.evaluate(outer.trainer), VALIDATED),
     "predict": (OnHuggingFace.predict, PREDICTED),
     "evaluate that raises": (

@@ -57,26 +57,26 @@ class TestAProfilerOfTheUser:
         class Listening(pl.profilers.Profiler):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
-                self.heard: list[str] = []
+                self.handler: list[str] = []
 
             def start(self, action_name: str) -> None:
-                self.heard.append(f"+{action_name}")
+                self.handler.append(f"+{action_name}")
 
             def stop(self, action_name: str) -> None:
-                self.heard.append(f"-{action_name}")
+                self.handler.append(f"-{action_name}")
 
         return Listening()
 
     def test_hears_of_the_same_actions_in_the_same_order(self, b: Any, tmp_path: Path) -> None:
-        heard = []
+        handler = []
         for hooks in ([], [b.tagger()]):
             profiler = self.listening(b.pl)
             trainer = b.trainer(tmp_path, *hooks, profiler=profiler)
             trainer.fit(b.model(), b.loader(3), b.loader(2))
-            heard.append([line for line in profiler.heard if "PhaseTagger" not in line])
+            handler.append([line for line in profiler.handler if "PhaseTagger" not in line])
 
-        assert heard[0] == heard[1]
-        assert any("run_training_batch" in line for line in heard[0])
+        assert handler[0] == handler[1]
+        assert any("run_training_batch" in line for line in handler[0])
 
     def test_is_what_the_trainer_seems_to_have(self, b: Any, tmp_path: Path) -> None:
         seen = []

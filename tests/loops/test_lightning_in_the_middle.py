@@ -15,7 +15,7 @@ from tests.loops.in_the_middle import (
     Act,
     Does,
     Outer,
-    Place,
+    PhaseMode,
     Told,
     alone,
     before_each,
@@ -89,7 +89,7 @@ class OnLightning(Outer):
             getattr(self, stage)(whose, model)
 
 
-DONE: dict[str, tuple[Does, set[Place]]] = {
+DONE: dict[str, tuple[Does, set[PhaseMode]]] = {
     "a loop over a loader": (OnLightning.loop, set()),
     "save": (OnLightning.save, {("checkpoint", 0)}),
     "validate, of no tagger": (lambda outer: outer.validate("no"), set()),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpumon.core.attribution.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, EpochPlan, EpochShape, Ratios
-from trainer_hooks.ring.process_ring import tell_shares_of
+from trainer_hooks.ring.process_ring import report_gpu_shares
 
 if TYPE_CHECKING:
     import torch
@@ -306,7 +306,7 @@ class RatioSampler:
             self.before_batch(share, ratios)
         if number == 0 or ratios != self._reported:
             self._reported = ratios
-            tell_shares_of([_device()], [shares_of(ratios)[self._own.rank]])
+            report_gpu_shares([_device()], [shares_of(ratios)[self._own.rank]])
         return share
 
     def _draw(self, plan: EpochPlan, order: torch.Tensor | None) -> Iterator[list[int]]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import keras
 
 from trainer_hooks.ring.guard import Guard, passes_through
-from trainer_hooks.ring.phase_modes import PREDICTS, VALIDATES
+from trainer_hooks.ring.phase_modes import PREDICT_MODE, VALIDATION_MODE
 from trainer_hooks.taps import keras_private as private
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
@@ -41,7 +41,7 @@ class Watcher(Protocol):
     def slot_of(self, callback: object) -> int: ...
     def after(self, slot: int) -> Callable[..., None]: ...
     def checkpoint_begin(self, batch: object = None, logs: object = None) -> None: ...
-    def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
+    def checkpoint_timer(self, slot: int) -> Callable[..., None]: ...
     def flush_begins(self) -> Any: ...  # noqa: ANN401
     def flush_ends(self, before: Any) -> None: ...  # noqa: ANN401
     def run_begins(self, mode: int) -> None: ...
@@ -68,32 +68,34 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         for name, hook in rare.items():
             assert guard is not None
             setattr(self, name, guard.wrap_hook(hook))
-        _spare_detours(self)
+        _skip_default_hooks(self)
 
 
 class _First(_Bracket):
     """Comes before every other callback, and hears of the end of every batch."""
 
-    def __init__(self, watcher: Watcher, *, hears_begins: bool) -> None:
-        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_announced} if hears_begins else {}
+    def __init__(self, watcher: Watcher, *, wants_batch_begin: bool) -> None:
+        begins: dict[str, Hook] = (
+            {_BATCH_BEGIN: watcher.batch_announced} if wants_batch_begin else {}
+        )
         super().__init__(
             {_BATCH_END: watcher.step_returned} | begins,
             watcher.guard,
             on_epoch_begin=lambda epoch, _: watcher.epoch_begins(epoch),
             on_epoch_end=lambda _, logs: watcher.epoch_ends(logs),
             on_train_end=lambda *_: watcher.callbacks_begin(),
-            on_test_begin=lambda *_: watcher.run_begins(VALIDATES),
+            on_test_begin=lambda *_: watcher.run_begins(VALIDATION_MODE),
             on_test_end=lambda *_: watcher.callbacks_begin(),
-            on_predict_begin=lambda *_: watcher.run_begins(PREDICTS),
+            on_predict_begin=lambda *_: watcher.run_begins(PREDICT_MODE),
         )
 
 
 class _Last(_Bracket):
     """Comes after every other callback."""
 
-    def __init__(self, watcher: Watcher, *, hears_begins: bool, hears_ends: bool) -> None:
-        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if hears_begins else {}
-        ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if hears_ends else {}
+    def __init__(self, watcher: Watcher, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
+        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if wants_batch_begin else {}
+        ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if wants_batch_end else {}
         super().__init__(
             begins | ends,
             watcher.guard,
@@ -120,7 +122,7 @@ class Brackets:
     def __init__(self, callback_list: Any, watcher: Watcher, *, ends_here: bool) -> None:  # noqa: ANN401
         """Put them in. The list is replaced, not changed: Keras is iterating over it.
 
-        Every batch is heard of, until ``hear_no_batches_begin``. ``ends_here``: the callbacks at a
+        Every batch is heard of, until ``skip_batch_begin``. ``ends_here``: the callbacks at a
         batch's end run on the thread that trains.
         """
         self.callback_list = callback_list
@@ -129,16 +131,16 @@ class Brackets:
         self._original = callback_list.callbacks
         self._middle = [placed for one in self._original for placed in self._with_marks(one)]
         self._placed = callback_list.callbacks
-        self._place(hears_begins=True, hears_ends=True)
+        self._place(wants_batch_begin=True, wants_batch_end=True)
         flush = getattr(callback_list, private.FLUSH, None)
         if flush is not None and not ends_here:
             vars(callback_list)[private.FLUSH] = _watched(flush, watcher)
 
-    def hear_no_batches_begin(self) -> None:
+    def skip_batch_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
         if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
             # On Keras' own threads, only the results are waited for: nothing comes after them.
-            self._place(hears_begins=False, hears_ends=self._ends_here)
+            self._place(wants_batch_begin=False, wants_batch_end=self._ends_here)
 
     def remove(self) -> None:
         """Leave the list as it was found."""
@@ -146,11 +148,13 @@ class Brackets:
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
-    def _place(self, *, hears_begins: bool, hears_ends: bool) -> None:
+    def _place(self, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
         if self.callback_list.callbacks is not self._placed:
             return  # somebody else has put a list of his own there
-        first = _First(self._watcher, hears_begins=hears_begins)
-        last = _Last(self._watcher, hears_begins=hears_begins, hears_ends=hears_ends)
+        first = _First(self._watcher, wants_batch_begin=wants_batch_begin)
+        last = _Last(
+            self._watcher, wants_batch_begin=wants_batch_begin, wants_batch_end=wants_batch_end
+        )
         self._placed = [first, *self._middle, last]
         self.callback_list.callbacks = self._placed
 
@@ -158,13 +162,13 @@ class Brackets:
         methods = self._methods_of(callback)
         if not methods:
             if type(callback).__module__.startswith(_OURS):
-                _spare_detours(callback)
+                _skip_default_hooks(callback)
             return [callback]
         watcher, slot = self._watcher, self._watcher.slot_of(callback)
         if not isinstance(callback, _CHECKPOINTS):
             return [callback, _mark(methods, watcher.after(slot))]
         before = _mark(methods, watcher.checkpoint_begin)
-        return [before, callback, _mark(methods, watcher.after_checkpoint(slot))]
+        return [before, callback, _mark(methods, watcher.checkpoint_timer(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""
@@ -195,7 +199,7 @@ def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:
     return flushing
 
 
-def _spare_detours(callback: Any) -> None:  # noqa: ANN401
+def _skip_default_hooks(callback: Any) -> None:  # noqa: ANN401
     """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
     for name in (_BATCH_BEGIN, _BATCH_END):
         if not _overrides(callback, name):

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from trainer_hooks.ring.guard import Guard, passes_through
-from trainer_hooks.ring.phase_modes import Place
+from trainer_hooks.ring.phase_modes import PhaseMode
 from trainer_hooks.ring.process_ring import describe_run, ring_so_far
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import INPUT_WAIT, START_UP
@@ -128,7 +128,7 @@ def _waited_for(fetch: Callable[..., Any], *args: Any, **options: Any) -> Any:  
             _end_wait(before)
 
 
-def _wait_begins() -> Place | None:
+def _wait_begins() -> PhaseMode | None:
     ring = ring_so_far()
     writer = None if ring is None else ring.writer_here
     if writer is None or writer.present[0] != START_UP:
@@ -139,7 +139,7 @@ def _wait_begins() -> Place | None:
     return before
 
 
-def _wait_ends(before: Place) -> None:
+def _wait_ends(before: PhaseMode) -> None:
     ring = ring_so_far()
     writer = None if ring is None else ring.writer_here
     if writer is not None and writer.present[0] == INPUT_WAIT:

@@ -106,7 +106,7 @@ class Figures:
         logs.update({key: told.get(key, nan) for key in self._keys})
 
     @_attempted
-    def say_line(self, *, is_asynchronous: bool) -> None:
+    def print_line(self, *, is_asynchronous: bool) -> None:
         """``fit`` has ended: the line for its end, where a step was done.
 
         Args:
@@ -300,7 +300,7 @@ class StepEnds:
         self._writer = writer
         self._steps_per_execution = steps_per_execution
         self._first_step = 0  # steps before this epoch
-        self._is_told_by_device = False
+        self._device_reports = False
         self._lock = threading.Lock()  # Keras' threads may come two at once
 
     def epoch_begins(self) -> None:
@@ -309,10 +309,10 @@ class StepEnds:
 
     def told(self, step: int, at_ns: int) -> None:
         """The device finished that step then, CLOCK_MONOTONIC, and says so itself."""
-        self._is_told_by_device = True
+        self._device_reports = True
         self._done(step, at_ns)
 
-    def results_are_there(self, batch: int, at_ns: int) -> None:
+    def results_arrived(self, batch: int, at_ns: int) -> None:
         """Keras has the results of an execution, on a thread of its own.
 
         Args:
@@ -320,7 +320,7 @@ class StepEnds:
                 first or the last, by its version.
             at_ns: When, CLOCK_MONOTONIC.
         """
-        if self._is_told_by_device:
+        if self._device_reports:
             return
         several = self._steps_per_execution
         step = self._first_step + (batch // several + 1) * several

@@ -15,10 +15,10 @@ from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import guarded, passes_through
-from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS, VALIDATES
+from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE, VALIDATION_MODE
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
-from trainer_hooks.trainers.loader_facts import tell_of_loader
+from trainer_hooks.trainers.loader_facts import report_loader
 from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 
@@ -122,12 +122,12 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
 
     @guarded
     def on_train_begin(self, logs: object = None) -> None:
-        tagging = self._start(caller_named("self", self._is_our_list), TRAINS)
+        tagging = self._start(caller_named("self", self._is_our_list), TRAIN_MODE)
         if tagging is not None:
             params = getattr(self, "params", None) or {}  # an older Keras may not set it
             tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
-            if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
-                self._model.tell_shares()
+            if hasattr(self._model, "report_shares"):  # it splits its batches over GPUs
+                self._model.report_shares()
 
     @guarded
     def on_train_end(self, logs: object = None) -> None:
@@ -136,11 +136,11 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
 
     @guarded
     def on_test_begin(self, logs: object = None) -> None:
-        self._begin_alone(VALIDATES)
+        self._begin_alone(VALIDATION_MODE)
 
     @guarded
     def on_predict_begin(self, logs: object = None) -> None:
-        self._begin_alone(PREDICTS)
+        self._begin_alone(PREDICT_MODE)
 
     def _begin_alone(self, mode: int) -> None:
         """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""
@@ -152,7 +152,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
 
     def _start(self, found: Any | None, mode: int) -> Tagging | None:  # noqa: ANN401
         """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
-        if self._tagging is not None and self._tagging.is_around(found):
+        if self._tagging is not None and self._tagging.encloses(found):
             return None  # a callback of that fit trains or evaluates something of its own
         self._stop()  # what a fit that raised left behind
         FirstFetches.remove()
@@ -176,7 +176,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         feeder = feeder_of_caller()
         if feeder is not None:
             tagging.ends_with(feeder)
-        tell_of_loader(facts_of(feeder), validates=mode == VALIDATES)
+        report_loader(facts_of(feeder), validates=mode == VALIDATION_MODE)
         return tagging
 
     def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401

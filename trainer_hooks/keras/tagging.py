@@ -16,7 +16,7 @@ from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.ring.call_frames import is_calling
 from trainer_hooks.ring.guard import Guard, guards_itself
-from trainer_hooks.ring.phase_modes import TRAINS, VALIDATES, Place
+from trainer_hooks.ring.phase_modes import TRAIN_MODE, VALIDATION_MODE, PhaseMode
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps import keras_private as private
@@ -29,7 +29,7 @@ from trainer_hooks.taps.phase_machine import (
     StepWriter,
 )
 from trainer_hooks.trainers.callback_times import CallbackTimes
-from trainer_hooks.trainers.loader_facts import tell_of_loader
+from trainer_hooks.trainers.loader_facts import report_loader
 
 
 class TaggingOptions(NamedTuple):
@@ -81,7 +81,7 @@ class Tagging:
         steps = getattr(model, "steps_per_execution", 1)
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self.is_active = True
-        self._is_whole_fit = self._is_verbose = self._has_told_validation = False
+        self._is_whole_fit = self._is_verbose = self._has_reported_validation = False
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
@@ -125,14 +125,14 @@ class Tagging:
         self.machine.is_calling_back = is_calling(self._callback_list)
         return self.machine.is_calling_back
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether one of its callbacks is being called here."""
         return is_calling(self._callback_list)
 
-    def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
+    def encloses(self, callback_list: Any | None) -> bool:  # noqa: ANN401
         """Whether this run's callbacks are being called, and one of them runs that other list."""
         is_other = self._callback_list is not callback_list
-        return self.is_active and is_other and self.goes_on()
+        return self.is_active and is_other and self.is_running()
 
     def ends_with(self, feeder: object) -> None:
         """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
@@ -168,7 +168,7 @@ class Tagging:
             return
         # Else what another tells of its callbacks is newer.
         if self.ring.innermost is self._nested:
-            self._times.restate(self._writer)
+            self._times.write_facts(self._writer)
         if self._nvtx is not None:
             self._nvtx.close()  # each thread has ranges of its own
 
@@ -182,25 +182,25 @@ class Tagging:
 
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
-        self._tap.place(TRAINS)
+        self._tap.place(TRAIN_MODE)
         self._figures.begin(self._writer, self.machine, wants_logs=self._options.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
             # Nobody will say when the callbacks are over.
             self.machine.is_calling_back = False
-            self._phases.enter(OTHER, TRAINS)
+            self._phases.enter(OTHER, TRAIN_MODE)
 
-    def flush_begins(self) -> Place | None:
+    def flush_begins(self) -> PhaseMode | None:
         machine = self.machine_here
         return None if machine is None else machine.flush_begin()
 
-    def flush_ends(self, before: Place | None) -> None:
+    def flush_ends(self, before: PhaseMode | None) -> None:
         if before is not None:
             self.machine.flush_end(before)
 
     def train_ends(self) -> None:
         if self.machine_here is not None and self._is_verbose:
-            self._figures.say_line(is_asynchronous=not self._waits_each_step)
+            self._figures.print_line(is_asynchronous=not self._waits_each_step)
         self.stop(is_now=True)
 
     def run_begins(self, mode: int) -> None:
@@ -208,14 +208,14 @@ class Tagging:
         machine = self.machine_here
         if machine is not None:
             machine.run_begin(mode)
-            if self._is_whole_fit and mode == VALIDATES and not self._has_told_validation:
-                self._tell_of_validation()
+            if self._is_whole_fit and mode == VALIDATION_MODE and not self._has_reported_validation:
+                self._report_validation()
             self._times.begin()
 
-    def _tell_of_validation(self) -> None:
-        self._has_told_validation = True
+    def _report_validation(self) -> None:
+        self._has_reported_validation = True
         with contextlib.suppress(Exception):  # another Keras
-            tell_of_loader(facts_of(feeder_of_caller()), validates=True)
+            report_loader(facts_of(feeder_of_caller()), validates=True)
 
     def run_ends(self) -> None:
         machine = self.machine_here
@@ -234,7 +234,7 @@ class Tagging:
 
     def epoch_begun(self) -> None:
         if self._is_whole_fit:
-            self._tap.place(TRAINS)  # somebody's callback may have made the function anew
+            self._tap.place(TRAIN_MODE)  # somebody's callback may have made the function anew
         self.callbacks_end()
 
     def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
@@ -253,7 +253,7 @@ class Tagging:
     def callbacks_end(self) -> None:
         machine = self.machine_here
         if machine is not None:
-            self._times.restate_now_and_then(self._writer)
+            self._times.publish_rarely(self._writer)
             machine.callbacks_end()
 
     @guards_itself
@@ -268,7 +268,7 @@ class Tagging:
                     self._phases.count(unseen * self._steps_per_execution, 0)
             elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
                 self._may_spare_batches = False
-                self._brackets.hear_no_batches_begin()
+                self._brackets.skip_batch_begin()
             machine.batch_announced()
             self._times.since_ns = monotonic_ns()
         except Exception as error:  # noqa: BLE001 (the training goes on)
@@ -295,7 +295,7 @@ class Tagging:
                 if self._waits_each_step and step_times is not None:
                     step_times.done(writer.steps, now_ns)
             elif self._is_asynchronous and self.is_active:
-                self._ends.results_are_there(batch, monotonic_ns())
+                self._ends.results_arrived(batch, monotonic_ns())
         except Exception as error:  # noqa: BLE001
             self.guard.fail(error)
 
@@ -333,7 +333,7 @@ class Tagging:
         except Exception as error:  # noqa: BLE001
             self.guard.fail(error)
 
-    def after_checkpoint(self, slot: int) -> Callable[..., None]:
+    def checkpoint_timer(self, slot: int) -> Callable[..., None]:
         @guards_itself
         def returned(batch: object = None, logs: object = None) -> None:
             try:
@@ -360,10 +360,10 @@ class Tagging:
 
     def waited(self, input_wait_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and machine.mode == TRAINS:
+        if machine is not None and machine.mode == TRAIN_MODE:
             self._writer.amount(INPUT_WAIT, input_wait_ns)
 
     def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and self._phases.present == (TRAIN_STEP, TRAINS):
+        if machine is not None and self._phases.present == (TRAIN_STEP, TRAIN_MODE):
             self._writer.amount(COMPILE, duration_ns)

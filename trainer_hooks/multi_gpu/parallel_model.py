@@ -37,7 +37,7 @@ from trainer_hooks.multi_gpu.shared_weights import (
 )
 from trainer_hooks.multi_gpu.stand_ins import names_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
-from trainer_hooks.ring.process_ring import tell_shares_of
+from trainer_hooks.ring.process_ring import report_gpu_shares
 from trainer_hooks.taps.keras_private import COMPILED, own_metrics_of
 
 HOST: Final = "CPU:0"
@@ -118,11 +118,11 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
     @ratios.setter
     def ratios(self, ratios: Sequence[float]) -> None:
         self._parts.split.ratios = ratios
-        self.tell_shares()
+        self.report_shares()
 
-    def tell_shares(self) -> None:
+    def report_shares(self) -> None:
         """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
-        tell_shares_of(self.tensorflow_devices, shares_of(self.ratios))
+        report_gpu_shares(self.tensorflow_devices, shares_of(self.ratios))
 
     def time_replicas(self) -> bool:
         """From now on, tell how long each device works on its part: see ``replica_times``.

@@ -96,7 +96,7 @@ def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]
     return [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])
 
 
-class GpuDoubts:
+class GpuWarnings:
     """Warns once of a run. Each look reads a daemon's state file once; without one, all is silent.
 
     Nothing here blocks or raises.
@@ -108,23 +108,23 @@ class GpuDoubts:
         self._is_settled = False
         self._ended_ns = -BEGINNING_NS
 
-    def of_names(self, facts: RunFacts) -> None:
+    def check_names(self, facts: RunFacts) -> None:
         """The process has said which GPUs it trains on: are they there?"""
         if facts.gpus is not None:
-            self._look(facts, self._of_what_it_said)
+            self._look(facts, self._doubt_of_start)
 
-    def at_the_start(self, facts: RunFacts) -> None:
+    def check_start(self, facts: RunFacts) -> None:
         """Its training begins, and all is said of its GPUs that it is going to say."""
         if not self._has_begun:
             self._has_begun = True
-            self._look(facts, self._of_what_it_said)
+            self._look(facts, self._doubt_of_start)
 
-    def at_the_end(self, facts: RunFacts, steps: int) -> None:
+    def check_end(self, facts: RunFacts, steps: int) -> None:
         """A training of so many steps is over: was it joined to a GPU?"""
         now_ns = self._now_ns()
         if steps and now_ns - max(facts.started_ns, self._ended_ns) >= BEGINNING_NS:
             self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
-            self._look(facts, self._of_the_end)
+            self._look(facts, self._doubt_of_end)
 
     def _look(
         self, facts: RunFacts, doubt_of: Callable[[dict[str, Any], RunFacts], str | None]
@@ -141,12 +141,12 @@ class GpuDoubts:
             self._is_settled = True
             warn_quietly(f"to gpumon, this training {doubt}")
 
-    def _of_what_it_said(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+    def _doubt_of_start(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         if facts.gpus is None and state["simulated"]:
             return doubt_of_work(None, gpus_in(state), simulated=True, pid=facts.pid)
         return doubt_of_names(facts.gpus, gpus_in(state))
 
-    def _of_the_end(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+    def _doubt_of_end(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         runs = runs_in(state, facts)
         if not runs:
             return None

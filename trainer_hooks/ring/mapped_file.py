@@ -113,7 +113,7 @@ class RingMemory(NamedTuple):
     descriptor: int
     folder: int | None = None
 
-    def state_facts(self, facts: RunFacts, *, wall_ns: int) -> None:
+    def write_facts(self, facts: RunFacts, *, wall_ns: int) -> None:
         """Write the facts into page 0; read half-way, they do not fit their check sum."""
         raw = encode_facts(facts, wall_ns=wall_ns)
         self.words[WORD_FACTS_CRC] = 0
@@ -155,7 +155,7 @@ def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemor
         memory = RingMemory(path, data, memoryview(data).cast("Q"), descriptor)
         memory.words[WORD_VERSION] = VERSION
         memory.words[WORD_RECORD_COUNT] = RECORD_COUNT
-        memory.state_facts(facts, wall_ns=wall_ns)
+        memory.write_facts(facts, wall_ns=wall_ns)
     except BaseException:
         os.close(descriptor)
         path.unlink(missing_ok=True)

@@ -10,15 +10,15 @@ from typing import Final
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.format import MODE_SHIFT
 
-Place = tuple[int, int]
+PhaseMode = tuple[int, int]
 """Number of a phase, and of its mode."""
 
-TRAINS: Final = int(TrainingMode.TRAIN)
-VALIDATES: Final = int(TrainingMode.VALIDATION)
-PREDICTS: Final = int(TrainingMode.PREDICT)
+TRAIN_MODE: Final = int(TrainingMode.TRAIN)
+VALIDATION_MODE: Final = int(TrainingMode.VALIDATION)
+PREDICT_MODE: Final = int(TrainingMode.PREDICT)
 
 
-def _place(phase: TrainingPhase, mode: int = TRAINS) -> Place:
+def _place(phase: TrainingPhase, mode: int = TRAIN_MODE) -> PhaseMode:
     return PHASE_NUMBER[phase], mode
 
 
@@ -30,17 +30,18 @@ CALLBACKS: Final = _place(TrainingPhase.CALLBACKS)
 CHECKPOINT: Final = _place(TrainingPhase.CHECKPOINT)
 BETWEEN_EPOCHS: Final = _place(TrainingPhase.BETWEEN_EPOCHS)
 OTHER: Final = _place(TrainingPhase.OTHER)
-VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATES)
-PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICTS)
+VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATION_MODE)
+PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICT_MODE)
 
-EVALUATION: Final = {VALIDATES: VALIDATION, PREDICTS: PREDICT}
+EVALUATION: Final = {VALIDATION_MODE: VALIDATION, PREDICT_MODE: PREDICT}
 """Where one computes that does not train, by its mode."""
 INPUT_WAIT: Final = {
-    mode: _place(TrainingPhase.INPUT_WAIT, mode) for mode in (TRAINS, VALIDATES, PREDICTS)
+    mode: _place(TrainingPhase.INPUT_WAIT, mode)
+    for mode in (TRAIN_MODE, VALIDATION_MODE, PREDICT_MODE)
 }
 """Where one waits for a batch, by the mode it is for."""
 
 
-def place_of(span: int) -> Place:
+def phase_mode_of(span: int) -> PhaseMode:
     """The place that a writer's ``span`` is."""
     return span & ((1 << MODE_SHIFT) - 1), span >> MODE_SHIFT

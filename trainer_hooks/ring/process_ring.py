@@ -20,7 +20,7 @@ from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
 from trainer_hooks.ring import phase_modes as at
 from trainer_hooks.ring.call_frames import is_in_our_code
-from trainer_hooks.ring.daemon_state import GpuDoubts, gpu_names
+from trainer_hooks.ring.daemon_state import GpuWarnings, gpu_names
 from trainer_hooks.ring.mapped_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.other_rings import is_loader_worker, sweep_dead_rings
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
@@ -55,16 +55,16 @@ class ProcessRing:
         self.depth = 0
         self.innermost: NestedRun | None = None
         self._path = path
-        self._doubts = GpuDoubts()
+        self._gpu_warnings = GpuWarnings()
 
     @property
     def writer_here(self) -> RingWriter | None:
         """The writer, if the calling thread may change phases."""
         return self.writer if get_ident() == self.thread else None
 
-    def begin_run(self, run: UnderWay) -> NestedRun:
+    def begin_run(self, run: ActiveRun) -> NestedRun:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
-        self.look_for_gpus()
+        self.check_gpus()
         before = at.OTHER if self.writer is None else self.writer.present
         nested = NestedRun(
             run,
@@ -75,7 +75,7 @@ class ProcessRing:
             tid_before=None if self.writer is None else self.writer.facts.tid,
         )
         self.innermost, self.thread = nested, get_ident()
-        self._tell_thread(get_native_id())
+        self._record_thread(get_native_id())
         return nested
 
     def end_run(self, run: NestedRun) -> None:
@@ -85,7 +85,7 @@ class ProcessRing:
         then follows it is no phase of the run any more.
         """
         run.is_over = True
-        self._miss_gpus()
+        self._check_gpus_at_end()
         if self.innermost is not run or self.depth > run.depth:
             return
         here, thread = get_ident(), self.thread
@@ -99,11 +99,11 @@ class ProcessRing:
         place = run.phase_afterwards()
         if self.writer is not None and self.writer.present != place:
             self.writer.enter(*place)
-        if self._pass_on() is None and self.writer is not None and place == at.OTHER:
+        if self._unwind() is None and self.writer is not None and place == at.OTHER:
             self.writer.event(TRAINING_OVER)
 
-    def look_for_gpus(self, *, only_names: bool = False) -> None:
-        """Warn where the training says of its GPUs what cannot be; see ``GpuDoubts``.
+    def check_gpus(self, *, only_names: bool = False) -> None:
+        """Warn where the training says of its GPUs what cannot be; see ``GpuWarnings``.
 
         Args:
             only_names: More may be said of them yet.
@@ -111,21 +111,21 @@ class ProcessRing:
         if self.writer is None:
             return
         if only_names:
-            self._doubts.of_names(self.writer.facts)
+            self._gpu_warnings.check_names(self.writer.facts)
         else:
-            self._doubts.at_the_start(self.writer.facts)
+            self._gpu_warnings.check_start(self.writer.facts)
 
     def end(self) -> None:
         """The process is about to go: what that takes is no part of its training."""
         if self.writer is not None:
-            self._miss_gpus()
+            self._check_gpus_at_end()
             self.writer.end()
 
-    def _miss_gpus(self) -> None:
+    def _check_gpus_at_end(self) -> None:
         if self.writer is not None and self.writer.enabled:
-            self._doubts.at_the_end(self.writer.facts, self.writer.steps)
+            self._gpu_warnings.check_end(self.writer.facts, self.writer.steps)
 
-    def region_closes(self, place: at.Place) -> at.Place:
+    def region_closes(self, place: at.PhaseMode) -> at.PhaseMode:
         """What is under way after a region that began in ``place``, inside a run or around one."""
         depth, run = self.depth, self.innermost
         if place[0] == at.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
@@ -136,10 +136,10 @@ class ProcessRing:
         run = self.innermost
         if run is not None and run.is_over and depth <= run.depth:
             place = run.phase_afterwards()
-            self._pass_on()
+            self._unwind()
         return place
 
-    def tell_shares(self, shares: Mapping[str, float]) -> None:
+    def report_shares(self, shares: Mapping[str, float]) -> None:
         """Which part of each batch each GPU is given from now on; see ``RunFacts.shares``.
 
         A mark in the ring says where they are others than before: the first of a process are no
@@ -160,13 +160,13 @@ class ProcessRing:
                 _warn_of_shares(f"{_SHARES_UNTOLD}: {told} are no parts of one batch")
                 return
             changes = facts.ratio_changes + bool(told and facts.shares)
-            writer.restate(replace(facts, shares=told, ratio_changes=changes))
+            writer.write_facts(replace(facts, shares=told, ratio_changes=changes))
             if changes > facts.ratio_changes:
                 writer.event(changes)
         except Exception as error:  # noqa: BLE001 (odd shares must not end a training)
             _warn_of_shares(f"{_SHARES_UNTOLD}: {error}")
 
-    def is_told_nothing(self) -> bool:
+    def is_untouched(self) -> bool:
         """Whether nobody has said more than that the process starts up."""
         writer = self.writer
         if writer is None or self.innermost is not None or self.depth:
@@ -184,20 +184,20 @@ class ProcessRing:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
-    def _pass_on(self) -> NestedRun | None:
+    def _unwind(self) -> NestedRun | None:
         """Those that are over give back what they took; who goes on, if anybody."""
         run, tid = self.innermost, None
         while run is not None and run.is_over and self.depth <= run.depth:
             self.thread, tid, run = run.thread_before, run.tid_before, run.outer
         self.innermost = run
-        self._tell_thread(tid)
+        self._record_thread(tid)
         return run
 
-    def _tell_thread(self, tid: int | None) -> None:
+    def _record_thread(self, tid: int | None) -> None:
         """Say whose phases count, where that is told and another than before."""
         writer = self.writer
         if writer is not None and tid not in (None, writer.facts.tid):
-            writer.restate(replace(writer.facts, tid=tid))
+            writer.write_facts(replace(writer.facts, tid=tid))
 
 
 class _Slot:
@@ -224,7 +224,7 @@ def ring_so_far() -> ProcessRing | None:
     return _Slot.ring
 
 
-def tell_shares_of(devices: Sequence[str], shares: Sequence[float]) -> None:
+def report_gpu_shares(devices: Sequence[str], shares: Sequence[float]) -> None:
     """Write the shares to this process' ring; nothing happens where it has none. Never raises.
 
     Args:
@@ -236,7 +236,7 @@ def tell_shares_of(devices: Sequence[str], shares: Sequence[float]) -> None:
         return
     names = gpu_names(devices, ring.writer.facts.gpus)
     if names is not None:
-        ring.tell_shares(dict(zip(names, shares, strict=True)))
+        ring.report_shares(dict(zip(names, shares, strict=True)))
 
 
 def ring_for_phase(number: int) -> ProcessRing | None:
@@ -261,7 +261,7 @@ def withdraw_run() -> None:
     """
     with _Slot.lock:
         ring = _Slot.ring
-        if ring is not None and ring.is_told_nothing():
+        if ring is not None and ring.is_untouched():
             _Slot.ring = None
             ring.withdraw()
 
@@ -294,13 +294,13 @@ def describe_run(
         return
     try:
         name = None if _is_refused(writer, run) else run
-        facts = _restated(writer.facts, name, gpus, framework, loader)
+        facts = _updated_facts(writer.facts, name, gpus, framework, loader)
         facts = facts if on_cpu is None else replace(facts, on_cpu=on_cpu)
         if facts != writer.facts:
-            writer.restate(facts)
+            writer.write_facts(facts)
             _say_where_gpus_do_not_fit(facts)
             if gpus is not None:
-                process_ring().look_for_gpus(only_names=True)
+                process_ring().check_gpus(only_names=True)
     except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
         _warn(error)
 
@@ -319,7 +319,7 @@ def _is_refused(writer: RingWriter, run: str | None) -> bool:
     return True
 
 
-def _restated(
+def _updated_facts(
     old: RunFacts,
     run: str | None,
     gpus: Sequence[int | str] | None,
@@ -370,7 +370,7 @@ def _new_ring() -> ProcessRing:
         _say_where_gpus_do_not_fit(facts)
         writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
         ring = ProcessRing(writer, memory.path)
-        ring.look_for_gpus(only_names=True)
+        ring.check_gpus(only_names=True)
         return ring
     except (OSError, RingError) as error:
         _warn(error, what_to_do=_ANOTHER_FOLDER)
@@ -415,10 +415,10 @@ atexit.register(_end)
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-class UnderWay(Protocol):
+class ActiveRun(Protocol):
     """A tagged run."""
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still under way: of one that raised, nobody may have told."""
         ...
 
@@ -442,9 +442,9 @@ class NestedRun:
 
     def __init__(
         self,
-        run: UnderWay,
+        run: ActiveRun,
         outer: NestedRun | None,
-        before: at.Place,
+        before: at.PhaseMode,
         *,
         depth: int,
         thread_before: int,
@@ -456,14 +456,14 @@ class NestedRun:
         self.is_over = False
         self._run = weakref.ref(run)
         self._is_on_its_thread = thread_before == get_ident()
-        self._is_in_a_run = outer is not None and self._is_on_its_thread and outer.goes_on()
+        self._is_in_a_run = outer is not None and self._is_on_its_thread and outer.is_running()
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether its run is still under way."""
         run = self._run()
-        return run is not None and run.goes_on()
+        return run is not None and run.is_running()
 
-    def phase_afterwards(self) -> at.Place:
+    def phase_afterwards(self) -> at.PhaseMode:
         """What is under way when it is over: what was before, if that is."""
         nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
         while True:

@@ -35,7 +35,7 @@ class QuietWarningOnce:
             warn_quietly(text)
 
 
-class QuietWarningPerWord:
+class QuietWarningPerName:
     """Warns once of each word in this process, and of so many words at most."""
 
     def __init__(self, most: int) -> None:

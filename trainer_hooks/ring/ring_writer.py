@@ -117,7 +117,7 @@ class RingWriter:
         self._sequences = count()
         self._spent_ns = [0] * len(PHASES)
         self.since_ns = facts.started_ns
-        self._epoch_plus_1 = self._generation = self._told_samples = 0
+        self._epoch_plus_1 = self._generation = self._published_samples = 0
         self._due_ns = self._pending = 0
         self._put(_ENTER | START_UP, facts.started_ns, 0)
         self._publish(facts.started_ns)
@@ -203,8 +203,8 @@ class RingWriter:
             self.steps += steps
             self._put(_STEP | phase, now_ns, self.steps)
             if samples:
-                self._told_samples = self.samples = self.samples + samples
-                self._put(_SAMPLES | phase, now_ns, self._told_samples)
+                self._published_samples = self.samples = self.samples + samples
+                self._put(_SAMPLES | phase, now_ns, self._published_samples)
             if now_ns >= self._due_ns:
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001
@@ -244,12 +244,12 @@ class RingWriter:
         """Leave a mark of the caller's own meaning."""
         self._mark(_EVENT, monotonic_ns(), value & WORD_MASK)
 
-    def restate(self, facts: RunFacts) -> None:
+    def write_facts(self, facts: RunFacts) -> None:
         """Say something else in page 0; pid, boot and start stay as they are."""
         if not self.enabled:
             return
         try:
-            self._memory.state_facts(facts, wall_ns=self._wall_ns)
+            self._memory.write_facts(facts, wall_ns=self._wall_ns)
             self.facts = facts
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
@@ -304,8 +304,8 @@ class RingWriter:
     def _publish(self, now_ns: int) -> None:
         """Write the copy of the totals that readers do not look at, then have them look at it."""
         samples = self.samples
-        if samples != self._told_samples:
-            self._told_samples = samples
+        if samples != self._published_samples:
+            self._published_samples = samples
             self._put(_SAMPLES | self.span & _PHASE_MASK, now_ns, samples)
         self._due_ns = now_ns + _REST_NS
         generation = self._generation + 1

@@ -13,9 +13,9 @@ from typing import Any, Final
 import jax
 
 from trainer_hooks.ring.guard import Guard, guards_itself, passes_through, quietly
-from trainer_hooks.ring.phase_modes import TRAINS
-from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
-from trainer_hooks.taps.tap import StepListener, Tap, rows_of, say_that_the_wait_is_gross
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
+from trainer_hooks.taps.phase_machine import Interrupted, PhaseMachine
+from trainer_hooks.taps.tap import StepListener, Tap, mark_wait_as_gross, rows_of
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -31,8 +31,8 @@ class JaxTap(Tap):
 
     def place(self, mode: int) -> None:
         super().place(mode)
-        if mode == TRAINS and self._has_gross_wait:
-            say_that_the_wait_is_gross()
+        if mode == TRAIN_MODE and self._has_gross_wait:
+            mark_wait_as_gross()
 
     def remove(self) -> None:
         """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
@@ -40,9 +40,9 @@ class JaxTap(Tap):
         JAX_COMPILING.leave(self._compiled)
 
     def _timed(self, function: StepFunction, mode: int) -> StepFunction:
-        if mode == TRAINS:
+        if mode == TRAIN_MODE:
             return _train(function, self._listener)
-        return _borrowed(function, mode, self._listener)
+        return _interrupting(function, mode, self._listener)
 
 
 _NO_BATCHES: Iterator[Any] = iter(())
@@ -162,20 +162,20 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     return train
 
 
-def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def borrow(iterator: Any) -> tuple[JaxBatches, Borrowed | None] | None:  # noqa: ANN401
+def _interrupting(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
+    def interrupt(iterator: Any) -> tuple[JaxBatches, Interrupted | None] | None:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None or not hasattr(iterator, "__next__"):
             return None
-        return JaxBatches(iterator, machine, listener.guard), machine.borrow(mode)
+        return JaxBatches(iterator, machine, listener.guard), machine.interrupt(mode)
 
-    def give_back(batches: JaxBatches, before: Borrowed | None) -> None:
-        batches.machine.give_back(before)
+    def resume(batches: JaxBatches, before: Interrupted | None) -> None:
+        batches.machine.resume(before)
 
-    begins, ends = listener.guard.wrap(borrow), listener.guard.wrap(give_back)
+    begins, ends = listener.guard.wrap(interrupt), listener.guard.wrap(resume)
 
     @passes_through
-    def borrowed(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def interrupting(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         timed = begins(iterator)
         if timed is None:
             return function(state, iterator)
@@ -184,7 +184,7 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
         finally:
             ends(*timed)
 
-    return borrowed
+    return interrupting
 
 
 _EVENTS: Final = frozenset(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.format import MODE_SHIFT
-from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS, VALIDATES, Place
+from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE, VALIDATION_MODE, PhaseMode
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]
@@ -22,11 +22,11 @@ BETWEEN_EPOCHS: Final = PHASE_NUMBER[TrainingPhase.BETWEEN_EPOCHS]
 OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 
 _BESIDE_STEP: Final = int(TrainingMode.BESIDE_STEP)
-_CALLBACKS_SPAN: Final = CALLBACKS | TRAINS << MODE_SHIFT
+_CALLBACKS_SPAN: Final = CALLBACKS | TRAIN_MODE << MODE_SHIFT
 _WORK: Final = {
-    TRAINS: TRAIN_STEP,
-    VALIDATES: VALIDATION,
-    PREDICTS: PREDICT,
+    TRAIN_MODE: TRAIN_STEP,
+    VALIDATION_MODE: VALIDATION,
+    PREDICT_MODE: PREDICT,
 }
 
 
@@ -34,7 +34,7 @@ class StepWriter(Protocol):
     """What the machine writes with: a ``RingWriter``, which see, or a list in a test."""
 
     @property
-    def present(self) -> Place: ...
+    def present(self) -> PhaseMode: ...
     @property
     def span(self) -> int: ...
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None: ...
@@ -43,10 +43,10 @@ class StepWriter(Protocol):
     def spent_ns(self, phase: int) -> int: ...
 
 
-class Borrowed(NamedTuple):
+class Interrupted(NamedTuple):
     """What was under way, and in which mode, when a step of another mode began."""
 
-    place: Place
+    place: PhaseMode
     mode: int
 
 
@@ -91,7 +91,7 @@ class PhaseMachine:
         self._fetches_first = sees_steps and fetches_first
         self._waits_each_step = waits_each_step
         self.has_seen_steps = False
-        self._take_mode(TRAINS)
+        self._set_mode(TRAIN_MODE)
         self._is_training = self.is_calling_back = self.awaits_batch = False
         self._rest = START_UP
         self._after_announcing = START_UP if sees_steps else OTHER
@@ -111,21 +111,21 @@ class PhaseMachine:
 
     def train_begin(self, epoch_steps: int | None) -> None:
         """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
-        self._switch_to(TRAINS)
+        self._switch_to(TRAIN_MODE)
         self._is_training = True
         self._epoch_steps = inf if epoch_steps is None else epoch_steps
         self.is_calling_back = True
-        self._writer.enter(CALLBACKS, TRAINS)
+        self._writer.enter(CALLBACKS, TRAIN_MODE)
 
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
-        self._switch_to(TRAINS)
+        self._switch_to(TRAIN_MODE)
         self._is_training = self.is_calling_back = self.awaits_batch = False
-        self._writer.enter(OTHER, TRAINS)
+        self._writer.enter(OTHER, TRAIN_MODE)
 
     def epoch_begin(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, with the callbacks for it, whatever became of a validation."""
-        self._switch_to(TRAINS)
+        self._switch_to(TRAIN_MODE)
         self._epoch_steps_done = 0
         self._writer.epoch(epoch)
         self.callbacks_begin()
@@ -133,8 +133,8 @@ class PhaseMachine:
     def callbacks_begin(self) -> None:
         """Somebody's callbacks are called."""
         self.is_calling_back = True
-        if self.mode == TRAINS:
-            self._writer.enter(CALLBACKS, TRAINS)
+        if self.mode == TRAIN_MODE:
+            self._writer.enter(CALLBACKS, TRAIN_MODE)
 
     def batch_announced(self) -> None:
         """Those before a batch are called, maybe right after those at the end of the last."""
@@ -145,8 +145,8 @@ class PhaseMachine:
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
         self.is_calling_back = False
-        if self.mode == TRAINS:
-            self._writer.enter(self._rest, TRAINS)
+        if self.mode == TRAIN_MODE:
+            self._writer.enter(self._rest, TRAIN_MODE)
 
     def batch_callbacks_end(self) -> None:
         """They returned, and what comes next is a batch, or the end of the epoch.
@@ -156,25 +156,25 @@ class PhaseMachine:
         it may be all of one.
         """
         self.is_calling_back = False
-        if self.mode != TRAINS:
+        if self.mode != TRAIN_MODE:
             return
         if not self.sees_steps:
-            self._writer.enter(OTHER, TRAINS)
+            self._writer.enter(OTHER, TRAIN_MODE)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._writer.enter(BETWEEN_EPOCHS, TRAINS)
+            self._writer.enter(BETWEEN_EPOCHS, TRAIN_MODE)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
         self.is_calling_back = False
-        if self.mode == TRAINS:
+        if self.mode == TRAIN_MODE:
             if self._after_announcing != START_UP:
                 self._rest = BETWEEN_EPOCHS
-            self._writer.enter(self._after_announcing, TRAINS)
+            self._writer.enter(self._after_announcing, TRAIN_MODE)
 
     def checkpoint_begin(self) -> None:
         """A callback that writes checkpoints is called."""
-        if self.mode == TRAINS:
-            self._writer.enter(CHECKPOINT, TRAINS)
+        if self.mode == TRAIN_MODE:
+            self._writer.enter(CHECKPOINT, TRAIN_MODE)
 
     def checkpoint_end(self) -> None:
         """It returned; other callbacks follow."""
@@ -197,8 +197,8 @@ class PhaseMachine:
 
     def compile_begin(self) -> None:
         """The step that follows is traced and compiled first: it counts as that."""
-        if self.mode == TRAINS:
-            self._writer.enter(COMPILE, TRAINS)
+        if self.mode == TRAIN_MODE:
+            self._writer.enter(COMPILE, TRAIN_MODE)
 
     def compile_end(self) -> None:
         """It is compiled: the step goes on."""
@@ -206,7 +206,7 @@ class PhaseMachine:
 
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
-        rest = BETWEEN_EPOCHS if self.mode == TRAINS else self._work
+        rest = BETWEEN_EPOCHS if self.mode == TRAIN_MODE else self._work
         self._writer.enter(rest, self.mode)
 
     def dispatched(self, steps: int, samples: int) -> None:
@@ -222,15 +222,15 @@ class PhaseMachine:
             self._see_first_steps()
         self._writer.count(steps, samples)
         if self._waits_each_step:
-            self._writer.enter(DEVICE_SYNC, TRAINS)
+            self._writer.enter(DEVICE_SYNC, TRAIN_MODE)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._writer.enter(BETWEEN_EPOCHS, TRAINS)
+            self._writer.enter(BETWEEN_EPOCHS, TRAIN_MODE)
 
     def step_returned(self) -> None:
         """Keras waited for a step's results; the callbacks for its end are called."""
         self.is_calling_back = True
-        if self.mode == TRAINS:
-            self._writer.enter(CALLBACKS, TRAINS, is_done=self.sees_steps)
+        if self.mode == TRAIN_MODE:
+            self._writer.enter(CALLBACKS, TRAIN_MODE, is_done=self.sees_steps)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
@@ -239,41 +239,41 @@ class PhaseMachine:
 
     def run_end(self) -> None:
         """It is over."""
-        self._switch_to(TRAINS)
-        self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAINS)
+        self._switch_to(TRAIN_MODE)
+        self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN_MODE)
 
-    def borrow(self, mode: int) -> Borrowed | None:
+    def interrupt(self, mode: int) -> Interrupted | None:
         """A step of that mode, which may be another than what runs, as when a callback evaluates.
 
         Returns:
-            What ``give_back`` needs: what was under way goes on after it.
+            What ``resume`` needs: what was under way goes on after it.
         """
         if self.mode == mode:
             return None
-        before = Borrowed(self._writer.present, self.mode)
+        before = Interrupted(self._writer.present, self.mode)
         self._switch_to(mode)
         self._writer.enter(_WORK[mode], mode)
         return before
 
-    def give_back(self, before: Borrowed | None) -> None:
+    def resume(self, before: Interrupted | None) -> None:
         """It is over."""
         if before is not None:
             self._switch_to(before.mode)
             self._writer.enter(*before.place)
 
-    def flush_begin(self) -> Place | None:
+    def flush_begin(self) -> PhaseMode | None:
         """Keras waits for its other threads, and so for the device.
 
         Returns:
             What ``flush_end`` needs; ``None``: it is no part of the training.
         """
-        if self.mode != TRAINS:
+        if self.mode != TRAIN_MODE:
             return None
         before = self._writer.present
-        self._writer.enter(DEVICE_SYNC, TRAINS)
+        self._writer.enter(DEVICE_SYNC, TRAIN_MODE)
         return before
 
-    def flush_end(self, before: Place) -> None:
+    def flush_end(self, before: PhaseMode) -> None:
         """They are done."""
         phase, mode = before
         # To enter ``train_step`` again would say that one more step began.
@@ -287,14 +287,14 @@ class PhaseMachine:
 
     def _switch_to(self, mode: int) -> None:
         """Keep what other modes wait for input out of what the training waits."""
-        if self.mode == TRAINS and mode != TRAINS:
+        if self.mode == TRAIN_MODE and mode != TRAIN_MODE:
             self._left_training_at_ns = self._writer.spent_ns(INPUT_WAIT)
-        elif self.mode != TRAINS and mode == TRAINS:
+        elif self.mode != TRAIN_MODE and mode == TRAIN_MODE:
             waited_ns = self._writer.spent_ns(INPUT_WAIT) - self._left_training_at_ns
             self._waited_elsewhere_ns += waited_ns
-        self._take_mode(mode)
+        self._set_mode(mode)
 
-    def _take_mode(self, mode: int) -> None:
+    def _set_mode(self, mode: int) -> None:
         self.mode, self._work = mode, _WORK[mode]
         self._waiting_span = INPUT_WAIT | mode << MODE_SHIFT
         self._working_span = self._work | mode << MODE_SHIFT

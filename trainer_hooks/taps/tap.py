@@ -99,7 +99,7 @@ def bare_of(function: Any) -> Any:  # noqa: ANN401
     return function
 
 
-def say_that_the_wait_is_gross() -> None:
+def mark_wait_as_gross() -> None:
     """Say in the ring's first page that a wait for input may have passed beside the compute."""
     writer = process_ring().writer
     if writer is not None:

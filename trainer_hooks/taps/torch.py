@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import guards_itself, passes_through
-from trainer_hooks.ring.phase_modes import TRAINS
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
-from trainer_hooks.taps.phase_machine import Borrowed, PhaseMachine
+from trainer_hooks.taps.phase_machine import Interrupted, PhaseMachine
 from trainer_hooks.taps.tap import StepListener, Tap, rows_of
 from trainer_hooks.taps.torch_compiling import CompileClock
 
@@ -51,7 +51,11 @@ class TorchTap(Tap):
         self._steps_to_find_a_device = 0
 
     def _timed(self, function: StepFunction, mode: int) -> StepFunction:
-        return self._timed_train(function) if mode == TRAINS else self._borrowed(function, mode)
+        return (
+            self._timed_train(function)
+            if mode == TRAIN_MODE
+            else self._interrupting(function, mode)
+        )
 
     def _timed_train(self, function: StepFunction) -> StepFunction:
         listener, guard = self._listener, self._listener.guard
@@ -106,21 +110,21 @@ class TorchTap(Tap):
         if device is not None:
             device.step_ended(self._listener.steps)
 
-    def _borrowed(self, function: StepFunction, mode: int) -> StepFunction:
+    def _interrupting(self, function: StepFunction, mode: int) -> StepFunction:
         listener = self._listener
 
-        def borrow() -> tuple[PhaseMachine, Borrowed | None] | None:
+        def interrupt() -> tuple[PhaseMachine, Interrupted | None] | None:
             machine = listener.machine_here
             if machine is None:
                 return None
-            before = machine.borrow(mode)
+            before = machine.interrupt(mode)
             machine.fetch_end()
             return machine, before
 
-        begins, ends = listener.guard.wrap(borrow), listener.guard.wrap(PhaseMachine.give_back)
+        begins, ends = listener.guard.wrap(interrupt), listener.guard.wrap(PhaseMachine.resume)
 
         @passes_through
-        def borrowed(data: Any) -> Any:  # noqa: ANN401
+        def interrupting(data: Any) -> Any:  # noqa: ANN401
             taken = begins()
             try:
                 return function(data)
@@ -128,7 +132,7 @@ class TorchTap(Tap):
                 if taken is not None:
                     ends(*taken)
 
-        return borrowed
+        return interrupting
 
     def _find_device(self) -> CudaEvents | None:
         self._steps_to_find_a_device -= 1
@@ -157,7 +161,7 @@ class TorchLoaders:
         """
         feeder = caller_named("epoch_iterator", _makes_loaders)
         if feeder is None:
-            if mode == TRAINS and not self._adapters:
+            if mode == TRAIN_MODE and not self._adapters:
                 raise LookupError("it is not fed by an epoch iterator of Keras")
             return
         if self._run is None:
@@ -246,7 +250,7 @@ class TorchBatches:
         try:
             machine = self._listener.machine_here
             if machine is not None:
-                if machine.mode != self._mode == TRAINS:
+                if machine.mode != self._mode == TRAIN_MODE:
                     machine.run_end()  # a validation that raised, and somebody caught it
                 machine.fetch_begin()
         except Exception as error:  # noqa: BLE001 (the training goes on)
@@ -278,7 +282,7 @@ class TorchBatches:
 
     def failed(self) -> None:
         """It raised: a validation that does so may be caught."""
-        if self._mode == TRAINS and self._listener.machine_here is not None:
+        if self._mode == TRAIN_MODE and self._listener.machine_here is not None:
             self._listener.failed()
 
 

@@ -38,7 +38,7 @@ class CallbackTimes:
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
         self._spent_ns = [known_ns[name] for name in self._names]
         self.since_ns = monotonic_ns()
-        self._told_ns = self.spent_ns
+        self._published_ns = self.spent_ns
         self._restated_ns = 0
 
     @property
@@ -69,24 +69,24 @@ class CallbackTimes:
         self._spent_ns[slot] += now_ns - self.since_ns
         self.since_ns = now_ns
 
-    def restate_now_and_then(self, writer: RingWriter) -> None:
-        """As ``restate``, but not more than once a second: epochs may be short."""
+    def publish_rarely(self, writer: RingWriter) -> None:
+        """As ``write_facts``, but not more than once a second: epochs may be short."""
         if monotonic_ns() - self._restated_ns > _RESTATE_NS:
-            self.restate(writer)
+            self.write_facts(writer)
 
-    def restate(self, writer: RingWriter) -> None:
+    def write_facts(self, writer: RingWriter) -> None:
         """Say in the ring's first page what was added up so far."""
         self._restated_ns = monotonic_ns()
         facts = writer.facts
         for name, told_ns in facts.callback_ns.items():
             # A training within a callback has told of its own since.
-            self._spent_ns[self.slot_of(name)] += max(0, told_ns - self._told_ns.get(name, 0))
-        self._told_ns = spent_ns = self.spent_ns
+            self._spent_ns[self.slot_of(name)] += max(0, told_ns - self._published_ns.get(name, 0))
+        self._published_ns = spent_ns = self.spent_ns
         if spent_ns != facts.callback_ns:
-            writer.restate(replace(facts, callback_ns=spent_ns))
+            writer.write_facts(replace(facts, callback_ns=spent_ns))
 
 
-NOBODY: Final = -1
+NO_CALLBACK: Final = -1
 """The slot of what runs inside a callback and is not its own time, such as a validation."""
 
 
@@ -107,7 +107,7 @@ class CallbackClasses:
         return self._times.slot_of(type(callback).__name__)
 
     def begin(self, slot: int) -> None:
-        """A callback of that class is called, or what is ``NOBODY``'s begins."""
+        """A callback of that class is called, or what is ``NO_CALLBACK``'s begins."""
         now_ns = monotonic_ns()
         if self._open:
             self._credit(self._open[-1], now_ns)
@@ -121,14 +121,14 @@ class CallbackClasses:
             return
         now_ns = monotonic_ns()
         self._credit(self._open.pop(), now_ns)
-        self._times.restate_now_and_then(self._writer)
+        self._times.publish_rarely(self._writer)
 
-    def restate(self) -> None:
+    def write_facts(self) -> None:
         """Say in the ring what was added up so far."""
-        self._times.restate(self._writer)
+        self._times.write_facts(self._writer)
 
     def _credit(self, slot: int, now_ns: int) -> None:
-        if slot == NOBODY:
+        if slot == NO_CALLBACK:
             self._times.begin(now_ns)
         else:
             self._times.returned(slot, now_ns)
@@ -136,7 +136,7 @@ class CallbackClasses:
 
 Slots = dict[type, int]
 
-TELL_PHASES: Final = frozenset(
+PHASE_EVENTS: Final = frozenset(
     {"on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end"}
 )
 """In the loop of a training, and inside of no other method of its trainer."""
@@ -165,7 +165,7 @@ class EventCallbacks:
             or event in getattr(callback, "__dict__", {})
         ]
         others = [callback for callback in busy if not isinstance(callback, Tagger)]
-        if not others and event not in TELL_PHASES:
+        if not others and event not in PHASE_EVENTS:
             return None
         timed = [callback for callback in others if type(callback) not in self._untimed]
         return {type(callback): slot_of(callback) for callback in timed}

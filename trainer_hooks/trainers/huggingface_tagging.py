@@ -13,13 +13,13 @@ from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.tap import rows_of
 from trainer_hooks.trainers.callback_times import (
-    NOBODY,
-    TELL_PHASES,
+    NO_CALLBACK,
+    PHASE_EVENTS,
     EventCallbacks,
     Slots,
     TimedCallbacks,
 )
-from trainer_hooks.trainers.loader_facts import loader_facts, tell_of_loader
+from trainer_hooks.trainers.loader_facts import loader_facts, report_loader
 from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
 from trainer_hooks.trainers.tagged_run import TaggedRun
 
@@ -31,12 +31,12 @@ SAVES_CHECKPOINT: Final = "_save_checkpoint"
 MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
 """Called from the loop: in a user's subclass, an error inside may be caught there."""
 
-MODE_OF: Final = {"evaluate": at.VALIDATES, "predict": at.PREDICTS}
+MODE_OF: Final = {"evaluate": at.VALIDATION_MODE, "predict": at.PREDICT_MODE}
 """The methods that evaluate, and the mode of each."""
 _AFTER_EVENT: Final = {
     "on_train_begin": at.START_UP,
     # Workers start, and the first batch is asked for.
-    "on_epoch_begin": at.INPUT_WAIT[at.TRAINS],
+    "on_epoch_begin": at.INPUT_WAIT[at.TRAIN_MODE],
     "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is asked for
     "on_epoch_end": at.BETWEEN_EPOCHS,
 }
@@ -78,13 +78,13 @@ class _PatchedRun(TaggedRun):
         super().__init__(ring, writer)
         self._mode = mode
         self._patched = PatchedMethods()
-        self._has_told_validation = False
+        self._has_reported_validation = False
 
     def timed_loader(self, loader: Any) -> TimedLoader:  # noqa: ANN401
         """The loader of an evaluation, with a clock; the first of a validation is told of."""
-        if self._mode == at.VALIDATES and not self._has_told_validation:
-            self._has_told_validation = True
-            tell_of_loader(loader_facts(loader), validates=True)
+        if self._mode == at.VALIDATION_MODE and not self._has_reported_validation:
+            self._has_reported_validation = True
+            report_loader(loader_facts(loader), validates=True)
         return TimedLoader(loader, self)
 
     def fetch_begins(self) -> None:
@@ -118,7 +118,7 @@ class HuggingFaceTagging(_PatchedRun):
         events: EventCallbacks,
     ) -> None:
         """Put everything in place."""
-        super().__init__(ring, writer, at.TRAINS)
+        super().__init__(ring, writer, at.TRAIN_MODE)
         self._events = events
         self._samples = 0
         self._outermost = _Outermost(self)
@@ -140,9 +140,9 @@ class HuggingFaceTagging(_PatchedRun):
         self._begin_run()
         self._go(at.START_UP)
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still under way: between two steps, an error may go unnoticed."""
-        return super().goes_on() and self._outermost.is_entered
+        return super().is_running() and self._outermost.is_entered
 
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
         def around(method: Method) -> Method:
@@ -164,11 +164,11 @@ class HuggingFaceTagging(_PatchedRun):
 
         return around
 
-    def _evaluation_begins(self, mode: int) -> tuple[at.Place, int] | None:
-        if self._mode != at.TRAINS or not self.is_here:
+    def _evaluation_begins(self, mode: int) -> tuple[at.PhaseMode, int] | None:
+        if self._mode != at.TRAIN_MODE or not self.is_here:
             return None
         before = self._go_inside(at.EVALUATION[mode], mode)
-        self.callbacks.begin(NOBODY)  # for a callback may have asked for it
+        self.callbacks.begin(NO_CALLBACK)  # for a callback may have asked for it
         return before
 
     def _around_saving(self, method: Method) -> Method:
@@ -185,17 +185,17 @@ class HuggingFaceTagging(_PatchedRun):
 
         return timed
 
-    def _saving_begins(self) -> tuple[at.Place, int] | None:
+    def _saving_begins(self) -> tuple[at.PhaseMode, int] | None:
         return self._go_inside(at.CHECKPOINT, self._mode) if self.is_here else None
 
-    def _go_inside(self, place: at.Place, mode: int) -> tuple[at.Place, int]:
+    def _go_inside(self, place: at.PhaseMode, mode: int) -> tuple[at.PhaseMode, int]:
         """Somewhere else while a method runs; where the training was, and its mode."""
         before = self._writer.present, self._mode
         self._mode = mode
         self._go(place)
         return before
 
-    def _go_back(self, place: at.Place, mode: int) -> None:
+    def _go_back(self, place: at.PhaseMode, mode: int) -> None:
         self._mode = mode
         if self.is_here:
             self._go(place)
@@ -252,7 +252,7 @@ class HuggingFaceTagging(_PatchedRun):
         return timed
 
     def _loader_in_training(self, loader: Any) -> TimedLoader | None:  # noqa: ANN401
-        is_evaluated = self._mode != at.TRAINS and self.is_here
+        is_evaluated = self._mode != at.TRAIN_MODE and self.is_here
         return self.timed_loader(loader) if is_evaluated else None
 
     def _around_events(self, method: Method) -> Method:
@@ -262,10 +262,10 @@ class HuggingFaceTagging(_PatchedRun):
             slots = slots_at(event, len(handler.callbacks))
             return slots if self.is_here else None
 
-        def place_before(event: str, args: tuple[Any, ...]) -> at.Place | None:
-            is_aside = event in TELL_PHASES and self._outermost.is_entered
-            is_told = not is_aside and self._mode == at.TRAINS
-            return self._event_begins(event, args) if is_told else None
+        def place_before(event: str, args: tuple[Any, ...]) -> at.PhaseMode | None:
+            is_aside = event in PHASE_EVENTS and self._outermost.is_entered
+            has_facts = not is_aside and self._mode == at.TRAIN_MODE
+            return self._event_begins(event, args) if has_facts else None
 
         @passes_through
         def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -317,7 +317,7 @@ class HuggingFaceTagging(_PatchedRun):
             self.fail(error)
             return None
 
-    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.Place:
+    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseMode:
         before = self._writer.present
         try:
             self._count(event, args)
@@ -338,7 +338,7 @@ class HuggingFaceTagging(_PatchedRun):
         elif event == "on_epoch_end":
             self._is_in_epoch = False
 
-    def _event_ends(self, event: str, before: at.Place) -> None:
+    def _event_ends(self, event: str, before: at.PhaseMode) -> None:
         if event == "on_train_end":
             self.stop()
         elif self.is_here:
@@ -358,7 +358,7 @@ class HuggingFaceTagging(_PatchedRun):
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         """It is there; the last before a step, or before it is evaluated."""
-        if self._mode != at.TRAINS:
+        if self._mode != at.TRAIN_MODE:
             super().fetch_ends(batch, is_last=is_last)
         elif self.is_here:
             self._samples += rows_of(batch)
@@ -401,9 +401,9 @@ class LoneEvaluation(_PatchedRun):
         super().__init__(ring, writer, mode)
         self._patched.place(trainer, "evaluation_loop", self._around_loop)
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the loop was reached: the trainer may have found nothing to evaluate."""
-        return super().goes_on() and self._nested is not None
+        return super().is_running() and self._nested is not None
 
     def _around_loop(self, method: Method) -> Method:
         @passes_through

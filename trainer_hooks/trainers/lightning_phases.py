@@ -46,16 +46,16 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_Targets = dict[Action, at.Place]
+_Targets = dict[Action, at.PhaseMode]
 
 _STARTING: Final[_Targets] = {
     Action.CHECKPOINT: at.CHECKPOINT,
-    Action.FETCH: at.INPUT_WAIT[at.TRAINS],
+    Action.FETCH: at.INPUT_WAIT[at.TRAIN_MODE],
 }
 _TRAINING: Final[_Targets] = {
     **_STARTING,
     # The first batch is asked for, and workers start.
-    Action.EPOCH: at.INPUT_WAIT[at.TRAINS],
+    Action.EPOCH: at.INPUT_WAIT[at.TRAIN_MODE],
     Action.TRANSFER: at.HOST_TO_DEVICE,
     Action.STEP: at.TRAIN_STEP,
     Action.CALLBACK: at.CALLBACKS,
@@ -142,7 +142,7 @@ class LightningPhases:
         self._place_before_evaluation = at.START_UP
         after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
         self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
-        self._open: list[tuple[Action, at.Place, _Targets]] = []
+        self._open: list[tuple[Action, at.PhaseMode, _Targets]] = []
         self._go(at.START_UP)
 
     @property
@@ -193,6 +193,6 @@ class LightningPhases:
             self._go(place)
         return self._targets
 
-    def _go(self, place: at.Place) -> None:
+    def _go(self, place: at.PhaseMode) -> None:
         if self._writer.present != place:
             self._writer.enter(*place)

@@ -19,7 +19,7 @@ _MOST_REGIONS: Final = 1024
 """Of names, some of which are made up as it goes: no more are kept, and the latest used."""
 
 
-class Heard(Protocol):
+class ActionHandler(Protocol):
     """Who is told of an action; nothing here may raise."""
 
     def begin(self) -> None:
@@ -29,7 +29,7 @@ class Heard(Protocol):
         """It is over, by that error where it raised one."""
 
 
-Listener = Callable[[str], "Heard | None"]
+Listener = Callable[[str], "ActionHandler | None"]
 """Says who is to be told of the action of a name; ``None``: nobody. May not raise."""
 
 
@@ -42,20 +42,20 @@ class ListeningProfiler(TransparentProxy):
 
     def __init__(self, inner: Any, listener: Listener) -> None:  # noqa: ANN401
         own = vars(self)  # for ``setattr`` goes to the profiler inside
-        heard_of = lru_cache(_MOST_REGIONS)(listener)
-        own["_original"], own["_heard_of"] = inner, heard_of
+        handler_of = lru_cache(_MOST_REGIONS)(listener)
+        own["_original"], own["_handler_of"] = inner, handler_of
         does_nothing = type(inner) in [
             package.profilers.PassThroughProfiler for package in lightning_packages()
         ]
         make = _regions_alone if does_nothing else _regions_around
-        own["profile"] = make(inner, heard_of)
+        own["profile"] = make(inner, handler_of)
 
     @passes_through
     def start(self, action_name: str) -> None:
         """An action begins."""
-        heard = quietly(self._heard_of, action_name)
-        if heard is not None:
-            quietly(heard.begin)
+        handler = quietly(self._handler_of, action_name)
+        if handler is not None:
+            quietly(handler.begin)
         self._original.start(action_name)
 
     @passes_through
@@ -64,9 +64,9 @@ class ListeningProfiler(TransparentProxy):
         try:
             self._original.stop(action_name)
         finally:
-            heard = quietly(self._heard_of, action_name)
-            if heard is not None:
-                quietly(heard.end, None)
+            handler = quietly(self._handler_of, action_name)
+            if handler is not None:
+                quietly(handler.end, None)
 
     @passes_through
     def __setattr__(self, name: str, value: object) -> None:
@@ -76,20 +76,20 @@ class ListeningProfiler(TransparentProxy):
 Profile = Callable[[str], AbstractContextManager[Any]]
 
 
-def _regions_around(inner: Any, heard_of: Listener) -> Profile:  # noqa: ANN401
+def _regions_around(inner: Any, handler_of: Listener) -> Profile:  # noqa: ANN401
     """The ``profile`` of a listening profiler around one that does something."""
     inner_profile: Profile = inner.profile
 
     @passes_through
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        heard = quietly(heard_of, action_name)
+        handler = quietly(handler_of, action_name)
         region = inner_profile(action_name)
-        return region if heard is None else _Around(region, heard)
+        return region if handler is None else _Around(region, handler)
 
     return profile
 
 
-def _regions_alone(_: object, heard_of: Listener) -> Profile:
+def _regions_alone(_: object, handler_of: Listener) -> Profile:
     """The same where only we listen: a trainer calls it thirty times a step.
 
     Its regions know nothing of any one call, so there is one of each name.
@@ -98,8 +98,8 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
     @lru_cache(_MOST_REGIONS)
     @passes_through
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        heard = quietly(heard_of, action_name)
-        return nullcontext(action_name) if heard is None else _Alone(action_name, heard)
+        handler = quietly(handler_of, action_name)
+        return nullcontext(action_name) if handler is None else _Alone(action_name, handler)
 
     return profile
 
@@ -107,15 +107,15 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
 class _Around:
     """One profiled block, around the one of the user's profiler."""
 
-    __slots__ = ("_heard", "_inner")
+    __slots__ = ("_handler", "_inner")
 
     @passes_through
-    def __init__(self, inner: AbstractContextManager[Any], heard: Heard) -> None:
-        self._inner, self._heard = inner, heard
+    def __init__(self, inner: AbstractContextManager[Any], handler: ActionHandler) -> None:
+        self._inner, self._handler = inner, handler
 
     @passes_through
     def __enter__(self) -> Any:  # noqa: ANN401
-        quietly(self._heard.begin)
+        quietly(self._handler.begin)
         return self._inner.__enter__()
 
     @passes_through
@@ -128,7 +128,7 @@ class _Around:
         try:
             return self._inner.__exit__(kind, error, trace)
         finally:
-            quietly(self._heard.end, error)
+            quietly(self._handler.end, error)
 
 
 class _Alone:
@@ -137,8 +137,8 @@ class _Alone:
     __slots__ = ("_begin", "_end", "_name")
 
     @passes_through
-    def __init__(self, name: str, heard: Heard) -> None:
-        self._name, self._begin, self._end = name, heard.begin, heard.end
+    def __init__(self, name: str, handler: ActionHandler) -> None:
+        self._name, self._begin, self._end = name, handler.begin, handler.end
 
     @passes_through
     def __enter__(self) -> str:

@@ -10,7 +10,7 @@ from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.tap import rows_of
 from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
 from trainer_hooks.trainers.lightning_profiler import (
-    Heard,
+    ActionHandler,
     ListeningProfiler,
     lightning_packages,
     without_listener,
@@ -34,21 +34,21 @@ class LightningTagging(TaggedRun):
         super().__init__(ring, writer)
         self._samples = 0  # since the last step of the optimizer
         self.trainer, self._tagger = trainer, tagger
-        self.has_told_validation = False
+        self.has_reported_validation = False
         device = getattr(trainer.strategy, "root_device", None)
         is_on_cpu = getattr(device, "type", None) == "cpu"
         self._steps_before = trainer.global_step
         self._original = without_listener(trainer.profiler)
-        self._placed = ListeningProfiler(self._original, self.heard)
+        self._placed = ListeningProfiler(self._original, self.handler)
         self._begin_run()
         self.phases = LightningPhases(writer, moves_batches=not is_on_cpu)
         trainer.profiler = self._placed
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still under way: a callback that raised may have kept us from hearing."""
-        return super().goes_on() and not self.trainer.interrupted
+        return super().is_running() and not self.trainer.interrupted
 
-    def heard(self, name: str) -> Heard | None:
+    def handler(self, name: str) -> ActionHandler | None:
         """Who is told of the action of that name; ``None``: nobody needs to be."""
         slots: list[int] = []
 
@@ -64,7 +64,7 @@ class LightningTagging(TaggedRun):
             return None
         if action is Action.STEP:
             return _Step(self, action)
-        told = None if action is None else _Told(self, action)
+        told = None if action is None else _PhaseAction(self, action)
         return _CallbackCall(self, told, slots[0]) if slots else told
 
     def tell(self, rule: Callable[[Action], None], action: Action) -> None:
@@ -131,7 +131,7 @@ class LightningTagging(TaggedRun):
             self.trainer.profiler = self._original
 
 
-class _Told:
+class _PhaseAction:
     """An action that says something about phases."""
 
     __slots__ = ("_action", "_run")
@@ -146,7 +146,7 @@ class _Told:
         self._run.tell(self._run.phases.end, self._action)
 
 
-class _Step(_Told):
+class _Step(_PhaseAction):
     """A batch that is trained on."""
 
     __slots__ = ()
@@ -167,7 +167,7 @@ class _CallbackCall:
 
     __slots__ = ("_phase", "_run", "_slot")
 
-    def __init__(self, run: LightningTagging, phase: _Told | None, slot: int) -> None:
+    def __init__(self, run: LightningTagging, phase: _PhaseAction | None, slot: int) -> None:
         self._run, self._phase, self._slot = run, phase, slot
 
     def begin(self) -> None:

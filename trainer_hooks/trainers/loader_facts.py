@@ -98,7 +98,7 @@ def source_facts(*sources: object) -> LoaderFacts:
         return {}
 
 
-def tell_of_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bool = True) -> None:
+def report_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bool = True) -> None:
     """Say in the ring's first page on what is trained, or validated; of the other, all stays.
 
     Adds ``made_at``, the line of the user's own code that asked for it. Never raises.
@@ -123,7 +123,7 @@ def tell_of_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: b
     describe_run(loader=kept | {f"{VALIDATION_FACTS}{name}": fact for name, fact in facts.items()})
 
 
-def is_told(facts: LoaderFacts, *, validates: bool) -> bool:
+def has_facts(facts: LoaderFacts, *, validates: bool) -> bool:
     """Whether these say anything of what is trained on, or of what is validated on."""
     return any(name.startswith(VALIDATION_FACTS) is validates for name in facts)
 

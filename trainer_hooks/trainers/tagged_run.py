@@ -35,14 +35,14 @@ class TaggedRun(ABC):
         """Whether the calling thread is the one that trains."""
         return self._is_active and get_ident() == self._ring.thread
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still under way: an exception that ends it is heard of at once."""
         return self._is_active
 
     @property
-    def is_around(self) -> bool:
+    def encloses(self) -> bool:
         """Whether a run that begins now is begun in the middle of this one, by a callback, say."""
-        return self.is_here and self.goes_on()
+        return self.is_here and self.is_running()
 
     def stop(self) -> None:
         """Take everything away. Safe to call twice, and from any thread."""
@@ -54,7 +54,7 @@ class TaggedRun(ABC):
         if self._clock is not None:
             self._clock.leave()
         if is_here:
-            self.callbacks.restate()
+            self.callbacks.write_facts()
         if self._nested is not None:
             self._ring.end_run(self._nested)
 
@@ -86,7 +86,7 @@ class TaggedRun(ABC):
         """The run begins: from now on its phases are those of the calling thread."""
         self._nested = self._ring.begin_run(self)
 
-    def _go(self, place: at.Place) -> None:
+    def _go(self, place: at.PhaseMode) -> None:
         if self._writer.present != place:
             self._writer.enter(*place)
 

@@ -102,8 +102,8 @@ class TestSharesThatATrainingTells:
 
         with held_by_a_process(ring.path):
             assert (run_now().shares, run_now().ratio_changes) == ({}, 0)
-            training.tell_shares({"0": 0.5, "1": 0.5})
+            training.report_shares({"0": 0.5, "1": 0.5})
             assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 0)
-            training.tell_shares({"0": 0.6, "GPU-1": 0.4})
+            training.report_shares({"0": 0.6, "GPU-1": 0.4})
             assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.6, "GPU-1": 0.4}, 1)
         reader.close()

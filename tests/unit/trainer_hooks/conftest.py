@@ -8,7 +8,7 @@ import pytest
 
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerName
 from trainer_hooks.ring.ring_writer import RingWriter
 
 
@@ -34,7 +34,7 @@ def writer(own_ring: ProcessRing) -> RingWriter:
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was warned of yet."""
-    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningPerWord(8))
+    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningPerName(8))
     monkeypatch.setattr("trainer_hooks.phases._warn_of_samples", QuietWarningOnce())
     monkeypatch.setattr(process_ring, "_warn_of_name", QuietWarningOnce())
     monkeypatch.setattr(process_ring, "_warn_of_shares", QuietWarningOnce())

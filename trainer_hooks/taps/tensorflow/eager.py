@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_hooks.ring.guard import passes_through
-from trainer_hooks.ring.phase_modes import TRAINS
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener, rows_of
 from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
@@ -43,7 +43,7 @@ class EagerStep(StepAround):
         self._begin_fetch = guard.wrap(self._fetch_begins)
         self._end_fetch = guard.wrap(self._fetch_ends)
         self._miss_fetch = guard.wrap(self._fetch_fails)
-        self.has_gross_wait = mode == TRAINS and batches > 1 and not self._computes_at_once
+        self.has_gross_wait = mode == TRAIN_MODE and batches > 1 and not self._computes_at_once
 
     @passes_through
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
@@ -99,7 +99,7 @@ class EagerStep(StepAround):
 
     def _fetch_begins(self, machine: PhaseMachine) -> bool:
         """A batch is fetched; whether that is beside a step that may be under way."""
-        if self._mode == TRAINS and self._steps:
+        if self._mode == TRAIN_MODE and self._steps:
             if not self._computes_at_once:
                 machine.fetch_beside_begin()
                 return True

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import tensorflow as tf
 
 from trainer_hooks.ring.guard import passes_through
-from trainer_hooks.ring.phase_modes import TRAINS
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
@@ -94,8 +94,8 @@ class StepAround(abc.ABC):
         self._listener = listener
         self._kind: type[Any] | None = None  # of the iterator that was handed over last
         self._machine_for = listener.guard.wrap(self._find_machine)
-        self._borrow = listener.guard.wrap(PhaseMachine.borrow)
-        self._give_back = listener.guard.wrap(PhaseMachine.give_back)
+        self._interrupt = listener.guard.wrap(PhaseMachine.interrupt)
+        self._resume = listener.guard.wrap(PhaseMachine.resume)
         self._failed = listener.guard.wrap(listener.failed)
 
     @passes_through
@@ -104,13 +104,13 @@ class StepAround(abc.ABC):
         machine = self._machine_for(iterator)
         if machine is None:
             return self._function(iterator)
-        if self._mode == TRAINS:
+        if self._mode == TRAIN_MODE:
             return self._train(machine, iterator)
-        before = self._borrow(machine, self._mode)
+        before = self._interrupt(machine, self._mode)
         try:
             return self._evaluate(machine, iterator)
         finally:
-            self._give_back(machine, before)
+            self._resume(machine, before)
 
     def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
         """The rules, where this is a step of the training; else ``None``."""
@@ -121,7 +121,7 @@ class StepAround(abc.ABC):
             if not isinstance(iterator, ITERATORS):
                 return None
             self._kind = type(iterator)
-        is_aside = self._mode == TRAINS and machine.is_calling_back
+        is_aside = self._mode == TRAIN_MODE and machine.is_calling_back
         return None if is_aside and self._listener.is_calling_back() else machine
 
     @abc.abstractmethod

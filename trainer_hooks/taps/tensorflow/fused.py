@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from trainer_hooks.ring.guard import Guard, passes_through
-from trainer_hooks.ring.phase_modes import TRAINS
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
@@ -143,7 +143,7 @@ class FusedStep(StepAround):
 
     def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
         """Find the timers; an execution has so many batches at most."""
-        super().__init__(function, TRAINS, listener)
+        super().__init__(function, TRAIN_MODE, listener)
         self._batches = batches
         self._fused = form_of(function).fused
         self._totals = None if self._fused is None else totals_in(self._fused)

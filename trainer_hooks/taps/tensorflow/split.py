@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_hooks.ring.guard import Guard, passes_through
-from trainer_hooks.ring.phase_modes import TRAINS
+from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener, rows_of
 from trainer_hooks.taps.tensorflow.functions import (
@@ -149,7 +149,7 @@ class SplitStep(StepAround):
             How often the step was traced before, and when it began: CLOCK_MONOTONIC, nanoseconds.
         """
         machine.fetch_end()
-        traces = traces_of(self._form.one_step) if self._mode == TRAINS else None
+        traces = traces_of(self._form.one_step) if self._mode == TRAIN_MODE else None
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
@@ -170,7 +170,7 @@ class SplitStep(StepAround):
 
     def _replay_begins(self, machine: PhaseMachine) -> bool:
         machine.fetch_exhausted()
-        is_traced_now = self._mode == TRAINS and traces_of(self._form.fused) == 0
+        is_traced_now = self._mode == TRAIN_MODE and traces_of(self._form.fused) == 0
         if is_traced_now:
             machine.compile_begin()
         return is_traced_now

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import passes_through
-from trainer_hooks.ring.phase_modes import PREDICTS, TRAINS
+from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import (
@@ -16,7 +16,7 @@ from trainer_hooks.taps.tap import (
     StepListener,
     Tap,
     bare_of,
-    say_that_the_wait_is_gross,
+    mark_wait_as_gross,
 )
 from trainer_hooks.taps.tensorflow.eager import EagerStep
 from trainer_hooks.taps.tensorflow.functions import form_of, traces_of
@@ -40,12 +40,12 @@ class TensorflowTap(Tap):
         self._totals: GraphTotals | None = None
 
     def place(self, mode: int) -> None:
-        if mode == PREDICTS:
+        if mode == PREDICT_MODE:
             self._go_around_predict()
             return
         if self._is_placed(FUNCTION_OF_MODE[mode]):
             return
-        if mode == TRAINS and not self._is_split(bare_of(self._model.train_function)):
+        if mode == TRAIN_MODE and not self._is_split(bare_of(self._model.train_function)):
             try:
                 self._make_ready_for_timers()
             except Exception as error:  # noqa: BLE001 (one phase instead of two)
@@ -76,18 +76,18 @@ class TensorflowTap(Tap):
         if form_of(function).fused is None:
             step = self._eager_step(function, mode)
         if step is None:
-            if mode != TRAINS:  # one phase: a wait inside its graph is not told apart
+            if mode != TRAIN_MODE:  # one phase: a wait inside its graph is not told apart
                 return None
             step = FusedStep(function, self._listener, batches=self._steps_per_execution)
         if step.has_gross_wait:
-            say_that_the_wait_is_gross()
+            mark_wait_as_gross()
         return step
 
     def _eager_step(self, function: Any, mode: int) -> EagerStep | None:  # noqa: ANN401
         try:
             return EagerStep(function, mode, self._listener, batches=self._steps_per_execution)
         except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
-            if mode == TRAINS:
+            if mode == TRAIN_MODE:
                 warn_blind(error)
             return None
 
@@ -143,7 +143,7 @@ class _TimedBatches:
     def __init__(self, listener: StepListener) -> None:
         def machine_here() -> PhaseMachine | None:
             machine = listener.machine_here
-            return machine if machine is not None and machine.mode == PREDICTS else None
+            return machine if machine is not None and machine.mode == PREDICT_MODE else None
 
         self.source: Iterator[Any] = iter(())
         self._asked, self._there, self._exhausted = (

@@ -70,7 +70,7 @@ class TestALivingRun:
     def test_may_restate_its_facts(self, ring: WatchedRing) -> None:
         with ring.held():
             ring.look()
-            ring.writer.restate(run_facts(run="renamed", started_ns=ring.facts.started_ns))
+            ring.writer.write_facts(run_facts(run="renamed", started_ns=ring.facts.started_ns))
 
             assert ring.look().facts.run == "renamed"
 

@@ -147,7 +147,7 @@ class TestResultsThatAreThere:
         ring.writer.step(3)
 
         for batch in range(3):
-            ends.results_are_there(batch, 100 + batch)
+            ends.results_arrived(batch, 100 + batch)
 
         assert done(ring) == [(11, 100), (12, 101), (13, 102)]
 
@@ -160,7 +160,7 @@ class TestResultsThatAreThere:
         ring.writer.step(10)  # two of four, and the last of two
 
         for batch in batches:
-            ends.results_are_there(batch, 100)
+            ends.results_arrived(batch, 100)
 
         assert [step for step, _ in done(ring)] == [4, 8, 10]
 
@@ -170,7 +170,7 @@ class TestResultsThatAreThere:
         ring.writer.step(2)
 
         ends.told(1, 90)
-        ends.results_are_there(0, 100)
+        ends.results_arrived(0, 100)
         ends.told(2, 190)
 
         assert done(ring) == [(1, 90), (2, 190)]
@@ -182,6 +182,6 @@ class TestResultsThatAreThere:
         ring.writer.step(20)
 
         for batch in range(20):
-            ends.results_are_there(batch, (batch + 1) * 5 * MS)
+            ends.results_arrived(batch, (batch + 1) * 5 * MS)
 
         assert ends.times.median_ns == pytest.approx(5 * MS, rel=0.01)

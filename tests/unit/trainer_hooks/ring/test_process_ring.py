@@ -74,7 +74,7 @@ class TestATaggerThatIsMade:
         [
             step,
             lambda: phase("checkpoint").__enter__(),
-            lambda: process_ring.process_ring().tell_shares({"0": 0.5, "1": 0.5}),
+            lambda: process_ring.process_ring().report_shares({"0": 0.5, "1": 0.5}),
         ],
         ids=["a step", "a phase", "shares"],
     )
@@ -143,7 +143,7 @@ class TestSharesOfEachBatch:
         self, told: list[dict[str, float]], changes: int
     ) -> None:
         for shares in told:
-            process_ring.process_ring().tell_shares(shares)
+            process_ring.process_ring().report_shares(shares)
 
         said = facts(writer())
         assert (said.shares, said.ratio_changes) == (told[-1], changes)
@@ -151,8 +151,8 @@ class TestSharesOfEachBatch:
         assert marks == list(range(1, changes + 1))
 
     def test_stay_when_the_run_says_more_of_itself(self) -> None:
-        process_ring.process_ring().tell_shares({"0": 0.5, "1": 0.5})
-        process_ring.process_ring().tell_shares({"0": 0.6, "1": 0.4})
+        process_ring.process_ring().report_shares({"0": 0.5, "1": 0.5})
+        process_ring.process_ring().report_shares({"0": 0.6, "1": 0.4})
         describe_run(run="named", gpus=[0, 1], framework="keras/tensorflow")
 
         said = facts(writer())
@@ -165,10 +165,10 @@ class TestSharesOfEachBatch:
         self, shares: dict[str, float], recwarn: pytest.WarningsRecorder
     ) -> None:
         ring = process_ring.process_ring()
-        ring.tell_shares({"0": 0.5, "1": 0.5})
+        ring.report_shares({"0": 0.5, "1": 0.5})
 
-        ring.tell_shares(shares)
-        ring.tell_shares(shares)
+        ring.report_shares(shares)
+        ring.report_shares(shares)
 
         assert "batches" in str(recwarn.pop(RuntimeWarning).message)
         assert len(recwarn) == 0
@@ -176,6 +176,6 @@ class TestSharesOfEachBatch:
         assert writer().enabled
 
     def test_are_told_to_nobody_where_there_is_no_ring(self) -> None:
-        process_ring.ProcessRing(None).tell_shares({"0": 1.0})
+        process_ring.ProcessRing(None).report_shares({"0": 1.0})
 
         assert facts(writer()).shares == {}

@@ -260,7 +260,7 @@ class TestTrouble:
         ring.writer.amount(COMPILE, 1)
         ring.writer.epoch(1)
         ring.writer.device_done(1, 1)
-        ring.writer.restate(ring.facts)
+        ring.writer.write_facts(ring.facts)
 
         assert len(told) == 1
         assert not ring.writer.enabled

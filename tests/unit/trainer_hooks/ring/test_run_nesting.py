@@ -20,7 +20,7 @@ class Run:
 
     is_under_way = True
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         return self.is_under_way
 
 

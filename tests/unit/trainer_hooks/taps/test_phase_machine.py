@@ -47,19 +47,19 @@ def train_one_step(machine: PhaseMachine) -> None:
 
 
 def fetch_aside(machine: PhaseMachine) -> None:
-    before = machine.borrow(1)
+    before = machine.interrupt(1)
     machine.fetch_begin()
     machine.fetch_end()
-    machine.give_back(before)
+    machine.resume(before)
     assert machine.mode == 0
 
 
 def fetch_in_a_prediction_aside(machine: PhaseMachine) -> None:
-    validation, prediction = machine.borrow(1), machine.borrow(2)
+    validation, prediction = machine.interrupt(1), machine.interrupt(2)
     machine.fetch_begin()
     machine.fetch_end()
-    machine.give_back(prediction)
-    machine.give_back(validation)
+    machine.resume(prediction)
+    machine.resume(validation)
 
 
 SAYS: dict[str, Callable[[PhaseMachine], object]] = {

@@ -16,7 +16,7 @@ class PenWithFacts:
     def __init__(self) -> None:
         self.facts = replace(FACTS, callback_ns={})
 
-    def restate(self, facts: RunFacts) -> None:
+    def write_facts(self, facts: RunFacts) -> None:
         self.facts = facts
 
 
@@ -44,14 +44,14 @@ class TestTheTimes:
         outer = CallbackTimes(pen.facts.callback_ns)
         outer.begin(0)
         outer.returned(outer.slot_of("Outer"), 5)
-        outer.restate(pen)  # type: ignore[arg-type]
+        outer.write_facts(pen)  # type: ignore[arg-type]
         inner = CallbackTimes(pen.facts.callback_ns)
         inner.begin(5)
         inner.returned(inner.slot_of("Inner"), 25)
-        inner.restate(pen)  # type: ignore[arg-type]
+        inner.write_facts(pen)  # type: ignore[arg-type]
         outer.returned(outer.slot_of("Outer"), 30)
         for _ in range(2):
-            outer.restate(pen)  # type: ignore[arg-type]
+            outer.write_facts(pen)  # type: ignore[arg-type]
 
         assert pen.facts.callback_ns == {"Outer": 30, "Inner": 20}
 

@@ -15,7 +15,7 @@ import pytest
 from gpumon.core.ring_format.events import LoaderFacts
 from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.trainers.loader_facts import loader_facts, source_facts, tell_of_loader
+from trainer_hooks.trainers.loader_facts import loader_facts, report_loader, source_facts
 
 HERE = Path(__file__).name
 LIBRARY = """
@@ -240,7 +240,7 @@ class TestTellingOfThem:
 
     def test_says_where_it_was_asked_for(self, writer: RingWriter) -> None:
         line = sys._getframe().f_lineno + 1
-        tell_of_loader({"workers": 1}, by_trainer=False)
+        report_loader({"workers": 1}, by_trainer=False)
 
         assert self.told(writer) == {"workers": 1, "made_at": f"{HERE}:{line}"}
 
@@ -252,7 +252,7 @@ class TestTellingOfThem:
         exec(compile(fit, "/opt/lib/site-packages/trainer.py", "exec"), names)
 
         def callback() -> None:
-            tell_of_loader({"workers": 1})
+            report_loader({"workers": 1})
 
         line = sys._getframe().f_lineno + 1
         names["fit"](callback)
@@ -260,10 +260,10 @@ class TestTellingOfThem:
         assert self.told(writer)["made_at"] == f"{HERE}:{line}"
 
     def test_keeps_what_is_said_of_the_other_loader(self, writer: RingWriter) -> None:
-        tell_of_loader({"workers": 1})
-        tell_of_loader({"kind": "arrays", "workers": 2}, validates=True)
-        tell_of_loader({"kind": "tf.data"}, validates=True)
-        tell_of_loader({"workers": 3})
+        report_loader({"workers": 1})
+        report_loader({"kind": "arrays", "workers": 2}, validates=True)
+        report_loader({"kind": "tf.data"}, validates=True)
+        report_loader({"workers": 3})
 
         named = {name: fact for name, fact in self.told(writer).items() if "made_at" not in name}
         assert named == {"workers": 3, "validation_kind": "tf.data"}
@@ -271,7 +271,7 @@ class TestTellingOfThem:
     def test_has_room_for_all_that_two_loaders_say(self, writer: RingWriter) -> None:
         facts: LoaderFacts = {f"persistent_fact_{n}": "\N{GRINNING FACE}" * 48 for n in range(3)}
         facts |= {f"fact_{n}": n for n in range(10)}
-        tell_of_loader(facts)
-        tell_of_loader(facts, validates=True)
+        report_loader(facts)
+        report_loader(facts, validates=True)
 
         assert self.told(writer) == writer.facts.loader

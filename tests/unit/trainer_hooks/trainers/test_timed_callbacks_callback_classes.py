@@ -16,7 +16,7 @@ from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.trainers.callback_times import (
-    NOBODY,
+    NO_CALLBACK,
     CallbackClasses,
     EventCallbacks,
     TimedCallbacks,
@@ -31,9 +31,9 @@ class NotedWriter(RingWriter):
 
     times = 0
 
-    def restate(self, facts: RunFacts) -> None:
+    def write_facts(self, facts: RunFacts) -> None:
         self.times += 1
-        super().restate(facts)
+        super().write_facts(facts)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ class TestACallbackInsideAnother:
         classes.end()
         classes.end()
         whole_ns = time.monotonic_ns() - began_ns
-        classes.restate()
+        classes.write_facts()
 
         spent_ns = pen.facts.callback_ns
         assert spent_ns["Idle"] >= 60 * MS
@@ -87,12 +87,12 @@ class TestACallbackInsideAnother:
         classes = CallbackClasses(pen)
         began_ns = time.monotonic_ns()
         classes.begin(classes.slot_of(Upload()))
-        classes.begin(NOBODY)
+        classes.begin(NO_CALLBACK)
         time.sleep(0.06)
         classes.end()
         classes.end()
         whole_ns = time.monotonic_ns() - began_ns
-        classes.restate()
+        classes.write_facts()
 
         assert pen.facts.callback_ns.get("Upload", 0) <= whole_ns - 60 * MS
 
@@ -113,8 +113,8 @@ class TestTheRing:
         assert pen.times <= 2
 
     def test_is_told_nothing_that_it_knows(self, pen: NotedWriter) -> None:
-        pen.restate(replace(pen.facts, callback_ns={"Upload": 5}))
-        CallbackClasses(pen).restate()
+        pen.write_facts(replace(pen.facts, callback_ns={"Upload": 5}))
+        CallbackClasses(pen).write_facts()
 
         assert pen.times == 1
 
@@ -128,7 +128,7 @@ class TestAListOfCallbacks:
         for callback in timed:
             getattr(callback, "on_step_end", lambda: None)()
         assert list(timed) == before
-        classes.restate()
+        classes.write_facts()
         assert pen.facts.callback_ns["Upload"] >= 20 * MS
         assert set(pen.facts.callback_ns) == {"Upload"}
         assert type(pickle.loads(pickle.dumps(timed))) is list
@@ -147,10 +147,10 @@ class TestWhoHearsOfAnEvent:
         return 7
 
     def test_are_those_that_do_something_there(self) -> None:
-        heard = EventCallbacks(Empty, ())
+        handler = EventCallbacks(Empty, ())
 
-        assert heard.of("on_step_end", [Unheard(), Upload()], self.slot_of) == {Upload: 7}
-        assert heard.of("on_log", [Unheard(), Upload()], self.slot_of) is None
+        assert handler.of("on_step_end", [Unheard(), Upload()], self.slot_of) == {Upload: 7}
+        assert handler.of("on_log", [Unheard(), Upload()], self.slot_of) is None
 
     def test_are_those_too_that_were_given_a_method_of_their_own(self) -> None:
         own = Unheard()

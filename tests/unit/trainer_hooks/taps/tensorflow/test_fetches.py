@@ -40,7 +40,7 @@ class World:
         self.kind: type[Any] = type("Batches", (Batches,), dict(methods_of(Batches)))
         self.whole = methods_of(self.kind)
         self.patch = FetchPatch(self.kind)
-        self.heard: list[str] = []
+        self.handler: list[str] = []
 
     @property
     def methods(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class World:
 
     def noting(self, name: str) -> Around:
         def around(fetch: Fetch) -> Any:
-            self.heard.append(name)
+            self.handler.append(name)
             return fetch()
 
         return around
@@ -107,7 +107,7 @@ class InAThread:
 class TestACall:
     def test_hears_each_of_its_fetches_once(self, world: World) -> None:
         assert world.call(next) == 0
-        assert world.heard == ["mine"]
+        assert world.handler == ["mine"]
 
     def test_leaves_the_class_as_it_was(self, world: World) -> None:
         world.call(next)
@@ -124,7 +124,7 @@ class TestACall:
 
         world.call(outer, "outer")
 
-        assert world.heard == ["outer", "inner", "outer"]
+        assert world.handler == ["outer", "inner", "outer"]
 
 
 class TestCallsOfSeveralThreads:
@@ -142,7 +142,7 @@ class TestCallsOfSeveralThreads:
         next(world.kind())  # somebody else's
         rest.end()
 
-        assert world.heard == ["a", "b", "ab"[1 - first_to_end]]
+        assert world.handler == ["a", "b", "ab"[1 - first_to_end]]
         assert world.methods == world.whole
 
     def test_leave_nothing_however_they_overlap(self, world: World) -> None:
@@ -157,7 +157,7 @@ class TestCallsOfSeveralThreads:
             thread.join(PATIENCE_S)
 
         assert world.methods == world.whole
-        assert len(world.heard) == 4 * 300
+        assert len(world.handler) == 4 * 300
 
 
 class TestSomebodyElsesPatch:
@@ -180,7 +180,7 @@ class TestSomebodyElsesPatch:
         call.end()
         assert world.methods == {**world.whole, "__next__": theirs}
         assert next(world.kind()) == 0
-        assert (world.heard, seen) == (["mine"], ["theirs", "theirs"])
+        assert (world.handler, seen) == (["mine"], ["theirs", "theirs"])
 
     def test_that_puts_ours_back_when_it_goes_is_cleared_up_by_the_next_call(
         self, world: World
@@ -193,7 +193,7 @@ class TestSomebodyElsesPatch:
 
         world.call(next)
 
-        assert world.heard == ["mine"]
+        assert world.handler == ["mine"]
         assert world.methods == world.whole
 
 

@@ -13,7 +13,7 @@ from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.outlets.state_file import StateFile
 from tests.builders.state import BOOT_ID, S, monitor_state, run
-from trainer_hooks.ring.daemon_state import GpuDoubts
+from trainer_hooks.ring.daemon_state import GpuWarnings
 
 SILENT = RunFacts(run="resnet", job="slurm-4711.0", pid=4242, boot_id=BOOT_ID, started_ns=0)
 FROM_NS = 1_000_000_000_000
@@ -25,7 +25,7 @@ class World:
     def __init__(self, folder: Path, warned: pytest.WarningsRecorder) -> None:
         self.folder, self._warned = folder, warned
         self.now_ns = FROM_NS
-        self.doubts = GpuDoubts(now_ns=lambda: self.now_ns)
+        self.doubts = GpuWarnings(now_ns=lambda: self.now_ns)
         self.facts = replace(SILENT, started_ns=FROM_NS - 120 * S)
 
     def has_daemon(self, **changes: Any) -> None:
@@ -60,7 +60,7 @@ class TestNames:
         world.has_daemon()
         world.names("0", "99")
 
-        world.doubts.of_names(world.facts)
+        world.doubts.check_names(world.facts)
 
         (text,) = world.said()
         assert "names GPU 99" in text
@@ -69,10 +69,10 @@ class TestNames:
         world.has_daemon(runs=(run(gpu_uuids=()),))
         world.names("99")
 
-        world.doubts.of_names(world.facts)
-        world.doubts.of_names(replace(world.facts, gpus=("98",)))
-        world.doubts.at_the_start(world.facts)
-        world.doubts.at_the_end(world.facts, steps=7)
+        world.doubts.check_names(world.facts)
+        world.doubts.check_names(replace(world.facts, gpus=("98",)))
+        world.doubts.check_start(world.facts)
+        world.doubts.check_end(world.facts, steps=7)
 
         assert len(world.said()) == 1
 
@@ -80,8 +80,8 @@ class TestNames:
         world.has_daemon(simulated=True)
         world.names("0", "GPU-2")
 
-        world.doubts.of_names(world.facts)
-        world.doubts.at_the_start(world.facts)
+        world.doubts.check_names(world.facts)
+        world.doubts.check_start(world.facts)
 
         assert world.said() == []
 
@@ -90,9 +90,9 @@ class TestATrainingThatSaysNothing:
     def test_is_told_of_simulated_gpus_when_it_begins(self, world: World) -> None:
         world.has_daemon(simulated=True)
 
-        world.doubts.of_names(world.facts)
+        world.doubts.check_names(world.facts)
         assert world.said() == []
-        world.doubts.at_the_start(world.facts)
+        world.doubts.check_start(world.facts)
 
         (text,) = world.said()
         assert "GPUMON_GPUS=0" in text
@@ -101,21 +101,21 @@ class TestATrainingThatSaysNothing:
     def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
-        world.doubts.at_the_start(world.facts)
+        world.doubts.check_start(world.facts)
         assert world.said() == []
-        world.doubts.at_the_end(world.facts, steps=7)
+        world.doubts.check_end(world.facts, steps=7)
 
         (text,) = world.said()
         assert "pid 4242" in text
 
     def test_is_looked_up_every_ten_seconds_at_most(self, world: World) -> None:
-        world.doubts.at_the_end(world.facts, steps=7)
+        world.doubts.check_end(world.facts, steps=7)
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
-        world.doubts.at_the_end(world.facts, steps=8)
+        world.doubts.check_end(world.facts, steps=8)
         assert world.said() == []
         world.pass_seconds(10)
-        world.doubts.at_the_end(world.facts, steps=9)
+        world.doubts.check_end(world.facts, steps=9)
 
         assert len(world.said()) == 1
 
@@ -135,7 +135,7 @@ class TestATrainingThatSaysNothing:
         world.has_daemon(runs=runs)
         facts = replace(world.facts, started_ns=FROM_NS - age_s * S)
 
-        world.doubts.at_the_end(facts, steps)
+        world.doubts.check_end(facts, steps)
 
         assert world.said() == []
 
@@ -147,9 +147,9 @@ class TestNobodyWhoKnows:
             (world.folder / STATE_FILE).write_bytes(raw)
         world.names("99")
 
-        world.doubts.of_names(world.facts)
-        world.doubts.at_the_start(world.facts)
-        world.doubts.at_the_end(world.facts, steps=7)
+        world.doubts.check_names(world.facts)
+        world.doubts.check_start(world.facts)
+        world.doubts.check_end(world.facts, steps=7)
 
         assert world.said() == []
 
@@ -157,7 +157,7 @@ class TestNobodyWhoKnows:
         world.has_daemon(gpus=())
         world.names("99")
 
-        world.doubts.at_the_start(world.facts)
+        world.doubts.check_start(world.facts)
 
         assert world.said() == []
 
@@ -168,4 +168,4 @@ def test_warnings_that_are_errors_end_no_training(world: World) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        world.doubts.at_the_start(world.facts)
+        world.doubts.check_start(world.facts)
