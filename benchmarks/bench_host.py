@@ -108,7 +108,7 @@ def looked_at(pids: Sequence[int], seconds: int, *, waits: bool) -> float:
     reader = HostReader()
     try:
         return percent_of_a_core(
-            lambda news: reader.look(news, (), time.monotonic_ns()),
+            lambda news: reader.inspect(news, (), time.monotonic_ns()),
             seconds,
             lambda second: readings(pids, waited_ns=second * 10**9 if waits else 0),
         )

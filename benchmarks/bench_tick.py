@@ -61,7 +61,7 @@ def tick_cycle() -> Cycle:
             at_ns=frame.taken_at_ns, late_ns=0, frames=(frame,), missed_count=0, error=None,
             duration_seconds=0.0,
         )  # fmt: skip
-        return monitor.take(Moment(tick, rings, 0.0))
+        return monitor.ingest(Moment(tick, rings, 0.0))
 
     return cycle
 

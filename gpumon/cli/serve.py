@@ -199,7 +199,7 @@ class Daemon:
         self._keep_folder()
         outlets = (self._state_file.collector_state(), self._http.collector_state())
         collectors = (*outlets, *self._watch.collectors())
-        state = self._monitor.take(moment, collectors)
+        state = self._monitor.ingest(moment, collectors)
         self._reports.follow(state)
         self._publish(state)
 

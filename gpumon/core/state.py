@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
-from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.clock import nanoseconds, seconds
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.held import HeldGpu

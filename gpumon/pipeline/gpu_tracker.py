@@ -12,7 +12,7 @@ from typing import Final
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.rank_wait import RankWait, RankWaits
 from gpumon.core.attribution.bounds import Bounds, Narrowed
-from gpumon.core.attribution.first_batch import NEVER
+from gpumon.core.attribution.first_waits import NEVER
 from gpumon.core.attribution.idle_sharing import SharedIdle, reshared, share_idle
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.device.fill import FillLedger
@@ -371,7 +371,7 @@ class _Hang:
             self._from_ns, self._until_ns = silence.hanging_from_ns, NEVER
         elif before is not None and self._until_ns == NEVER:
             stamps_ns = before.reading.events.stamps_ns
-            until_ns = stamps_ns[0] if stamps_ns else before.reading.told_until_ns
+            until_ns = stamps_ns[0] if stamps_ns else before.reading.known_until_ns
             self._until_ns = until_ns if before.ended_ns is None else before.ended_ns
 
     def overlap_ns(self, sample: BusySample) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.core.accounting.rank_wait import ITS_STEP, SUSPENDED, RankWait
+from gpumon.core.accounting.rank_wait import ITS_STEP, SUSPENDED, LastingExcess, RankWait
 from gpumon.core.attribution.own_time import OwnTime
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
@@ -18,7 +18,6 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.gpu_tracker import GpuTracker
-from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import TrackedRun
 
 _LATE_IN: Final = (
@@ -74,14 +73,14 @@ class _Rank:
         # By the run that may be late: for how long this one waited at least and at most, if it is.
         self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
-        self._until_ns = run.reading.told_until_ns
+        self._until_ns = run.reading.known_until_ns
         self._steps = run.reading.steps
 
     def grown(self) -> _Grown:
         """What has come since this was asked last."""
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
-        until_ns = self.run.reading.told_until_ns
+        until_ns = self.run.reading.known_until_ns
         stopped_ns = self.run.timeline.suspended_ns(self._until_ns, until_ns)
         self._before, self._until_ns = now, until_ns
         steps, self._steps = self.run.reading.steps - self._steps, self.run.reading.steps
@@ -145,7 +144,7 @@ class LateRanks:
     ) -> None:
         """Take a tick, of which everything is settled."""
         for rank in self._late:
-            rank.own_time.take(rank.run.reading.events)
+            rank.own_time.ingest(rank.run.reading.events)
         at_work = sum(len(run.used_uuids) for run in runs)
         if at_ns < self._due_ns and at_work == self._at_work:
             return

@@ -62,7 +62,7 @@ class Monitor:
         self._host_message: str | None = None
         self._newest = Frame(taken_at_ns=0, gpus=())
 
-    def take(
+    def ingest(
         self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
     ) -> MonitorState:
         """Take what was read in one tick; return the new state.
@@ -80,12 +80,12 @@ class Monitor:
         if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
             gpus = tick.frames[-1].gpus if tick.frames else newest
-            self._runs.take(rings, gpus, moment.host, observed_from_ns=self._began_ns)
+            self._runs.update(rings, gpus, moment.host, observed_from_ns=self._began_ns)
         if tick.frames:
             self._source_trouble = None
         for frame in tick.frames:
             self._samples_total += 1
-            self._hear(frame)
+            self._ingest_frame(frame)
             self._settle(frame)
         self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
         self._forget()
@@ -116,7 +116,7 @@ class Monitor:
             rings_left_out=rings.left_out,
         )
 
-    def _hear(self, frame: Frame) -> None:
+    def _ingest_frame(self, frame: Frame) -> None:
         self._rejected, self._newest = self._rejected + frame.rejected, frame
         if frame.trouble is not None:
             self._source_trouble = frame.trouble

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.rank_wait import LastingExcess
 from gpumon.core.attribution.idle_sharing import WindowParts, hide_input_wait
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import TrackedRun
 
 _RECENT_SAMPLES: Final = 256

@@ -59,7 +59,7 @@ def replayed_report(
     """
     monitor, reports = Monitor(facts_of(recording)), Reports()
     for moment in watched(recording.moments()):
-        reports.follow(monitor.take(moment))
+        reports.follow(monitor.ingest(moment))
     found = reports.report_with_lanes(since_s=since_s, run=run)
     if found is None:
         raise UnreadableLogError(f"{recording.name}: holds no reading")

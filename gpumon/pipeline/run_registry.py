@@ -26,7 +26,7 @@ class RunRegistry:
         """All of them, oldest first."""
         return tuple(self._runs.values())
 
-    def take(
+    def update(
         self,
         rings: RingsReading,
         gpus: Sequence[GpuSample],
@@ -56,7 +56,7 @@ class RunRegistry:
             elif reading is not run.reading:
                 if reading.alive:
                     run.is_superseded = False  # it seemed to have ended, and lives
-                run.take(
+                run.update(
                     reading,
                     host.processes.get(reading.key),
                     is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),

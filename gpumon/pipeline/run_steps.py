@@ -26,7 +26,7 @@ class StepBalance:
         self._ratio_changes = 0
         self._changed_at_ns = 0
 
-    def take(self, reading: RingReading) -> None:
+    def update(self, reading: RingReading) -> None:
         """Begin anew where the ring tells of other shares."""
         facts = reading.facts
         if facts.ratio_changes == self._ratio_changes and facts.shares == self._shares:
@@ -111,7 +111,7 @@ class StepPace:
         self._median_ns: int | None = None
         self._last: _Step | None = None  # the newest step
 
-    def take(
+    def ingest(
         self, events: RingRecords, suspended_ns: Callable[[int, int], int] = lambda *_: 0
     ) -> None:
         """Take what is new in the ring, oldest first.

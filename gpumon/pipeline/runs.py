@@ -13,8 +13,7 @@ from gpumon.core.host.evidence import ProcessState
 from gpumon.core.host.reasons import WITH_REASONS, RunReasons
 from gpumon.core.phase import WORK_PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring_format.events import RingKind, RingReading
-from gpumon.core.ring_format.present_phase import PresentPhase
+from gpumon.core.ring_format.events import PresentPhase, RingKind, RingReading
 from gpumon.core.ring_format.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -65,7 +64,7 @@ class TrackedRun:
         self._works_from_ns: int | None = None  # its first step or step phase
         self._written_ns = 0
         self._has_let_go = False  # of all that led to its last state
-        self.take(reading)
+        self.update(reading)
 
     @property
     def started_ns(self) -> int:
@@ -176,7 +175,7 @@ class TrackedRun:
             and all(self.left_ns.get(uuid) == ended_ns for uuid in self.wanted_uuids)
         )
 
-    def take(
+    def update(
         self,
         reading: RingReading,
         process: ProcessState | None = None,
@@ -193,20 +192,20 @@ class TrackedRun:
             return
         if self.bounds is _NO_BOUNDS:
             self.bounds, self.timeline.keeps_steps = IdleBounds(), True  # it goes on
-        ran_until_ns = self.reading.told_until_ns
+        ran_until_ns = self.reading.known_until_ns
         self.reading, self._last_state, self._process = reading, None, process
         if process is not None and process.is_stopped:
             self.timeline.suspend(ran_until_ns)
         else:
             stamps_ns = reading.events.stamps_ns
-            self.timeline.resume(stamps_ns[0] if stamps_ns else reading.told_until_ns)
-        self.timeline.extend(reading.events, reading.told_until_ns)
-        self._pace.take(reading.events, self.timeline.suspended_ns)
+            self.timeline.resume(stamps_ns[0] if stamps_ns else reading.known_until_ns)
+        self.timeline.extend(reading.events, reading.known_until_ns)
+        self._pace.ingest(reading.events, self.timeline.suspended_ns)
         if reading.events:
             self._written_ns = reading.events.stamps_ns[-1]
         if self._works_from_ns is None:
             self._works_from_ns = _first_work_ns(reading)
-        until_ns = reading.told_until_ns
+        until_ns = reading.known_until_ns
         stopped_ns = max(0, until_ns - ran_until_ns)
         self._is_job_held_up = is_job_held_up
         if not is_job_held_up:
@@ -218,8 +217,8 @@ class TrackedRun:
             stopped_ns=stopped_ns,
             is_over=self.is_over,
         )
-        self.balance.take(reading)
-        self._present.take(reading.events)
+        self.balance.update(reading)
+        self._present.ingest(reading.events)
 
     def forget_before(self, time_ns: int) -> None:
         """Let go of what was before, and of all but the last state of a run that is gone.
@@ -254,7 +253,7 @@ class TrackedRun:
 
     def _state(self, began_ns: int) -> RunState:
         reading, facts = self.reading, self.reading.facts
-        until_ns = reading.told_until_ns
+        until_ns = reading.known_until_ns
         phase_ns = dict(reading.phase_ns)
         # The ring's sums leave the present phase out. Of a step, part may yet turn out to have
         # been compiling: until it ends it is not counted, for no sum may ever fall.

@@ -99,8 +99,8 @@ class MachineWatch(Watch):
         self._deadline_ns: int | None = None
 
     def insist(self) -> None:
-        self._source.ask()
-        frames, error, _ = self._source.take(_FIRST_ANSWER_S)
+        self._source.request()
+        frames, error, _ = self._source.collect(_FIRST_ANSWER_S)
         if not frames and error is not None:
             raise SourceUnavailableError(error)
 
@@ -111,7 +111,7 @@ class MachineWatch(Watch):
         began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
         rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
-        host = self._host.look(rings.rings, tick.frames, self._clock.monotonic_ns())
+        host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
         return Moment(tick, rings, self._clock.wall_time_s(), took_seconds, host)
 
     def _tick(self) -> Tick:
@@ -124,8 +124,8 @@ class MachineWatch(Watch):
             self._deadline_ns = next_deadline_ns(before_ns, now_ns, period_ns)
             skipped = (self._deadline_ns - before_ns) // period_ns - 1
         self._clock.sleep_until_ns(self._deadline_ns)
-        self._source.ask()
-        frames, error, duration_seconds = self._source.take(self._patience_s)
+        self._source.request()
+        frames, error, duration_seconds = self._source.collect(self._patience_s)
         at_ns = self._clock.monotonic_ns()
         if not frames and error is None and not self._source.idle:
             error = "the driver has not answered yet; its GPUs are not observed meanwhile"
@@ -189,14 +189,14 @@ class SourceThread:
         self._thread = threading.Thread(target=self._work, name="gpumon-source", daemon=True)
         self._thread.start()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Ask for a read; does nothing while one is under way."""
         if self.idle:
             self.idle = False
             self._answered.clear()
             self._asked.set()
 
-    def take(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
+    def collect(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
         """Wait for the answer, but not long.
 
         Returns:

@@ -94,7 +94,7 @@ class Day:
         frame, now_ns = self.source.read(), self._clock.monotonic_ns()
         rings = self._trainings.read(now_ns, self._period_ns)
         read = moment(now_ns, frame, rings=rings, wall_time_s=self._clock.wall_time_s())
-        state = self.state = self._monitor.take(read, (self._file.collector_state(),))
+        state = self.state = self._monitor.ingest(read, (self._file.collector_state(),))
         self._reports.follow(state)
         self._file.write(state)
         self._exporter.publish(state)

@@ -240,7 +240,7 @@ class DriverStory:
             error=None if self.trouble is None else str(self.trouble),
             duration_seconds=0.0,
         )
-        return self._monitor.take(Moment(tick, _NO_RINGS, self.clock.wall_time_s()))
+        return self._monitor.ingest(Moment(tick, _NO_RINGS, self.clock.wall_time_s()))
 
     # -- the laws ---------------------------------------------------------------
 

@@ -287,7 +287,7 @@ def documents(
             GpuSample(device=device(index, f"GPU-{index}"), busy=_windows(loop, from_s, second))
             for index, loop in enumerate(loops)
         )
-        state = watching.take(moment(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
+        state = watching.ingest(moment(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
         yield as_read(state, first_pid)
 
 

@@ -273,7 +273,7 @@ class Story:
             for key, look in self.looks.items()
         }
         host = HostReading(of_run=looks, processes=dict(self.process_states))
-        self._told = self.monitor.take(told._replace(host=host))
+        self._told = self.monitor.ingest(told._replace(host=host))
         return self._told
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:

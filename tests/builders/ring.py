@@ -243,10 +243,10 @@ class WatchedRing(WrittenRing):
         """Let it be alive meanwhile: another process, whose pid it gives, holds its lock."""
         return held_by_a_process(self.path)
 
-    def look(self) -> RingReading:
+    def read(self) -> RingReading:
         """What the reader makes of it now, when there is no other and nothing to complain of."""
-        return only(self.look_at_all())
+        return only(self.read_all())
 
-    def look_at_all(self, later_ns: int = 0) -> RingsReading:
+    def read_all(self, later_ns: int = 0) -> RingsReading:
         """What the reader makes of all rings now, or so much later."""
         return self.reader.read(now() + later_ns)

@@ -271,4 +271,4 @@ def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[M
                 written += 1
             lines.flush()
             now_ns = clock.now_ns
-            yield watching.take(moment(now_ns, source.read(), wall_time_s=now_ns / S))
+            yield watching.ingest(moment(now_ns, source.read(), wall_time_s=now_ns / S))

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.suspicion import Suspicion
-from gpumon.core.accounting.totals import GapTotals, GpuTotals
+from gpumon.core.accounting.totals import GapTotals, GpuTotals, NowVerdict
 from gpumon.core.device.held import HeldGpu
 from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.diagnosis.verdict_rules import judge

@@ -90,7 +90,7 @@ class Daemon:
         self.rings = rings.rings
         self.strangers += sum(run.facts.pid != HONEST_PID for run in rings.rings)
         tick = Tick(at_ns, 0, (frame,), 0, None, 0.0)
-        state = self.monitor.take(Moment(tick, rings, self.clock.wall_time_s()))
+        state = self.monitor.ingest(Moment(tick, rings, self.clock.wall_time_s()))
         self.reports.follow(state)
         self.exporter.publish(state)
         self.live.publish(state)

@@ -11,7 +11,7 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.gpus import gpu_findings
 from gpumon.cli.doctor.host import host_finding
 from gpumon.cli.doctor.machine import port_finding
-from gpumon.sources.host.sight import HostSight
+from gpumon.sources.host.visibility import HostVisibility
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 from tests.builders.driver import DriverStory
@@ -68,16 +68,16 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
         ),
         "rings, one of which ended and one is none": told(rings["rings"], rings["rings refused"]),
         "a port: gpumon's, nobody's, somebody else's": told(*ports),
-        "what can be seen of a training": told(host_finding(HostSight(), others_train=True)),
+        "what can be seen of a training": told(host_finding(HostVisibility(), others_train=True)),
         "the same by a user of his own": told(
-            host_finding(HostSight(opens_others=False), others_train=False)
+            host_finding(HostVisibility(opens_others=False), others_train=False)
         ),
         "and where another one trains": told(
-            host_finding(HostSight(opens_others=False), others_train=True)
+            host_finding(HostVisibility(opens_others=False), others_train=True)
         ),
         "a machine that tells little": told(
             host_finding(
-                HostSight(
+                HostVisibility(
                     names_sleep=False,
                     names_children=False,
                     counts_memory_stalls=False,
@@ -88,7 +88,7 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
             )
         ),
         "a machine that tells nothing": told(
-            host_finding(HostSight(counts_cores=False, names_sleep=False), others_train=False)
+            host_finding(HostVisibility(counts_cores=False, names_sleep=False), others_train=False)
         ),
         "dstat of PCP, and dool": hosts.replace("; ", "\n"),
     }

@@ -88,7 +88,7 @@ def of_what_is_watched() -> Chapters:
 
     def watched(*frames: Frame, rings: RingsReading = NO_RINGS, error: str | None = None) -> str:
         daemon = monitor("follow:/data/busy.jsonl")
-        return notes(report_of(daemon.take(moment(s(1), *frames, rings=rings, error=error))))
+        return notes(report_of(daemon.ingest(moment(s(1), *frames, rings=rings, error=error))))
 
     def of_run(*, simulated: bool = False, **changes: Any) -> str:
         run = run_state(**{"gpu_uuids": (), **changes})

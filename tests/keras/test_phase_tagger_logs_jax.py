@@ -218,7 +218,7 @@ class TestTheLineAtTheEnd:
         model.fit(iter(b.SlowBatches(0.0)), callbacks=[b.tagger(), *b.others(ordinary)], **words)
 
         line, pace = self.line(capsys.readouterr().out), StepPace()
-        pace.take(RingRecords.of(b.records()))
+        pace.ingest(RingRecords.of(b.records()))
         assert pace.median_ns == pytest.approx(float(line["median"]) * MS, rel=0.1)
 
     @pytest.mark.parametrize("verbose", [1, 2, "auto"])

@@ -33,7 +33,7 @@ class TestEveryRecording:
         with RecordingFile(path) as recording:
             facts = facts_of(recording)
             monitor = Monitor(facts)
-            states = [monitor.take(moment) for moment in recording.moments()]
+            states = [monitor.ingest(moment) for moment in recording.moments()]
             assert recording.troubles() == ()
 
         assert len(states) > 5

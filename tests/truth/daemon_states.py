@@ -87,7 +87,7 @@ def daemon_states(
         )
         told = RingsReading(rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms)))
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
-        yield at_ms, daemon.take(moment(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
+        yield at_ms, daemon.ingest(moment(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
 
 
 def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.cli.doctor.findings import MACHINE, MISSING, Finding, finding_of
-from gpumon.sources.host.sight import HostSight
+from gpumon.sources.host.visibility import HostVisibility
 
 _NAME: Final = "host evidence"
 _AS_WHO_TRAINS: Final = (
@@ -15,7 +15,7 @@ _AS_WHO_TRAINS: Final = (
 _OTHER_KERNEL: Final = "distributions' kernels have it; in a sandbox, run gpumon serve outside"
 
 
-def host_finding(sight: HostSight, *, others_train: bool) -> Finding:
+def host_finding(sight: HostVisibility, *, others_train: bool) -> Finding:
     """Which reasons will read unknown here, and what to do about it.
 
     Args:
@@ -38,7 +38,7 @@ def host_finding(sight: HostSight, *, others_train: bool) -> Finding:
     )
 
 
-def _amiss(sight: HostSight, others_train: bool) -> Iterator[tuple[str, str]]:
+def _amiss(sight: HostVisibility, others_train: bool) -> Iterator[tuple[str, str]]:
     """What is missing with what it costs, and what mends it."""
     if not sight.counts_cores:
         yield (

@@ -41,7 +41,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.host.sight import look_at_host
+from gpumon.sources.host.visibility import read_host_visibility
 from gpumon.sources.installed import container_words, strangers_called_gpumon
 from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.ring_reader.ring_folder import matching_paths
@@ -74,7 +74,7 @@ def machine_findings(
     rings = survey_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
     yield from _rings(rings, patterns)
     others_train = any(ring.owner_uid != os.geteuid() for ring in rings.alive)
-    yield host_finding(look_at_host(), others_train=others_train)
+    yield host_finding(read_host_visibility(), others_train=others_train)
     yield from _dstats(environ)
     where = container_words(environ)
     if where is not None:

@@ -49,7 +49,7 @@ class IntervalList:
         self._intervals = sorted([*self._intervals, *intervals])
         self.extend(())
 
-    def take(self) -> tuple[Interval, ...]:
+    def pop_all(self) -> tuple[Interval, ...]:
         """All intervals, leaving the list empty."""
         taken = tuple(self._intervals)
         self._intervals, self._snapshot = [], ()

@@ -126,7 +126,7 @@ class PauseTracker:
             self._job.forget()
         self.counted.begin_job()
         self._held_ns = 0
-        self._held.take()
+        self._held.pop_all()
         self.before: IdleSpan | None = None
         self._burst_ns = self._burst_idle_ns = 0
         self._close()
@@ -266,7 +266,7 @@ class PauseTracker:
         elif self._looks_like_requests():
             self.irregular_ns += self._held_ns
             self._held_ns = 0
-            self._held.take()
+            self._held.pop_all()
         if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:
@@ -303,6 +303,6 @@ class PauseTracker:
     def _suspect(self) -> None:
         self.suspected_ns += self._held_ns
         self._held_ns = 0
-        held = self._held.take()
+        held = self._held.pop_all()
         if held:
             self.starved_intervals.insert(held)

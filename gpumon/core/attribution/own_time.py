@@ -40,7 +40,7 @@ class OwnTime:
         self._is_step = self._is_whole = False
         self._own_ns = self._step_ns = self._outliers = 0
 
-    def take(self, records: RingRecords) -> None:
+    def ingest(self, records: RingRecords) -> None:
         """Take what is new in its ring, oldest first."""
         skipped = max(0, len(records) - _MOST_RECORDS)
         if skipped:

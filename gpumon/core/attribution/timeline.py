@@ -8,8 +8,7 @@ from itertools import compress, pairwise
 from operator import attrgetter, itemgetter
 from typing import Final
 
-from gpumon.core.attribution.epoch_starts import EpochStarts
-from gpumon.core.attribution.first_batch import NEVER, FirstBatch
+from gpumon.core.attribution.first_waits import NEVER, EpochStarts, FirstBatch
 from gpumon.core.attribution.idle_sharing import WindowParts
 from gpumon.core.attribution.span_labels import (
     INPUT_WAIT_CODE,
@@ -76,7 +75,7 @@ class PhaseTimeline:
         put in order here.
         """
         if records:  # most rings say nothing in most ticks
-            self._take(self._in_order(records))
+            self._ingest(self._in_order(records))
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
         if self._first_batch.over_ns == NEVER and self._starts_ns:
@@ -290,7 +289,7 @@ class PhaseTimeline:
             for row in rows
         )
 
-    def _take(self, records: RingRecords) -> None:
+    def _ingest(self, records: RingRecords) -> None:
         entered, codes = records.selected(RingKind.ENTER), codes_of(records)
         self.tags_waits = self.tags_waits or INPUT_WAIT_CODE in codes
         codes = self._epochs.told_apart(records, codes, self._labels)

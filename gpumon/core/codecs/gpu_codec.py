@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.core.accounting.intervals import Interval
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.accounting.suspicion import Suspicion
-from gpumon.core.accounting.totals import GapTotals, GpuTotals
+from gpumon.core.accounting.totals import GapTotals, GpuTotals, NowVerdict
 from gpumon.core.clock import seconds
 from gpumon.core.codecs.field_codec import (
     PUBLIC,

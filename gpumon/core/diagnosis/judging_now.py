@@ -6,10 +6,9 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.snapshots import Packer
-from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.diagnosis.since import totals_since
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.settings.detector import DetectorSettings

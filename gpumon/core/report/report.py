@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
-from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.held import HeldGpu
 from gpumon.core.device.in_job import InJob

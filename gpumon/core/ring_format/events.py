@@ -222,7 +222,7 @@ class RingReading:
     is_gone: bool = False
 
     @property
-    def told_until_ns(self) -> int:
+    def known_until_ns(self) -> int:
         """Up to when it says what the run did: until it was read, or until the run ended."""
         return self.read_at_ns if self.ended_ns is None else self.ended_ns
 
@@ -258,3 +258,26 @@ class RingsReading:
     message: str | None = None
     left_out: tuple[tuple[int | None, int], ...] = ()
     is_whole: bool = True
+
+
+class PresentPhase:
+    """Follows one ring's records to the phase that is under way.
+
+    Attributes:
+        phase: The phase under way; ``None`` before anything is known.
+        since_ns: CLOCK_MONOTONIC from which on it is in none of the ring's sums.
+    """
+
+    def __init__(self, since_ns: int) -> None:
+        self.phase: TrainingPhase | None = None
+        self.since_ns = since_ns
+
+    def ingest(self, events: RingRecords) -> None:
+        """Take the new records of the ring, oldest first."""
+        entered = events.newest(RingKind.ENTER)
+        if entered is not None:
+            self.phase, self.since_ns = entered.phase, entered.at_ns
+        last = events.kinds.rfind(RingKind.ENTER)
+        for at in events.positions(RingKind.AMOUNT):
+            if at > last:
+                self.since_ns += events.values[at]  # already in the ring's sums

@@ -117,7 +117,7 @@ class StepClock:
             stopped_ns: For how long its process could not run since the reading before.
             is_over: Whether its training is over.
         """
-        now_ns = reading.told_until_ns
+        now_ns = reading.known_until_ns
         before_ns = now_ns if self._read_at_ns is None else self._read_at_ns
         self._read_at_ns = now_ns
         self._stopped_ns += stopped_ns

@@ -1,6 +1,6 @@
-"""How many cores a process may use, and whether its cgroup holds it back: cgroup v1 and v2.
+"""CPU quota, throttling and memory stalls of a process's cgroups, v1 and v2.
 
-Where a cgroup cannot be seen from here, as from inside a container, it is left out.
+A cgroup that is not visible, as from inside a container, is left out.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ _FILES: Final = (
 
 
 class CgroupLimits:
-    """Asks the cgroups of one process, found once.
+    """Reads the cgroups of one process, which are found once.
+
+    Ratios and rates are of the time between the last two reads; ``None``: unknown.
 
     Attributes:
-        quota_cores: The least of their quotas: 1 is a core. ``None``: there is none.
-        throttled_ratio: Part of the time, between the last two times they were asked, in which
-            one held its tasks back; ``None``: not told.
-        stalled_ratio: Part of it in which somebody in the innermost one waited for memory.
-        refaults_per_second: Pages that the innermost one had dropped and that were read again.
+        quota_cores: The smallest of the quotas, in cores; ``None``: there is none.
+        throttled_ratio: Part of the time in which a cgroup throttled its tasks.
+        stalled_ratio: Part of the time in which a task of the innermost one waited for memory.
+        refaults_per_second: Pages that the innermost one dropped and read again.
     """
 
     def __init__(
         self, pid: int, files: KeptFiles, proc: str = "/proc", root: str = "/sys/fs/cgroup"
     ) -> None:
-        """Find the cgroups of ``pid`` among those that are mounted at ``root``."""
+        """Find the cgroups of ``pid`` among those mounted at ``root``."""
         self._files = files
         self._throttled_ns: int | None = None
         self._stalled_us: int | None = None
         self._refaults: int | None = None
-        self._asked_ns = 0
+        self._read_ns = 0
         self.quota_cores: float | None = None
         self.throttled_ratio: float | None = None
         self.stalled_ratio: float | None = None
@@ -66,8 +67,8 @@ class CgroupLimits:
             elif controllers == "memory" and ".." not in path.split("/"):
                 self._memory = f"{root}/memory/{path.lstrip('/')}"
 
-    def ask(self, now_ns: int) -> None:
-        """Read what they tell now."""
+    def read(self, now_ns: int) -> None:
+        """Read the present values."""
         quotas = [_quota(*self._text(folder, "cpu.max").split()) for folder in self._v2]
         quotas += [
             _quota(*(self._text(folder, f"cpu.cfs_{name}_us") for name in ("quota", "period")))
@@ -80,7 +81,7 @@ class CgroupLimits:
         stalled = stalled_us(self._text(self._v2[0], "memory.pressure")) if self._v2 else None
         throttled = max((one for one in throttled_ns if one is not None), default=None)
         refaults = self._refaults_now()
-        length_ns = now_ns - self._asked_ns
+        length_ns = now_ns - self._read_ns
         self.quota_cores = min((one for one in quotas if one is not None), default=None)
         self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
         self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
@@ -89,10 +90,10 @@ class CgroupLimits:
             None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
         )
         self._throttled_ns, self._stalled_us = throttled, stalled
-        self._refaults, self._asked_ns = refaults, now_ns
+        self._refaults, self._read_ns = refaults, now_ns
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close all files."""
         for folder in {*self._v1, *self._v2, self._memory or ""}:
             for name in _FILES:
                 self._files.let_go(f"{folder}/{name}")
@@ -115,16 +116,16 @@ class CgroupLimits:
 
 
 def _levels(mount: str, path: str) -> list[str]:
-    """The folders of a cgroup and of those around it, the innermost first, that tell of limits."""
+    """The folders of a cgroup and of its parents that have limits, the innermost first."""
     inside = PurePosixPath("/" + path.lstrip("/"))
     if ".." in inside.parts:
-        return []  # of another namespace: what is there is not to be seen from here
+        return []  # another namespace: not visible from here
     levels = [f"{mount}{level}".rstrip("/") for level in [inside, *inside.parents][:_MOST_LEVELS]]
     return [level for level in levels if Path(level, "cpu.stat").is_file()]
 
 
 def _quota(*words: str) -> float | None:
-    """Cores by a quota and its period, microseconds; ``None``: without a limit.
+    """Cores by a quota and its period, in microseconds; ``None``: no limit.
 
     >>> _quota("150000", "100000"), _quota("max", "100000"), _quota("-1", "100000"), _quota()
     (1.5, None, None, None)
@@ -137,7 +138,7 @@ def _quota(*words: str) -> float | None:
 
 
 def _value(text: str, name: str, unit: int) -> int | None:
-    """The value of that name among lines of a name and a value, times a unit."""
+    """The named value among lines of names and values, times ``unit``."""
     value = f"\n{text}".partition(f"\n{name} ")[2].partition("\n")[0]
     return int(value) * unit if value.isdigit() else None
 
@@ -152,7 +153,7 @@ def _growth(before: int | None, after: int | None) -> int | None:
 
 
 def stalled_us(pressure: str) -> int | None:
-    """For how long somebody was held up so far, by a file of pressure (PSI), microseconds.
+    """Total stall time in a pressure file (PSI), microseconds.
 
     >>> stalled_us("some avg10=0.00 avg60=0.00 avg300=0.00 total=1234")
     1234

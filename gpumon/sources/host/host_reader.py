@@ -1,4 +1,4 @@
-"""Looks at the trainings that lose time, once a tick, and at nobody else."""
+"""Inspect the processes of runs that lose time, once a tick, and no others."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
 from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
-from gpumon.core.ring_format.events import RingReading
+from gpumon.core.ring_format.events import PresentPhase, RingReading
 from gpumon.core.ring_format.fair_share import FairTurns
-from gpumon.core.ring_format.present_phase import PresentPhase
 from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
 from gpumon.sources.host.process_states import ProcessStates
-from gpumon.sources.host.run_look import RunLook
+from gpumon.sources.host.run_inspection import RunInspection
 
 _MOST_RUNS: Final = 32
-"""Runs looked at in one tick; where more wait, each owner has a fair part, and they take turns."""
+"""Runs inspected in one tick. Where more wait, they take turns, fairly by owner."""
 _MOST_NS: Final = NS_PER_S // 5
-"""Once a tick's looks have taken so long, the runs that are left are looked at in the next ones."""
+"""Once inspection has taken so long in a tick, the remaining runs have to wait for the next."""
 _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
-"""A GPU that is busy for more of its time loses nothing within a step that is worth a look."""
+"""A GPU that is busier than this loses too little within steps to inspect its run."""
 _WAITS: Final = frozenset({TrainingPhase.INPUT_WAIT})
 _RETRY_NS: Final = 60 * NS_PER_S
 
 
 class _Run:
-    """One training that lives, by its ring.
+    """One living run.
 
     Attributes:
-        key: Of its ring.
-        message: Why it cannot be looked at; ``None``: it can.
+        key: Key of its ring.
+        message: Why it cannot be inspected; ``None``: it can.
     """
 
     def __init__(self, reading: RingReading, files: KeptFiles, proc: str) -> None:
@@ -44,20 +43,20 @@ class _Run:
         self.message: str | None = None
         self._reading, self._files, self._proc = reading, files, proc
         self._present = PresentPhase(reading.facts.started_ns)
-        self._look: RunLook | None = None
+        self._inspection: RunInspection | None = None
         self._retry_ns = 0
         self._spent_ns = 0, 0
         self._read_at_ns = reading.facts.started_ns
         self._waiting_ratio = 0.0
         self._is_new = True
 
-    def is_worth_a_look(self, reading: RingReading, *, idles: bool) -> bool:
+    def must_be_inspected(self, reading: RingReading, *, idles: bool) -> bool:
         """Whether it waited for input since the last tick, or was in a step while a GPU idled.
 
-        In the first tick it is: what a look shows is what changed since the one before.
+        True in its first tick: an inspection shows what changed since the one before.
         """
         self._reading = reading
-        self._present.take(reading.events)
+        self._present.ingest(reading.events)
         before_ns, self._read_at_ns = self._read_at_ns, reading.read_at_ns
         waited_before_ns, in_steps_before_ns = self._spent_ns
         waited_ns, in_steps_ns = self._spent_ns = self._spent(reading)
@@ -71,15 +70,15 @@ class _Run:
         self.close()
         return False
 
-    def look(self, now_ns: int, machine: MachineRates) -> HostEvidence | None:
-        """What the machine shows of it since the last tick; ``None``: nothing, or not yet."""
+    def inspect(self, now_ns: int, machine: MachineRates) -> HostEvidence | None:
+        """Evidence on the time since the last tick; ``None``: none, or not yet."""
         if now_ns < self._retry_ns:
             return None
         try:
-            if self._look is None:
-                self._look = RunLook(self._reading, self._files, self._proc)
+            if self._inspection is None:
+                self._inspection = RunInspection(self._reading, self._files, self._proc)
             self.message = None
-            return self._look.look(
+            return self._inspection.inspect(
                 now_ns,
                 self._reading.facts.tid,
                 machine,
@@ -89,18 +88,18 @@ class _Run:
         except (OSError, ValueError) as error:
             self.close()
             self._retry_ns = now_ns + _RETRY_NS
-            self.message = f"why {self._reading.facts.run} waits cannot be told: {error}"
+            self.message = f"why {self._reading.facts.run} waits is unknown: {error}"
             return None
 
     def close(self) -> None:
-        """Let go of its files: what is read next is the first again."""
-        if self._look is not None:
-            self._look.close()
-            self._look = None
+        """Close its files; the next inspection is a first one again."""
+        if self._inspection is not None:
+            self._inspection.close()
+            self._inspection = None
 
     def _spent(self, reading: RingReading) -> tuple[int, int]:
         """Time in waits for input and in steps so far, the phase under way included."""
-        open_ns = max(0, reading.told_until_ns - self._present.since_ns)
+        open_ns = max(0, reading.known_until_ns - self._present.since_ns)
         waited_ns, in_steps_ns = (
             sum(reading.phase_ns.get(phase, 0) for phase in phases)
             + (open_ns if self._present.phase in phases else 0)
@@ -110,29 +109,28 @@ class _Run:
 
 
 class HostReader:
-    """Reads the kernel's word on every training that waits for input or loses time in its steps.
+    """Reads kernel evidence on every run that waits for input or loses time in its steps.
 
-    Nothing raises here: where the kernel says nothing, nothing is said.
+    Never raises: where the kernel gives no answer, there is no evidence.
     """
 
     def __init__(self, proc: str = "/proc") -> None:
-        """Read nothing yet."""
         self._proc = proc
         self._files = KeptFiles()
         self._machine = MachineTotals(proc)
         self._processes = ProcessStates(self._files, proc)
         self._runs: dict[str, _Run] = {}
         self._turns = FairTurns[str](_MOST_RUNS)
-        self._hears_networks = False  # whether somebody waits for one
+        self._reads_networks = False  # whether a run waits for one
 
-    def look(
+    def inspect(
         self, readings: Sequence[RingReading], frames: Sequence[Frame], now_ns: int
     ) -> HostReading:
-        """What this tick shows.
+        """Inspect the runs once.
 
         Args:
-            readings: What every ring said just now.
-            frames: What the GPUs did meanwhile.
+            readings: Newest reading of every ring.
+            frames: What the GPUs did in this tick.
             now_ns: CLOCK_MONOTONIC.
         """
         began_ns = time.perf_counter_ns()
@@ -145,30 +143,30 @@ class HostReader:
             for gpu in frame.gpus
             for sample in gpu.busy
         )
-        processes = self._processes.look(living.values(), now_ns)
-        looked_at = [
+        processes = self._processes.inspect(living.values(), now_ns)
+        candidates = [
             run
             for key, reading in living.items()
-            if (run := self._follow(reading)).is_worth_a_look(reading, idles=idles)
+            if (run := self._follow(reading)).must_be_inspected(reading, idles=idles)
             and not (key in processes and processes[key].is_stopped)
         ]
-        if not looked_at:
+        if not candidates:
             self._machine.forget()
             return HostReading(processes=processes) if processes else NOT_LOOKED
-        machine = self._machine.advance(now_ns, with_networks=self._hears_networks)
+        machine = self._machine.advance(now_ns, with_networks=self._reads_networks)
         of_run: dict[str, HostEvidence] = {}
-        by_key = {run.key: run for run in looked_at}
+        by_key = {run.key: run for run in candidates}
         for key in self._turns.choose({key: living[key].owner_uid for key in by_key}):
             if time.perf_counter_ns() - began_ns >= _MOST_NS:
                 break
             self._turns.note(key)
             run = by_key[key]
-            evidence = run.look(now_ns, machine)
+            evidence = run.inspect(now_ns, machine)
             if evidence is not None:
                 of_run[run.key] = evidence
-        self._hears_networks = any(map(sleeps_for_network, of_run.values()))
+        self._reads_networks = any(map(sleeps_for_network, of_run.values()))
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
-        messages = [run.message for run in looked_at if run.message is not None]
+        messages = [run.message for run in candidates if run.message is not None]
         return HostReading(
             of_run=of_run,
             processes=processes,
@@ -177,7 +175,7 @@ class HostReader:
         )
 
     def close(self) -> None:
-        """Let go of everything. Safe to call twice."""
+        """Close all files. Safe to call twice."""
         for run in self._runs.values():
             run.close()
         self._runs.clear()

@@ -1,4 +1,4 @@
-"""Small files of the kernel's, opened once and read again and again."""
+"""Files of /proc that are opened once and read repeatedly."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 
 
 class KeptFiles:
-    """Reads files whose text the kernel makes anew each time, such as those of /proc.
+    """Reads files that the kernel generates, such as those of /proc.
 
-    An open one stays with its task: a pid that is used again is not taken for it.
+    An open file stays with its task, even if the pid is used again.
     """
 
     def __init__(self, most_open: int = _MOST_OPEN) -> None:
@@ -22,10 +22,10 @@ class KeptFiles:
         self._open: dict[str, int] = {}
 
     def read(self, path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """The beginning of a file that is one record; by default, its first 16 KiB.
+        """Read a file of one record; by default, its first 16 KiB.
 
         Raises:
-            OSError: It is not there, not to be read, or its task is gone: then it is let go.
+            OSError: It is missing or unreadable, or its task is gone; then it is closed.
         """
         descriptor = self._open.get(path)
         if descriptor is None:
@@ -40,13 +40,12 @@ class KeptFiles:
 
     @staticmethod
     def read_once(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """The same, and nothing stays open: of what is asked for seldom, or has many records.
-
-        Of these the kernel gives about a page at a time.
+        """Read a file and close it: one that is needed seldom, or has many records.
 
         Raises:
-            OSError: It is not there, or not to be read.
+            OSError: It is missing or unreadable.
         """
+        # Of many records, the kernel returns about a page at a time.
         descriptor, text = os.open(path, _FLAGS), b""
         try:
             while more := os.read(descriptor, most_bytes - len(text)):
@@ -62,6 +61,6 @@ class KeptFiles:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all of them. Safe to call twice."""
+        """Close all files. Safe to call twice."""
         for path in list(self._open):
             self.let_go(path)

@@ -1,4 +1,4 @@
-"""What the whole machine does with its disks, networks and memory, between two looks."""
+"""Rates of the machine's disks, networks and memory stalls between two inspections."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gpumon.sources.host.cgroup_limits import stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_BYTES = 1 << 18
-"""Of what the disks count: a line of 100 or so for each, its partitions, and each loop."""
+"""Of /proc/diskstats: about 100 bytes for each disk, partition and loop device."""
 _SECTOR_BYTES = 512
-"""As /proc/diskstats counts, whatever a disk's own sectors are."""
+"""The unit of /proc/diskstats, whatever a disk's own sectors are."""
 _MS_PER_S = 1_000
 _US_PER_S = 1_000_000
 
 
 class MachineRates(NamedTuple):
-    """Means over a look; ``None`` where nothing tells. As in ``HostEvidence``."""
+    """Means since the last inspection; ``None``: unknown. As in ``HostEvidence``."""
 
     disk_busy_ratio: float | None = None
     disk_read_bytes_per_second: float | None = None
@@ -33,19 +33,18 @@ class _Counts(NamedTuple):
 
 
 class MachineTotals:
-    """Reads the machine's counters once a look."""
+    """Reads the machine's counters once an inspection."""
 
     def __init__(self, proc: str = "/proc") -> None:
-        """Read nothing yet."""
         self._proc = proc
         self._before: _Counts | None = None
 
     def forget(self) -> None:
-        """The next look is the first one again."""
+        """Make the next inspection a first one."""
         self._before = None
 
     def advance(self, now_ns: int, *, with_networks: bool) -> MachineRates:
-        """Read the counters; what they grew by, where they were read before."""
+        """Read the counters; return their growth since they were read before."""
         before, after = self._before, self._counts(now_ns, with_networks=with_networks)
         self._before = after
         if before is None or after.at_ns <= before.at_ns:
@@ -61,7 +60,7 @@ class MachineTotals:
             disk_busy_ratio=min(1.0, max(busy_ms for busy_ms, _ in grown) / _MS_PER_S / length_s)
             if grown
             else None,
-            # A disk of disks counts what they read once more: the largest is the machine's.
+            # An array counts what its disks read again, so the largest is the machine's.
             disk_read_bytes_per_second=max(read for _, read in grown) / length_s if grown else None,
             received_bytes_per_second=_rate(before.received, after.received, length_s),
             memory_stalled_ratio=None if stalled is None else min(1.0, stalled / _US_PER_S),
@@ -98,7 +97,7 @@ def _disks_of(diskstats: str) -> dict[str, tuple[int, int]]:
 
 
 def _received() -> int | None:
-    import psutil  # brought along only where a training waits for a network: it takes memory
+    import psutil  # takes memory: loaded only if a run waits for a network
 
     try:
         counted: int = psutil.net_io_counters(nowrap=False).bytes_recv

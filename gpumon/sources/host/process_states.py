@@ -1,4 +1,4 @@
-"""Whether the process of a silent run can run at all: it may be stopped, or its cgroup frozen."""
+"""Find processes of quiet runs that cannot run: stopped, or in a frozen cgroup."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_RUNS: Final = 64
-"""Runs asked in one tick; where more are quiet, each owner has a fair part, and they take turns."""
+"""Runs inspected in one tick. Where more are quiet, they take turns, fairly by owner."""
 _WCHAN_AFTER_NS: Final = 10 * NS_PER_S
-"""Where a run has written nothing for so long, it is asked what it sleeps in, too."""
+"""A run that has written nothing for so long is also asked which function it sleeps in."""
 _FIND_EVERY_NS: Final = 60 * NS_PER_S
-"""A process may be moved to another cgroup: it is found again so often."""
+"""How often the cgroup is looked up again: a process may be moved."""
 _STOPPED: Final = "T"
-"""By a signal; under a debugger it is ``t``, and that one decides when it runs."""
-
+"""Stopped by a signal. Under a debugger it is ``t``, which does not count."""
 
 _RUNS: Final = ProcessState(is_stopped=False)
 
@@ -31,29 +30,27 @@ class _Run:
 
     def __init__(self, now_ns: int) -> None:
         self.quiet_from_ns = now_ns
-        self.state = _RUNS  # as it was asked last
-        self.freezers: tuple[tuple[str, str], ...] = ()  # files, and what each says when frozen
+        self.state = _RUNS
+        self.freezers: tuple[tuple[str, str], ...] = ()  # files, and their line when frozen
         self.found_ns: int | None = None
 
 
 class ProcessStates:
-    """Asks the kernel about the processes of quiet runs. Nothing raises here."""
+    """Reads the state of quiet runs' processes. Never raises."""
 
     def __init__(
         self, files: KeptFiles, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup"
     ) -> None:
         self._files, self._proc, self._cgroups = files, proc, cgroups
         self._runs: dict[str, _Run] = {}
-        self._asked: dict[str, int] = {}  # pids of living runs that were asked, by ring
+        self._asked: dict[str, int] = {}  # pids that were inspected, by ring
         self._turns = FairTurns[str](_MOST_RUNS)
 
-    def look(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
-        """What is to be known of the processes of quiet runs, by their rings' keys.
-
-        A run that is not named can run, as far as can be seen.
+    def inspect(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
+        """The states of quiet runs' processes, by ring key; a run that is left out can run.
 
         Args:
-            readings: What the rings said just now.
+            readings: Newest reading of every ring.
             now_ns: CLOCK_MONOTONIC.
         """
         living = {one.key: one for one in readings if one.alive and one.is_pid_seen}
@@ -71,11 +68,11 @@ class ProcessStates:
         return {key: run.state for key, run in self._runs.items() if run.state != _RUNS}
 
     def _state(self, pid: int, run: _Run, now_ns: int) -> ProcessState:
-        """What is known of a process.
+        """The state of a process.
 
         Raises:
             OSError: It is gone, or hidden.
-            ValueError: The kernel says something else than it should.
+            ValueError: Its ``stat`` has another form than expected.
         """
         stat = self._files.read(self._stat_of(pid)).decode("ascii", "replace")
         letter = stat.rpartition(") ")[2][:1]
@@ -101,7 +98,7 @@ class ProcessStates:
         return False
 
     def _freezers(self, pid: int) -> tuple[tuple[str, str], ...]:
-        """Files that say whether its cgroup is frozen, of version 1 and of version 2."""
+        """Files that show whether its cgroup is frozen, of version 1 and of version 2."""
         found: list[tuple[str, str]] = []
         with suppress(OSError):
             lines = self._files.read_once(f"{self._proc}/{pid}/cgroup").decode("utf-8", "replace")
@@ -109,7 +106,7 @@ class ProcessStates:
                 _, controllers, path = (*line.split(":", 2), "", "")[:3]
                 inside = PurePosixPath("/" + path.lstrip("/"))
                 if ".." in inside.parts:
-                    continue  # of another namespace: what is there cannot be seen from here
+                    continue  # another namespace: not visible from here
                 if not controllers:
                     roots = (self._cgroups, f"{self._cgroups}/unified")
                     found += [(f"{root}{inside}/cgroup.events", "frozen 1") for root in roots]

@@ -1,8 +1,8 @@
-"""One process as the kernel shows it: its threads, what they wanted of the cores, where they stand.
+"""One process as the kernel shows it: its threads, their time on cores, their state.
 
-Counters are kept between two looks; a task that is seen for the first time has a rate only where
-it began since the look before. Of other users' processes the kernel tells less; what it does not
-tell is ``None``.
+Counters are kept between two inspections; a task that is seen for the first time has a rate only
+if it began since the last inspection. What the kernel does not show, as of other users'
+processes, is ``None``.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from gpumon.core.host.evidence import MOST_TASKS, TaskLook
 from gpumon.sources.host.kept_files import KeptFiles
 
 MOST_THREADS: Final = 512
-"""Of one process; of more, those that the kernel lists first."""
+"""Threads of one process; of more, those that the kernel lists first."""
 MOST_ASKED: Final = 16
-"""Tasks of which is asked where they sleep."""
+"""Tasks whose state is read."""
 _ACTIVE_CORES: Final = 0.02
-"""Of a thread that wants less of a core nobody need know how often it gives it up."""
+"""Switches are read only of threads that want more of a core than this."""
 _RESTS_AFTER: Final = 3
 _ASKED_EVERY: Final = 8
-"""A thread that did nothing in three looks is asked in every eighth only: most never wake."""
+"""A thread that was idle in three inspections is read in every eighth only: most never wake."""
 _SHORT: Final = 128
-"""Bytes of what is one line."""
+"""Bytes of a file of one line."""
 _SWITCHES: Final = b"\nvoluntary_ctxt_switches:"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessCounts(NamedTuple):
-    """What ``/proc/PID/stat`` tells of a whole process.
+    """Values of ``/proc/PID/stat``.
 
     Attributes:
-        state: Of its first thread, by the kernel's letter.
-        started_s: When it began, seconds since the machine did, to a hundredth.
+        state: The kernel's letter for the state of the first thread.
+        major_faults: Of all threads.
+        started_s: Start in seconds since boot, to a hundredth.
     """
 
     state: str
@@ -46,12 +47,12 @@ class ProcessCounts(NamedTuple):
 
 
 def parse_stat(raw: bytes) -> ProcessCounts:
-    """What a ``stat`` tells.
+    """Parse a ``stat`` file.
 
     Raises:
         ValueError: It is none.
     """
-    # The name before it is anybody's, blanks and brackets included.
+    # The name before it may hold anything, blanks and brackets included.
     words = raw[raw.rindex(b")") + 1 :].split()
     if len(words) < 20:
         raise ValueError("too short a stat")
@@ -63,13 +64,13 @@ def parse_stat(raw: bytes) -> ProcessCounts:
 
 
 def inner_number(status: bytes) -> int | None:
-    """What a process or thread calls itself, by its ``status``; ``None``: it does not tell."""
+    """The id of a process or thread in its own namespace, from ``status``; ``None``: unknown."""
     numbers = status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split()
     return int(numbers[-1]) if numbers else None
 
 
 class Span(NamedTuple):
-    """The time between two looks, on CLOCK_MONOTONIC."""
+    """The time between two inspections, on CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
@@ -81,18 +82,18 @@ class Span(NamedTuple):
 
 
 class _Task:
-    """One thread's counters, and what they grew by since the last look.
+    """One thread's counters, and their growth since the last inspection.
 
     Attributes:
-        ran_ns: Time on a core since the last look.
+        ran_ns: Time on a core since the last inspection.
         waited_ns: Time in the run queue since then.
-        has_run: Since somebody asked for its children: only then can it have more.
-        is_new: It began since the look before it was seen: all that it counts is of that time.
-        quiet_looks: In how many looks, up to the last one, it did nothing at all.
+        has_run: Whether it ran since its children were listed: only then can it have more.
+        is_new: Whether it began since the last inspection, so all that it counts is new.
+        quiet_count: How many inspections in a row, up to the last, found it idle.
     """
 
     __slots__ = (
-        "counted_ns", "folder", "has_run", "is_new", "quiet_looks", "ran_ns", "raw", "schedstat",
+        "counted_ns", "folder", "has_run", "is_new", "quiet_count", "ran_ns", "raw", "schedstat",
         "switches", "switches_at_ns", "waited_ns",
     )  # fmt: skip
 
@@ -101,7 +102,7 @@ class _Task:
         self.raw: bytes | None = None
         self.counted_ns = (0, 0)
         self.ran_ns = self.waited_ns = self.switches_at_ns = 0
-        self.has_run, self.quiet_looks = True, 0
+        self.has_run, self.quiet_count = True, 0
         self.switches: int | None = None
 
     @property
@@ -109,48 +110,47 @@ class _Task:
         """Time in which it wanted a core."""
         return self.ran_ns + self.waited_ns
 
-    def take(self, raw: bytes) -> None:
-        """Take its ``schedstat``: time on a core, and time in the run queue, nanoseconds."""
-        if raw == self.raw:  # as of most threads of a training
+    def update(self, raw: bytes) -> None:
+        """Update from ``schedstat``: time on a core, and time in the run queue, nanoseconds."""
+        if raw == self.raw:  # as for most threads
             self.ran_ns = self.waited_ns = 0
-            self.quiet_looks += 1
+            self.quiet_count += 1
             return
-        self.raw, self.has_run, self.quiet_looks = raw, True, 0
+        self.raw, self.has_run, self.quiet_count = raw, True, 0
         ran, waited, _ = raw.split()
         counted_ns = int(ran), int(waited)
-        # Beyond what is kept open, a number may be another thread's by now.
+        # Of a file that is not kept open, the id may be another thread's by now.
         self.ran_ns = max(0, counted_ns[0] - self.counted_ns[0])
         self.waited_ns = max(0, counted_ns[1] - self.counted_ns[1])
         self.counted_ns = counted_ns
 
 
 class ProcessTasks:
-    """The threads of one process, from look to look.
+    """The threads of one process.
 
     Attributes:
-        pid: As this machine sees it.
+        pid: Id in this machine's namespace.
     """
 
     def __init__(self, pid: int, files: KeptFiles, proc: str = "/proc") -> None:
-        """Read nothing yet."""
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
-        self._awake: dict[int, _Task] = {}  # those of them that are asked in each look
-        self._looks = self._links = 0
+        self._awake: dict[int, _Task] = {}  # those that are read in each inspection
+        self._count = self._links = 0
         self._ran_ns = self._waited_ns = 0
         self._fetched: tuple[int | None, int | None] = None, None
 
     def __len__(self) -> int:
-        """How many threads of it are looked at."""
+        """How many of its threads are inspected."""
         return len(self._tasks)
 
-    def list_threads(self, looked_boot_s: float | None = None, most: int = MOST_THREADS) -> None:
-        """See which threads there are, the first one at least. Those that are gone are let go.
+    def list_threads(self, inspected_boot_s: float | None = None, most: int = MOST_THREADS) -> None:
+        """List the threads, the first one at least; close the files of those that are gone.
 
         Args:
-            looked_boot_s: When the look before was, CLOCK_BOOTTIME; ``None``: there was none.
-            most: How many to look at.
+            inspected_boot_s: Time of the last inspection, CLOCK_BOOTTIME; ``None``: there was none.
+            most: How many to inspect.
 
         Raises:
             OSError: The process is gone, or hidden.
@@ -163,11 +163,11 @@ class ProcessTasks:
             self._let_go(tid)
         for tid in sorted(listed - self._tasks.keys()):
             folder = f"{self._folder}/task/{tid}"
-            task = _Task(folder, is_new=self._began_since(looked_boot_s, folder))
+            task = _Task(folder, is_new=self._began_since(inspected_boot_s, folder))
             self._tasks[tid] = self._awake[tid] = task
 
     def has_other_threads(self) -> bool:
-        """Whether some have come or gone since they were listed, as far as their number tells.
+        """Whether the number of threads has changed since they were listed.
 
         Raises:
             OSError: The process is gone, or hidden.
@@ -175,21 +175,21 @@ class ProcessTasks:
         return self._links_now() != self._links
 
     def new_children(self) -> list[int]:
-        """Processes that its threads started and that live; of threads that did not run, none.
+        """Living children of the threads that ran since the last call.
 
         Raises:
-            OSError: The kernel does not tell, or the process is gone.
+            OSError: The kernel does not list them, or the process is gone.
         """
         found: list[int] = []
         for task in self._tasks.values():
             if task.has_run:
-                # Asked seldom: kept open, they would take the place of what is asked each second.
+                # Not kept open: files that are read each second need the room.
                 found += map(int, self._files.read_once(f"{task.folder}/children").split())
                 task.has_run = False
         return found
 
     def inner_numbers(self) -> dict[int, int]:
-        """Its threads by the numbers that it knows them by itself, in a container of its own."""
+        """Thread ids by their ids in the process's own namespace, as in a container."""
         numbers: dict[int, int] = {}
         for tid, task in self._tasks.items():
             with suppress(OSError):
@@ -198,24 +198,24 @@ class ProcessTasks:
         return numbers
 
     def advance(self, now_ns: int, *, with_switches: bool = False) -> None:
-        """Read every thread's counters, and by what they grew.
+        """Read every thread's counters.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            with_switches: Begin to count, too, how often new threads give their core up.
+            with_switches: Also begin to count the voluntary switches of new threads.
 
         Raises:
             OSError: The process is gone, or the kernel keeps no such counters.
-            ValueError: The kernel says something else than it should.
+            ValueError: A file of the kernel has another form than expected.
         """
-        self._looks += 1
+        self._count += 1
         self._ran_ns = self._waited_ns = 0
-        if (self.pid + self._looks) % _ASKED_EVERY == 0:
+        if (self.pid + self._count) % _ASKED_EVERY == 0:
             self._awake = self._tasks.copy()
         for tid, task in list(self._awake.items()):
-            rested, is_first = task.quiet_looks >= _RESTS_AFTER, task.raw is None
+            rested, is_first = task.quiet_count >= _RESTS_AFTER, task.raw is None
             try:
-                task.take(self._files.read(task.schedstat, _SHORT))
+                task.update(self._files.read(task.schedstat, _SHORT))
             except (OSError, ValueError):
                 self._let_go(tid)
                 self._links = 0  # another may have come in its place
@@ -223,16 +223,16 @@ class ProcessTasks:
                     raise
                 continue
             if rested or (is_first and not task.is_new):
-                task.ran_ns = task.waited_ns = 0  # it is of several looks, or of all its life
+                task.ran_ns = task.waited_ns = 0  # of several inspections, or all its life
             self._ran_ns += task.ran_ns
             self._waited_ns += task.waited_ns
             if is_first and with_switches:
                 self._ask_switches(task, now_ns)
-            if task.quiet_looks >= _RESTS_AFTER:
+            if task.quiet_count >= _RESTS_AFTER:
                 del self._awake[tid]
 
     def advanced(self, now_ns: int) -> bool:
-        """The same; whether the process is still there, and tells."""
+        """Read the counters as ``advance``; return whether that succeeded."""
         try:
             self.advance(now_ns)
         except (OSError, ValueError):
@@ -240,38 +240,35 @@ class ProcessTasks:
         return True
 
     def main(self, tid: int, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook | None:
-        """One thread; ``is_asked``: where it stands. ``may_wait``: it may wait for a disk."""
+        """One thread; ``is_asked``: with its state. ``may_wait``: it may wait for a disk."""
         task = self._tasks.get(tid)
         if task is None:
             return None
-        return self._look_at(task, span, is_asked=is_asked, may_wait=may_wait)
+        return self._task_look(task, span, is_asked=is_asked, may_wait=may_wait)
 
     def others(
         self, tid: int, span: Span, *, is_asked: bool, may_wait: bool
     ) -> tuple[TaskLook, ...]:
-        """The other threads that ran, the busiest first: those that are asked, or want a core."""
+        """The other threads that ran, the busiest first: the first ones with their state."""
         ran = [task for at, task in self._awake.items() if at != tid and task.grew_by_ns]
         ran.sort(key=lambda task: -task.grew_by_ns)
         asked = ran[:MOST_ASKED] if is_asked else ()
         least_ns = _ACTIVE_CORES * span.length_ns
         busy = [task for task in ran[len(asked) : MOST_TASKS] if task.grew_by_ns > least_ns]
         return tuple(
-            self._look_at(task, span, is_asked=task in asked, may_wait=may_wait)
+            self._task_look(task, span, is_asked=task in asked, may_wait=may_wait)
             for task in (*asked, *busy)
         )
 
     def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
-        """The process with all its threads as one task; where it stands, by its first thread."""
+        """The process with all its threads as one task; its state is that of its first thread."""
         on_cpu, queued = self._ran_ns / span.length_ns, self._waited_ns / span.length_ns
         first = self._tasks[self.pid]
-        state, sleeps_in = self._stands(first, may_wait=may_wait) if is_asked else (None, None)
+        state, sleeps_in = self._state_of(first, may_wait=may_wait) if is_asked else (None, None)
         return TaskLook(on_cpu, queued, state=state, sleeps_in=sleeps_in)
 
     def fetched_since(self) -> tuple[int | None, int | None]:
-        """Bytes read from disks, and major faults, since it was asked last.
-
-        ``None``: not told, or not asked before.
-        """
+        """Bytes read from disks, and major faults, since the last call; ``None``: unknown."""
         before = self._fetched
         try:
             raw = self._files.read(f"{self._folder}/io")
@@ -286,39 +283,39 @@ class ProcessTasks:
         return _growth(before[0], read), _growth(before[1], faults)
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close all files."""
         for tid in list(self._tasks):
             self._let_go(tid)
         for name in ("stat", "io"):
             self._files.let_go(f"{self._folder}/{name}")
 
-    def _began_since(self, looked_boot_s: float | None, folder: str) -> bool:
-        """Whether that thread did; nobody asks at the first look."""
-        if looked_boot_s is None:
+    def _began_since(self, inspected_boot_s: float | None, folder: str) -> bool:
+        """Whether the thread began since then; false in the first inspection."""
+        if inspected_boot_s is None:
             return False
         try:
             began_s = parse_stat(self._files.read_once(f"{folder}/stat")).started_s
         except (OSError, ValueError):
             return False
-        # The kernel cuts off what is beyond a tick.
-        return began_s + 1 / _TICKS_PER_SECOND > looked_boot_s
+        # The kernel rounds down to a clock tick.
+        return began_s + 1 / _TICKS_PER_SECOND > inspected_boot_s
 
     def _links_now(self) -> int:
-        """How many links the folder of its threads has: the kernel counts one for each."""
+        """How many links the folder of its threads has: one for each thread."""
         return os.lstat(f"{self._folder}/task").st_nlink
 
-    def _look_at(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
+    def _task_look(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
         on_cpu, queued = task.ran_ns / span.length_ns, task.waited_ns / span.length_ns
         is_active = on_cpu + queued > _ACTIVE_CORES
         switches = self._ask_switches(task, span.end_ns) if is_active else None
-        state, sleeps_in = self._stands(task, may_wait=may_wait) if is_asked else (None, None)
+        state, sleeps_in = self._state_of(task, may_wait=may_wait) if is_asked else (None, None)
         return TaskLook(on_cpu, queued, switches, state, sleeps_in)
 
-    def _stands(self, task: _Task, *, may_wait: bool) -> tuple[str | None, str | None]:
-        """The letter of its state, and the function of the kernel in which it sleeps.
+    def _state_of(self, task: _Task, *, may_wait: bool) -> tuple[str | None, str | None]:
+        """The letter of its state, and the kernel function in which it sleeps.
 
-        One that sleeps in a function that is told sleeps; whether until a disk answers is asked
-        only where one ``may_wait`` for that.
+        A thread with such a function sleeps; whether it waits for a disk is read only if it
+        ``may_wait``.
         """
         sleeps_in = self._sleeps_in(task)
         if sleeps_in is not None and not may_wait:
@@ -329,7 +326,7 @@ class ProcessTasks:
             return None, sleeps_in
 
     def _ask_switches(self, task: _Task, now_ns: int) -> float | None:
-        """How often a second it gave its core up since it was asked last."""
+        """Voluntary switches a second since the last call."""
         before, before_ns = task.switches, task.switches_at_ns
         try:
             status = self._files.read(f"{task.folder}/status")
@@ -342,7 +339,7 @@ class ProcessTasks:
         return None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
 
     def _sleeps_in(self, task: _Task) -> str | None:
-        """The kernel's function; 0 is what a hardened kernel says of all, and means nothing."""
+        """The kernel function; a hardened kernel gives 0 for all, which means unknown."""
         try:
             raw = self._files.read(f"{task.folder}/wchan", _SHORT)
         except OSError:
@@ -362,6 +359,6 @@ def _growth(before: int | None, after: int | None) -> int | None:
 
 
 def total_of(amounts: Iterable[int | None]) -> int | None:
-    """The sum of those that are known; ``None`` where none is."""
+    """The sum of the known amounts; ``None`` if none is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

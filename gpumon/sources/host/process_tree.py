@@ -1,4 +1,4 @@
-"""A training's process and all that descend from it, found by descent and not by name."""
+"""A training process and its descendants, found by descent and not by name."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import ProcessTasks
 
 MOST_WORKERS: Final = 256
-"""Processes that descend from one training; of more, those found first."""
+"""Descendants of one training process; of more, those found first."""
 MOST_IN_ALL: Final = 4_096
-"""Threads of one training's processes; of workers that have no part in it, their first ones."""
+"""Threads of all these processes; of workers beyond that, only their first threads."""
 _LIST_NS: Final = 10 * NS_PER_S
-"""So long a list of threads and workers is believed: less where threads or workers come and go.
+"""How often threads and workers are listed; more often where they come and go.
 
-Who starts workers mostly starts a thread that feeds them, which costs less to see.
+A process that starts workers mostly starts a thread that feeds them, which is cheaper to notice.
 """
 
 
 class ProcessTree:
-    """One training's processes, from look to look.
+    """The processes of one run.
 
     Attributes:
-        root: The process that trains.
-        workers: Those that it started, and those that these did, by pid.
+        root: The training process.
+        workers: Its descendants, by pid.
     """
 
     def __init__(self, pid: int, files: KeptFiles, proc: str = "/proc") -> None:
-        """Read nothing yet."""
         self._files, self._proc = files, proc
         self.root = ProcessTasks(pid, files, proc)
         self.workers: dict[int, ProcessTasks] = {}
@@ -40,24 +39,24 @@ class ProcessTree:
         yield self.root
         yield from self.workers.values()
 
-    def advance(self, now_ns: int, looked_boot_s: float | None) -> bool:
-        """Read the counters of every task; whether it was listed anew.
+    def advance(self, now_ns: int, inspected_boot_s: float | None) -> bool:
+        """Read the counters of every task; return whether tasks were listed again.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            looked_boot_s: When it was looked at before, CLOCK_BOOTTIME: of a thread or worker
-                that began since then, all that it counts is new; ``None``: never.
+            inspected_boot_s: Time of the last inspection, CLOCK_BOOTTIME: everything that a
+                thread or worker that began since then counts is new; ``None``: never.
 
         Raises:
-            OSError: The process that trains is gone, or hidden.
-            ValueError: The kernel says something else than it should.
+            OSError: The training process is gone, or hidden.
+            ValueError: A file of the kernel has another form than expected.
         """
         if self.root.has_other_threads():
             self._changed_ns = self._list_ns = now_ns
         is_due = now_ns >= self._list_ns
         if is_due:
             self._list_ns = now_ns + min(_LIST_NS, (now_ns - self._changed_ns) // 2)
-            self._list(looked_boot_s)
+            self._list(inspected_boot_s)
         self.root.advance(now_ns, with_switches=True)
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]
         for pid in gone:
@@ -66,18 +65,18 @@ class ProcessTree:
         return is_due
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close all files."""
         for process in self:
             process.close()
 
-    def _list(self, looked_boot_s: float | None) -> None:
-        self.root.list_threads(looked_boot_s)
+    def _list(self, inspected_boot_s: float | None) -> None:
+        self.root.list_threads(inspected_boot_s)
         room = MOST_IN_ALL - sum(map(len, self))
         for worker in self.workers.values():
             with suppress(OSError):  # it ended, as its counters will say
                 if worker.has_other_threads():
                     room += len(worker)
-                    worker.list_threads(looked_boot_s, room)
+                    worker.list_threads(inspected_boot_s, room)
                     room -= len(worker)
         asked = [self.root, *self.workers.values()]
         while asked:
@@ -87,7 +86,7 @@ class ProcessTree:
                     continue
                 worker = ProcessTasks(pid, self._files, self._proc)
                 with suppress(OSError):  # it ended meanwhile
-                    worker.list_threads(looked_boot_s, room)
+                    worker.list_threads(inspected_boot_s, room)
                     room -= len(worker)
                     self.workers[pid] = worker
                     asked.append(worker)

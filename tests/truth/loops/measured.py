@@ -152,7 +152,7 @@ def _watched(ranks: Sequence[Rank], grain_ns: int, samples: int = 0) -> MonitorS
         now_ns = tick * NS_PER_S
         frame = Frame(taken_at_ns=now_ns, gpus=tuple(gpu.sample(now_ns) for gpu in gpus))
         rings = RingsReading(rings=tuple(gpu.reading(now_ns) for gpu in gpus))
-        state = daemon.take(moment(now_ns, frame, rings=rings, wall_time_s=_BEGAN_WALL_S + tick))
+        state = daemon.ingest(moment(now_ns, frame, rings=rings, wall_time_s=_BEGAN_WALL_S + tick))
     assert state is not None  # it lasted a second at least
     return state
 

@@ -38,12 +38,12 @@ class Machine:
             GpuSample(device=one, busy=() if one.mig_enabled else busy, error=error, faults=faults)
             for one in devices
         )
-        return self._monitor.take(moment(self.now_ns, Frame(self.now_ns, gpus)))
+        return self._monitor.ingest(moment(self.now_ns, Frame(self.now_ns, gpus)))
 
     def hang(self, seconds: int) -> MonitorState:
         """No frame for so long."""
         self.now_ns += s(seconds)
-        return self._monitor.take(moment(self.now_ns))
+        return self._monitor.ingest(moment(self.now_ns))
 
 
 @pytest.fixture

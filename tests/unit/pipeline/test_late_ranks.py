@@ -177,7 +177,7 @@ class RanksAtWork:
             frame.taken_at_ns, frame, rings=RingsReading(rings=rings), wall_time_s=self.second
         )
         stopped = {one.key: ProcessState(is_stopped=True) for one in self.ranks if one.is_stopped}
-        return self._monitor.take(new._replace(host=HostReading(processes=stopped)))
+        return self._monitor.ingest(new._replace(host=HostReading(processes=stopped)))
 
 
 def _at(seconds: float) -> int:

@@ -191,8 +191,8 @@ def test_the_drivers_calls_are_those_of_the_newest_frame() -> None:
         "call_errors": (("nvmlA", 15, 1),),
     }
     watching = monitor()
-    watching.take(moment(s(1), Frame(s(1), (), **calls)))
-    state = watching.take(moment(s(2)))
+    watching.ingest(moment(s(1), Frame(s(1), (), **calls)))
+    state = watching.ingest(moment(s(2)))
 
     assert {name: getattr(state, name) for name in calls} == calls
     assert state.collectors[0].errors_total == 1

@@ -29,7 +29,7 @@ def second() -> Second:
     def pass_second(
         *frames: Frame, rings: RingsReading = NO_RINGS, error: str | None = None
     ) -> MonitorState:
-        return watching.take(moment(s(next(seconds)), *frames, rings=rings, error=error))
+        return watching.ingest(moment(s(next(seconds)), *frames, rings=rings, error=error))
 
     return pass_second
 

@@ -32,7 +32,7 @@ def live_reports(seed: int) -> Reports:
     """What a daemon knew that ran while it was recorded."""
     monitor, reports = Monitor(facts()), Reports()
     for moment in training_moments(seed):
-        reports.follow(monitor.take(moment))
+        reports.follow(monitor.ingest(moment))
     return reports
 
 
@@ -128,7 +128,7 @@ class Player:
     def states(self) -> Iterator[MonitorState]:
         """One after the other, until there are no more."""
         while (moment := self.watch.next_moment()) is not None:
-            yield self._monitor.take(moment, self.watch.collectors())
+            yield self._monitor.ingest(moment, self.watch.collectors())
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def shown_everywhere(block: RecordedBlock) -> None:
     monitor, reports, history = Monitor(facts()), Reports(), History()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
     for moment in block.moments:
-        state = monitor.take(moment)
+        state = monitor.ingest(moment)
         reports.follow(state)
         history.append(state)
         exporter.publish(state)

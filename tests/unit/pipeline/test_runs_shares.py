@@ -63,18 +63,18 @@ class TestAChange:
     def test_leaves_out_windows_from_before_it(
         self, balance: StepBalance, reading: RingReading, counts_from_s: int
     ) -> None:
-        balance.take(told(changes=0))
+        balance.update(told(changes=0))
         balance.add("GPU-0", s(20), s(5), s(5))
-        balance.take(reading)
+        balance.update(reading)
         balance.add("GPU-0", s(counts_from_s) - 1, s(5), s(5))
         balance.add("GPU-0", s(counts_from_s), s(5), s(1))
 
         assert balance.busy_ratios == {"GPU-0": 0.2}
 
     def test_is_none_where_the_ring_says_the_same_again(self, balance: StepBalance) -> None:
-        balance.take(told(changes=2))
+        balance.update(told(changes=2))
         balance.add("GPU-0", s(20), s(5), s(5))
-        balance.take(told(changes=2, at_s=9))
+        balance.update(told(changes=2, at_s=9))
 
         assert balance.busy_ratios == {"GPU-0": 1.0}
 
@@ -82,7 +82,7 @@ class TestAChange:
         self, balance: StepBalance
     ) -> None:
         first = told(changes=0)
-        balance.take(replace(first, facts=FACTS))
+        balance.update(replace(first, facts=FACTS))
         balance.add("GPU-0", first.read_at_ns - s(2), s(2), s(1))
 
         assert balance.busy_ratios == {"GPU-0": 0.5}
@@ -97,7 +97,7 @@ class TestSharesThatATrainingTells:
         def run_now() -> RunState:
             gpus = tuple(GpuSample(device=Device(uuid=f"GPU-{at}", index=at)) for at in (0, 1))
             frame = Frame(taken_at_ns=now(), gpus=gpus)
-            (run,) = daemon.take(moment(now(), frame, rings=reader.read(now()))).runs
+            (run,) = daemon.ingest(moment(now(), frame, rings=reader.read(now()))).runs
             return run
 
         with held_by_a_process(ring.path):

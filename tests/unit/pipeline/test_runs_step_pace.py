@@ -40,7 +40,7 @@ def _record(kind: RingKind, at_ms: float, value: int) -> RingEvent:
 def median_ms(*readings: Sequence[RingEvent]) -> float | None:
     pace = StepPace()
     for events in readings:
-        pace.take(RingRecords.of(events))
+        pace.ingest(RingRecords.of(events))
     return None if pace.median_ns is None else pace.median_ns / MS
 
 
@@ -150,12 +150,12 @@ class TestTheLooks:
 
         many = RingRecords.of(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
         pace = StepPace()
-        pace.take(RingRecords.of(ends(*[1.0] * 10)))
+        pace.ingest(RingRecords.of(ends(*[1.0] * 10)))
         for at in (10, 910, 1810):
-            pace.take(RingRecords.of(ends(*[1.0] * 900, first=at + 1, start_ms=at)))
+            pace.ingest(RingRecords.of(ends(*[1.0] * 900, first=at + 1, start_ms=at)))
         monkeypatch.setattr(LengthHistogram, "add", noted)
 
-        pace.take(many)
+        pace.ingest(many)
 
         assert 0 < len(looks) < 20
         assert sum(looks) >= 19_000
@@ -175,7 +175,7 @@ class TestTheLooks:
 def test_a_run_is_shown_with_it() -> None:
     first, later = ends(*[20.0] * 4), ends(*[20.0] * 4, first=5, start_ms=80)
     run = TrackedRun(replace(run_that_says(), events=RingRecords.of(first)))
-    run.take(replace(run_that_says(), events=RingRecords.of(later)))
+    run.update(replace(run_that_says(), events=RingRecords.of(later)))
 
     assert run.state().step_ns == about(20 * MS)
 
@@ -193,7 +193,7 @@ def test_what_a_real_ring_tells_is_what_the_steps_took(tmp_path: Path) -> None:
         if number % 10 == 9:
             time.sleep(0.05)  # and pauses that are no step's
     # At once: who looks from the process that holds a ring finds its lock free, and so its end.
-    pace.take(only(reader.read(time.monotonic_ns())).events)
+    pace.ingest(only(reader.read(time.monotonic_ns())).events)
     reader.close()
 
     took_ns = [after - before for before, after in pairwise(ended_ns[WARM_UP_STEPS - 1 :])]

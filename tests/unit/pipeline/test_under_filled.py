@@ -29,7 +29,7 @@ def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
     watching, states = monitor(), []
     for second, samples in enumerate(zip(*gpus, strict=True), start=1):
         at_ns = s(BEGAN_S + second)
-        states.append(watching.take(moment(at_ns, Frame(at_ns, samples))))
+        states.append(watching.ingest(moment(at_ns, Frame(at_ns, samples))))
     return states
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.totals import NowVerdict
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from tests.builders.monitor import STEP, WAIT, Story, gpu

@@ -68,7 +68,7 @@ class TestAWatchOnTheMachine:
         assert moment.tick.frames[0].taken_at_ns < ring.read_at_ns
 
     def test_shows_its_states_as_they_are(self, watch: MachineWatch) -> None:
-        state = Monitor(watch.facts).take(watch.next_moment())
+        state = Monitor(watch.facts).ingest(watch.next_moment())
 
         assert watch.shown(state) is watch.left(state) is state
         assert watch.collectors() == ()
@@ -109,7 +109,7 @@ class TestARecordingOfARealRing:
                 ring.writer.step(samples=32)
                 moment = watch.next_moment()
                 writer.keep(moment, header)
-                reports.follow(monitor.take(moment))
+                reports.follow(monitor.ingest(moment))
 
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording).report

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from gpumon.cli.doctor.host import host_finding
-from gpumon.sources.host.sight import HostSight
+from gpumon.sources.host.visibility import HostVisibility
 
-NEXT_TO_NONE = HostSight(
+NEXT_TO_NONE = HostVisibility(
     names_sleep=False, names_children=False, counts_memory_stalls=False, shows_others=False
 )
 
 
 class TestHostEvidence:
     def test_is_well_where_all_is_shown(self) -> None:
-        found = host_finding(HostSight(), others_train=True)
+        found = host_finding(HostVisibility(), others_train=True)
 
         assert (found.name, found.status, found.fix) == ("host evidence", "ok", None)
 
-    @pytest.mark.parametrize("lacking", HostSight._fields[:5])
+    @pytest.mark.parametrize("lacking", HostVisibility._fields[:5])
     def test_is_missing_with_what_mends_it(self, lacking: str) -> None:
-        found = host_finding(HostSight()._replace(**{lacking: False}), others_train=False)
+        found = host_finding(HostVisibility()._replace(**{lacking: False}), others_train=False)
 
         assert found.status == "missing"
         assert found.fix
@@ -29,18 +29,20 @@ class TestHostEvidence:
     def test_of_other_users_is_missing_only_where_one_trains(
         self, others_train: bool, status: str
     ) -> None:
-        found = host_finding(HostSight(opens_others=False), others_train=others_train)
+        found = host_finding(HostVisibility(opens_others=False), others_train=others_train)
 
         assert found.status == status
 
     @pytest.mark.parametrize(
         ("sight", "reasons"),
         [
-            (HostSight(names_sleep=False), {"network_bound", "latency_bound"}),
-            (HostSight(counts_memory_stalls=False), {"memory_pressure", "disk_bound"}),
+            (HostVisibility(names_sleep=False), {"network_bound", "latency_bound"}),
+            (HostVisibility(counts_memory_stalls=False), {"memory_pressure", "disk_bound"}),
         ],
     )
-    def test_names_the_reasons_that_it_costs(self, sight: HostSight, reasons: set[str]) -> None:
+    def test_names_the_reasons_that_it_costs(
+        self, sight: HostVisibility, reasons: set[str]
+    ) -> None:
         told = host_finding(sight, others_train=False).detail
 
         assert {word.strip(":,;") for word in told.split() if "_" in word} == reasons

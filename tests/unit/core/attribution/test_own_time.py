@@ -48,7 +48,7 @@ class Rank:
 
     def delays(self, *, records_per_tick: int = 30) -> bool | None:
         for at in range(0, len(self.events), records_per_tick):
-            self.own_time.take(RingRecords.of(self.events[at : at + records_per_tick]))
+            self.own_time.ingest(RingRecords.of(self.events[at : at + records_per_tick]))
         self.events = []
         return self.own_time.delays
 
@@ -101,7 +101,7 @@ class TestTheOthers:
 class TestNothingIsKnown:
     def test_before_the_first_records(self) -> None:
         own_time = OwnTime()
-        own_time.take(NO_RECORDS)
+        own_time.ingest(NO_RECORDS)
 
         assert own_time.delays is None
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.rank_wait import SUSPENDED, RankWait
-from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.accounting.now_verdict import NowVerdict
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED
-from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.diagnosis.judging_now import GpuMoment, JudgedNow
 from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.accounting.now_verdict import NowVerdict
+from gpumon.core.accounting.totals import NowVerdict
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport

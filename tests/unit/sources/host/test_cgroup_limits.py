@@ -44,7 +44,7 @@ class TestAQuota:
         cgroups.belongs("0::/job")
         cgroups.holds("/job", cpu_max="150000 100000\n")
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert limits.quota_cores == 1.5
 
@@ -52,7 +52,7 @@ class TestAQuota:
         cgroups.belongs("2:cpuacct:/other", "1:cpu:/job")
         cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "50000\n", "cpu_cfs_period_us": "100000\n"})
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert limits.quota_cores == 0.5
 
@@ -61,7 +61,7 @@ class TestAQuota:
         cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "300000", "cpu_cfs_period_us": "100000"})
         cgroups.holds("unified/job", memory_pressure="some avg10=0.00 total=5\n")
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert limits.quota_cores == 3.0
 
@@ -71,7 +71,7 @@ class TestAQuota:
         cgroups.holds("/users/anna", cpu_max="200000 100000")
         cgroups.holds("/users", cpu_max="max 100000")
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert limits.quota_cores == 2.0
 
@@ -79,14 +79,14 @@ class TestAQuota:
     def test_that_cannot_be_seen_is_none(self, cgroups: Cgroups, line: str) -> None:
         cgroups.belongs(line)
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert (limits.quota_cores, limits.throttled_ratio) == (None, None)
         assert limits.stalled_ratio is None
 
     def test_of_a_process_that_is_gone_is_none(self, cgroups: Cgroups) -> None:
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
 
         assert limits.quota_cores is None
 
@@ -96,10 +96,10 @@ class TestWhatHoldsItBack:
         cgroups.belongs("0::/job")
         cgroups.holds("/job", cpu_stat="usage_usec 9\nthrottled_usec 1000000\n")
         limits = cgroups.limits()
-        limits.ask(s(10))
+        limits.read(s(10))
         first = limits.throttled_ratio
         cgroups.holds("/job", cpu_stat="usage_usec 9\nthrottled_usec 1500000\n")
-        limits.ask(s(12))
+        limits.read(s(12))
 
         assert (first, limits.throttled_ratio) == (None, 0.25)
 
@@ -107,9 +107,9 @@ class TestWhatHoldsItBack:
         cgroups.belongs("1:cpu:/job")
         cgroups.holds("cpu/job", cpu_stat="nr_periods 3\nthrottled_time 1000\n")
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
         cgroups.holds("cpu/job", cpu_stat=f"nr_periods 3\nthrottled_time {s(1) + 1000}\n")
-        limits.ask(s(3))
+        limits.read(s(3))
 
         assert limits.throttled_ratio == 0.5
 
@@ -119,7 +119,7 @@ class TestWhatHoldsItBack:
             cgroups.holds("/job", memory_pressure=f"some avg10=9 total={total_us}\nfull total=1\n")
             if at_s == 1:
                 limits = cgroups.limits()
-            limits.ask(s(at_s))
+            limits.read(s(at_s))
 
         assert limits.stalled_ratio == pytest.approx(0.4)
 
@@ -128,8 +128,8 @@ class TestWhatHoldsItBack:
         stat = "cache 1\nworkingset_refault_anon {}\nworkingset_refault_file {}\n"
         cgroups.holds("memory/job", memory_stat=stat.format(0, 100))
         limits = cgroups.limits()
-        limits.ask(s(1))
+        limits.read(s(1))
         cgroups.holds("memory/job", memory_stat=stat.format(500, 1_600))
-        limits.ask(s(3))
+        limits.read(s(3))
 
         assert limits.refaults_per_second == pytest.approx(1_000.0)

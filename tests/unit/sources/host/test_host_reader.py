@@ -48,14 +48,14 @@ class Watched:
             self.ring, read_at_ns=s(self.second), events=events, phase_ns=spent_ns, **ring
         )
         self.spent_ns = {**spent_ns, phase: self.spent_ns.get(phase, 0) + s(for_s)}
-        return self.look(busy, self.ring)
+        return self.inspect(busy, self.ring)
 
-    def look(self, busy: float, *rings: RingReading) -> HostReading:
+    def inspect(self, busy: float, *rings: RingReading) -> HostReading:
         now_ns = s(self.second)
         sample = GpuSample(
             Device(uuid="GPU-0", index=0), busy=(BusySample(now_ns - s(1), now_ns, busy),)
         )
-        return self.reader.look(rings, (Frame(now_ns, (sample,)),), now_ns)
+        return self.reader.inspect(rings, (Frame(now_ns, (sample,)),), now_ns)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ class TestATrainingThatCannotBeSeen:
         hidden = replace(reading_of(99), key="hidden")
         watched.passes(WAIT)
         watched.second += 1
-        told = watched.look(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
+        told = watched.inspect(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
 
         assert list(told.of_run) == [watched.ring.key]
         assert told.message is not None
@@ -184,7 +184,7 @@ def look_at(watched: Watched, second: int, owners: Mapping[str, int] | None = No
         )
         for key in sorted(NINE)
     ]  # fmt: skip
-    return watched.look(0.0, *rings)
+    return watched.inspect(0.0, *rings)
 
 
 class TestATrainingThatEnded:
@@ -192,7 +192,7 @@ class TestATrainingThatEnded:
         before = len([*Path("/proc/self/fd").iterdir()])
         watched.passes(WAIT)
         watched.passes(WAIT)
-        watched.look(0.0, replace(watched.ring, alive=False, ended_ns=s(2)))
+        watched.inspect(0.0, replace(watched.ring, alive=False, ended_ns=s(2)))
 
         assert len([*Path("/proc/self/fd").iterdir()]) == before
         watched.reader.close()

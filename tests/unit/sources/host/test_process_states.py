@@ -41,7 +41,7 @@ def states(proc: MadeUpProc, tmp_path: Path) -> ProcessStates:
 
 
 def state_of(states: ProcessStates, reading: RingReading, at_s: float = 1) -> ProcessState | None:
-    return states.look([reading], s(at_s)).get(reading.key)
+    return states.inspect([reading], s(at_s)).get(reading.key)
 
 
 def in_cgroup(proc: MadeUpProc, tmp_path: Path, lines: str, file: str, text: str) -> Path:
@@ -63,10 +63,10 @@ class TestAProcess:
 
     def test_that_has_ended_leaves_no_file_open(self, states: ProcessStates) -> None:
         before = descriptors()
-        states.look([reading_of()], s(1))
-        states.look([reading_of(events=WROTE)], s(2))  # it is not quiet any more
+        states.inspect([reading_of()], s(1))
+        states.inspect([reading_of(events=WROTE)], s(2))  # it is not quiet any more
 
-        states.look([], s(3))
+        states.inspect([], s(3))
 
         assert descriptors() == before
 
@@ -164,7 +164,7 @@ class TestManyRuns:
         for reading in readings:
             proc.task(reading.host_pid, state="T")
 
-        assert "other" in states.look(readings, s(1))
+        assert "other" in states.inspect(readings, s(1))
 
     def test_are_asked_in_turns_and_keep_what_was_seen_last(
         self, proc: MadeUpProc, states: ProcessStates
@@ -173,7 +173,7 @@ class TestManyRuns:
         for pid in pids:
             proc.task(pid, state="T" if pid == PID + 150 else "S")
         readings = [replace(reading_of(pid), key=str(pid)) for pid in pids]
-        found = [str(PID + 150) in states.look(readings, s(at_s)) for at_s in range(12)]
+        found = [str(PID + 150) in states.inspect(readings, s(at_s)) for at_s in range(12)]
 
         first = found.index(True)
         assert first <= 4

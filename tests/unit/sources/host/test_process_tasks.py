@@ -203,9 +203,9 @@ class TestAProcess:
         ticks = os.sysconf("SC_CLK_TCK")
         proc.task(PID, ran_ns=s(0.5), began_ticks=10 * ticks)
         wanted = []
-        for looked_boot_s in (9.0, 11.0, None):
+        for inspected_boot_s in (9.0, 11.0, None):
             tasks = ProcessTasks(PID, KeptFiles(), str(proc.folder))
-            tasks.list_threads(looked_boot_s)
+            tasks.list_threads(inspected_boot_s)
             tasks.advance(s(2))
             wanted.append(tasks.whole(SECOND, is_asked=False, may_wait=False).wanted_cores)
 

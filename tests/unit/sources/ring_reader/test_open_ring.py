@@ -25,7 +25,7 @@ def write_steps(ring: WatchedRing, count: int) -> None:
 class TestALivingRun:
     def test_is_told_with_its_facts_and_the_holder_of_its_lock(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
-            run = ring.look()
+            run = ring.read()
 
         assert (run.alive, run.host_pid, run.ended_ns) == (True, pid, None)
         assert run.facts == ring.facts
@@ -34,10 +34,10 @@ class TestALivingRun:
 
     def test_is_told_by_what_is_new_each_time(self, ring: WatchedRing) -> None:
         with ring.held():
-            first = ring.look()
+            first = ring.read()
             ring.writer.enter(INPUT_WAIT)
             ring.writer.step(1, 32)
-            second, third = ring.look(), ring.look()
+            second, third = ring.read(), ring.read()
 
         assert kinds(first.events) == ["ENTER"]
         assert kinds(second.events) == ["ENTER", "STEP", "SAMPLES"]
@@ -52,7 +52,7 @@ class TestALivingRun:
         waited_ns = now() - began_ns
         ring.writer.step(2, 64)
 
-        run = ring.look()
+        run = ring.read()
 
         assert 20_000_000 <= run.phase_ns[TrainingPhase.INPUT_WAIT] <= waited_ns
         assert (run.steps, run.samples, run.epoch) == (2, 64, 2)
@@ -65,14 +65,14 @@ class TestALivingRun:
         ring.writer.count(1, 0)
         ring.writer.enter(INPUT_WAIT)
 
-        assert ring.look().steps == 3
+        assert ring.read().steps == 3
 
     def test_may_restate_its_facts(self, ring: WatchedRing) -> None:
         with ring.held():
-            ring.look()
+            ring.read()
             ring.writer.write_facts(run_facts(run="renamed", started_ns=ring.facts.started_ns))
 
-            assert ring.look().facts.run == "renamed"
+            assert ring.read().facts.run == "renamed"
 
 
 class TestARunThatLostItsLock:
@@ -80,71 +80,71 @@ class TestARunThatLostItsLock:
 
     def test_lives_as_long_as_it_writes_and_its_process_runs(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
-            ring.look()
+            ring.read()
             holder.free_lock()
             seen = []
             for _ in range(3):
                 write_steps(ring, 1)
-                seen.append(ring.look())
+                seen.append(ring.read())
             assert [run.alive for run in seen] == [True] * 3
             assert seen[-1].steps == 3
             assert seen[-1].ended_ns is None
-            assert ring.look().alive  # it is silent for a while
+            assert ring.read().alive  # it is silent for a while
 
-        assert not ring.look().alive
+        assert not ring.read().alive
 
     def test_lives_through_a_silence_of_any_length(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
-            ring.look()
+            ring.read()
             holder.free_lock()
             alive = [
-                only(ring.look_at_all(later_ns=at_s * NS_PER_S)).alive for at_s in (1, 120, 1_000)
+                only(ring.read_all(later_ns=at_s * NS_PER_S)).alive for at_s in (1, 120, 1_000)
             ]
             write_steps(ring, 2)
 
             assert alive == [True] * 3
-            assert only(ring.look_at_all(later_ns=1_001 * NS_PER_S)).steps == 2
+            assert only(ring.read_all(later_ns=1_001 * NS_PER_S)).steps == 2
 
-        assert not only(ring.look_at_all(later_ns=1_002 * NS_PER_S)).alive
+        assert not only(ring.read_all(later_ns=1_002 * NS_PER_S)).alive
 
     def test_has_ended_where_its_process_closed_it(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
-            ring.look()
+            ring.read()
             ring.writer.end()
             holder.free_lock()
 
-            assert not ring.look().alive
+            assert not ring.read().alive
 
     def test_is_gone_once_its_process_is(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
-            ring.look()
+            ring.read()
             holder.free_lock()
-            assert not ring.look().is_gone
+            assert not ring.read().is_gone
 
-        gone = ring.look()
+        gone = ring.read()
         assert (gone.is_gone, gone.alive) == (True, False)
-        last = ring.look()
+        last = ring.read()
         write_steps(ring, 2)  # nobody who could is left
-        assert ring.look() is last
+        assert ring.read() is last
 
     def test_whose_process_cannot_be_seen_lives_for_a_minute_after_it_wrote(
         self, ring: WatchedRing
     ) -> None:
-        assert not ring.look().alive
+        assert not ring.read().alive
         write_steps(ring, 1)
-        assert ring.look().alive
+        assert ring.read().alive
 
-        assert only(ring.look_at_all(later_ns=59 * NS_PER_S)).alive
-        assert not only(ring.look_at_all(later_ns=61 * NS_PER_S)).alive
+        assert only(ring.read_all(later_ns=59 * NS_PER_S)).alive
+        assert not only(ring.read_all(later_ns=61 * NS_PER_S)).alive
 
 
 class TestBetweenTwoTicks:
     def test_a_living_run_says_what_it_has_counted_since(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
-            ring.look()
+            ring.read()
             ring.writer.step(7, 7 * 32)
             counts = ring.reader.newest_counts(now())[pid]
-            kinds_read_later = kinds(ring.look().events)
+            kinds_read_later = kinds(ring.read().events)
 
         assert (counts.steps, counts.samples) == (7, 7 * 32)
         assert 0 < counts.wall_ns <= now() - ring.facts.started_ns
@@ -162,7 +162,7 @@ class TestBetweenTwoTicks:
 
         pread = os.pread
         with ring.held() as pid:
-            ring.look()
+            ring.read()
             for _ in range(3_000):
                 ring.writer.step()
             monkeypatch.setattr(os, "pread", counted)
@@ -173,14 +173,14 @@ class TestBetweenTwoTicks:
 
     def test_a_run_that_has_just_ended_still_does(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
-            ring.look()
+            ring.read()
         ring.writer.step(7, 0)
 
         assert ring.reader.newest_counts(now())[pid].steps == 7
 
     def test_one_whose_end_was_read_has_nothing_to_add(self, ring: WatchedRing) -> None:
         ring.writer.step(7, 0)
-        ring.look()
+        ring.read()
 
         assert ring.reader.newest_counts(now()) == {}
 
@@ -188,20 +188,20 @@ class TestBetweenTwoTicks:
         self, ring: WatchedRing
     ) -> None:
         with ring.held():
-            ring.look()
+            ring.read()
             with ring.path.open("r+b") as file:
                 file.write(bytes(64))
 
             assert ring.reader.newest_counts(now()) == {}
-            assert ring.look_at_all().rejected == 1
+            assert ring.read_all().rejected == 1
 
 
 class TestAnOverrunRing:
     def test_loses_detail_and_says_how_much_but_no_totals(self, ring: WatchedRing) -> None:
         with ring.held():
-            ring.look()
+            ring.read()
             write_steps(ring, RECORD_COUNT + 100)
-            run = ring.look()
+            run = ring.read()
 
         assert run.steps == RECORD_COUNT + 100
         steps = [event for event in run.events if event.kind is RingKind.STEP]
@@ -212,7 +212,7 @@ class TestAnOverrunRing:
         ring.writer.enter(INPUT_WAIT, 1)
         write_steps(ring, RECORD_COUNT)
 
-        first = ring.look().events[0]
+        first = ring.read().events[0]
 
         under_way = (RingKind.ENTER, TrainingPhase.INPUT_WAIT, 1)
         assert (first.kind, first.phase, first.value) == under_way
@@ -220,9 +220,9 @@ class TestAnOverrunRing:
     def test_is_read_across_the_seam(self, ring: WatchedRing) -> None:
         with ring.held():
             write_steps(ring, RECORD_COUNT - 5)
-            ring.look()
+            ring.read()
             write_steps(ring, 10)
-            run = ring.look()
+            run = ring.read()
 
         assert (len(run.events), run.lost_events) == (10, 0)
 
@@ -235,13 +235,13 @@ class TestARecordThatIsUnderWay:
 
     def test_is_waited_for_once_and_then_counted_as_lost(self, ring: WatchedRing) -> None:
         with ring.held():
-            first, second = ring.look(), ring.look()
+            first, second = ring.read(), ring.read()
 
         assert (kinds(first.events), first.lost_events) == (["ENTER"], 0)
         assert (kinds(second.events), second.lost_events) == (["ENTER", "STEP"], 1)
 
     def test_is_not_waited_for_when_the_process_is_dead(self, ring: WatchedRing) -> None:
-        run = ring.look()
+        run = ring.read()
 
         assert (len(run.events), run.lost_events) == (2, 1)
 
@@ -258,8 +258,8 @@ class TestCost:
             return pread(descriptor, length, offset)
 
         with ring.held():
-            ring.look()
+            ring.read()
             monkeypatch.setattr(os, "pread", counted)
-            ring.look()
+            ring.read()
 
         assert reads == [1024]

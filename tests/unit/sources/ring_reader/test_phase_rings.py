@@ -50,7 +50,7 @@ class TestADaemonThatStoodStill:
         self, ring: WatchedRing, tmp_path: Path
     ) -> None:
         with ring.held():
-            first = ring.look()
+            first = ring.read()
             tick_ns = now()
             time.sleep(1.2)
             ring.writer.enter(INPUT_WAIT)
@@ -67,27 +67,27 @@ class TestARunThatEnded:
     def test_stays_listed_with_its_totals_but_not_alive(self, ring: WatchedRing) -> None:
         ring.writer.step()
         with ring.held() as pid:
-            ring.look()
+            ring.read()
             held_ns = now()
             ring.reader.read(held_ns)
-        ended = ring.look()
+        ended = ring.read()
 
         assert (ended.alive, ended.ended_ns, ended.host_pid) == (False, held_ns, pid)
-        assert ring.look().steps == 1
+        assert ring.read().steps == 1
 
     def test_before_anybody_looked_ended_with_its_last_record(self, ring: WatchedRing) -> None:
         ring.writer.enter(INPUT_WAIT)
         written_ns = now()
 
-        run = ring.look()
+        run = ring.read()
 
         assert run.ended_ns is not None
         assert ring.facts.started_ns < run.ended_ns <= written_ns
         assert run.host_pid == ring.facts.pid
 
     def test_tells_its_events_once(self, ring: WatchedRing) -> None:
-        assert ring.look().events
-        assert not ring.look().events
+        assert ring.read().events
+        assert not ring.read().events
 
     def test_is_removed_a_quarter_of_an_hour_after_its_lock_was_freed(
         self, ring: WatchedRing
@@ -105,9 +105,9 @@ class TestARunThatEnded:
 
     def test_gives_its_descriptors_back_when_it_is_no_longer_read(self, ring: WatchedRing) -> None:
         of_the_writer = descriptors_of(ring.path)
-        ring.look()
+        ring.read()
         while_read = descriptors_of(ring.path)
-        ring.look_at_all(MINUTES_15)
+        ring.read_all(MINUTES_15)
 
         assert while_read > of_the_writer
         assert descriptors_of(ring.path) == of_the_writer
@@ -115,18 +115,18 @@ class TestARunThatEnded:
     def test_is_no_longer_listed_but_left_alone_where_it_is_somebody_elses(
         self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ring.look()
+        ring.read()
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-        assert ring.look_at_all(MINUTES_15).rings == ()
-        assert ring.look_at_all(2 * MINUTES_15).rings == ()
+        assert ring.read_all(MINUTES_15).rings == ()
+        assert ring.read_all(2 * MINUTES_15).rings == ()
         assert ring.path.exists()
 
     def test_whose_file_vanished_is_forgotten(self, ring: WatchedRing) -> None:
-        ring.look()
+        ring.read()
         ring.path.unlink()
 
-        assert ring.look_at_all() == RingsReading()
+        assert ring.read_all() == RingsReading()
 
 
 class TestAHostileRing:
@@ -147,18 +147,18 @@ class TestAHostileRing:
         for _ in range(100):
             ring.writer.step()
         with ring.held():
-            ring.look()
+            ring.read()
             ring.memory.words[4] = 3
-            reading = ring.look_at_all()
+            reading = ring.read_all()
 
         assert (reading.rings, reading.rejected) == ((), 1)
 
     def test_that_shrinks_is_dropped(self, ring: WatchedRing) -> None:
         with ring.held():
-            ring.look()
+            ring.read()
             ring.writer.step()
             os.truncate(ring.path, PAGE_BYTES + RECORD_BYTES)
-            reading = ring.look_at_all()
+            reading = ring.read_all()
             os.truncate(ring.path, RING_BYTES)
 
         assert (reading.rings, reading.rejected) == ((), 1)
@@ -167,14 +167,14 @@ class TestAHostileRing:
         ring.writer.device_done(1, now() + 3600 * NS_PER_S)
         ring.writer.device_done(2, 5)
 
-        run = ring.look()
+        run = ring.read()
 
         assert (kinds(run.events), run.lost_events) == (["ENTER"], 2)
 
     def test_cannot_be_listed_twice_under_two_names(self, ring: WatchedRing) -> None:
         (ring.path.parent / "9-9.ring").hardlink_to(ring.path)
 
-        reading = ring.look_at_all()
+        reading = ring.read_all()
 
         assert (len(reading.rings), reading.rejected) == (1, 1)
 
@@ -191,11 +191,11 @@ class TestARingThatIsBeingMade:
     def test_is_neither_listed_nor_counted_until_it_is_done(self, ring: WatchedRing) -> None:
         magic, ring.memory.words[0] = ring.memory.words[0], 0
 
-        unready = ring.look_at_all()
+        unready = ring.read_all()
         ring.memory.words[0] = magic
 
         assert unready == RingsReading()
-        assert ring.look()
+        assert ring.read()
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ class TestManyRings:
             os.truncate(copy, RING_BYTES)  # 600 MB otherwise, of which nobody wrote a record
 
         for _ in range(3):
-            reading = ring.look_at_all()
+            reading = ring.read_all()
 
         assert 0 < len(reading.rings) <= 256
         assert reading.rejected == 0  # all of them ended: the oldest made room
@@ -273,7 +273,7 @@ class TestADaemonThatIsShortOfFiles:
     def test_says_that_it_reads_less_than_it_should_until_it_is_not(
         self, ring: WatchedRing, tmp_path: Path
     ) -> None:
-        ring.look()  # what is loaded late is loaded
+        ring.read()  # what is loaded late is loaded
         WrittenRing(tmp_path, run_facts(pid=2_000_000))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
@@ -283,12 +283,12 @@ class TestADaemonThatIsShortOfFiles:
             with contextlib.suppress(OSError):
                 while True:
                     blockers.append(os.dup(0))
-            short = ring.look_at_all()
+            short = ring.read_all()
         finally:
             for blocker in blockers:
                 os.close(blocker)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        again = ring.look_at_all()
+        again = ring.read_all()
 
         assert (len(short.rings), short.is_whole) == (1, False)
         assert (len(again.rings), again.is_whole) == (2, True)
@@ -307,4 +307,4 @@ class TestARingOfThisVeryProcess:
         copy.write_bytes(ring.path.read_bytes())
         ring.path.rename(ring.path.with_name(f"{os.getpid()}-7.ring"))
 
-        assert f"/{copy.name}#" in ring.look().key
+        assert f"/{copy.name}#" in ring.read().key

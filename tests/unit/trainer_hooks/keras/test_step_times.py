@@ -85,9 +85,9 @@ class TestTheMedian:
                     RingEvent(RingKind.DEVICE_DONE, at_ns, TrainingPhase.TRAIN_STEP, step)
                 )
         pace = StepPace()
-        pace.take(RingRecords.of(records[:50]))
+        pace.ingest(RingRecords.of(records[:50]))
         for record in records[50:]:
-            pace.take(RingRecords.of([record]))
+            pace.ingest(RingRecords.of([record]))
 
         reported, counted = pace.median_ns, times.median_ns
         assert (reported is None) == (counted is None)

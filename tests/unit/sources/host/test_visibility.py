@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.host.sight import HostSight, look_at_host
+from gpumon.sources.host.visibility import HostVisibility, read_host_visibility
 from tests.patience import until
 
 OPEN = {
@@ -22,18 +22,18 @@ OPEN = {
 """A machine that shows everything."""
 
 
-def seen(folder: Path, **changes: str | None) -> HostSight:
+def seen(folder: Path, **changes: str | None) -> HostVisibility:
     """... but for these files: of another text, or not there."""
     for name, text in {**OPEN, **changes}.items():
         if text is not None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-    return look_at_host(str(folder))
+    return read_host_visibility(str(folder))
 
 
 class TestASight:
     def test_is_all_of_it_where_the_kernel_shows_all(self, tmp_path: Path) -> None:
-        assert seen(tmp_path) == HostSight()
+        assert seen(tmp_path) == HostVisibility()
 
     @pytest.mark.parametrize(
         ("name", "text", "lost"),
@@ -50,10 +50,10 @@ class TestASight:
     def test_lacks_what_the_kernel_does_not_show(
         self, tmp_path: Path, name: str, text: str | None, lost: str
     ) -> None:
-        assert seen(tmp_path, **{name: text}) == HostSight()._replace(**{lost: False})
+        assert seen(tmp_path, **{name: text}) == HostVisibility()._replace(**{lost: False})
 
     def test_is_nothing_where_there_is_no_proc(self, tmp_path: Path) -> None:
-        assert not any(look_at_host(str(tmp_path)))
+        assert not any(read_host_visibility(str(tmp_path)))
 
     def test_of_this_machine_is_what_a_thread_that_sleeps_is_said_to_do(self) -> None:
         is_over = threading.Event()
@@ -63,4 +63,4 @@ class TestASight:
         is_told = until(lambda: wchan.read_text() not in ("", "0"), within_s=0.5)
         is_over.set()
 
-        assert look_at_host().names_sleep is is_told
+        assert read_host_visibility().names_sleep is is_told

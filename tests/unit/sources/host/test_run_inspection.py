@@ -18,7 +18,7 @@ from gpumon.core.host.evidence import HostEvidence
 from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.run_look import NotOursError, RunLook
+from gpumon.sources.host.run_inspection import NotOursError, RunInspection
 from tests.builders.proc import PID, MadeUpProc, reading_of
 from tests.builders.time import s
 from tests.neighbours import as_root, become
@@ -37,14 +37,14 @@ def proc(tmp_path: Path) -> MadeUpProc:
     return proc
 
 
-def look_at(proc: MadeUpProc, **reading: object) -> RunLook:
-    return RunLook(reading_of(**reading), KeptFiles(), str(proc.folder))  # type: ignore[arg-type]
+def look_at(proc: MadeUpProc, **reading: object) -> RunInspection:
+    return RunInspection(reading_of(**reading), KeptFiles(), str(proc.folder))  # type: ignore[arg-type]
 
 
 def looked(
-    look: RunLook, at_s: float, machine: MachineRates = IDLE, tid: int | None = None
+    look: RunInspection, at_s: float, machine: MachineRates = IDLE, tid: int | None = None
 ) -> HostEvidence | None:
-    return look.look(s(at_s), tid, machine, waiting_ratio=0.8, is_waiting=True)
+    return look.inspect(s(at_s), tid, machine, waiting_ratio=0.8, is_waiting=True)
 
 
 class TestTheFirstLook:
@@ -69,10 +69,10 @@ class TestTheFirstLook:
         proc.starts(PID, 21)
         ring = reading_of(read_at_ns=now_ns)
         ring = replace(ring, facts=replace(ring.facts, started_ns=ring_began_ns))
-        look = RunLook(ring, KeptFiles(), str(proc.folder))
+        look = RunInspection(ring, KeptFiles(), str(proc.folder))
 
         # How busy a disk is needs two looks, too.
-        evidence = look.look(now_ns, None, MachineRates(), waiting_ratio=0.5, is_waiting=True)
+        evidence = look.inspect(now_ns, None, MachineRates(), waiting_ratio=0.5, is_waiting=True)
 
         assert evidence is not None
         assert evidence.start_ns == ring_began_ns
@@ -156,7 +156,7 @@ class TestALook:
         def tell(limits: CgroupLimits, now_ns: int) -> None:
             limits.stalled_ratio = now_ns / s(100)
 
-        monkeypatch.setattr(CgroupLimits, "ask", tell)
+        monkeypatch.setattr(CgroupLimits, "read", tell)
         look = look_at(proc)
         for second in range(1, 40):
             looked(look, second)
@@ -169,7 +169,7 @@ class TestALook:
         assert [one and one.memory_stalled_ratio for one in told] == [0.40, 0.41, 0.1, 0.0]
 
     def test_takes_the_cores_that_the_training_may_use(self) -> None:
-        look = RunLook(reading_of(os.getpid()), KeptFiles())
+        look = RunInspection(reading_of(os.getpid()), KeptFiles())
         looked(look, 1)
         evidence = looked(look, 2)
         look.close()
@@ -197,17 +197,17 @@ class TestAPid:
         in_a_minute = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
         proc.task(PID, began_ticks=round(in_a_minute * TICKS))
 
-        with pytest.raises(NotOursError, match="another one"):
+        with pytest.raises(NotOursError, match="not the one"):
             look_at(proc)
 
     def test_of_another_namespace_is_refused(self, proc: MadeUpProc) -> None:
         proc.task(PID, inner=9)
 
-        with pytest.raises(NotOursError, match="another one"):
+        with pytest.raises(NotOursError, match="not the one"):
             look_at(proc, inner=7)
 
     def test_that_the_lock_did_not_tell_is_refused(self, proc: MadeUpProc) -> None:
-        with pytest.raises(NotOursError, match="cannot be seen"):
+        with pytest.raises(NotOursError, match="not visible"):
             look_at(proc, is_pid_seen=False)
 
     def test_of_another_user_is_refused(self, proc: MadeUpProc) -> None:
@@ -247,11 +247,11 @@ from dataclasses import replace
 for pid in sys.argv[1:]:
     files = KeptFiles()
     machine = MachineTotals()
-    look, looks = RunLook(reading_of(int(pid), owner_uid=0), files), []
+    look, looks = RunInspection(reading_of(int(pid), owner_uid=0), files), []
     for _ in range(5):
         now_ns = time.monotonic_ns()
         rates = machine.advance(now_ns, with_networks=False)
-        seen = look.look(now_ns, None, rates, waiting_ratio=0.8, is_waiting=True)
+        seen = look.inspect(now_ns, None, rates, waiting_ratio=0.8, is_waiting=True)
         looks += [] if seen is None else [seen]
         time.sleep(0.4)
     print(judge_wait(looks).reasons[0].value, seen.read_bytes_per_second)
@@ -260,7 +260,7 @@ IMPORTS = """
 from gpumon.core.host.wait_rules import judge_wait
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineTotals
-from gpumon.sources.host.run_look import RunLook
+from gpumon.sources.host.run_inspection import RunInspection
 from tests.builders.proc import reading_of
 """
 

@@ -1,4 +1,4 @@
-"""One training from look to look: what its processes did, and what held them up."""
+"""Inspect one run: what its processes did, and what delayed them."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from gpumon.sources.host.process_tasks import Span, inner_number, parse_stat, to
 from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
-"""Only where a disk is busy, or memory stalls, for so much of a look can a training wait for it."""
+"""A run can wait for a disk or memory only if that is busy or stalled for so much of the time."""
 _WORKERS_ASKED: Final = 4
 _LONGEST_NS: Final = 30 * NS_PER_S
-"""A mean over more time than this says nothing of the second for which a look answers."""
+"""A mean over more time than this does not describe a tick."""
 _SLACK_S: Final = 1.0
-"""A process counts the hundredths of its beginning; a ring, nanoseconds."""
+"""A process start is known in hundredths of a second, that of a ring in nanoseconds."""
 
 
 class NotOursError(OSError):
-    """The pid is another process than the one whose ring it is."""
+    """The pid is not the process that wrote the ring."""
 
 
-class RunLook:
-    """Looks at one training, as long as it waits.
+class RunInspection:
+    """Inspects one run while it waits.
 
     Raises:
         NotOursError: Its pid is another process here.
         OSError: The process is gone, or hidden.
-        ValueError: The kernel says something else than it should.
+        ValueError: A file of the kernel has another form than expected.
     """
 
     def __init__(self, reading: RingReading, files: KeptFiles, proc: str = "/proc") -> None:
         self._files, self._proc, self._pid = files, proc, reading.host_pid
         self._inner_pid = reading.facts.pid
-        self._threads: dict[int, int] = {}  # by the number that the process knows them by
+        self._threads: dict[int, int] = {}  # by their number inside the process
         self._tree = ProcessTree(self._pid, files, proc)
         self._limits = CgroupLimits(self._pid, files, proc)
         self._usable_cores: float | None = None
-        self._looked_ns: int | None = None
-        self._looked_boot_s: float | None = None
+        self._inspected_ns: int | None = None
+        self._inspected_boot_s: float | None = None
         if 0 < reading.read_at_ns - reading.facts.started_ns <= NS_PER_S:
-            # What it started since it began counts from there.
-            self._looked_ns = reading.facts.started_ns
-            self._looked_boot_s = seconds(self._looked_ns) + _asleep_s()
+            # Count the processes that it started since it began.
+            self._inspected_ns = reading.facts.started_ns
+            self._inspected_boot_s = seconds(self._inspected_ns) + _asleep_s()
         self._is_first, self._asked_disks = True, False
         self._asked_from = 0
         self._check(reading)
 
-    def look(
+    def inspect(
         self,
         now_ns: int,
         tid: int | None,
@@ -66,28 +66,27 @@ class RunLook:
         waiting_ratio: float,
         is_waiting: bool,
     ) -> HostEvidence | None:
-        """Look once; ``None`` where nothing can be said yet: it is the first look for a while.
+        """Inspect once; ``None`` for the first time in a while.
 
-        Of a training that has just begun, the first one tells of the workers and threads that it
-        started.
+        For a run that has just begun, the first inspection covers the workers and threads that
+        it started.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            tid: The thread that trains, as its process knows it; ``None``: the first one.
-            machine: What the machine did since the look before.
+            tid: The training thread's id inside its process; ``None``: the first thread.
+            machine: What the machine did since the last inspection.
             waiting_ratio: As in ``HostEvidence``.
-            is_waiting: Whether it waits for input just now.
+            is_waiting: Whether it waits for input now.
         """
-        before_ns, self._looked_ns = self._looked_ns, now_ns
-        if self._tree.advance(now_ns, self._looked_boot_s) or machine.memory_stalled_ratio:
-            self._limits.ask(now_ns)
+        before_ns, self._inspected_ns = self._inspected_ns, now_ns
+        if self._tree.advance(now_ns, self._inspected_boot_s) or machine.memory_stalled_ratio:
+            self._limits.read(now_ns)
             self._usable_cores = self._cores()
-        self._looked_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        # The machine's is of this look; its cgroup's, where it was asked, of the training.
+        self._inspected_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         stalls = [machine.memory_stalled_ratio, self._limits.stalled_ratio]
         stalled_ratio = min((one for one in stalls if one is not None), default=None)
         held_up_ratio = max(machine.disk_busy_ratio or 0.0, stalled_ratio or 0.0)
-        # How busy a disk is takes two looks.
+        # How busy a disk is takes two inspections.
         may_wait = self._is_first or held_up_ratio >= _DISK_MATTERS_FROM
         self._is_first = False
         read, faults = self._fetched(is_asked=may_wait)
@@ -95,14 +94,14 @@ class RunLook:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)
         workers = self._workers(span, may_wait=may_wait)
-        others_make_them = any(is_at_it(one, DEFAULT_SETTINGS.host) for one in workers)
+        workers_load = any(is_at_it(one, DEFAULT_SETTINGS.host) for one in workers)
         root = self._tree.root
         return HostEvidence(
             start_ns=before_ns,
             end_ns=now_ns,
             waiting_ratio=waiting_ratio,
             main=root.main(thread, span, is_asked=is_waiting, may_wait=may_wait),
-            threads=root.others(thread, span, is_asked=not others_make_them, may_wait=may_wait),
+            threads=root.others(thread, span, is_asked=not workers_load, may_wait=may_wait),
             workers=workers,
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
@@ -116,25 +115,25 @@ class RunLook:
         )
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close all files."""
         self._tree.close()
         self._limits.close()
 
     def _check(self, reading: RingReading) -> None:
-        """Make sure that the pid is the process that wrote the ring, and not one of that number."""
+        """Verify that the pid is the process that wrote the ring."""
         pid, folder = self._pid, f"{self._proc}/{self._pid}"
         if not reading.is_pid_seen:
-            raise NotOursError("its process cannot be seen from here")
+            raise NotOursError("its process is not visible from here")
         if Path(folder).stat().st_uid not in (reading.owner_uid, 0):
             raise NotOursError(f"process {pid} is another user's")
         inner = inner_number(self._files.read_once(f"{folder}/status"))
         began_s = parse_stat(self._files.read_once(f"{folder}/stat")).started_s
         is_younger = began_s - _asleep_s() > seconds(reading.facts.started_ns) + _SLACK_S
         if is_younger or inner not in (None, self._inner_pid):
-            raise NotOursError(f"process {pid} is another one than the training's")
+            raise NotOursError(f"process {pid} is not the one that wrote the ring")
 
     def _thread_here(self, tid: int | None) -> int:
-        """The number by which this machine knows a thread that the process calls so."""
+        """This machine's id of a thread, by its id inside the process."""
         if tid is None or tid == self._inner_pid:
             return self._pid
         if self._pid == self._inner_pid:
@@ -144,28 +143,28 @@ class RunLook:
         return self._threads.get(tid, self._pid)
 
     def _fetched(self, *, is_asked: bool) -> tuple[int | None, int | None]:
-        """Bytes read from disks, and major faults, of all processes since the look before."""
+        """Bytes read from disks, and major faults, of all processes since the last inspection."""
         were_asked, self._asked_disks = self._asked_disks, is_asked
         if not is_asked:
             return None, None
-        told = [process.fetched_since() for process in self._tree]
-        read, faults = (total_of(column) for column in zip(*told, strict=True))
+        fetched = [process.fetched_since() for process in self._tree]
+        read, faults = (total_of(column) for column in zip(*fetched, strict=True))
         return (read, faults) if were_asked else (None, None)
 
     def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskLook, ...]:
-        """All of them; a few are asked where they stand, others each time, for they do alike."""
+        """All workers; a few of them, in turns, are asked what they wait in: they are alike."""
         workers = [*self._tree.workers.values()]
         self._asked_from = (self._asked_from + _WORKERS_ASKED) % max(1, len(workers))
         in_turn = workers[self._asked_from :] + workers[: self._asked_from]
-        looks = [
+        tasks = [
             worker.whole(span, is_asked=place < _WORKERS_ASKED, may_wait=may_wait)
             for place, worker in enumerate(in_turn)
         ]
-        looks.sort(key=lambda look: -look.wanted_cores)
-        return tuple(looks[:MOST_TASKS])
+        tasks.sort(key=lambda task: -task.wanted_cores)
+        return tuple(tasks[:MOST_TASKS])
 
     def _cores(self) -> float | None:
-        """How many the training may use, by its affinity and its cgroups' quotas."""
+        """How many cores the run may use, by its affinity and its cgroups' quotas."""
         try:
             allowed: float | None = len(os.sched_getaffinity(self._pid))
         except OSError:
@@ -175,7 +174,7 @@ class RunLook:
 
 
 def _asleep_s() -> float:
-    """For how long the machine has been suspended since it began: CLOCK_BOOTTIME goes on then."""
+    """Seconds that the machine has been suspended: CLOCK_BOOTTIME counts them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""What this machine lets whoever asks see of a training, before there is one to look at."""
+"""Find out which kernel evidence on runs this user can read here."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TRIES: Final = 20
 _BETWEEN_S: Final = 0.002
 
 
-class HostSight(NamedTuple):
-    """Which of the kernel's words on a process there are here.
+class HostVisibility(NamedTuple):
+    """Which kernel evidence is available.
 
     Attributes:
-        counts_cores: What a thread had of a core, and how long it waited for one (``schedstat``).
-        names_sleep: In which of its functions a thread sleeps (``wchan``).
-        names_children: Which processes a process has started (``children``).
-        counts_memory_stalls: How long somebody waited for memory (PSI).
-        shows_others: That processes of other users are there at all.
-        opens_others: What these read, and where they sleep; by process 1, which is root's.
+        counts_cores: A thread's time on cores and waiting for one (``schedstat``).
+        names_sleep: The kernel function in which a thread sleeps (``wchan``).
+        names_children: A process's children (``children``).
+        counts_memory_stalls: Stalls for memory (PSI).
+        shows_others: Whether processes of other users are visible at all.
+        opens_others: Whether their ``io`` can be read; tested on process 1, which is root's.
     """
 
     counts_cores: bool = True
@@ -35,10 +35,10 @@ class HostSight(NamedTuple):
     opens_others: bool = True
 
 
-def look_at_host(proc: str = "/proc") -> HostSight:
-    """Ask the kernel for each of them once, of this process and of process 1."""
+def read_host_visibility(proc: str = "/proc") -> HostVisibility:
+    """Read each kind of evidence once, of this process and of process 1."""
     root = Path(proc)
-    return HostSight(
+    return HostVisibility(
         counts_cores=any(n != "0" for n in _text(root / "self/schedstat").split()),
         names_sleep=_names_sleep(root),
         names_children=any(root.glob("self/task/*/children")),
@@ -49,7 +49,7 @@ def look_at_host(proc: str = "/proc") -> HostSight:
 
 
 def _names_sleep(root: Path) -> bool:
-    """Whether a thread of this process that sleeps is said to; it falls asleep in a moment."""
+    """Whether the kernel names the function of a sleeping thread of this process."""
     with _a_thread_that_sleeps():
         for _ in range(_TRIES):
             if any(_text(path) not in ("", "0") for path in root.glob("self/task/*/wchan")):
@@ -71,7 +71,7 @@ def _a_thread_that_sleeps() -> Iterator[None]:
 
 
 def _text(path: Path) -> str:
-    """What a file says; empty where it is not there, or not to be read."""
+    """Content of a file; empty if it is missing or unreadable."""
     try:
         return KeptFiles.read_once(str(path)).decode("ascii", "replace").strip()
     except OSError:

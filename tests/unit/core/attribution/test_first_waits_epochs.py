@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.attribution.epoch_starts import EpochStarts
+from gpumon.core.attribution.first_waits import EpochStarts
 from gpumon.core.attribution.span_labels import EPOCH_WAIT_CODE, INPUT_WAIT_CODE, codes_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import (
