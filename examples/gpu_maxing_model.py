@@ -3,7 +3,7 @@
 import os
 import sys
 
-from trainer_hooks.multi_gpu.stand_ins import STAND_INS
+from trainer_hooks.multi_gpu.devices import STAND_INS
 from trainer_hooks.trainer_bench.keras_engine import FULL, made_up_digits, maxing_net
 
 

@@ -23,7 +23,7 @@ from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.example_run import natural, non_negative, positive, spans_parser, tell
-from trainer_hooks.multi_gpu.stand_ins import STAND_INS
+from trainer_hooks.multi_gpu.devices import STAND_INS
 
 FEATURES, CLASSES = 8, 3
 STDIN = 0

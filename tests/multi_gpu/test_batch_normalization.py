@@ -76,7 +76,7 @@ def image_classifier() -> Any:
 
 
 def strategy_over(devices: tuple[str, ...]) -> Any:
-    from trainer_hooks.multi_gpu import device_names as strategies
+    from trainer_hooks.multi_gpu import devices as strategies
 
     return strategies.strategy_over(tuple(devices))
 

@@ -1,10 +1,10 @@
-"""The ratio model: each batch split over several GPUs, unequal ones too (Keras on TensorFlow).
+"""The ratio model: each batch split over several GPUs, equal or not (Keras on TensorFlow).
 
 ::
 
     from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
-Importing this room brings no framework along; its names do.
+Importing this package imports no framework; using its names does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainer_hooks.multi_gpu.making import multi_gpu_model, serialize, slice_batch, to_multi_gpu
+    from trainer_hooks.multi_gpu.convert import (
+        multi_gpu_model,
+        serialize,
+        slice_batch,
+        to_multi_gpu,
+    )
     from trainer_hooks.multi_gpu.parallel_model import ParallelModel
     from trainer_hooks.multi_gpu.ratio_balancer import RatioBalancer, RatioChange
 
@@ -29,7 +34,7 @@ __all__ = [
     "to_multi_gpu",
 ]
 
-_ROOMS = {
+_MODULES = {
     "ParallelModel": "parallel_model",
     "RatioBalancer": "ratio_balancer",
     "RatioChange": "ratio_balancer",
@@ -42,16 +47,16 @@ _FOR_EQUAL_GPUS = {
 
 
 def __getattr__(name: str) -> object:
-    """What is imported when it is asked for, because it brings Keras and TensorFlow along."""
+    """Import Keras and TensorFlow only when a name is used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _refuse_other_backends(name)
-    return getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'making')}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'convert')}"), name)
 
 
 def _refuse_other_backends(name: str) -> None:
     is_chosen = "keras" in sys.modules or "KERAS_BACKEND" not in os.environ
-    # Keras may have it from a file of settings, which it reads when it is imported.
+    # Keras may take it from its configuration file, which it reads when imported.
     chosen = import_module("keras").backend.backend() if is_chosen else os.environ["KERAS_BACKEND"]
     if chosen != "tensorflow":
         equal = _FOR_EQUAL_GPUS.get(chosen, "")

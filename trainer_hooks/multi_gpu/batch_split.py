@@ -1,6 +1,6 @@
-"""Which part of a batch each replica is given, inside the graph of a step.
+"""Splits batches over replicas, inside the graph of a step.
 
-The ratios lie in one variable, so that a new ratio needs no new graph. The sums are those of
+The ratios are in a variable, so that new ratios need no new graph. The arithmetic is that of
 ``gpumon.core.attribution.batch_shares.split_counts``, in TensorFlow's operations.
 """
 
@@ -19,25 +19,25 @@ Tensor: TypeAlias = Any
 """A tensor, eager or in a graph."""
 
 Tensors: TypeAlias = Any
-"""A structure of tensors: one, or a list, tuple or dictionary of structures; ``None`` for none."""
+"""One tensor, or a list, tuple or dictionary of structures; ``None`` for none."""
 
 Setting: TypeAlias = Any
-"""What Keras' own methods take or give, passed on as it is."""
+"""What Keras' own methods take or return, passed on unchanged."""
 
 
 class Slices(NamedTuple):
-    """How one batch of ``size`` samples is split; tensors of shape (replicas,) but ``size``.
+    """How one batch of ``size`` samples is split; tensors of shape (replicas,) except ``size``.
 
-    A replica for which there is no sample is given one all the same, because layers and
-    losses know no empty batch; it counts with weight 0 and ``is_fed`` 0.
+    A replica without a sample borrows one, because layers and losses do not support empty
+    batches; it has weight 0 and ``is_fed`` 0.
 
     Attributes:
         size: int64 scalar, samples in the batch.
         starts: int64, first sample of each replica.
-        counts: int64, samples that count for each replica; they add up to ``size``.
-        lengths: int64, samples that it is given: ``counts``, but at least 1.
-        weights: float32, ``counts / size``: each replica's part in the mean over the batch.
-        is_fed: float32, 1 where it has a sample of its own, else 0.
+        counts: int64, samples of each replica that count; they add up to ``size``.
+        lengths: int64, samples that each replica gets: ``counts``, but at least 1.
+        weights: float32, ``counts / size``: each replica's part of the mean over the batch.
+        is_fed: float32, 1 where the replica has a sample of its own, else 0.
     """
 
     size: Tensor
@@ -49,12 +49,12 @@ class Slices(NamedTuple):
 
 
 class ReplicaPart(NamedTuple):
-    """What one replica must know of its part of a batch; scalar tensors.
+    """The position and weight of one replica's part of a batch; scalar tensors.
 
     Attributes:
         replica: uint32, its number.
-        weight: float32, its part in the mean over the batch, 0 to 1.
-        in_average: float32, its part in an average over the replicas that have a sample.
+        weight: float32, its part of the mean over the batch, 0 to 1.
+        in_average: float32, its part of an average over the replicas that have a sample.
     """
 
     replica: Tensor
@@ -63,7 +63,7 @@ class ReplicaPart(NamedTuple):
 
 
 class BatchSplit:
-    """Splits batches in ratios that may change while a compiled step goes on using them."""
+    """Splits batches by ratios that may change between runs of a compiled step."""
 
     def __init__(self, ratios: Sequence[float]) -> None:
         self._ratios = tuple(ratios)
@@ -74,7 +74,7 @@ class BatchSplit:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """One number for each replica, as they were given."""
+        """One number per replica, as given."""
         return self._ratios
 
     @ratios.setter
@@ -83,10 +83,10 @@ class BatchSplit:
         self._weights.assign(whole_ratios(self._ratios))
 
     def slices_of(self, batch: Tensors) -> Slices:
-        """Split the samples of ``batch``, a structure of tensors whose first axis is the batch.
+        """Split ``batch``, a structure of tensors whose first axis is the batch.
 
         Raises:
-            ValueError: There is no tensor in it.
+            ValueError: It has no tensor.
         """
         first = next((part for part in keras.tree.flatten(batch) if part is not None), None)
         if first is None:
@@ -100,8 +100,8 @@ class BatchSplit:
         replicas = tf.size(weights, out_type=tf.int64)
         counts = _largest_remainder(size, weights)
         one_each = 1 + _largest_remainder(tf.maximum(size - replicas, 0), weights)
-        somebody_empty = tf.reduce_any(counts == 0) & (size >= replicas)
-        counts = tf.where(somebody_empty, one_each, counts)
+        is_any_empty = tf.reduce_any(counts == 0) & (size >= replicas)
+        counts = tf.where(is_any_empty, one_each, counts)
         starts = tf.minimum(tf.cumsum(counts, exclusive=True), size - 1)
         return Slices(
             size,
@@ -126,7 +126,7 @@ def _largest_remainder(total: Tensor, weights: Tensor) -> Tensors:
 def parts_of(
     batch: Tensors, slices: Slices, replica_count: int
 ) -> list[tuple[Tensors, ReplicaPart]]:
-    """What each replica is given of ``batch``, in the same structure, and which part it is."""
+    """Each replica's part of ``batch``, in the same structure, and its position and weight."""
     in_average = slices.is_fed / tf.reduce_sum(slices.is_fed)
     parts = []
     for replica in range(replica_count):
@@ -154,15 +154,15 @@ def _rows(batch: Tensors, start: Tensor, end: Tensor) -> Tensors:
 
 
 def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
-    """One structure for the whole batch, of what the replicas made of their parts of it."""
+    """One structure for the whole batch, from the replicas' outputs for their parts."""
 
     def joined(*pieces: Tensors) -> Tensors:
         if pieces[0] is None:
             return None
         if len(pieces[0].shape) == 0:
             raise ValueError(
-                "an output of the model is one number for a whole batch, and nothing says how "
-                "those of several GPUs become one; give it an axis for the samples"
+                "an output of the model is one number for a whole batch, and those of several GPUs "
+                "cannot be combined; give it an axis for the samples"
             )
         real = [_real_rows(piece, slices.counts[at]) for at, piece in enumerate(pieces)]
         masks = [mask_of(piece) for piece in pieces]
@@ -175,6 +175,6 @@ def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
 
 
 def _real_rows(piece: Tensor, count: Tensor) -> Tensor:
-    """What a replica made of samples of its own; a model may make several rows of each."""
+    """The output rows of a replica's own samples; a model may make several rows per sample."""
     rows = tf.shape(piece, out_type=tf.int64)[0]
     return piece[: tf.where(count > 0, rows, 0)]

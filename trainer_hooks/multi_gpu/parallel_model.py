@@ -1,4 +1,4 @@
-"""A Keras model whose every batch is split over several GPUs."""
+"""A Keras model whose batches are split over several GPUs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from trainer_hooks.multi_gpu.batch_split import (
     merged,
     parts_of,
 )
-from trainer_hooks.multi_gpu.device_names import dealt, of_each, strategy_over
+from trainer_hooks.multi_gpu.devices import names_of, per_replica, results_of, strategy_over
 from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep, differentiable_call
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
-from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
+from trainer_hooks.multi_gpu.scoped_optimizer import copy_state, scoped_optimizer
 from trainer_hooks.multi_gpu.shared_weights import (
     read_as_numbers,
     share_weights,
@@ -35,19 +35,18 @@ from trainer_hooks.multi_gpu.shared_weights import (
     strategy_of,
     trained_here,
 )
-from trainer_hooks.multi_gpu.stand_ins import names_of
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
 from trainer_hooks.ring.process_ring import report_gpu_shares
 from trainer_hooks.taps.keras_private import COMPILED, own_metrics_of
 
 HOST: Final = "CPU:0"
 _COMPILED: Final = ("compiled", "optimizer", "loss", *COMPILED)
-"""What ``compile`` leaves on a model and ``save`` looks for there."""
+"""The attributes that ``compile`` sets and ``save`` reads."""
 
 
 @dataclass(eq=False)
 class _Parts:
-    """What Keras is not to track: it would save it, and look for weights in it."""
+    """What Keras must not track: it would save it, and look for weights in it."""
 
     weights: tuple[Setting, ...]
     replicas: Replicas
@@ -67,10 +66,10 @@ class _Parts:
 class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
     """Trains a model on several devices, each on its part of every batch.
 
-    ``multi_gpu_model`` makes it. It is compiled, fitted, evaluated, checkpointed and saved as
-    any Keras model; what is saved is the model it was made of, the template. Both have the same
-    weights, at any time. ``model.optimizer`` is the optimizer that trains: a copy of the one that
-    was given to ``compile``, so a learning rate is changed there.
+    Made by ``multi_gpu_model``. It is compiled, fitted, evaluated, checkpointed and saved like any
+    Keras model; what is saved is the template, the model it was made of. Both always have the same
+    weights. ``model.optimizer`` trains: it is a copy of the one given to ``compile``, so change the
+    learning rate there.
 
     Attributes:
         template: The model it was made of.
@@ -99,19 +98,19 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The names of its GPUs, such as ``("GPU:0", "GPU:1")``; of stand-ins, too."""
+        """The names of its GPUs or their stand-ins, such as ``("GPU:0", "GPU:1")``."""
         return names_of(self._parts.devices)
 
     @property
     def tensorflow_devices(self) -> tuple[str, ...]:
-        """TensorFlow's names of the same devices; those of stand-ins are such as ``"CPU:1"``."""
+        """TensorFlow's names of the same devices; a stand-in is called ``"CPU:1"`` or similar."""
         return self._parts.devices
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """One number for each device: its part of every batch, in proportion.
+        """One number per device: its part of every batch, in proportion.
 
-        May be assigned at any time, in the middle of a training too; the next step splits so.
+        May be assigned at any time, also during ``fit``; used from the next step on.
         """
         return self._parts.split.ratios
 
@@ -121,42 +120,42 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         self.report_shares()
 
     def report_shares(self) -> None:
-        """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
+        """Report each device's part of a batch to gpumon; called by PhaseTagger."""
         report_gpu_shares(self.tensorflow_devices, shares_of(self.ratios))
 
     def time_replicas(self) -> bool:
-        """From now on, tell how long each device works on its part: see ``replica_times``.
+        """Start to measure how long each device works on its part: see ``replica_times``.
 
         Returns:
-            Whether it can: ``False`` as long as TensorFlow allows no clock in a graph.
+            ``False`` as long as TensorFlow allows no clock in a graph.
         """
         parts = self._parts
-        can = parts.times.start()
-        if can and not parts.is_timed:
+        is_allowed = parts.times.start()
+        if is_allowed and not parts.is_timed:
             parts.is_timed = True
-            self.train_function = None  # what was traced before tells no times
-        return can
+            self.train_function = None  # the traced step has no clocks
+        return is_allowed
 
     def replica_times(self) -> tuple[TimedStep, ...]:
-        """What each device took in each step since this was last asked, oldest first.
+        """The time of each device in each step since the last call, oldest first.
 
-        Of more than 64 steps the last 64; none before ``time_replicas``. With ``run_eagerly``
-        the devices take turns: each is then timed in its own, and waits for the one before.
+        At most the last 64 steps; none before ``time_replicas``. With ``run_eagerly`` the devices
+        take turns: each is timed in its own, and waits for the one before.
         """
-        return self._parts.times.taken()
+        return self._parts.times.read()
 
     @property
     def output_names(self) -> list[str]:
-        """Of the template, for losses and metrics given by name."""
+        """The template's, for losses and metrics given by name."""
         names: list[str] = self.template.output_names
         return names
 
     @property
     def metrics(self) -> list[keras.Metric]:
-        """As Keras has it, with those that the template keeps itself."""
+        """Keras' list, with the metrics of the template's layers."""
         return [*super().metrics, *own_metrics_of(self.template)]
 
-    def compile(  # noqa: PLR0913 (Keras' own words)
+    def compile(  # noqa: PLR0913 (Keras' own arguments)
         self,
         optimizer: Setting = "rmsprop",
         loss: Setting = None,
@@ -168,13 +167,12 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """As Keras does; the words mean the same.
+        """Like Keras, with the same arguments.
 
         Raises:
-            ValueError: ``jit_compile=True``: XLA makes one cluster of the step and runs it on
-                one device, whatever was placed where. ``steps_per_execution`` above 1:
-                TensorFlow cannot run what joins devices in the loop that Keras makes of it. Or
-                an optimizer or a loss that cannot be spread over devices.
+            ValueError: ``jit_compile=True``: XLA would run the step on one device.
+                ``steps_per_execution`` above 1: TensorFlow cannot join devices inside the loop
+                that Keras makes. Or an optimizer or a loss that cannot be spread over devices.
         """
         if jit_compile is True:
             raise ValueError(
@@ -189,7 +187,7 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
             )
         parts, template = self._parts, self.template
         self._refuse_if_moved()
-        parts.weights = share_weights(template, parts.strategy)  # a layer may have more by now
+        parts.weights = share_weights(template, parts.strategy)  # a layer may have new ones
         with parts.strategy.scope():
             parts.replicas.compile(
                 optimizer=scoped_optimizer(optimizer),
@@ -198,9 +196,9 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
                 jit_compile=False,
                 auto_scale_loss=auto_scale_loss,
             )
-            # Now, because a step is traced outside the scope, and its variables made there.
+            # Built here, because a step is traced outside of the scope.
             parts.replicas.optimizer.build(template.trainable_variables)
-            carry_trained(optimizer, parts.replicas.optimizer, template)
+            copy_state(optimizer, parts.replicas.optimizer, template)
             read_as_numbers(parts.replicas.optimizer.variables)
         super().compile(
             optimizer=parts.replicas.optimizer,
@@ -215,25 +213,25 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         several_losses = len(keras.tree.flatten(loss)) > 1
         several_outputs = len(getattr(template, "outputs", None) or [None]) > 1
         parts.has_several_outputs = several_losses or several_outputs
-        # Keras goes on with the metrics of an earlier compile where none are given.
+        # Keras keeps the metrics of an earlier compile where none are given.
         parts.has_metrics = self._compile_metrics is not None
 
     @functools.wraps(keras.Model.fit, assigned=())
-    def fit(self, *words: Setting, **named: Setting) -> Setting:
-        """As Keras does. Meanwhile no other thread may give the template weights."""
+    def fit(self, *args: Setting, **named: Setting) -> Setting:
+        """Like Keras. Meanwhile no other thread may set the template's weights."""
         self._check_clocks()
         with trained_here(self._parts.weights, self._parts.strategy):
-            return super().fit(*words, **named)
+            return super().fit(*args, **named)
 
     @functools.wraps(keras.Model.train_on_batch, assigned=())
-    def train_on_batch(self, *words: Setting, **named: Setting) -> Setting:
-        """As Keras does. Meanwhile no other thread may give the template weights."""
+    def train_on_batch(self, *args: Setting, **named: Setting) -> Setting:
+        """Like Keras. Meanwhile no other thread may set the template's weights."""
         self._check_clocks()
         with trained_here(self._parts.weights, self._parts.strategy):
-            return super().train_on_batch(*words, **named)
+            return super().train_on_batch(*args, **named)
 
     def train_step(self, data: Tensors) -> Tensors:
-        """Split the batch, train every replica on its part, update all alike."""
+        """Split the batch, train every replica on its part, and update all alike."""
         self._refuse_if_moved()
         batch = keras.utils.unpack_x_y_sample_weight(data)
         parts = self._parts
@@ -243,75 +241,75 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         )
         if has_several:
             parts.replicas.build_losses(batch, parts.strategy)
-        begun_at = None
+        arrived_at = None
         if parts.is_timed:
-            begun_at, batch = parts.times.begun(batch)
-        step = functools.partial(parts.step.train, begun_at=begun_at)
-        given = dealt(parts.strategy, self._cut(batch, slices))
-        told = of_each(parts.strategy, parts.strategy.run(step, args=given))
-        predictions, losses, took = zip(*told, strict=True)
+            arrived_at, batch = parts.times.arrival(batch)
+        step = functools.partial(parts.step.train, arrived_at=arrived_at)
+        given = per_replica(parts.strategy, self._parts_of(batch, slices))
+        results = results_of(parts.strategy, parts.strategy.run(step, args=given))
+        predictions, losses, took = zip(*results, strict=True)
         if parts.is_timed:
             parts.times.add(took, slices.counts)
         x, y, sample_weight = batch
         with tf.device(parts.merge_device):
-            self._tell_loss(tf.add_n(losses), slices)
+            self._record_loss(tf.add_n(losses), slices)
             if not parts.has_metrics and not has_several:
-                return self.get_metrics_result()  # nobody asks for the outputs themselves
+                return self.get_metrics_result()  # the outputs are not needed
             y_pred = merged(predictions, slices)
             if has_several:
-                self._know_size(y_pred, x)
-                self.compute_loss(x, y, y_pred, sample_weight)  # it tells the loss of each
+                self._set_batch_size(y_pred, x)
+                self.compute_loss(x, y, y_pred, sample_weight)  # it records the loss of each output
             return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def test_step(self, data: Tensors) -> Tensors:
-        """As Keras does: nobody goes back through what is computed."""
+        """Like Keras; needs no gradients."""
         with self._untaped():
             return super().test_step(data)
 
     def predict_step(self, data: Tensors) -> Tensors:
-        """As Keras does, likewise."""
+        """Like Keras; needs no gradients."""
         with self._untaped():
             return super().predict_step(data)
 
     def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
-        """Split ``inputs``, let every replica compute its part, and put the outputs together.
+        """Split ``inputs``, let every replica compute its part, and merge the outputs.
 
-        Whoever has a tape of his own, such as a model around this one, is given the gradients.
+        Differentiable, for a model around this one or a custom training loop.
         """
         parts = self._parts
         self._refuse_if_moved()
         slices = parts.split.slices_of(inputs)
-        given = self._cut(inputs, slices)
+        given = self._parts_of(inputs, slices)
         if parts.untaped_by == get_ident():
             infer = functools.partial(parts.step.infer, training=training)
-            run = parts.strategy.run(infer, args=dealt(parts.strategy, given))
-            told = of_each(parts.strategy, run)
+            run = parts.strategy.run(infer, args=per_replica(parts.strategy, given))
+            results = results_of(parts.strategy, run)
         else:
-            told = differentiable_call(
+            results = differentiable_call(
                 parts.step,
                 parts.strategy,
                 given,
                 weights=self.template.trainable_variables,
                 training=training,
             )
-        outputs, added = zip(*told, strict=True)
+        outputs, added = zip(*results, strict=True)
         with tf.device(parts.merge_device):
             for losses in zip(*added, strict=True):
                 self.add_loss(tf.add_n(losses))
             whole = merged(outputs, slices)
         if len(keras.tree.flatten(whole)) > 1:
-            self._know_size(whole, inputs)
+            self._set_batch_size(whole, inputs)
         return whole
 
-    def _know_size(self, outputs: Tensors, inputs: Tensors) -> None:
-        """Give ``outputs`` the number of rows that the graph knows, where it knows the batch's.
+    def _set_batch_size(self, outputs: Tensors, inputs: Tensors) -> None:
+        """Set the static number of rows of ``outputs`` where the graph knows the batch size.
 
-        Keras takes the mean of the loss of each output by it; parts of a batch have no fixed size.
+        Keras weights the mean loss of each output by it; parts of a batch have no static size.
         """
         tensors = keras.tree.flatten(inputs)
         if tf.executing_eagerly() or not tensors or any(t.shape[0] is None for t in tensors):
             return
-        with suppress(Exception):  # a layer of the user's own may not compute without data
+        with suppress(Exception):  # a custom layer may not compute without data
             specs = self.template.compute_output_spec(
                 keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype), inputs)
             )
@@ -320,43 +318,42 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
             ):
                 output.set_shape([spec.shape[0], *output.shape[1:]])
 
-    def save(self, filepath: Setting, *words: Setting, **named: Setting) -> None:
-        """Save the template: a model for one device.
+    def save(self, filepath: Setting, *args: Setting, **named: Setting) -> None:
+        """Save the template, a model for one device.
 
-        It is compiled as this one is and has the state of the optimizer, so that what is
-        loaded can be trained further.
+        It is saved compiled and with the state of the optimizer, so that training can continue.
         """
-        self._template_to_save().save(filepath, *words, **named)
+        self._template_to_save().save(filepath, *args, **named)
 
-    def save_weights(self, filepath: Setting, *words: Setting, **named: Setting) -> None:
-        """Save the weights of the template, and the state of the optimizer."""
-        self._template_to_save().save_weights(filepath, *words, **named)
+    def save_weights(self, filepath: Setting, *args: Setting, **named: Setting) -> None:
+        """Save the weights of the template and the state of the optimizer."""
+        self._template_to_save().save_weights(filepath, *args, **named)
 
-    def load_weights(self, filepath: Setting, *words: Setting, **named: Setting) -> None:
-        """Load weights that this model or the template saved; what cannot be loaded changes none.
+    def load_weights(self, filepath: Setting, *args: Setting, **named: Setting) -> None:
+        """Load weights saved by this model or the template; all or none.
 
         Raises:
-            Exception: Whatever Keras raises of a file that does not fit.
+            Exception: Whatever Keras raises for a file that does not match.
         """
         state = [*state_of(self.template), *(self.optimizer.variables if self.compiled else ())]
         before = [keras.ops.convert_to_numpy(variable) for variable in state]
         try:
-            self._template_to_save().load_weights(filepath, *words, **named)
+            self._template_to_save().load_weights(filepath, *args, **named)
         except Exception:
             for variable, value in zip(state, before, strict=True):
                 variable.assign(value)
             raise
 
-    def export(self, filepath: Setting, *words: Setting, **named: Setting) -> Setting:
+    def export(self, filepath: Setting, *args: Setting, **named: Setting) -> Setting:
         """Export the template."""
-        return self.template.export(filepath, *words, **named)
+        return self.template.export(filepath, *args, **named)
 
-    def summary(self, *words: Setting, **named: Setting) -> Setting:
-        """Of the template: what every device computes."""
-        return self.template.summary(*words, **named)
+    def summary(self, *args: Setting, **named: Setting) -> Setting:
+        """The summary of the template."""
+        return self.template.summary(*args, **named)
 
     def get_config(self) -> dict[str, object]:
-        """There is none.
+        """Refused: only the template can be saved.
 
         Raises:
             ValueError: Always, with what to do instead.
@@ -368,12 +365,12 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         )
 
     def get_compile_config(self) -> Setting:
-        """As Keras does, for one device: there XLA may be used again."""
+        """Like Keras, for one device, where XLA may be used again."""
         config = super().get_compile_config()
         return {**config, "jit_compile": "auto"} if config else config
 
     def _check_clocks(self) -> None:
-        """They may have been forbidden since the step was traced with them."""
+        """Clocks may have been forbidden since the step was traced with them."""
         if self._parts.is_timed:
             self._parts.times.start()
 
@@ -386,30 +383,27 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
             self._parts.untaped_by = None
 
     def _refuse_if_moved(self) -> None:
-        """Once the weights lie on other devices, nothing here can reach them."""
+        """The weights may have moved to the devices of another parallel model."""
         parts = self._parts
         if any(strategy_of(variable) is not parts.strategy for variable in parts.weights):
             raise ValueError(
-                f"{self.template.name!r} was given to another parallel model since, on other "
-                "GPUs, and this one has no weights any more: go on with the newer one, or make "
-                "each of a model of its own, such as keras.models.clone_model(...)"
+                f"{self.template.name!r} is now used by a newer parallel model on other GPUs, and "
+                "this one has no weights any more: continue with the newer one, or make each from "
+                "a model of its own, such as keras.models.clone_model(...)"
             )
 
-    def _cut(self, batch: Tensors, slices: Slices) -> list[tuple[Tensors, ReplicaPart]]:
+    def _parts_of(self, batch: Tensors, slices: Slices) -> list[tuple[Tensors, ReplicaPart]]:
         with tf.device(HOST):
             return parts_of(batch, slices, len(self._parts.devices))
 
-    def _tell_loss(self, loss: Tensor, slices: Slices) -> None:
+    def _record_loss(self, loss: Tensor, slices: Slices) -> None:
         for metric in self.metrics:
             if metric.name == "loss":
                 metric.update_state(loss, sample_weight=slices.size)
                 return
 
     def _template_to_save(self) -> keras.Model:
-        """The template, compiled as this model is and with its optimizer; its own is not touched.
-
-        Its layers are the template's, and so are its weights.
-        """
+        """A view of the template (same layers and weights), compiled as this model is."""
         if not self.compiled:
             return self.template
         stored = object.__new__(type(self.template))

@@ -1,4 +1,4 @@
-"""What each replica does in a step: forward; in training backward and its part in the update."""
+"""The step of one replica: forward, and in training backward and its part in the update."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,21 +17,118 @@ from trainer_hooks.multi_gpu.batch_split import (
     Tensor,
     Tensors,
 )
-from trainer_hooks.multi_gpu.device_names import dealt, of_each
-from trainer_hooks.multi_gpu.replica_state import Changes, ForwardState, store, store_summed
+from trainer_hooks.multi_gpu.devices import per_replica, results_of
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
+from trainer_hooks.multi_gpu.shared_weights import metric_variables
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
 from trainer_hooks.taps.keras_private import mask_of, masked, value_of
+
+_SEED_STATE = "seed_generator_state"
+
+
+class Changes(NamedTuple):
+    """Pending updates: pairs of a mirrored variable and a tensor of its shape.
+
+    Attributes:
+        summed: The new value is the sum over the replicas.
+        same: Every replica has computed the same new value.
+    """
+
+    summed: tuple[tuple[Tensor, Tensor], ...]
+    same: tuple[tuple[Tensor, Tensor], ...]
+
+
+class ForwardState:
+    """What one replica's forward pass changes: statistics, random seeds, counters, layer metrics.
+
+    The layers run stateless: their updates come back as values and are combined before they are
+    stored. Statistics are averaged over the replicas that had a sample, a layer's metric counts
+    every sample, a seed or a counter advances equally everywhere.
+
+    Args:
+        model: Made in the scope of the strategy.
+        part: The replica's part of the batch.
+    """
+
+    def __init__(self, model: keras.Model, part: ReplicaPart) -> None:
+        self._part = part
+        self._state = [
+            (variable, _own_value(variable, part.replica))
+            for variable in model.non_trainable_variables
+        ]
+        self._metrics = [
+            (variable, tf.convert_to_tensor(variable.value)) for variable in metric_variables(model)
+        ]
+
+    @property
+    def mapping(self) -> list[tuple[Setting, Tensor]]:
+        """Pairs of variables and initial values for ``keras.StatelessScope``."""
+        return [*self._state, *self._metrics]
+
+    def changes(self, scope: keras.StatelessScope) -> Changes:
+        """The updates that the layers made within ``scope``."""
+        summed, same = [], []
+        for variable, old in self._state:
+            new = scope.get_current_value(variable)
+            if new is old:
+                continue
+            if new.dtype.is_floating:
+                summed.append((variable.value, new * tf.cast(self._part.in_average, new.dtype)))
+            elif new.dtype.is_bool:
+                same.append((variable.value, new))
+            else:  # a replica's own seed differs from the one that is stored
+                same.append((variable.value, variable.value + (new - old)))
+        is_fed = tf.sign(self._part.in_average)
+        for variable, old in self._metrics:
+            new = scope.get_current_value(variable)
+            if new is not old:
+                # The old value is counted once, split over the replicas that have a sample.
+                there = tf.cast(tf.cast(old, tf.float32) * self._part.in_average, new.dtype)
+                summed.append((variable.value, there + (new - old) * tf.cast(is_fed, new.dtype)))
+        return Changes(tuple(summed), tuple(same))
+
+
+def store(changes: Changes, sums: list[Tensor]) -> None:
+    """Write the new values to all copies; called by each replica, with the sums of ``summed``."""
+    variables = [variable for variable, _ in [*changes.summed, *changes.same]]
+    if variables:
+        values = [*sums, *(value for _, value in changes.same)]
+        tf.distribute.get_replica_context().merge_call(_store, args=(variables, values))
+
+
+def store_summed(changes: Changes) -> None:
+    """Sum up over the replicas, then ``store``."""
+    values = [value for _, value in changes.summed]
+    context = tf.distribute.get_replica_context()
+    store(changes, context.all_reduce(tf.distribute.ReduceOp.SUM, values) if values else [])
+
+
+def _store(strategy: tf.distribute.Strategy, variables: list[Tensor], values: list[Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        strategy.extended.update(
+            variable, lambda copy, new: copy.assign(new), args=(value,), group=False
+        )
+
+
+def _own_value(variable: Setting, replica: Tensor) -> Tensor:
+    """The value of a variable; for a random seed, one of this replica's own.
+
+    Otherwise Dropout would drop the same positions in every replica's part.
+    """
+    value = tf.convert_to_tensor(variable.value)
+    if variable.name.startswith(_SEED_STATE):
+        return value + tf.stack([tf.cast(replica, value.dtype), tf.zeros([], value.dtype)])
+    return value
 
 
 @dataclass(eq=False)
 class Taped:
-    """What one replica computed, and of what, for whoever wants to go back through it.
+    """One replica's forward pass, recorded for a later backward pass.
 
     Attributes:
-        tape: Has watched it.
-        outputs: Those of the model and the losses that layers added, flat.
-        sources: The weights and then its inputs, flat.
+        tape: The recording.
+        outputs: The model's outputs and the losses that layers added, flat.
+        sources: The weights, then the inputs, flat.
     """
 
     tape: Setting = None
@@ -39,9 +137,9 @@ class Taped:
 
 
 class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
-    """The user's model as all devices train it, with losses for parts of a batch.
+    """The user's model as the devices train it, with losses for parts of a batch.
 
-    To be compiled in the scope of the strategy, so that the user's own is left as it was.
+    Compiled in the scope of the strategy, so that the user's own model stays unchanged.
     """
 
     def __init__(self, template: keras.Model) -> None:
@@ -51,18 +149,17 @@ class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     @property
     def output_names(self) -> list[str]:
-        """For losses given by name; none where the user's model does not say any."""
+        """For losses given by name; empty where the user's model has no names."""
         names: list[str] = self.template.output_names
         return names
 
     def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
-        """What the user's model computes."""
         return self.template(inputs, training=training)
 
     def build_losses(self, batch: Tensors, strategy: tf.distribute.MirroredStrategy) -> None:
-        """Make what Keras counts the loss of each output with, where the variables are mirrored.
+        """Create Keras' metrics for the loss of each output in the scope of the strategy.
 
-        It would otherwise be made while a replica's step is traced, outside of the scope.
+        They would otherwise be created outside of it, while a replica's step is traced.
         """
 
         def one_sample(tensor: Tensor) -> Callable[[], Tensor]:
@@ -72,12 +169,12 @@ class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
         def build() -> None:
             x, y, _ = keras.tree.map_structure(lambda make: make(), made, none_is_leaf=False)
             with strategy.scope():
-                with keras.StatelessScope():  # no metric of a layer counts this sample
+                with keras.StatelessScope():  # no layer metric counts this sample
                     y_pred = self(x, training=False)
                 self.compute_loss(x, y, y_pred)
 
         made = keras.tree.map_structure(one_sample, batch, none_is_leaf=False)
-        # A thread of its own is in no graph and in the context of no other strategy.
+        # A new thread is in no graph and in no context of another strategy.
         with ThreadPoolExecutor(1) as executor:
             executor.submit(build).result()
 
@@ -86,9 +183,9 @@ class ReplicaStep:
     """One step, called once in the context of each replica.
 
     Args:
-        replicas: Compiled, where it is to train.
-        part_weight: Told this replica's part of the batch while its losses are computed.
-        times: Has the clocks, for where somebody asks how long a replica works.
+        replicas: Compiled, if it is to train.
+        part_weight: Set to this replica's part of the batch while its losses are computed.
+        times: The clocks.
     """
 
     def __init__(self, replicas: keras.Model, part_weight: PartWeight, times: ReplicaTimes) -> None:
@@ -104,12 +201,12 @@ class ReplicaStep:
         *,
         training: bool | None,
     ) -> tuple[Tensors, Tensor]:
-        """Compute this replica's part of what the model is called with.
+        """Compute the outputs for this replica's part of the batch.
 
         Args:
             inputs: Of this replica.
-            part: Which part of the batch that is.
-            taped: To be filled, for ``gradients``; ``None``: nobody asks for those.
+            part: Its position and weight in the batch.
+            taped: Filled for ``gradients``; ``None`` where no gradients are needed.
             training: As the model was called.
 
         Returns:
@@ -136,35 +233,35 @@ class ReplicaStep:
         return outputs, added
 
     def gradients(self, of_outputs: Sequence[Tensor], taped: Taped) -> list[Tensor]:
-        """Go back through what ``infer`` did.
+        """The backward pass of ``infer``.
 
         Args:
             of_outputs: The gradients of ``taped.outputs``.
-            taped: By ``infer``, of this replica.
+            taped: Filled by ``infer`` on this replica.
 
         Returns:
-            Those of ``taped.sources``; ``None`` for some.
+            The gradients of ``taped.sources``; some may be ``None``.
         """
-        told = taped.tape.gradient(taped.outputs, taped.sources, output_gradients=of_outputs)
-        return [None if each is None else tf.convert_to_tensor(each) for each in told]
+        found = taped.tape.gradient(taped.outputs, taped.sources, output_gradients=of_outputs)
+        return [None if each is None else tf.convert_to_tensor(each) for each in found]
 
     def train(
-        self, data: Tensors, part: ReplicaPart, *, begun_at: Tensor | None
+        self, data: Tensors, part: ReplicaPart, *, arrived_at: Tensor | None
     ) -> tuple[Tensors, Tensor, Tensors]:
         """Train on this replica's part of the batch.
 
         Args:
             data: ``(x, y, sample_weight)`` of this replica.
-            part: Which part of the batch that is.
-            begun_at: When the batch was there, as ``tf.timestamp`` tells time; ``None``: nobody
-                asks how long this replica takes.
+            part: Its position and weight in the batch.
+            arrived_at: The arrival time of the batch, as a ``tf.timestamp``; ``None`` where
+                replicas are not timed.
 
         Returns:
-            What the model made of ``x``; this replica's part of the batch's loss, a scalar;
-            and how many seconds it worked, or 0.
+            The model's outputs; this replica's part of the batch's loss, a scalar; and the
+            seconds that it worked, or 0.
         """
-        if begun_at is not None:
-            begun_at = self._times.own_begin(begun_at)
+        if arrived_at is not None:
+            arrived_at = self._times.own_start(arrived_at)
         held = ForwardState(self._replicas, part)
         variables = self._replicas.trainable_variables
         weights = [tf.convert_to_tensor(v.value) for v in variables]
@@ -175,12 +272,12 @@ class ReplicaStep:
                 y_pred, loss, scope = self._forward(data, part, mapping)
             loss = loss * tf.cast(part.weight, loss.dtype) / tf.cast(keras_scale(), loss.dtype)
             scaled = self._replicas.optimizer.scale_loss(loss)
-        # A layer may give a weight another value before it uses it, as SpectralNormalization.
+        # A layer may replace a weight before it uses it, such as SpectralNormalization.
         used = [scope.get_current_value(variable) for variable in variables]
         gradients = tape.gradient(scaled, used)
         took = tf.zeros([], tf.float64)
-        if begun_at is not None:
-            took = self._times.busy_seconds(begun_at, loss, gradients)
+        if arrived_at is not None:
+            took = self._times.busy_seconds(arrived_at, loss, gradients)
         changes = held.changes(scope)
         renewed = tuple(
             (variable.value, now * tf.cast(part.in_average, now.dtype))
@@ -196,8 +293,8 @@ class ReplicaStep:
         x, y, sample_weight = data
         with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             y_pred = self._replicas(x, training=True)
-            # Taken out before the loss is computed: that may wait for the other replicas, whose
-            # forward pass makes the layers forget what they added here.
+            # Removed before the loss is computed: that may wait for the other replicas, whose
+            # forward pass clears what the layers added here.
             added = [scope.losses.pop() for _ in [*scope.losses]]
             if added:
                 self._replicas.add_loss(tf.zeros([]))  # there may be no other
@@ -208,7 +305,7 @@ class ReplicaStep:
         return y_pred, loss, scope
 
     def _update(self, gradients: list[Tensor], changes: Changes) -> None:
-        """Add up the gradients and what goes with them, and store what comes of it."""
+        """Sum up the gradients and the changes over the replicas, and apply them."""
         present = [gradient for gradient in gradients if gradient is not None]
         to_add = [*present, *(value for _, value in changes.summed)]
         added_up = []
@@ -233,16 +330,22 @@ def differentiable_call(
     weights: Sequence[Setting],
     training: bool | None,
 ) -> list[Tensors]:
-    """What each replica computes of its part, differentiable in the weights and the inputs.
+    """The forward pass of all replicas, differentiable in the weights and the inputs.
 
-    A tape does not see what replicas do, for they are threads. Here it sees one operation, of
-    the weights as they lie on the first device and of the parts of the batch, which ``given`` has
-    for each replica. ``weights`` are the trainable variables that all of them compute with.
+    A tape does not record replicas, because they are threads. Here it records one operation on
+    the first device's weights and on the parts of the batch.
+
+    Args:
+        step: The step of a replica.
+        strategy: The devices.
+        given: Each replica's part of the batch.
+        weights: The trainable variables that all replicas use.
+        training: As the model was called.
 
     Returns:
-        Of each replica its outputs and added losses, as ``ReplicaStep.infer`` tells them.
+        Per replica, its outputs and added losses, as returned by ``ReplicaStep.infer``.
     """
-    inputs, facts = zip(*given, strict=True)
+    inputs, positions = zip(*given, strict=True)
     first_device = strategy.extended.worker_devices[0]
     taped = [Taped() for _ in given]
     computed: list[Tensors] = []
@@ -251,16 +354,20 @@ def differentiable_call(
     def compute(*sources: Tensor) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
         parts = _in_place_of(inputs, sources[len(weights) :])
         infer = functools.partial(step.infer, training=training)
-        told = strategy.run(infer, args=dealt(strategy, zip(parts, facts, taped, strict=True)))
-        computed.extend(of_each(strategy, told))
+        returned = strategy.run(
+            infer, args=per_replica(strategy, zip(parts, positions, taped, strict=True))
+        )
+        computed.extend(results_of(strategy, returned))
 
         def back(*of_outputs: Tensor) -> list[Tensor]:
             each = map(keras.tree.flatten, keras.tree.pack_sequence_as(computed, of_outputs))
-            told = strategy.run(step.gradients, args=dealt(strategy, zip(each, taped, strict=True)))
-            gradients = of_each(strategy, told)
+            returned = strategy.run(
+                step.gradients, args=per_replica(strategy, zip(each, taped, strict=True))
+            )
+            gradients = results_of(strategy, returned)
             of_weights = zip(*(own[: len(weights)] for own in gradients), strict=True)
             with tf.device(first_device):
-                # Only there: TensorFlow loses what is added up over devices in a gradient.
+                # On one device: TensorFlow loses gradients that are summed up over devices.
                 summed = [None if own[0] is None else tf.add_n(own) for own in of_weights]
             return [*summed, *(one for own in gradients for one in own[len(weights) :])]
 
@@ -270,12 +377,12 @@ def differentiable_call(
     with tf.device(first_device):
         values = [tf.convert_to_tensor(value_of(variable)) for variable in weights]
         outputs = compute(*values, *keras.tree.flatten(inputs))
-    told: list[Tensors] = _in_place_of(computed, outputs)
-    return told
+    replaced: list[Tensors] = _in_place_of(computed, outputs)
+    return replaced
 
 
 def _in_place_of(old: Tensors, new: Sequence[Tensor]) -> Tensors:
-    """``new`` in the structure of ``old``, each with the mask of the one that it replaces."""
+    """``new`` in the structure of ``old``, each tensor with the mask of the one it replaces."""
     replaced = zip(new, keras.tree.flatten(old), strict=True)
     fresh = [masked(tensor, mask_of(former)) for tensor, former in replaced]
     return keras.tree.pack_sequence_as(old, fresh)

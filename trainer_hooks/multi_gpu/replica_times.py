@@ -1,4 +1,4 @@
-"""How long each replica worked on its part of a batch, told by the replicas themselves."""
+"""How long each replica works on its part of a batch, by clocks inside the step."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from trainer_hooks.multi_gpu.batch_split import Tensor, Tensors
 from trainer_hooks.taps.tensorflow.graph_clock import GraphClock
 
 KEPT: Final = 64
-"""Steps that are remembered until somebody asks."""
 
 
 class ReplicaTimes:
-    """A table of the last steps, written inside the graph of each and read when it is asked for."""
+    """A table of the last ``KEPT`` steps, written inside the graph of each step."""
 
     def __init__(self, replica_count: int) -> None:
-        self._taken = 0
+        self._read_steps = 0
         self._clock = GraphClock()
         with tf.init_scope(), tf.device("CPU:0"):
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -29,37 +28,32 @@ class ReplicaTimes:
             )
 
     def start(self) -> bool:
-        """Let the clocks run, if TensorFlow allows it; whether they do. To be called anew."""
+        """Start the clocks if TensorFlow allows it, before each step; return whether they run."""
         return self._clock.start()
 
-    def begun(self, batch: Tensors) -> tuple[Tensor, Tensors]:
-        """The time at which ``batch`` was there, and the batch, which nobody is given before.
-
-        Returns:
-            Seconds as ``tf.timestamp`` tells them, a scalar; and ``batch`` again.
-        """
-        there = [part for part in keras.tree.flatten(batch) if part is not None]
-        begun_at = _time_after(there, self._clock)
-        with tf.control_dependencies([begun_at]):
-            return begun_at, keras.tree.map_structure(
+    def arrival(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        """The arrival time of ``batch`` (``tf.timestamp``), and the batch, delayed until then."""
+        tensors = [part for part in keras.tree.flatten(batch) if part is not None]
+        arrived_at = _time_after(tensors, self._clock)
+        with tf.control_dependencies([arrived_at]):
+            return arrived_at, keras.tree.map_structure(
                 lambda part: None if part is None else tf.identity(part), batch, none_is_leaf=False
             )
 
-    def own_begin(self, begun_at: Tensor) -> Tensor:
-        """When a replica begins: in a graph with the others, eagerly when its turn has come."""
-        return _time_after([], self._clock) if tf.executing_eagerly() else begun_at
+    def own_start(self, arrived_at: Tensor) -> Tensor:
+        """When a replica starts: in a graph with the others, eagerly when its turn has come."""
+        return _time_after([], self._clock) if tf.executing_eagerly() else arrived_at
 
-    def busy_seconds(self, begun_at: Tensor, loss: Tensor, gradients: list[Tensor]) -> Tensor:
-        """How long a replica worked, until it begins to wait for the others; called by it.
+    def busy_seconds(self, arrived_at: Tensor, loss: Tensor, gradients: list[Tensor]) -> Tensor:
+        """How long this replica has worked, until it waits for the others; called by the replica.
 
         The backward pass ends with the gradient of the first weights. One number of it is copied
-        to the host: that a GPU was *told* to compute something says nothing, that a result came
-        does.
+        to the host, because launching work on a GPU does not mean that it is done.
 
         Args:
-            begun_at: When its part of the batch was there, as ``tf.timestamp`` tells it.
-            loss: Of its part.
-            gradients: In the order of the weights; ``None`` for some.
+            arrived_at: The arrival time of the replica's part, as a ``tf.timestamp``.
+            loss: The loss of its part.
+            gradients: In the order of the weights; some may be ``None``.
         """
         last = next((gradient for gradient in gradients if gradient is not None), loss)
         if isinstance(last, tf.IndexedSlices):
@@ -67,33 +61,33 @@ class ReplicaTimes:
         number = tf.reshape(last, [-1])[:1]
         with tf.device("CPU:0"):
             there = [tf.identity(number), tf.identity(loss)]
-            return _time_after(there, self._clock) - begun_at
+            return _time_after(there, self._clock) - arrived_at
 
     def add(self, busy_seconds: Sequence[Tensor], counts: Tensor) -> None:
-        """One more step: what each replica took for how many samples."""
+        """Add a step: the busy seconds and samples of each replica."""
         with tf.device("CPU:0"):
             row = tf.stack([tf.stack(busy_seconds), tf.cast(counts, tf.float64)])
             at = (self._steps.assign_add(1) - 1) % KEPT
             self._rows.scatter_nd_update([[at]], [row])
 
-    def taken(self) -> tuple[TimedStep, ...]:
-        """The steps since this was last asked, oldest first; of more than 64 the last 64."""
+    def read(self) -> tuple[TimedStep, ...]:
+        """The steps since the last call, oldest first; at most the last 64."""
         steps, rows = int(self._steps.numpy()), self._rows.numpy()
-        fresh = range(max(self._taken, steps - KEPT), steps)
-        self._taken = steps
-        told = (rows[step % KEPT] for step in fresh)
+        fresh = range(max(self._read_steps, steps - KEPT), steps)
+        self._read_steps = steps
+        recent = (rows[step % KEPT] for step in fresh)
         return tuple(
-            TimedStep(tuple(map(float, busy)), tuple(map(int, counts))) for busy, counts in told
+            TimedStep(tuple(map(float, busy)), tuple(map(int, counts))) for busy, counts in recent
         )
 
 
 def _time_after(there: list[Tensor], clock: GraphClock) -> Tensor:
-    """The time as ``tf.timestamp`` tells it, once those tensors are there."""
+    """The time, as a ``tf.timestamp``, once those tensors are computed."""
     with tf.control_dependencies(there), tf.device("CPU:0"):
         now = clock.now_s()
     if not tf.executing_eagerly():
-        # TensorFlow would have the clocks of a graph read one after the other: that of the
-        # second replica not before the first is done.
+        # Otherwise TensorFlow reads the clocks of a graph in sequence: that of the second replica
+        # not before the first replica is done.
         manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
         if manager is not None:
             manager.run_independently(_read_by(now))
@@ -101,7 +95,7 @@ def _time_after(there: list[Tensor], clock: GraphClock) -> Tensor:
 
 
 def _read_by(now: Tensor) -> Tensor:
-    """The operation that reads the clock: what comes of a condition is handed on once more."""
+    """The operation that reads the clock, behind identities that a condition adds."""
     operation = now.op
     while operation.type == "Identity":
         operation = operation.inputs[0].op

@@ -1,4 +1,4 @@
-"""The optimizer of the replicas: the user's, made anew where its variables are mirrored."""
+"""The optimizer of the replicas: a copy of the user's with mirrored variables."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from trainer_hooks.taps.keras_private import REDUCES, SCHEDULE, SPARED, trained_
 
 
 def scoped_optimizer(optimizer: Setting) -> Setting:
-    """An optimizer of the same class and settings, to be made in the scope of the strategy.
+    """A new optimizer of the same class and settings; call it in the scope of the strategy.
+
+    It expects gradients that are summed up already: Keras would clip each replica's gradients
+    before it adds them, unlike one device.
 
     Args:
-        optimizer: As it is given to ``compile``: a name, or an optimizer of Keras.
-
-    Returns:
-        A new one. Its gradients are taken as added up already: Keras would clip each
-        replica's gradients before it adds them, which is not what one device does.
+        optimizer: As given to ``compile``: a name, or an optimizer of Keras.
 
     Raises:
-        ValueError: It does what only one device can do, or cannot be made again.
+        ValueError: It needs a single device, or cannot be recreated.
     """
     given = keras.optimizers.get(optimizer)
     try:
-        made = made_again(given)
-    except Exception as error:  # whatever an optimizer's own get_config or from_config raises
+        made = recreated(given)
+    except Exception as error:  # whatever a custom get_config or from_config raises
         raise ValueError(
-            f"{type(given).__name__} cannot be made again on several GPUs: its get_config() or "
+            f"{type(given).__name__} cannot be recreated for several GPUs: its get_config() or "
             f"from_config() raised {type(error).__name__}: {error}"
         ) from error
     updating = innermost(made)
@@ -37,13 +36,13 @@ def scoped_optimizer(optimizer: Setting) -> Setting:
     return made
 
 
-def carry_trained(given: Setting, made: Setting, model: keras.Model) -> None:
-    """Where ``given`` trained ``model`` before, go on with what it knows.
+def copy_state(given: Setting, made: Setting, model: keras.Model) -> None:
+    """Copy the state of an optimizer that has trained ``model`` before.
 
     Args:
-        given: As it was given to ``compile``.
+        given: As given to ``compile``.
         made: The one that trains from now on; built.
-        model: The one whose weights both train.
+        model: The model that both train.
     """
     if isinstance(given, str) or not getattr(given, "built", False):
         return
@@ -55,30 +54,30 @@ def carry_trained(given: Setting, made: Setting, model: keras.Model) -> None:
             new.assign(tf.convert_to_tensor(known.value))
 
 
-def made_again(given: Setting) -> Setting:
-    """Another optimizer of the class and settings of ``given``, not built."""
+def recreated(given: Setting) -> Setting:
+    """A new optimizer with the class and settings of ``given``, not built."""
     inner = getattr(given, "inner_optimizer", None)
     if inner is not None:
         growth = given.dynamic_growth_steps
-        return type(given)(made_again(inner), given.initial_scale, growth, name=given.name)
+        return type(given)(recreated(inner), given.initial_scale, growth, name=given.name)
     schedule = getattr(given, SCHEDULE, None)
     if not callable(schedule):
         return type(given).from_config(given.get_config())
-    # The schedule itself: a class of the user's may have no name, and no configuration.
+    # Reuse the schedule itself: a custom one may have no configuration.
     plain = object.__new__(type(given))
     plain.__dict__.update(given.__dict__, **{SCHEDULE: 0.0})
     return type(given).from_config({**plain.get_config(), "learning_rate": schedule})
 
 
 def _spare_from_decay(given: Setting, made: Setting) -> None:
-    """What ``exclude_from_weight_decay`` was told is in no configuration."""
-    for told in SPARED:
-        if hasattr(given, told):
-            setattr(made, told, getattr(given, told))
+    """Arguments of ``exclude_from_weight_decay`` are in no configuration."""
+    for name in SPARED:
+        if hasattr(given, name):
+            setattr(made, name, getattr(given, name))
 
 
 def innermost(optimizer: Setting) -> Setting:
-    """The optimizer within a ``LossScaleOptimizer``, else the optimizer."""
+    """The optimizer inside a ``LossScaleOptimizer``, else the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -97,8 +96,8 @@ def _refuse_what_needs_one_device(optimizer: Setting) -> None:
         )
     if not hasattr(optimizer, REDUCES):
         raise ValueError(
-            f"{name} does not add its gradients up in the way of Keras' own optimizers, and so "
-            "its steps on several GPUs could not equal those on one"
+            f"{name} does not sum up gradients as Keras' optimizers do, so its steps on several "
+            "GPUs would differ from those on one"
         )
 
 

@@ -1,9 +1,8 @@
 """One set of weights for the user's model and for the devices that train it.
 
-Each variable of the model stays the one it is, with its name, its layer and whoever holds it;
-only its value is replaced, by one with a copy on every device. So there is nothing to carry
-between the model and its replicas: whoever reads a weight reads what was trained last, and
-whoever writes one writes all copies.
+Each variable of the model keeps its identity, name and layer; only its value is replaced by one
+with a copy on every device. So nothing is copied between the model and its replicas: reading a
+weight returns what was trained last, and writing one writes all copies.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ def share_weights(
 ) -> tuple[Setting, ...]:
     """Give every variable of ``model`` a copy on each device of ``strategy``.
 
-    Those that have one there already are left alone.
-
     Args:
         model: Built, and made outside of any strategy.
-        strategy: Of ``strategy_over``.
+        strategy: From ``devices.strategy_over``.
 
     Returns:
-        All of them.
+        All its variables.
     """
     shared = state_of(model)
     moved = [each for each in shared if strategy_of(each) is not strategy]
@@ -51,36 +48,36 @@ def share_weights(
     for variable in moved:
         _move(variable, strategy)
     if moved:
-        _trace_anew(moved)
+        _retrace(moved)
     for layer in layers_of(model):
-        # Not in a model that is compiled later, either: Keras asks every layer within, and says so
-        # where XLA was asked for.
+        # For models compiled later, too: Keras checks every layer, and warns where XLA was
+        # requested.
         layer.supports_jit = False
     return shared
 
 
 def state_of(model: keras.Model) -> tuple[Setting, ...]:
-    """All its variables, those of metrics that layers keep as well, each once."""
+    """All its variables, once each, including those of the layers' metrics."""
     every = [*model.variables, *metric_variables(model)]
     return tuple({id(variable): variable for variable in every}.values())
 
 
 def metric_variables(model: keras.Model) -> list[Setting]:
-    """Of the metrics that layers keep, not of those that ``compile`` was given."""
+    """The variables of the layers' own metrics, not of those given to ``compile``."""
     metrics = [metric for part in layers_of(model) for metric in own_metrics_of(part)]
     return list({id(v): v for metric in metrics for v in metric.variables}.values())
 
 
 def strategy_of(variable: Setting) -> tf.distribute.MirroredStrategy | None:
-    """The strategy over whose devices its value was shared here; ``None`` for any other value."""
+    """The strategy that its value was shared over here; ``None`` for any other value."""
     value = value_of(variable)
     return value.distribute_strategy if isinstance(value, _WrittenEverywhere) else None
 
 
 class _ReadAsNumber:
-    """In front of the class of a value with copies: ``float()`` and ``int()`` read the first copy.
+    """Mixin for a value with copies: ``float()`` and ``int()`` read the first copy.
 
-    A value of one device can be read so, and ``float(model.optimizer.learning_rate)`` is usual.
+    ``float(model.optimizer.learning_rate)`` works on one device and must work here.
     """
 
     distribute_strategy: Setting
@@ -96,15 +93,14 @@ class _ReadAsNumber:
 
 
 class _WrittenEverywhere(_ReadAsNumber):
-    """In front of the class of a value with copies: whoever writes it writes all of them."""
+    """Mixin for a value with copies: writing it writes all of them."""
 
     name: str
 
     def _update(self, update_fn: Setting, value: Tensor, **named: Setting) -> Tensor:
-        """As TensorFlow does within the strategy; outside of it, too.
+        """Update all copies, also outside of the strategy.
 
-        There, TensorFlow refuses what Keras' optimizers of one device do: they write
-        within an update that knows no replica.
+        There, TensorFlow refuses what Keras' optimizers do on one device.
         """
         if tf.distribute.has_strategy():
             return super()._update(update_fn, value, **named)  # type: ignore[misc]
@@ -112,7 +108,7 @@ class _WrittenEverywhere(_ReadAsNumber):
         if any(thread != get_ident() and id(self) in ids for thread, ids in strategy.trainings):
             raise RuntimeError(
                 f"{self.name} is being trained on several devices by another thread, and "
-                "cannot be given a value meanwhile: do that in a callback, or between two fits"
+                "cannot be set meanwhile: do that in a callback, or between two fits"
             )
         return strategy.extended.update(self, update_fn, args=(value,), kwargs=named, group=True)
 
@@ -123,11 +119,7 @@ def _with_kind(front: type, kind: Setting) -> type:
 
 
 def read_as_numbers(variables: Sequence[Setting]) -> None:
-    """Have ``float()`` and ``int()`` read variables that were made in the scope of a strategy.
-
-    Args:
-        variables: Of Keras, such as an optimizer's.
-    """
+    """Let ``float()`` and ``int()`` read Keras variables made in the scope of a strategy."""
     for variable in variables:
         value: Setting = value_of(variable)
         kind: Setting = type(value)
@@ -144,23 +136,22 @@ def _move(variable: Setting, strategy: tf.distribute.MirroredStrategy) -> None:
     let_pass_for(strategy.experimental_local_results(shared)[0], former)
 
 
-def _trace_anew(variables: Sequence[Setting]) -> None:
-    """Have every Keras model with one of these trace its steps again: they hold the old value.
+def _retrace(variables: Sequence[Setting]) -> None:
+    """Let every Keras model that uses one of these trace its steps again, without XLA.
 
-    Without XLA, too, which would compile what lies on several devices for one.
-
-    Layers do not know the models that they are in, and one that shares a few with ours would go
-    on with weights that nobody trains any more.
+    Traced steps hold the old values, and XLA compiles for one device. All models are searched,
+    because layers do not know the models that contain them, and a model that shares layers with
+    ours would continue with outdated weights.
     """
     moved = {id(variable) for variable in variables}
 
-    def has_one(model: keras.Model) -> bool:
-        with suppress(Exception):  # it is only half made
+    def uses_one(model: keras.Model) -> bool:
+        with suppress(Exception):  # only partly initialised
             return any(id(variable) in moved for variable in model.variables)
         return False
 
     for found in gc.get_objects():
-        if issubclass(type(found), keras.Model) and has_one(found):
+        if issubclass(type(found), keras.Model) and uses_one(found):
             found.train_function = found.test_function = found.predict_function = None
             found.jit_compile = False
 
@@ -169,7 +160,7 @@ def _trace_anew(variables: Sequence[Setting]) -> None:
 def trained_here(
     variables: Sequence[Setting], strategy: tf.distribute.MirroredStrategy
 ) -> Iterator[None]:
-    """While it lasts, no other thread may write these: half of the copies would take a step."""
+    """Within this context no other thread may write these: the copies would diverge."""
     training = get_ident(), frozenset(id(value_of(variable)) for variable in variables)
     strategy.trainings.append(training)
     try:

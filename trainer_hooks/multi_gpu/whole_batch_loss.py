@@ -1,8 +1,8 @@
-"""Losses of a part of a batch that add up to the loss of the whole batch.
+"""Losses of parts of a batch that add up to the loss of the whole batch.
 
-Each replica's loss counts by its part of the samples, which is right for a mean over samples.
-A sum, a mean over sample weights, or a mean over what a mask leaves has another divisor: such
-a loss is corrected here, so that the sum over the replicas is still the whole batch's.
+Each replica's loss is weighted by its part of the samples, which is right for a mean over samples.
+A sum, a mean over sample weights, or a mean over unmasked values has another divisor: such a loss
+is corrected here, so that the sum over the replicas is that of the whole batch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MEANS = ("sum_over_batch_size", "mean")
 
 
 class PartWeight(threading.local):
-    """This replica's part of the batch, while its step is traced: replicas are threads."""
+    """This replica's part of the batch while its step is traced; replicas are threads."""
 
     value: Tensor = None
 
     @contextmanager
     def of(self, weight: Tensor) -> Iterator[None]:
-        """Within it, ``weight`` (float32 scalar) is this replica's part, 0 to 1."""
+        """Set this replica's part, a float32 scalar from 0 to 1, within the context."""
         self.value = weight
         try:
             yield
@@ -36,7 +36,7 @@ class PartWeight(threading.local):
 
 
 class _FunctionLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types
-    """A function as a loss, as ``compile`` makes one of it: a class of Keras without a name."""
+    """Wraps a loss function as ``compile`` does; Keras' own class for it is private."""
 
     def __init__(self, function: Setting, name: str | None) -> None:
         super().__init__(name=name)
@@ -47,7 +47,7 @@ class _FunctionLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no ty
 
 
 def _of_one_rank(some: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Where one has a last axis of size 1 more, the other is given it, or it is taken away."""
+    """Align ranks that differ by a last axis of size 1."""
     ranks = len(getattr(some, "shape", ())), len(getattr(others, "shape", ()))
     if ranks[0] == ranks[1] + 1 and some.shape[-1] == 1:
         if ranks[1] == 1:
@@ -60,27 +60,27 @@ def _of_one_rank(some: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types
-    """``inner``, such that its values times each replica's part add up to the whole batch's."""
+    """``inner``, corrected so that values times each replica's part add up to the whole batch's."""
 
     def __init__(self, inner: Setting, part: PartWeight) -> None:
         super().__init__(name=inner.name, reduction=inner.reduction, dtype=inner.dtype)
-        # Of the same class and settings, but watched; copy.copy would go by its configuration.
+        # The same class and settings, but observed; copy.copy would use its configuration.
         self._inner = object.__new__(type(inner))
-        self._inner.__dict__.update(inner.__dict__, call=self._watched(inner.call))
+        self._inner.__dict__.update(inner.__dict__, call=self._observed(inner.call))
         self._part = part
-        self._told_one_number = True
+        self._is_one_number = True
 
-    def _watched(self, call: Setting) -> Setting:
-        def watched(y_true: Tensor, y_pred: Tensor) -> Tensor:
+    def _observed(self, call: Setting) -> Setting:
+        def observed(y_true: Tensor, y_pred: Tensor) -> Tensor:
             values = call(y_true, y_pred)
-            self._told_one_number = len(values.shape) == 0
+            self._is_one_number = len(values.shape) == 0
             return values
 
-        return watched
+        return observed
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
-        """As ``inner`` does, times what corrects its divisor."""
-        self._told_one_number = True  # a ``__call__`` of its own tells one
+        """The value of ``inner`` with its divisor corrected."""
+        self._is_one_number = True  # a custom ``__call__`` returns one
         value = self._inner(y_true, y_pred, sample_weight)
         if self._part.value is None:
             return value
@@ -91,17 +91,17 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
         if self.reduction == "sum":
             return keras_scale() * tf.math.divide_no_nan(1.0, part)
         mask = mask_of(y_pred)
-        if self._told_one_number and mask is None and sample_weight is None:
-            return keras_scale()  # Keras averages nothing then, and scales nothing
+        if self._is_one_number and mask is None and sample_weight is None:
+            return keras_scale()  # Keras neither averages nor scales then
         counted = self._divisor(mask, sample_weight)
         if counted is None:
             return 1.0
-        counted = tf.where(part > 0, counted, 0.0)  # a borrowed sample is not in the batch
+        counted = tf.where(part > 0, counted, 0.0)  # a borrowed sample does not count
         of_all = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, counted)
         return tf.math.divide_no_nan(counted, of_all * part)
 
     def _divisor(self, mask: Tensor, sample_weight: Tensor) -> Tensor:
-        """What ``inner`` divided by, where that is not the number of samples; else ``None``."""
+        """The divisor of ``inner`` where that is not the number of samples; else ``None``."""
         if self.reduction in _MEANS:
             return None if mask is None else tf.reduce_sum(tf.cast(mask, tf.float32))
         weights = None if sample_weight is None else tf.cast(sample_weight, tf.float32)
@@ -115,10 +115,10 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
 
 
 def added_loss(value: Tensor, part: Tensor) -> Tensor:
-    """A loss that a layer added, such that it times each replica's part is the whole batch's.
+    """A loss that a layer added, corrected so that times each part it is the whole batch's.
 
     Args:
-        value: A scalar is taken for a mean over samples; of a tensor Keras takes the sum.
+        value: A scalar is assumed to be a mean over samples; Keras sums up a tensor.
         part: This replica's part of the batch, float32 scalar, 0 to 1.
     """
     if len(value.shape) == 0:
@@ -127,15 +127,15 @@ def added_loss(value: Tensor, part: Tensor) -> Tensor:
 
 
 def keras_scale() -> Tensor:
-    """What Keras multiplies each mean with in this context, and no sum: 1 / replicas."""
+    """The factor that Keras applies to means, not to sums, in this context: 1 / replicas."""
     return keras.losses.MeanAbsoluteError()(tf.ones([1, 1]), tf.zeros([1, 1]))
 
 
 def over_whole_batch(loss: Setting, part: PartWeight) -> Setting:
-    """``loss`` as it was given to ``compile``, each loss in it made a ``WholeBatchLoss``.
+    """``loss`` as given to ``compile``, with each loss in it wrapped in a ``WholeBatchLoss``.
 
     Raises:
-        ValueError: One has no reduction: nothing says how its values become one.
+        ValueError: A loss has no reduction.
     """
 
     def one(given: Setting) -> Setting:
@@ -143,12 +143,12 @@ def over_whole_batch(loss: Setting, part: PartWeight) -> Setting:
             return None
         found = keras.losses.get(given)
         if not isinstance(found, keras.losses.Loss):
-            name = getattr(found, "__name__", "")  # that of a lambda names no scope
+            name = getattr(found, "__name__", "")  # a lambda's is no valid scope
             found = _FunctionLoss(found, name=name if name.isidentifier() else None)
         if found.reduction in (None, "none"):
             raise ValueError(
-                f"the loss {found.name!r} has no reduction, and then nothing says how the losses "
-                "of several GPUs become one; give it reduction='sum_over_batch_size' or 'sum'"
+                f"the loss {found.name!r} has no reduction, and without one the losses of several "
+                "GPUs cannot be combined; give it reduction='sum_over_batch_size' or 'sum'"
             )
         return WholeBatchLoss(found, part)
 

@@ -1,4 +1,4 @@
-"""``multi_gpu_model`` and its relatives: from one device to several, and back."""
+"""``multi_gpu_model``, ``serialize`` and related functions: from one device to several and back."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import tensorflow as tf
 
 from gpumon.core.attribution.batch_shares import checked_ratios, split_counts
 from trainer_hooks.multi_gpu.batch_split import Tensor
-from trainer_hooks.multi_gpu.device_names import device_names
+from trainer_hooks.multi_gpu.devices import device_names, make_stand_ins
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
-from trainer_hooks.multi_gpu.stand_ins import make_stand_ins
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.keras_private import layers_of, refuse_others, value_of
 
 make_stand_ins()
 
 OLDEST_KERAS: Final = (3, 14)
-"""On 3.7 to 3.11 a step fails; on 3.12 and 3.13 an ``activity_regularizer`` is counted wrongly."""
+"""A step fails on 3.7 to 3.11; 3.12 and 3.13 count an ``activity_regularizer`` wrongly."""
 _OWN_STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 
 
@@ -31,29 +30,29 @@ def multi_gpu_model(
     cpu_merge: bool = True,
     cpu_relocation: bool = False,
 ) -> ParallelModel:
-    """Make a model whose batches are split over several GPUs, in ratios where they are unequal.
+    """Make a model whose batches are split over several GPUs, by ratios where they are unequal.
 
-    The call of Keras 2 and of the ratio repository. Each GPU trains a copy on its part of the
-    batch; each part's loss counts by its share, so that the gradients are those of the whole
-    batch; the copies are updated alike. ``model`` has the trained weights, always: it and the
-    copies share them.
+    Has the signature of Keras 2 and of the ratio repository. Each GPU trains a copy on its part
+    of the batch; each part's loss is weighted by its share, so that the gradients are those of
+    the whole batch; all copies are updated alike. ``model`` and the copies share their weights,
+    so ``model`` always has the trained ones.
 
     Args:
-        model: Any built Keras model but one with a ``train_step`` or ``compute_loss`` of its own.
+        model: Any built Keras model without a custom ``train_step`` or ``compute_loss``.
         gpus: How many of the visible GPUs, or which: indices, or TensorFlow's names (``"CPU:1"``
-            is a logical device, for trying without a GPU). ``None``: all that are visible.
-        ratios: One positive number for each GPU; a batch is split in these proportions to
-            the sample, and no GPU goes without. ``None``: equal parts.
-        cpu_merge: Put the outputs together in the host's memory, not on the first GPU.
-        cpu_relocation: Accepted as in Keras 2. There is nothing left to move: the weights of
-            ``model`` lie on the GPUs that train it, and nowhere else.
+            is a logical device, for trying without a GPU). ``None``: all visible GPUs.
+        ratios: One positive number per GPU; each batch is split in these proportions, exact to
+            the sample, and every GPU gets at least one. ``None``: equal parts.
+        cpu_merge: Merge the outputs in the host's memory, not on the first GPU.
+        cpu_relocation: Accepted for Keras 2; has no effect, because the weights of ``model`` are
+            on the GPUs that train it and nowhere else.
 
     Returns:
         A model to compile, fit, evaluate, predict, checkpoint and save as usual.
 
     Raises:
         ImportError: Keras is older than 3.14.
-        ValueError: Ratios or GPUs that cannot be, or a model that cannot be split.
+        ValueError: Invalid ratios or GPUs, or a model that cannot be split.
     """
     _refuse_old_keras()
     _refuse_another_keras()
@@ -65,7 +64,7 @@ def multi_gpu_model(
 
 
 def to_multi_gpu(model: keras.Model, n_gpus: int = 3) -> ParallelModel:
-    """``multi_gpu_model(model, gpus=n_gpus)``: equal parts, as the second article has it."""
+    """``multi_gpu_model(model, gpus=n_gpus)`` with equal parts, as in the second article."""
     return multi_gpu_model(model, gpus=n_gpus)
 
 
@@ -74,8 +73,8 @@ def slice_batch(x: Tensor, n_gpus: int, part: int) -> Tensor:
 
     Args:
         x: Array or tensor; its first axis is the batch.
-        n_gpus: How many parts, 1 or more.
-        part: Which, from 0.
+        n_gpus: Number of parts, 1 or more.
+        part: Which part, from 0.
 
     Raises:
         ValueError: There is no such part.
@@ -92,14 +91,14 @@ def serialize(model: keras.Model) -> keras.Model:
     """The single-device model within a parallel one, with the trained weights.
 
     Args:
-        model: What ``multi_gpu_model`` made; or a model whose slices and merges stand round
-            one inner model, as the towers of Keras 2 did.
+        model: Made by ``multi_gpu_model``; or a model that slices and merges batches around one
+            inner model, as in Keras 2.
 
     Returns:
-        The model that was made parallel, itself: its weights and outputs are bit-equal.
+        The model that was made parallel itself: its weights and outputs are bit-equal.
 
     Raises:
-        ValueError: There is nothing parallel about it.
+        ValueError: It is not parallel.
     """
     if isinstance(model, ParallelModel):
         return model.template
@@ -122,7 +121,7 @@ def _refuse_old_keras() -> None:
 
 
 def _refuse_another_keras() -> None:
-    """Before anything is changed: what is looked at is nobody's, and names nothing after itself."""
+    """Check Keras' private names on objects of our own, before anything is changed."""
     name = "gpumon_probe"
     model, optimizer = keras.Sequential(name=name), keras.optimizers.SGD(name=name)
     model.compile(optimizer, "mse")
@@ -153,8 +152,8 @@ def _refuse_what_cannot_be_split(model: object) -> None:
         for variable in model.variables
     ):
         raise ValueError(
-            "multi_gpu_model brings a tf.distribute strategy of its own: make the model and call "
-            "this outside of any strategy.scope()"
+            "multi_gpu_model uses a tf.distribute strategy of its own: make the model and call "
+            "it outside of any strategy.scope()"
         )
     if not model.built:
         raise ValueError(
@@ -170,9 +169,9 @@ def _refuse_what_cannot_be_split(model: object) -> None:
     own = [name for name in _OWN_STEPS if getattr(type(model), name) != getattr(keras.Model, name)]
     if own:
         raise ValueError(
-            f"{type(model).__name__} has a {own[0]} of its own, and nothing can tell how what "
-            "happens in there is to be split; give compile() a loss and metrics instead (layers "
-            "may call add_loss), or use tf.distribute"
+            f"{type(model).__name__} has a {own[0]} of its own, which cannot be split over "
+            "GPUs; give compile() a loss and metrics instead (layers may call add_loss), or use "
+            "tf.distribute"
         )
 
 
@@ -181,6 +180,5 @@ def _warn_of_unknown_variables(model: keras.Model) -> None:
         if any(isinstance(value, tf.Variable) for value in vars(layer).values()):
             warn_quietly(
                 f"{layer.name!r} keeps a tf.Variable of its own, which Keras does not know and "
-                "all GPUs share: what the layer writes there is written once for each GPU; make "
-                "it by add_weight()"
+                "all GPUs share: each GPU writes it separately; make it by add_weight()"
             )
