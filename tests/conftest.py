@@ -35,7 +35,7 @@ LONGEST_FILES = (
     "test_runtime_folder",
     "test_every_answer_of_the_driver",
     "test_packaging",
-    "test_run_gpu_tests",
+    "test_tools",
     "test_gpu_source",
     "test_driver_that_answers_wrong",
     "test_driver_and_time",

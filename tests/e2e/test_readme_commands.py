@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 def commands() -> list[str]:
     """The lines that a reader types: those after ``$ ``, or all lines of a block without one."""
-    found = []
+    found: list[str] = []
     for language, block in BLOCKS:
         lines = block.splitlines()
         if not language:
