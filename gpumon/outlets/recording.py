@@ -1,4 +1,4 @@
-"""Keeps what was read in a file, so that it can be looked at again."""
+"""Writes a recording."""
 
 from __future__ import annotations
 
@@ -24,35 +24,32 @@ from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError, UsageError
 
 _BLOCK_NS: Final = 5 * NS_PER_S
-"""What is lost at most where the recorder is killed: shorter blocks pack worse."""
+"""The most that is lost if the recorder is killed; shorter blocks compress worse."""
 _BLOCK_BYTES: Final = 1 << 20
-_MOST_EVENTS: Final = 200_000
-"""More than a reader of rings brings in one tick; each takes up to 45 bytes of a block."""
+_MAX_EVENTS: Final = 200_000
+"""More than one tick has; each takes up to 45 bytes of a block."""
 _MODE: Final = 0o600
-"""Names of processes and trainings are nobody else's."""
+"""Names of processes and runs are private."""
 
 
 class RecordingWriter:
-    """Writes blocks of whole lines, each in one go: what is written stays readable.
+    """Writes complete blocks, so that the file is readable at any time.
 
-    Memory does not grow: a block is let go of once it is written. To keep and to close raise
-    ``GpumonError`` where the disk takes no more (what was written so far is whole), or where
-    somebody has removed the file.
+    ``keep`` and ``close`` raise ``GpumonError`` if the disk is full (all blocks so far are
+    complete), or if the file was removed.
 
     Attributes:
-        path: The file.
-        kept_count: Ticks kept so far, those not yet written included.
+        kept_count: Ticks kept so far, including those not yet written.
         written_bytes: Size of the file.
         elapsed_ns: From the first tick to the newest.
 
     Args:
-        path: The file to make.
-        replaces: Whether a recording that is there may be replaced; what is
-            something else never is.
+        path: The file to create.
+        replaces: Whether an existing recording may be replaced; another file never is.
 
     Raises:
-        UsageError: The path is no place for a recording.
-        GpumonError: The file is there already or cannot be made; says why.
+        UsageError: The path cannot be a recording.
+        GpumonError: The file exists already or cannot be created.
     """
 
     def __init__(self, path: Path, *, replaces: bool = False) -> None:
@@ -62,24 +59,21 @@ class RecordingWriter:
         self._lines: list[bytes] = []
         self._line_bytes = 0
         self._first_ns = self._block_began_ns = self._whole_ns = 0
-        self._was_there = self._is_broken_off = False
+        self._was_there = self._has_failed = False
         self._descriptor = self._made(replaces=replaces)
 
     def __enter__(self) -> RecordingWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the recording; one that could not be written on stays as it is."""
-        if self._is_broken_off:
-            self._let_go()
+        """End the recording, unless writing has failed."""
+        if self._has_failed:
+            self._close_file()
         else:
             self.close("ended" if error is None else "failed")
 
     def keep(self, moment: Moment, header: RecordingHeader) -> None:
-        """Keep one tick. The first one is in the file at once, others within some seconds.
-
-        What the recording says of itself is written with the first tick, whose GPUs it then names.
-        """
+        """Keep one tick. The first is written at once, with the header; others within seconds."""
         at_ns = moment.tick.at_ns
         is_first = self._blocks is None
         if self._blocks is None:
@@ -100,9 +94,9 @@ class RecordingWriter:
             self._flush()
 
     def close(self, why: str) -> None:
-        """Write what is left, and a line that says that the recording was ended.
+        """Write the last block and mark the end. Safe to call twice.
 
-        Nothing is left of a recording without a tick. Safe to call twice.
+        A recording without a tick is removed.
         """
         if self._descriptor < 0:
             return
@@ -115,10 +109,10 @@ class RecordingWriter:
                 with contextlib.suppress(OSError):
                     os.fsync(self._descriptor)
         finally:
-            self._let_go()
+            self._close_file()
 
-    def _let_go(self) -> None:
-        """Close the file as it is; one that holds nothing whole goes."""
+    def _close_file(self) -> None:
+        """Close the file; remove it if it is empty and new."""
         if self._descriptor >= 0:
             if not self.written_bytes and not self._was_there:
                 with contextlib.suppress(OSError):
@@ -127,7 +121,7 @@ class RecordingWriter:
             self._descriptor = -1
 
     def _flush(self) -> None:
-        """Write the block in one go; what the disk did not take of it goes again."""
+        """Write the block; truncate a partial one."""
         block = pack_block(b"".join(self._lines))
         self._lines, self._line_bytes = [], 0
         left = memoryview(block)
@@ -137,28 +131,28 @@ class RecordingWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.written_bytes)
-            self._is_broken_off = True
+            self._has_failed = True
             raise GpumonError(self._full(error)) from error
         self.written_bytes += len(block)
         self._whole_ns = self.elapsed_ns
         if not os.fstat(self._descriptor).st_nlink:
-            self._is_broken_off = True
+            self._has_failed = True
             raise GpumonError(
-                f"{self.path} was removed while it was written: nothing is left of it"
+                f"{self.path} was removed while it was written: the recording is lost"
             )
 
     def _full(self, error: OSError) -> str:
         if not self.written_bytes:
             return f"cannot write {self.path}: {error.strerror}"
         return (
-            f"cannot write any more to {self.path}: {error.strerror}: {self.written_bytes:,} bytes "
-            f"of it are whole, about {seconds(self._whole_ns):,.0f} s: "
-            f"`gpumon replay {self.path}` shows them"
+            f"cannot write any more to {self.path}: {error.strerror}. {self.written_bytes:,} bytes "
+            f"are complete, about {seconds(self._whole_ns):,.0f} s: show them with "
+            f"`gpumon replay {self.path}`"
         )
 
     def _made(self, *, replaces: bool) -> int:
         if str(self.path) == "-":
-            raise UsageError("a recording cannot go to the standard output: name a file")
+            raise UsageError("a recording cannot be written to standard output: name a file")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
             self._was_there = self.path.exists()
@@ -167,18 +161,18 @@ class RecordingWriter:
             what = "is a folder: name a file in it" if self.path.is_dir() else _TAKEN
             raise GpumonError(f"{self.path} {what}") from error
         except (OSError, ValueError) as error:
-            raise GpumonError(f"cannot make {self.path}: {_reason(self.path, error)}") from error
+            raise GpumonError(f"cannot create {self.path}: {_reason(self.path, error)}") from error
         try:
-            self._insist_on_file(descriptor)
+            self._lock(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _insist_on_file(self, descriptor: int) -> None:
+    def _lock(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise GpumonError(f"{self.path} is no regular file: a recording needs one")
+            raise GpumonError(f"{self.path} is not a regular file: a recording needs one")
         if status.st_size and os.pread(descriptor, len(MAGIC), 0) != MAGIC:
             raise GpumonError(f"{self.path} {_NO_RECORDING}")
         try:
@@ -189,10 +183,8 @@ class RecordingWriter:
             os.fchmod(descriptor, _MODE)
 
 
-_NO_RECORDING: Final = (
-    "holds something else than a recording, which --force does not replace: name another file"
-)
-_TAKEN: Final = "is there already: name another file, or replace it with --force"
+_NO_RECORDING: Final = "is not a recording, and --force replaces nothing else: name another file"
+_TAKEN: Final = "exists already: name another file, or replace it with --force"
 
 
 def _reason(path: Path, error: Exception) -> str:
@@ -202,14 +194,14 @@ def _reason(path: Path, error: Exception) -> str:
     if code == errno.EISDIR:
         return "it is a folder: name a file in it"
     if code == errno.ENXIO:  # a socket
-        return "it is no regular file"
+        return "it is not a regular file"
     return getattr(error, "strerror", None) or str(error)
 
 
 def _bounded(moment: Moment) -> Moment:
-    """The moment as it fits a block: of rings that somebody filled, totals are kept and no more."""
+    """The tick without ring events if there are too many for a block; totals stay."""
     rings = moment.rings.rings
-    if sum(len(ring.events) for ring in rings) <= _MOST_EVENTS:
+    if sum(len(ring.events) for ring in rings) <= _MAX_EVENTS:
         return moment
     without = tuple(
         replace(ring, events=NO_RECORDS, lost_events=ring.lost_events + len(ring.events))

@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all."""
+"""Writes a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from gpumon.errors import UnwritableFileError
 def write_whole(path: str, body: bytes) -> None:
     """Write a file that a user named.
 
-    What is no regular file, such as a pipe or ``/dev/null``, is written to as it is.
-
-    Args:
-        path: Where to. A link is followed; a file that is there keeps its mode.
-        body: All of it.
+    A link is followed, an existing file keeps its mode, and a pipe or device is written to
+    directly.
 
     Raises:
-        UnwritableFileError: It cannot be written; what was there is untouched.
+        UnwritableFileError: It cannot be written; an existing file is unchanged.
     """
     try:
         target = Path(path).resolve()
@@ -36,16 +33,16 @@ def write_whole(path: str, body: bytes) -> None:
 
 
 def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool = False) -> None:
-    """Write beside the file, then take its place: nobody ever sees a part of it.
+    """Write a temporary file and rename it, so that no reader sees part of it.
 
     Args:
-        target: Where to. A link is replaced, not followed.
-        body: All of it.
-        mode: The file's, whatever the umask; ``None``: as the umask has it.
-        is_synced: Whether it is to be on the disk before it takes the place.
+        target: A link is replaced, not followed.
+        body: The content.
+        mode: The file's mode; ``None``: by the umask.
+        is_synced: Whether to sync it to disk before it is renamed.
 
     Raises:
-        OSError: It cannot be written; what was there is untouched, and nothing lies beside it.
+        OSError: It cannot be written; an existing file is unchanged, and no temporary file stays.
     """
     beside = target.with_name(f".gpumon-{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,7 +56,7 @@ def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool
                 os.fsync(stream.fileno())
         beside.replace(target)
     except BaseException:
-        # What was written of it would take up the last of the space.
+        # A partial file would take up the last space of a full disk.
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise

@@ -1,8 +1,7 @@
-"""A recording, played: at once for a report, or in its own time for a daemon.
+"""Replays a recording: at once for a report, or in real time for a daemon.
 
-Everything inside runs on the recording's own clock, so every length of time is
-the recording's, however fast it is played. Only what outlets are shown is
-moved to the clock of this machine.
+Everything inside runs on the recording's clock, so durations do not depend on the speed. Only the
+state for outlets is moved to the clock of this machine.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Watched = Callable[[Iterable[Moment]], Iterable[Moment]]
 
 
 def facts_of(recording: RecordingFile) -> MonitorFacts:
-    """What a monitor of that recording is told: as it was recorded, and that it is replayed."""
+    """The facts for a monitor of this recording."""
     header = recording.header
     return MonitorFacts(
         source=f"replay:{recording.name}",
@@ -45,16 +44,16 @@ def replayed_report(
     since_s: float | None = None,
     run: str | None = None,
 ) -> ReportWithLanes:
-    """The report, and its lanes, that a daemon would have given at the end of the recording.
+    """The report, with lanes, that a daemon would have given at the end of the recording.
 
     Args:
-        recording: Opened, and not yet read.
-        watched: Lets somebody see the ticks pass.
-        since_s: Of its last so many seconds only.
-        run: Of the run with this label, or pid, only.
+        recording: Not yet read.
+        watched: Observes the ticks, for progress.
+        since_s: Only its last so many seconds.
+        run: Only the run with this label or pid.
 
     Raises:
-        UnreadableLogError: The disk cannot be read, or the recording holds no tick.
+        UnreadableLogError: The disk cannot be read, or the recording has no tick.
         UsageError: There is no such run.
     """
     monitor, reports = Monitor(facts_of(recording)), Reports()
@@ -62,18 +61,15 @@ def replayed_report(
         reports.follow(monitor.ingest(moment))
     found = reports.report_with_lanes(since_s=since_s, run=run)
     if found is None:
-        raise UnreadableLogError(f"{recording.name}: holds no reading")
+        raise UnreadableLogError(f"{recording.name}: has no reading")
     report, note = found.report, recording.header.note
-    said = (f"Whoever recorded it says: {note}",) if note else ()
-    noted = replace(report, notes=(*report.notes, *said, *recording.troubles()))
-    return found._replace(report=noted)
+    own_note = (f"Note of the recording: {note}",) if note else ()
+    notes = (*report.notes, *own_note, *recording.troubles())
+    return found._replace(report=replace(report, notes=notes))
 
 
 class ReplayClock:
-    """Says when it is in a recording that is played: it stands still once that is over.
-
-    So many seconds of the recording pass in a second of the system's clock.
-    """
+    """The clock of a replayed recording, at ``speed``; it stops at the end."""
 
     def __init__(self, clock: Clock, speed: float) -> None:
         self._clock = clock
@@ -82,7 +78,7 @@ class ReplayClock:
         self._over_ns: int | None = None
 
     def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC of this machine when it began, and since then the recording's time."""
+        """CLOCK_MONOTONIC of this machine at the start, plus the recording's time since then."""
         if self._over_ns is not None:
             return self._over_ns
         passed_ns = self._clock.monotonic_ns() - self._began_ns
@@ -92,7 +88,7 @@ class ReplayClock:
         return self._clock.wall_time_s()
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
-        """Return when that much of the recording has passed, or when somebody wakes the clock."""
+        """Return when that much of the recording has passed, or the clock is woken."""
         passed_ns = (deadline_ns - self._began_ns) / self._speed
         self._clock.sleep_until_ns(self._began_ns + round(passed_ns))
 
@@ -107,10 +103,10 @@ class ReplayWatch(Watch):
     """Plays a recording tick by tick, each when it is due; then its last state stays.
 
     Args:
-        recording: Opened, and not yet read; closed with the watch.
+        recording: Not yet read; closed with the watch.
         clock: The system's clock; waking it ends a wait.
         boot_id: Of this machine.
-        speed: Seconds of the recording to a second of this machine.
+        speed: Seconds of the recording per second.
     """
 
     def __init__(
@@ -122,13 +118,13 @@ class ReplayWatch(Watch):
         self._system_clock = clock
         self._boot_id = boot_id
         self._moments: Iterator[Moment] = recording.moments()
-        self._ahead_ns: int | None = None  # what to add to a stamp of the recording
+        self._ahead_ns: int | None = None  # what to add to a timestamp of the recording
         self._newest_ns = 0
         self._failed: str | None = None
         self._is_over = False
 
     def insist(self) -> None:
-        """The recording could be opened: there is something to watch."""
+        """Nothing to check: the recording is open."""
 
     def next_moment(self) -> Moment | None:
         moment = None if self._is_over else self._next()
@@ -148,33 +144,33 @@ class ReplayWatch(Watch):
         return moment
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
-        return {}  # between two ticks of a recording nobody counted
+        return {}  # a recording has no counts between two ticks
 
     def collectors(self) -> tuple[CollectorState, ...]:
-        """Whether the recording goes on, and what could not be read of it."""
-        told: list[str] = []
+        """Whether the recording is still playing, and its damage."""
+        sentences: list[str] = []
         if self._is_over:
-            played = f"{seconds(self._recording.read_ns):,.0f} s of it were played"
-            told = [f"the recording is over: {played}, and what is shown is its last state."]
+            played_s = seconds(self._recording.read_ns)
+            sentences = [f"the recording ended after {played_s:,.0f} s; this is its last state."]
             if self._failed is not None:
-                told.append(f"{self._failed}.")
-            told += self._recording.troubles()
+                sentences.append(f"{self._failed}.")
+            sentences += self._recording.troubles()
         return (
             CollectorState(
                 name=REPLAY,
                 success=not self._is_over,
                 duration_seconds=0.0,
                 errors_total=self._recording.damaged_count,
-                message=" ".join(told) or None,
+                message=" ".join(sentences) or None,
             ),
         )
 
     def shown(self, state: MonitorState) -> MonitorState:
-        """With stamps that begin now and keep their distances, whatever the speed."""
+        """With timestamps that start at the start of the replay."""
         return self._moved(state, self._ahead_ns or 0)
 
     def left(self, state: MonitorState) -> MonitorState:
-        """With stamps of which the newest is of now: their readers know no other clock."""
+        """With the newest timestamp at the present, for readers that know no other clock."""
         return self._moved(state, self._system_clock.monotonic_ns() - state.taken_at_ns)
 
     def close(self) -> None:
@@ -203,7 +199,7 @@ def _moved(gpu: GpuState, by_ns: int) -> GpuState:
 
 
 def _moved_board(sample: GpuSample, by_ns: int) -> GpuSample:
-    """The same, with the stamps that ``board_document`` shows."""
+    """Move the timestamps that ``board_document`` shows."""
     details, activity = sample.details, sample.activity
     if details is not None:
         details = details._replace(read_at_ns=details.read_at_ns + by_ns)

@@ -1,1 +1,1 @@
-"""``/metrics``: the table of all metrics, their values, and the one who knows prometheus_client."""
+"""``/metrics``: the table of all metrics, their values, and their export."""

@@ -1,10 +1,8 @@
-"""From one tick's state to label values and numbers: what a scrape looks at, and its readers.
+"""Label values and numbers of all metrics, from one tick's state.
 
-A ``LabelBudget`` selects once a tick: each label set once, and no more than
-Prometheus can bear. Of that ``MetricView`` each family has one reader, which
-is pure and knows nothing of Prometheus: a path to a number, or a method of the
-view. A value of ``None`` is *no answer*, and gets no series. What a board says
-of itself goes with the GPU; its time and its errors are counted on.
+A ``LabelBudget`` selects once a tick: each label set once, and a bounded number of them. Each
+family reads the resulting ``MetricView`` with a path to a number, or a method of the view. ``None``
+is *no answer* and gets no series. A lost GPU loses its present values and keeps its counters.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.wording import label_text
 
 MAX_OTHERS: Final = 256
-"""GPUs, collectors and driver functions with series: far beyond any machine."""
+"""GPUs, collectors and driver functions with series: more than any machine has."""
 
 MAX_XIDS: Final = 64
-"""XID errors of a GPU with series of their own, the lowest first; NVIDIA lists fewer than 200."""
+"""XIDs of a GPU with series, the lowest first; NVIDIA lists fewer than 200."""
 
 _XIDS: Final = "gpumon_gpu_xid_errors_total"
 _ERRORS: Final = "gpumon_nvml_errors_total"
@@ -44,18 +42,17 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricView:
-    """One tick's state, cut down to what may become series; empty before the first tick.
+    """The parts of one tick's state that may become series; empty before the first tick.
 
     Attributes:
-        state: The whole state; ``None`` before the first tick.
-        gpus: GPUs with distinct UUIDs.
-        runs: Runs with distinct labels, living ones first.
-        collectors: Collectors with distinct names.
-        call_seconds: Driver functions with distinct names.
-        call_counts: The same functions, so that one cap is for both.
-        call_errors: Distinct pairs of driver function and error.
-        dropped: ``(family, label sets left out since the start)``.
-        runs_left_out: How many runs of which uid have no series now, as ``largest_owners``.
+        gpus: With distinct UUIDs.
+        runs: With distinct labels, living ones first.
+        collectors: With distinct names.
+        call_seconds: With distinct driver functions.
+        call_counts: The same functions.
+        call_errors: With distinct pairs of driver function and error.
+        dropped: ``(family, label sets dropped since the start)``.
+        runs_left_out: Runs without series by uid, as ``largest_owners``.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -74,34 +71,33 @@ class MetricView:
 
     @property
     def stale(self) -> bool:
-        """Whether the newest tick is more than two periods old: then nothing is known of *now*."""
+        """Whether the newest tick is too old to show present values."""
         if self.state is None:
             return True
         age_ns = self.now_ns - self.state.taken_at_ns
         return age_ns > max(2 * self.state.period_ns, _SHORTEST_STALE_NS)
 
     def gpus_counted(self) -> Iterator[GpuState]:
-        """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
+        """GPUs whose counters are exported: all but lost, removed and MIG-partitioned ones.
 
-        A GPU that nobody could ask (the driver hangs) keeps its counters:
-        they remain true, and dashboards look back over them. One that is cut
-        by MIG has no time to count, but what it had before.
+        A GPU keeps its counters while the driver hangs, because dashboards look back over them, and
+        when it is partitioned after some observation.
         """
         for gpu in self.gpus:
-            is_cut = gpu.device.mig_enabled and not gpu.totals.observed_ns
-            if gpu.listed and not is_cut and (gpu.present or gpu.error is None):
+            is_partitioned = gpu.device.mig_enabled and not gpu.totals.observed_ns
+            if gpu.listed and not is_partitioned and (gpu.present or gpu.error is None):
                 yield gpu
 
     def gpus_present(self) -> Iterator[GpuState]:
-        """The GPUs that are present as of the newest tick; none once that is old."""
+        """The GPUs that are present in the newest tick; none if it is stale."""
         if not self.stale:
             yield from (gpu for gpu in self.gpus if gpu.present)
 
     def runs_now(self) -> tuple[RunState, ...]:
-        """The runs, while it is known what they are doing."""
+        """The runs; none if the newest tick is stale."""
         return () if self.stale else self.runs
 
-    # -- rows: what one number of each does not tell --------------------------------
+    # -- rows of families that need more than a path -----------------------------------
 
     def starved_now(self) -> Iterator[Row]:
         for gpu in self.gpus_present():
@@ -146,8 +142,7 @@ class MetricView:
                 yield (device.uuid, device.parent_uuid, *numbers), 1
 
     def idle_by_cause(self) -> Iterator[Row]:
-        # All causes from the start: a series that begins in mid-stall hides its first rise from
-        # rate().
+        # All causes from the start: rate() misses the first rise of a series that starts late.
         for gpu in self.gpus_counted():
             for cause in CAUSES:
                 yield (gpu.device.uuid, cause.value), seconds(gpu.totals.idle_ns.get(cause, 0))
@@ -163,8 +158,7 @@ class MetricView:
                 yield gpu.device.uuid, gpu.latest.details
 
     def throttled(self) -> Iterator[Row]:
-        # Every reason, where the board answers at all: a series that comes and goes cannot be
-        # averaged.
+        # Every reason: a series that comes and goes cannot be averaged.
         for uuid, details in self._details():
             if details.throttle_reasons is not None:
                 for reason in THROTTLE_REASONS.values():
@@ -176,7 +170,7 @@ class MetricView:
             yield (uuid, "uncorrected"), details.ecc_uncorrected_errors
 
     def xid_errors(self) -> Iterator[Row]:
-        # Of a lost GPU, too: its last error is often why it is lost.
+        # Also of a lost GPU: its last error is often the reason.
         for gpu in self.gpus:
             for xid, count in gpu.xid_errors[:MAX_XIDS] if gpu.listed else ():
                 yield (gpu.device.uuid, xid), count
@@ -226,15 +220,14 @@ def _by_owner(counts: Iterable[tuple[int | None, int]]) -> Iterator[Row]:
 
 
 def _lives(run: RunState, state: MonitorState) -> bool:
-    """Whether it has not ended, or so short a time ago that nobody may have scraped its end yet."""
+    """Whether it is alive, or ended so recently that its end may not have been scraped."""
     return run.alive is True or state.taken_at_ns - run.written_ns < _SCRAPED_WITHIN_NS
 
 
 class LabelBudget:
-    """Selects once in each tick, and counts what it leaves out.
+    """Selects label sets once a tick, and counts the dropped ones.
 
-    Counting by tick and not by scrape keeps the counter the same for two
-    scrapers of different rhythm.
+    Counted by tick, the counter does not depend on the number of scrapers.
     """
 
     def __init__(self) -> None:
@@ -243,7 +236,7 @@ class LabelBudget:
         self._places = FairSlots[str](MAX_RUNS_SHOWN)
 
     def select(self, state: MonitorState) -> MetricView:
-        """What of this state may become series."""
+        """The parts of this state that may become series."""
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
@@ -285,7 +278,7 @@ class LabelBudget:
     ) -> tuple[_Item, ...]:
         kept: dict[str, _Item] = {}
         for item in items:
-            # Two names may differ only in what sanitising takes away.
+            # Two names may differ only in characters that label_text replaces.
             name = label_text(key(item))
             if name in kept or len(kept) >= most:
                 self._dropped[family] += 1
@@ -295,7 +288,7 @@ class LabelBudget:
 
 
 class HistogramValue(NamedTuple):
-    """Cumulative counts below each bound, how many in all, and their sum in the metric's unit."""
+    """Cumulative counts below each bound, the number of all, and their sum."""
 
     bucket_counts: tuple[int, ...]
     gap_count: int
@@ -306,17 +299,14 @@ Row: TypeAlias = tuple[tuple[object, ...], float | HistogramValue | None]
 Reader: TypeAlias = Callable[[MetricView], Iterable[Row]]
 
 
-# -- rows: one number of each, by where it stands ---------------------------------
+# -- rows by a path to one number --------------------------------------------------
 
 
 def _at(path: str) -> Callable[[Any], Any]:
-    """Reads what is at the end of a path of attributes; times in seconds, as every metric.
-
-    ``None`` anywhere on the way is no answer.
-    """
+    """Reads a path of attributes; times in seconds. ``None`` anywhere on the way is no answer."""
     names, is_time = path.split("."), path.endswith("_ns")
 
-    def read(value: Any) -> Any:  # noqa: ANN401 - a number, whatever it is the number of
+    def read(value: Any) -> Any:  # noqa: ANN401 - any object with these attributes
         for name in names:
             value = None if value is None else getattr(value, name)
         return seconds(value) if is_time and value is not None else value
@@ -325,7 +315,7 @@ def _at(path: str) -> Callable[[Any], Any]:
 
 
 def _each(items: Callable[[MetricView], Iterable[object]], label: str) -> Callable[[str], Reader]:
-    """Makes readers of a number of each item, which has one label."""
+    """Creates readers of one number of each item, with one label."""
     label_of = _at(label)
 
     def reader(path: str) -> Reader:
@@ -343,12 +333,12 @@ collector: Final = _each(_at("collectors"), "name")
 
 
 def whole(path: str) -> Reader:
-    """Of the view itself, without a label."""
+    """Reads a number of the view, without a label."""
     read = _at(path)
     return lambda view: [((), read(view))]
 
 
 def listed(path: str) -> Reader:
-    """Of each row of a list, whose last cell is the number and whose others are labels."""
+    """Reads a list of rows: labels, then the number."""
     read = _at(path)
     return lambda view: ((row[:-1], row[-1]) for row in read(view))

@@ -1,10 +1,9 @@
-"""``/metrics``: the only file that speaks to prometheus_client.
+"""Exports ``/metrics`` with prometheus_client, which only this file uses.
 
-client_python turns one broken collector, one label that is no UTF-8 or one
-``None`` into an HTTP 500 that loses every other series, and passes duplicate
-series on, of which Prometheus silently keeps the first. So each family is read
-apart from the others, every label value goes through one gate, and duplicates
-are refused here.
+With client_python, one broken collector, one label that is not UTF-8 or one ``None`` becomes an
+HTTP 500 without any series, and duplicate series pass, of which Prometheus silently keeps the
+first. So each family is read on its own, every label value goes through ``label_text``, and
+duplicates are dropped here.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ _FAMILIES: Mapping[MetricKind, Callable[..., Any]] = {
 }
 
 _Series: TypeAlias = dict[tuple[str, ...], tuple[Any, ...]]
-"""Arguments of ``add_metric`` by label values: a label set can be there only once."""
+"""Arguments of ``add_metric`` by label values."""
 
 
 class MetricsExporter:
-    """Renders the newest tick for any number of scrapers, on the thread of whoever asks.
+    """Renders the newest tick for any number of scrapers, on their threads.
 
     Args:
-        clock: By which a tick becomes old.
+        clock: Determines when a tick is stale.
         version: Of gpumon.
-        metrics: What is exposed.
-        proc: A procfs to read ``process_*`` of this process from, at each scrape; ``None``: none.
+        metrics: The families.
+        proc: procfs for ``process_*`` of this process; ``None``: none.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class MetricsExporter:
         metrics: Sequence[MetricSpec] = METRICS,
         proc: Path | None = None,
     ) -> None:
-        # Made once: it remembers when the machine was booted, so a clock that is set later does
-        # not look like another start.
+        # Created once: it remembers the boot time, so that setting the clock does not change the
+        # start time.
         self._process = None if proc is None else ProcessCollector(proc=str(proc), registry=None)
         self._clock = clock
         self._version = version
@@ -79,19 +78,16 @@ class MetricsExporter:
         self._warned: set[str] = set()
 
     def publish(self, state: MonitorState) -> None:
-        """Take over a new tick, and no more than select of it. Called by one thread only."""
+        """Select the series of a new tick. Called by one thread only."""
         self._newest = self._budget.select(state)
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """All metrics as a body and its content type.
-
-        The scraper's ``Accept`` header decides between the classic text format and OpenMetrics.
-        """
+        """All metrics as a body and its content type, by the scraper's ``Accept`` header."""
         now_ns = self._clock.monotonic_ns()
         view = replace(self._newest, now_ns=now_ns, version=self._version)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(view, self._metrics, self._process, self._warn_once))
-        # Decided here: client_python trips over versions such as "abc" and repeats them unread.
+        # client_python fails on versions such as "abc" and repeats them unchecked.
         if "application/openmetrics-text" in (accept or ""):
             body = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
             return body, openmetrics.CONTENT_TYPE_LATEST
@@ -104,7 +100,7 @@ class MetricsExporter:
 
 
 class _Scrape(Collector):
-    """One scrape: made for it, and forgotten with it."""
+    """One scrape."""
 
     def __init__(
         self,
@@ -128,7 +124,7 @@ class _Scrape(Collector):
             if spec.name == _DROPPED:
                 series = {(family,): (float(count),) for family, count in self._dropped().items()}
             elif spec.name == _SUCCESS:
-                # The last family of all, so it knows of every group that broke.
+                # The last family, so that every failed group is known.
                 groups = self._succeeded.items()
                 series |= {(f"metrics_{group}",): (float(ok),) for group, ok in groups}
             if series:
@@ -138,7 +134,7 @@ class _Scrape(Collector):
         self._succeeded["process"] = True
         try:
             return [*process.collect()]
-        except Exception as error:  # noqa: BLE001 - it reads files, and no GPU may be lost by that
+        except Exception as error:  # noqa: BLE001 - it reads files; its failure must not lose GPU metrics
             self._succeeded["process"] = False
             self._on_error("process_*", error)
             return []
@@ -149,7 +145,7 @@ class _Scrape(Collector):
             return {}
         try:
             return self._checked(spec, spec.read(self._view))
-        except Exception as error:  # noqa: BLE001 - one broken family must not take the others along
+        except Exception as error:  # noqa: BLE001 - one broken family must not lose the others
             self._succeeded[spec.group] = False
             self._on_error(spec.name, error)
             return {}
@@ -176,11 +172,11 @@ class _Scrape(Collector):
 
 
 def _numbers(value: float | HistogramValue | None) -> tuple[Any, ...] | None:
-    """Arguments of the family's ``add_metric``; ``None`` where there is no answer."""
+    """Arguments of ``add_metric``; ``None``: no answer."""
     if isinstance(value, HistogramValue):
         buckets = zip(_GAP_BOUNDS, (*value.bucket_counts, value.gap_count), strict=True)
         return [*buckets], value.total
-    # float() sees to it that a text in a number's place is this family's fault and no other's.
+    # float() makes text in a number's place fail here, where only this family is lost.
     return None if value is None or not math.isfinite(number := float(value)) else (number,)
 
 

@@ -1,4 +1,4 @@
-"""Specification of the recorder's pen: what it has written is whole, whatever happens next."""
+"""Tests of writing a recording: everything written is readable, whatever happens next."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def writer(path: Path) -> Iterator[RecordingWriter]:
         yield writer
 
 
-class TestWhatIsKept:
-    def test_is_in_the_file_from_the_first_tick_on(
+class TestATick:
+    def test_is_written_at_once_if_it_is_the_first(
         self, path: Path, writer: RecordingWriter
     ) -> None:
         writer.keep(MOMENTS[0], header())
 
         assert read(path) == MOMENTS[:1]
 
-    def test_is_in_the_file_five_seconds_later(self, path: Path, writer: RecordingWriter) -> None:
+    def test_is_written_five_seconds_later(self, path: Path, writer: RecordingWriter) -> None:
         for one in MOMENTS[:7]:
             writer.keep(one, header())
 
         assert read(path) == MOMENTS[:6]
         assert writer.written_bytes == path.stat().st_size
 
-    def test_is_all_there_once_it_is_closed(self, path: Path) -> None:
+    def test_is_written_when_the_recording_is_closed(self, path: Path) -> None:
         record(path, MOMENTS)
 
         assert read(path) == MOMENTS
 
-    def test_is_a_block_a_tick_where_ticks_are_far_apart(
+    def test_has_its_own_block_where_ticks_are_far_apart(
         self, path: Path, writer: RecordingWriter
     ) -> None:
         slow = [moment(60.0 * n) for n in range(1, 5)]
@@ -66,13 +66,16 @@ class TestWhatIsKept:
 
         assert read(path) == slow[:3]
 
-    def test_names_the_boards_of_the_first_frame(self, path: Path) -> None:
+
+class TestTheFile:
+    def test_has_the_gpus_of_the_first_frame_and_is_private(self, path: Path) -> None:
         record(path, MOMENTS)
 
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with RecordingFile(path) as recording:
             assert [device.name for device in recording.header.devices] == ["NVIDIA H100"]
 
-    def test_is_closed_once_however_often_it_is_asked(self, path: Path) -> None:
+    def test_is_closed_once(self, path: Path) -> None:
         writer = RecordingWriter(path)
         writer.keep(MOMENTS[0], header())
         writer.close("ended")
@@ -82,29 +85,24 @@ class TestWhatIsKept:
 
             assert len(other.read()) == size_bytes
 
-    def test_is_its_owners_alone(self, path: Path) -> None:
-        record(path, MOMENTS)
-
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-    def test_of_nothing_leaves_no_file(self, path: Path) -> None:
+    def test_is_removed_without_a_tick(self, path: Path) -> None:
         with RecordingWriter(path):
             assert path.exists()
 
         assert not path.exists()
 
-    def test_without_what_rings_overflow_with(
+    def test_loses_ring_events_that_are_too_many_for_a_block(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpumon.outlets.recording._MOST_EVENTS", 3)
-        (told,) = training_moments(seed=2, seconds=1)
-        record(path, [told])
+        monkeypatch.setattr("gpumon.outlets.recording._MAX_EVENTS", 3)
+        (tick,) = training_moments(seed=2, seconds=1)
+        record(path, [tick])
 
-        for ring, kept in zip(told.rings.rings, read(path)[0].rings.rings, strict=True):
+        for ring, kept in zip(tick.rings.rings, read(path)[0].rings.rings, strict=True):
             assert (len(kept.events), kept.phase_ns) == (0, ring.phase_ns)
             assert kept.lost_events == ring.lost_events + len(ring.events)
 
-    def test_takes_no_more_memory_the_longer_it_is(self, tmp_path: Path) -> None:
+    def test_needs_constant_memory(self, tmp_path: Path) -> None:
         def keep(writer: RecordingWriter, first: int, last: int) -> int:
             for second in range(first, last):
                 writer.keep(moment(second), header())
@@ -119,8 +117,8 @@ class TestWhatIsKept:
         assert late - early < 20_000
 
 
-class TestAFileThatIsThere:
-    def test_is_left_alone(self, path: Path) -> None:
+class TestAnExistingFile:
+    def test_is_not_replaced_by_default(self, path: Path) -> None:
         path.write_text("dear diary")
 
         with pytest.raises(GpumonError, match="--force"):
@@ -128,7 +126,7 @@ class TestAFileThatIsThere:
         assert path.read_text() == "dear diary"
 
     @pytest.mark.parametrize("is_empty", [False, True])
-    def test_is_replaced_where_that_is_wished(self, path: Path, is_empty: bool) -> None:
+    def test_is_replaced_on_request(self, path: Path, is_empty: bool) -> None:
         record(path, MOMENTS)
         if is_empty:
             path.write_bytes(b"")
@@ -138,7 +136,7 @@ class TestAFileThatIsThere:
         assert read(path) == [MOMENTS[3]]
 
     @pytest.mark.parametrize("link", [False, True])
-    def test_is_never_replaced_where_it_is_no_recording(
+    def test_is_never_replaced_unless_it_is_a_recording(
         self, path: Path, tmp_path: Path, link: bool
     ) -> None:
         diary = tmp_path / "train.py" if link else path
@@ -152,14 +150,14 @@ class TestAFileThatIsThere:
         assert diary.read_text() == "dear diary"
         assert stat.S_IMODE(diary.stat().st_mode) == 0o644
 
-    def test_is_not_replaced_by_a_recording_of_nothing(self, path: Path) -> None:
+    def test_is_not_replaced_without_a_tick(self, path: Path) -> None:
         record(path, MOMENTS)
         with RecordingWriter(path, replaces=True):
             pass
 
         assert read(path) == MOMENTS
 
-    def test_is_not_replaced_while_another_writes_it(
+    def test_is_not_replaced_while_another_process_writes_it(
         self, path: Path, writer: RecordingWriter
     ) -> None:
         writer.keep(MOMENTS[0], header())
@@ -168,7 +166,7 @@ class TestAFileThatIsThere:
             RecordingWriter(path, replaces=True)
         assert read(path) == MOMENTS[:1]
 
-    def test_and_is_removed_meanwhile_is_missed_with_the_next_block_not_in_the_morning(
+    def test_that_is_removed_meanwhile_is_noticed_with_the_next_block(
         self, path: Path, writer: RecordingWriter
     ) -> None:
         writer.keep(MOMENTS[0], header())
@@ -180,7 +178,7 @@ class TestAFileThatIsThere:
             writer.keep(MOMENTS[6], header())
 
 
-class TestAPlaceThatIsNone:
+class TestAnUnusablePath:
     @pytest.mark.parametrize("replaces", [False, True])
     @pytest.mark.parametrize(
         "name", [".", "none/file", "file/below", "x" * 300, "pipe", "socket", "/dev/null", "-"]
@@ -200,10 +198,10 @@ class TestAPlaceThatIsNone:
         assert sorted(tmp_path.iterdir()) == before
 
 
-class TestADiskThatIsFull:
+class TestAFullDisk:
     @pytest.fixture
     def has_room_for(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-        """From now on for so many bytes."""
+        """Limit the bytes that can still be written."""
         real_write = os.write
 
         def has_room_for(room: int) -> None:
@@ -219,7 +217,7 @@ class TestADiskThatIsFull:
 
         return has_room_for
 
-    def test_keeps_what_was_written_whole_and_says_how_much_that_is(
+    def test_leaves_complete_blocks_and_names_their_length(
         self, path: Path, has_room_for: Callable[[int], None]
     ) -> None:
         has_room_for(900)
@@ -233,16 +231,14 @@ class TestADiskThatIsFull:
         assert f"about {len(kept) - 1} s: " in str(refusal.value)
         assert path.stat().st_size <= 900
 
-    def test_from_the_beginning_leaves_no_empty_file(
-        self, path: Path, has_room_for: Callable[[int], None]
-    ) -> None:
+    def test_leaves_no_empty_file(self, path: Path, has_room_for: Callable[[int], None]) -> None:
         has_room_for(0)
 
         with pytest.raises(GpumonError, match="No space"), RecordingWriter(path) as writer:
             writer.keep(MOMENTS[0], header())
         assert not path.exists()
 
-    def test_at_the_very_end_is_told_too(
+    def test_is_reported_also_at_the_end(
         self, path: Path, has_room_for: Callable[[int], None]
     ) -> None:
         writer = RecordingWriter(path)

@@ -1,4 +1,4 @@
-"""Specification of the state file: always whole, never in the way."""
+"""Tests of the state file: always complete, and its failures never stop the daemon."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def file(tmp_path: Path) -> StateFile:
 
 
 def two_daemons(path: Path) -> tuple[StateFile, StateFile]:
-    """Both of this process, and so of one pid, as in two containers."""
+    """Two with one pid, as in two containers."""
     return StateFile(path, address="127.0.0.1:1"), StateFile(path, address="127.0.0.1:2")
 
 
-class TestAWrittenState:
-    def test_is_what_a_reader_finds(self, file: StateFile) -> None:
+class TestWriting:
+    def test_has_pid_and_address(self, file: StateFile) -> None:
         file.write(monitor_state())
 
         document = json.loads(file.path.read_text())
@@ -35,7 +35,7 @@ class TestAWrittenState:
         assert document["pid"] == os.getpid()
         assert document["address"] == "127.0.0.1:19835"
 
-    def test_may_be_read_by_everybody_whatever_the_umask(self, file: StateFile) -> None:
+    def test_makes_the_file_readable_by_everybody(self, file: StateFile) -> None:
         before = os.umask(0o077)
         try:
             file.write(monitor_state())
@@ -44,7 +44,7 @@ class TestAWrittenState:
 
         assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
 
-    def test_says_nothing_of_who_computes(self, file: StateFile) -> None:
+    def test_omits_processes(self, file: StateFile) -> None:
         someone = ProcessSample(4000, 1 << 30, 0.5, "secret-project", "ada")
         latest = GpuSample(device=device(), processes=(someone,))
 
@@ -52,14 +52,9 @@ class TestAWrittenState:
 
         text = file.path.read_text()
         assert [word for word in ("ada", "secret-project", "processes") if word in text] == []
-
-    def test_leaves_no_other_file_behind(self, file: StateFile) -> None:
-        file.write(monitor_state())
-        file.write(monitor_state())
-
         assert [path.name for path in file.path.parent.iterdir()] == ["state.json"]
 
-    def test_is_never_seen_half_written(self, file: StateFile) -> None:
+    def test_never_shows_a_partial_file(self, file: StateFile) -> None:
         file.write(monitor_state())
         torn: list[str] = []
         done = threading.Event()
@@ -82,8 +77,8 @@ class TestAWrittenState:
         assert torn == []
 
 
-class TestAFileThatCannotBeWritten:
-    def test_is_counted_and_said_once_until_it_works_again(
+class TestAFailure:
+    def test_is_counted_and_logged_once(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         file = StateFile(tmp_path / "later" / "state.json")
@@ -95,12 +90,12 @@ class TestAFileThatCannotBeWritten:
 
         file.write(monitor_state())
 
-        (said,) = caplog.messages
-        assert f"{file.path}: No such" in said
+        (message,) = caplog.messages
+        assert f"{file.path}: No such" in message
         assert (failing.name, failing.success, failing.errors_total) == ("state_file", False, 2)
         assert (file.collector_state().success, file.collector_state().errors_total) == (True, 2)
 
-    def test_does_not_follow_a_link_that_lies_in_its_way(self, file: StateFile) -> None:
+    def test_does_not_follow_a_link(self, file: StateFile) -> None:
         precious = file.path.parent / "precious"
         precious.write_text("mine")
         (file.path.parent / f".gpumon-{os.getpid()}.tmp").symlink_to(precious)
@@ -120,8 +115,8 @@ class TestClosing:
         assert list(file.path.parent.iterdir()) == []
 
     @pytest.mark.parametrize("others", range(1, 6))
-    def test_leaves_the_file_of_another_daemon_alone(self, tmp_path: Path, others: int) -> None:
-        """Which may have got the inode of its own: that goes to the next file when it is free."""
+    def test_keeps_the_file_of_another_daemon(self, tmp_path: Path, others: int) -> None:
+        # The other's file may have got the inode of the first one's.
         first, second = two_daemons(tmp_path / "state.json")
         first.write(monitor_state())
         for _ in range(others):
@@ -132,22 +127,22 @@ class TestClosing:
         assert (tmp_path / "state.json").exists()
 
 
-class TestAnotherFolder:
-    def test_is_written_to_from_then_on(self, file: StateFile) -> None:
+class TestAFolder:
+    def test_may_change(self, file: StateFile) -> None:
         other = file.path.parent / "b"
         other.mkdir()
         file.write(monitor_state())
 
         file.stay_in(other, "replaced")
-        told = file.collector_state()
+        failing = file.collector_state()
         file.write(monitor_state())
 
         assert file.path == other / "state.json"
         assert file.path.exists()
-        assert (told.success, told.errors_total, told.message) == (False, 1, "replaced")
+        assert (failing.success, failing.errors_total, failing.message) == (False, 1, "replaced")
         assert file.collector_state().success
 
-    def test_may_be_wanting_for_a_while(self, file: StateFile, tmp_path: Path) -> None:
+    def test_may_be_missing_for_a_while(self, file: StateFile, tmp_path: Path) -> None:
         for _ in range(2):
             file.stay_in(None, "no folder")
             file.write(monitor_state())

@@ -1,4 +1,4 @@
-"""Specification of files that are written whole or not at all."""
+"""Tests of files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def names_in(folder: Path) -> list[str]:
 
 
 class TestAFile:
-    def test_holds_what_was_written_and_nothing_lies_beside_it(self, tmp_path: Path) -> None:
+    def test_has_its_content_and_no_temporary_file_stays(self, tmp_path: Path) -> None:
         write_whole(str(tmp_path / "a.svg"), b"new")
 
         assert (tmp_path / "a.svg").read_bytes() == b"new"
         assert names_in(tmp_path) == ["a.svg"]
 
-    def test_takes_the_place_of_an_older_one_and_keeps_its_mode(self, tmp_path: Path) -> None:
+    def test_replaces_an_older_one_and_keeps_its_mode(self, tmp_path: Path) -> None:
         path = tmp_path / "a.svg"
         path.write_bytes(b"old")
         path.chmod(0o640)
@@ -46,9 +46,9 @@ class TestAFile:
         assert Path("/dev/null").is_char_device()
 
 
-class TestAFileThatCannotBeWritten:
+class TestAFailure:
     @pytest.mark.parametrize("name", ["missing/a.svg", "", "a" * 300, "a\0b", "loop"])
-    def test_is_one_sentence(self, name: str, tmp_path: Path) -> None:
+    def test_has_a_message_of_one_line(self, name: str, tmp_path: Path) -> None:
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
 
         with pytest.raises(UnwritableFileError) as raised:
@@ -58,7 +58,7 @@ class TestAFileThatCannotBeWritten:
         assert "\n" not in str(raised.value)
         assert names_in(tmp_path) == ["loop"]
 
-    def test_leaves_the_older_one_as_it_was(
+    def test_leaves_the_older_file_unchanged(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.svg"

@@ -1,4 +1,4 @@
-"""Specification of a replay: what was recorded, figure for figure, and never said to be now."""
+"""Tests of replays: the figures of the live report, marked as replayed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HERE = "boot-of-this-machine"
 
 
 def live_reports(seed: int) -> Reports:
-    """What a daemon knew that ran while it was recorded."""
+    """The reports of a daemon that ran during the recording."""
     monitor, reports = Monitor(facts()), Reports()
     for moment in training_moments(seed):
         reports.follow(monitor.ingest(moment))
@@ -37,7 +37,7 @@ def live_reports(seed: int) -> Reports:
 
 
 def as_live(report: Report) -> Report:
-    """Without the two marks that tell a replay from the live report."""
+    """Without the marks of a replay."""
     assert report.replayed
     assert report.source.startswith("replay:")
     return replace(report, source=facts().source, replayed=False)
@@ -55,13 +55,13 @@ def replayed(path: Path, *words: Any, **asked: Any) -> Report:
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of two trainings."""
+    """A recording of two runs."""
     return record(tmp_path_factory.mktemp("night") / "night", list(training_moments(1)))
 
 
-class TestTheReportOfARecording:
+class TestReplayedReport:
     @pytest.mark.parametrize("seed", range(6))
-    def test_is_the_live_one_to_the_last_digit(self, tmp_path: Path, seed: int) -> None:
+    def test_equals_the_live_one(self, tmp_path: Path, seed: int) -> None:
         path = record(tmp_path / "night", list(training_moments(seed)))
 
         live = live_reports(seed).report()
@@ -72,9 +72,7 @@ class TestTheReportOfARecording:
         assert as_live(replayed(path)) == live
 
     @pytest.mark.parametrize("asked", [{"since_s": 30.0}, {"run": "resnet-1"}])
-    def test_of_a_part_is_the_live_one_of_that_part(
-        self, night: Path, asked: dict[str, Any]
-    ) -> None:
+    def test_of_a_part_equals_the_live_one(self, night: Path, asked: dict[str, Any]) -> None:
         assert as_live(replayed(night, **asked)) == live_reports(1).report(**asked)
 
     @pytest.mark.parametrize("asked", [{}, {"since_s": 30.0}, {"run": "resnet-1"}])
@@ -89,17 +87,17 @@ class TestTheReportOfARecording:
         for gpu, lane in zip(live.report.gpus, lanes.gpus, strict=True):
             assert sum(lane.busy_ns) == pytest.approx(gpu.totals.busy_ns, abs=NS_PER_S)
 
-    def test_of_a_run_that_is_none_names_those_there_are(self, night: Path) -> None:
+    def test_of_an_unknown_run_names_the_known_ones(self, night: Path) -> None:
         with pytest.raises(UsageError, match="resnet-1"):
             replayed(night, run="alexnet")
 
-    def test_notes_what_could_not_be_read(self, tmp_path: Path) -> None:
+    def test_has_a_note_on_damage(self, tmp_path: Path) -> None:
         report = replayed(record(tmp_path / "night", plain_moments(9), why=None))
 
         assert report.gpus[0].totals.observed_ns == 6 * NS_PER_S
         assert "6 readings" in report.notes[-1]
 
-    def test_lets_somebody_see_how_far_it_is(self, path: Path) -> None:
+    def test_can_be_watched(self, path: Path) -> None:
         seen = []
 
         def watched(moments: Iterable[Moment]) -> Iterator[Moment]:
@@ -111,13 +109,13 @@ class TestTheReportOfARecording:
 
         assert seen == plain_moments(10)
 
-    def test_is_none_without_a_tick(self, path: Path) -> None:
+    def test_is_refused_without_a_tick(self, path: Path) -> None:
         with pytest.raises(UnreadableLogError, match="no reading"):
             replayed(path, lambda _: iter(()))
 
 
 class Player:
-    """A recording of ten seconds that is played on a clock of the test's own."""
+    """Plays a recording of ten seconds on a simulated clock."""
 
     def __init__(self, path: Path, *, speed: float = 1.0) -> None:
         self.clock = HandClock()
@@ -126,7 +124,6 @@ class Player:
         self._monitor = Monitor(self.watch.facts)
 
     def states(self) -> Iterator[MonitorState]:
-        """One after the other, until there are no more."""
         while (moment := self.watch.next_moment()) is not None:
             yield self._monitor.ingest(moment, self.watch.collectors())
 
@@ -136,22 +133,22 @@ def player(path: Path) -> Player:
     return Player(path)
 
 
-class TestARecordingThatIsPlayed:
+class TestReplayWatch:
     @pytest.mark.parametrize("speed", [0.5, 1.0, 10.0])
-    def test_takes_its_own_time_divided_by_the_speed(self, path: Path, speed: float) -> None:
+    def test_takes_the_recorded_time_divided_by_the_speed(self, path: Path, speed: float) -> None:
         player = Player(path, speed=speed)
 
         passed = [player.clock.now_ns - player.began_ns for _ in player.states()]
 
         assert passed == [round(second * NS_PER_S / speed) for second in range(10)]
 
-    def test_keeps_every_length_of_time_whatever_the_speed(self, path: Path) -> None:
+    def test_keeps_durations_at_any_speed(self, path: Path) -> None:
         slow, fast = ([*Player(path, speed=speed).states()][-1] for speed in (1.0, 100.0))
 
         assert fast == slow
         assert fast.gpus[0].totals.busy_ns == 5 * NS_PER_S
 
-    def test_is_shown_with_stamps_that_begin_now(self, path: Path) -> None:
+    def test_shows_timestamps_that_start_now(self, path: Path) -> None:
         player = Player(path, speed=10.0)
         shown = [player.watch.shown(state) for state in player.states()]
 
@@ -162,7 +159,7 @@ class TestARecordingThatIsPlayed:
         assert all(one.replayed for one in shown)
         assert [one.taken_at_ns - (one.gpus[0].last_sample_at_ns or 0) for one in shown] == [0] * 10
 
-    def test_shows_errors_as_long_ago_as_they_were(self, player: Player) -> None:
+    def test_keeps_the_age_of_errors(self, player: Player) -> None:
         state = next(player.states())
         gpus = tuple(
             gpu._replace(
@@ -178,15 +175,15 @@ class TestARecordingThatIsPlayed:
         assert [one.last_ns for one in troubles] == [shown.taken_at_ns] * 2 * len(gpus)
         assert {one.severity for one in troubles} == {Severity.HIGH}
 
-    def test_shows_what_a_board_says_as_long_ago_as_it_was_read(self, player: Player) -> None:
+    def test_keeps_the_age_of_board_details(self, player: Player) -> None:
         state = next(player.states())
         now_ns = state.taken_at_ns
-        said = GpuSample(
+        sample = GpuSample(
             device=state.gpus[0].device,
             details=GpuDetails(read_at_ns=now_ns - 3 * NS_PER_S, persistence_mode=True),
             activity=ActivitySample(now_ns - 2 * NS_PER_S, now_ns - NS_PER_S, sm_active_ratio=0.5),
         )
-        gpu = state.gpus[0]._replace(latest=said)
+        gpu = state.gpus[0]._replace(latest=sample)
 
         shown = player.watch.shown(state._replace(gpus=(gpu,)))
 
@@ -197,16 +194,14 @@ class TestARecordingThatIsPlayed:
         assert board["activity"]["start_ns"] == now_ns - 2 * NS_PER_S
         assert board["activity"]["end_ns"] == now_ns - NS_PER_S
 
-    def test_is_left_for_other_processes_and_shown_on_a_clock_of_its_own_as_of_now(
-        self, path: Path
-    ) -> None:
+    def test_leaves_the_present_time_for_other_processes(self, path: Path) -> None:
         player = Player(path, speed=10.0)
         for state in player.states():
             left, shown = player.watch.left(state), player.watch.shown(state)
             assert left.taken_at_ns == left.gpus[0].last_sample_at_ns == player.clock.now_ns
             assert player.watch.clock.monotonic_ns() == shown.taken_at_ns
 
-    def test_says_once_it_is_over_that_it_is(self, player: Player) -> None:
+    def test_reports_its_end(self, player: Player) -> None:
         *_, last = player.states()
         (before,) = [one for one in last.collectors if one.name == "replay"]
         over_ns = player.watch.clock.monotonic_ns()
@@ -215,18 +210,18 @@ class TestARecordingThatIsPlayed:
         (after,) = player.watch.collectors()
         assert (before.success, before.message) == (True, None)
         assert not after.success
-        assert " 9 s " in str(after.message)
+        assert " 9 s;" in str(after.message)
         assert player.watch.next_moment() is None
         assert player.watch.clock.monotonic_ns() == over_ns
 
-    def test_says_what_it_had_to_leave_out(self, tmp_path: Path) -> None:
+    def test_reports_damage(self, tmp_path: Path) -> None:
         player = Player(record(tmp_path / "cut", plain_moments(9), why=None))
         list(player.states())
 
         (collector,) = player.watch.collectors()
         assert "6 readings" in str(collector.message)
 
-    def test_says_why_it_was_over_early(
+    def test_reports_why_it_ended_early(
         self, player: Player, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object) -> bytes:
@@ -239,11 +234,11 @@ class TestARecordingThatIsPlayed:
         assert len(states) < 10
         assert "broken." in str(collector.message)
 
-    def test_is_of_another_machine_and_keeps_its_stamps_inside(
+    def test_has_the_boot_id_and_timestamps_of_the_recording(
         self, player: Player, path: Path
     ) -> None:
         first = next(player.states())
 
-        assert not player.watch.newest_counts()  # nobody counted between two ticks
+        assert not player.watch.newest_counts()
         assert (first.boot_id, first.taken_at_ns) == (facts().boot_id, BEGAN_NS + NS_PER_S)
         assert first.source == f"replay:{path}"

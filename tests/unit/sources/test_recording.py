@@ -1,4 +1,4 @@
-"""Specification of a recording as a file: whatever became of it, what is whole is read."""
+"""Tests of reading a recording: every complete block is read, whatever happened to the file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from tests.builders.recording import blocks_of, header, plain_moments, record, t
 from tests.patience import PATIENCE_S
 
 MOMENTS = plain_moments(26)
-"""The first one in a block of its own, then five blocks of five seconds each."""
+"""The first in its own block, then five blocks of five seconds."""
 
 
 def read(path: Path) -> tuple[list[Moment], tuple[str, ...]]:
-    """Its moments, and what is to be known of it."""
     with RecordingFile(path) as recording:
         return list(recording.moments()), recording.troubles()
 
 
 class Night:
-    """A recording of these moments in its blocks, of which anything may become."""
+    """A recording in blocks that a test can damage."""
 
     def __init__(self, path: Path, moments: Sequence[Moment]) -> None:
         self.path = record(path, moments)
@@ -37,7 +36,6 @@ class Night:
         self.blocks = blocks_of(self.raw)
 
     def read_of(self, *parts: bytes | bytearray) -> tuple[list[Moment], tuple[str, ...]]:
-        """What is read where the file has become these bytes."""
         self.path.write_bytes(b"".join(parts))
         return read(self.path)
 
@@ -52,11 +50,11 @@ def path(night: Night) -> Path:
     return night.path
 
 
-class TestAWholeRecording:
-    def test_is_read_to_its_end_without_a_word(self, path: Path) -> None:
+class TestACompleteRecording:
+    def test_is_read_without_a_warning(self, path: Path) -> None:
         assert read(path) == (MOMENTS, ())
 
-    def test_says_who_was_recorded_before_anything_is_read(self, path: Path) -> None:
+    def test_has_its_header_before_a_tick_is_read(self, path: Path) -> None:
         with RecordingFile(path) as recording:
             assert recording.header.boot_id == header().boot_id
             assert [device.uuid for device in recording.header.devices] == ["GPU-aaaa"]
@@ -69,7 +67,7 @@ class TestAWholeRecording:
         assert sum("at_ns" in line for line in lines) == len(MOMENTS)
         assert lines[-1] == {"end": "ended"}
 
-    def test_that_is_closed_twice_closes_nothing_of_anybody_else(self, path: Path) -> None:
+    def test_is_closed_once(self, path: Path) -> None:
         recording = RecordingFile(path)
         recording.close()
         with path.open("rb") as other:  # has the descriptor that just became free
@@ -77,7 +75,7 @@ class TestAWholeRecording:
 
             assert other.read(4) == path.read_bytes()[:4]
 
-    def test_is_known_by_its_first_bytes(self, path: Path, tmp_path: Path) -> None:
+    def test_is_recognised_by_its_first_bytes(self, path: Path, tmp_path: Path) -> None:
         (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"index, utilization.gpu\n"))
 
         assert is_recording(path)
@@ -85,9 +83,7 @@ class TestAWholeRecording:
         assert not is_recording(tmp_path)
         assert not is_recording(tmp_path / "none")
 
-    def test_is_not_looked_for_in_a_pipe_whose_writer_would_miss_its_reader(
-        self, tmp_path: Path
-    ) -> None:
+    def test_is_not_looked_for_in_a_pipe(self, tmp_path: Path) -> None:
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
         with ThreadPoolExecutor() as pool:
@@ -98,7 +94,7 @@ class TestAWholeRecording:
             assert os.read(reader, 100) == b"index, utilization.gpu\n"
             os.close(reader)
 
-    def test_tells_how_far_it_was_read(self, path: Path) -> None:
+    def test_has_a_position(self, path: Path) -> None:
         with RecordingFile(path) as recording:
             moments = recording.moments()
             next(moments)
@@ -107,8 +103,8 @@ class TestAWholeRecording:
             assert recording.position_bytes() == recording.size_bytes
 
 
-class TestOneThatWasCutOff:
-    def test_loses_the_block_that_it_was_cut_in_and_no_other(self, night: Night) -> None:
+class TestATruncatedRecording:
+    def test_loses_only_the_block_in_which_it_ends(self, night: Night) -> None:
         ends = [sum(map(len, night.blocks[: n + 1])) for n in range(len(night.blocks))]
         whole = [1, 6, 11, 16, 21, 26]
         assert len(night.blocks) == len(whole)
@@ -119,9 +115,7 @@ class TestOneThatWasCutOff:
             assert moments == MOMENTS[:kept]
             assert f" {kept - 1} s " in trouble
 
-    def test_tells_how_much_is_torn_though_it_has_grown_since_it_was_opened(
-        self, night: Night
-    ) -> None:
+    def test_counts_incomplete_bytes_of_a_file_that_has_grown(self, night: Night) -> None:
         night.path.write_bytes(night.blocks[0])
 
         with RecordingFile(night.path) as recording:
@@ -131,28 +125,26 @@ class TestOneThatWasCutOff:
             assert moments == MOMENTS[:11]
             assert " 100 bytes" in recording.troubles()[0]
 
-    def test_before_its_first_block_was_whole_is_refused_in_a_sentence(self, night: Night) -> None:
+    def test_is_refused_without_a_complete_block(self, night: Night) -> None:
         for size in range(1, len(night.blocks[0])):
-            with pytest.raises(UnreadableLogError, match=r"damaged|no recording"):
+            with pytest.raises(UnreadableLogError, match=r"damaged|not a recording"):
                 night.read_of(night.blocks[0][:size])
 
-    def test_says_so_also_where_only_its_last_line_is_missing(self, tmp_path: Path) -> None:
+    def test_is_reported_even_if_only_the_last_line_is_missing(self, tmp_path: Path) -> None:
         _, (trouble,) = read(record(tmp_path / "killed", MOMENTS[:6], why=None))
 
         assert "1 reading " in trouble
 
-    def test_may_end_in_zeros_as_a_machine_without_power_leaves_them(self, night: Night) -> None:
+    def test_may_end_in_zeros_after_a_power_failure(self, night: Night) -> None:
         moments, (trouble,) = night.read_of(*night.blocks[:-1], bytes(100_000))
 
         assert moments == MOMENTS[:21]
         assert " 100,000 bytes" in trouble
 
 
-class TestOneThatIsDamaged:
+class TestADamagedRecording:
     @pytest.mark.parametrize("offset", [0, 5, 17, 18, HEAD_BYTES + 3, -3, None])
-    def test_or_lies_loses_the_block_that_does_and_no_other(
-        self, night: Night, offset: int | None
-    ) -> None:
+    def test_loses_only_the_damaged_block(self, night: Night, offset: int | None) -> None:
         hurt = bytearray(night.blocks[2])
         if offset is None:
             hurt[:] = pack_block(b'{"block":2}\n{"at_ns":"soon"}\n')
@@ -164,28 +156,28 @@ class TestOneThatIsDamaged:
         assert moments == MOMENTS[:6] + MOMENTS[11:]
         assert trouble.startswith("1 block ")
 
-    def test_counts_what_was_cut_out_of_it(self, night: Night) -> None:
+    def test_counts_missing_blocks(self, night: Night) -> None:
         moments, (trouble,) = night.read_of(night.blocks[0], *night.blocks[3:])
 
         assert moments == MOMENTS[:1] + MOMENTS[11:]
         assert trouble.startswith("2 blocks ")
 
-    def test_may_have_anything_between_two_blocks(self, night: Night) -> None:
+    def test_may_have_other_bytes_between_blocks(self, night: Night) -> None:
         anything = os.urandom(3_000_000)
 
         assert night.read_of(*night.blocks[:3], anything, MAGIC, *night.blocks[3:]) == (MOMENTS, ())
 
-    def test_at_its_beginning_is_refused(self, night: Night) -> None:
+    def test_is_refused_if_its_start_is_damaged(self, night: Night) -> None:
         raw = bytearray(night.raw)
         raw[HEAD_BYTES + 10] ^= 0xFF
 
-        with pytest.raises(UnreadableLogError, match="its beginning"):
+        with pytest.raises(UnreadableLogError, match="its start"):
             night.read_of(raw)
 
-    def test_by_a_second_one_behind_it_is_read_to_its_own_end(self, night: Night) -> None:
+    def test_ends_where_a_second_recording_follows(self, night: Night) -> None:
         assert night.read_of(night.raw, night.raw) == (MOMENTS, ())
 
-    def test_by_nothing_but_false_beginnings_is_given_up(self, night: Night) -> None:
+    def test_ends_after_many_false_block_starts(self, night: Night) -> None:
         false = MAGIC + (1 << 20).to_bytes(4, "little")
 
         moments, (trouble,) = night.read_of(night.blocks[0], false * 50_000)
@@ -194,22 +186,22 @@ class TestOneThatIsDamaged:
         assert "1 reading " in trouble
 
 
-class TestWhatIsNoRecording:
+class TestAnotherFile:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
             (b"", "is empty"),
-            (b"index, utilization.gpu [%]\n0, 97 %\n", "no recording"),
-            (gzip.compress(b"index\n"), "no recording"),
-            (bytes(range(256)) * 40, "no recording"),
-            (MAGIC, "its beginning"),
+            (b"index, utilization.gpu [%]\n0, 97 %\n", "not a recording"),
+            (gzip.compress(b"index\n"), "not a recording"),
+            (bytes(range(256)) * 40, "not a recording"),
+            (MAGIC, "its start"),
             (pack_block(b'{"block":0}\n'), "no header"),
             (pack_block(b'{"schema":"gpumon.recording/7"}\n'), r"schema gpumon\.recording/7"),
             (pack_block(b'{"schema":"gpumon.report/1"}\n'), "the header of something else"),
         ],
         ids=["empty", "log", "packed log", "binary", "magic", "headless", "newer", "report"],
     )
-    def test_is_refused_in_a_sentence(self, tmp_path: Path, content: bytes, said: str) -> None:
+    def test_is_refused_by_its_content(self, tmp_path: Path, content: bytes, said: str) -> None:
         path = tmp_path / "some.gpumon"
         path.write_bytes(content)
 
@@ -222,22 +214,23 @@ class TestWhatIsNoRecording:
         [
             ("none.gpumon", "No such file"),
             (".", "is a directory"),
-            ("pipe", "is no regular file"),
+            ("pipe", "not a regular file"),
             ("bad\0name", "null byte"),
         ],
     )
-    def test_is_no_file_that_can_be_read(self, tmp_path: Path, name: str, said: str) -> None:
+    def test_is_refused_by_its_path(self, tmp_path: Path, name: str, said: str) -> None:
         os.mkfifo(tmp_path / "pipe")
 
         with pytest.raises(UnreadableLogError, match=said):
             RecordingFile(f"{tmp_path}/{name}")
 
-    def test_has_no_training_that_a_gap_does_not_keep(self, tmp_path: Path) -> None:
-        told = list(training_moments(seed=5, seconds=30))
-        night = Night(tmp_path / "training", told)
 
-        moments, _ = night.read_of(*night.blocks[:2], *night.blocks[3:])
+def test_runs_continue_after_a_missing_block(tmp_path: Path) -> None:
+    recorded = list(training_moments(seed=5, seconds=30))
+    night = Night(tmp_path / "training", recorded)
 
-        assert {ring.key for one in moments for ring in one.rings.rings} == {
-            ring.key for one in told for ring in one.rings.rings
-        }
+    moments, _ = night.read_of(*night.blocks[:2], *night.blocks[3:])
+
+    assert {ring.key for one in moments for ring in one.rings.rings} == {
+        ring.key for one in recorded for ring in one.rings.rings
+    }

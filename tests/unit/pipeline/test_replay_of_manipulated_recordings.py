@@ -1,4 +1,4 @@
-"""Specification of a recording that somebody made up: refused, or shown, and never a traceback."""
+"""Fuzz test: a manipulated recording is refused or shown, and never raises another error."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SEEDS = range(8)
 EACH = 25
 
 
-def block_with_lies(random: Random, told: list[bytes]) -> bytes:
-    lines = [json.loads(line) for line in told]
+def manipulated_block(random: Random, written: list[bytes]) -> bytes:
+    lines = [json.loads(line) for line in written]
     for _ in range(random.choice([1, 1, 1, 2, 5])):
         at = random.randrange(1, len(lines))
         lines[at] = lied(random, lines[at])
@@ -41,7 +41,7 @@ def read_or_refused(raw: bytes) -> RecordedBlock | None:
 
 
 def shown_everywhere(block: RecordedBlock) -> None:
-    """All that a replay does with what it has read."""
+    """Do everything that a replay does."""
     monitor, reports, history = Monitor(facts()), Reports(), History()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
     for moment in block.moments:
@@ -64,12 +64,12 @@ def shown_everywhere(block: RecordedBlock) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_lie_in_a_block_is_refused_or_shown(seed: int) -> None:
+def test_a_manipulated_block_is_refused_or_shown(seed: int) -> None:
     random = Random(seed)
     writer = BlockWriter(header())
     moments = list(training_moments(seed, seconds=12))
-    told = [*writer.begin_block(), *map(writer.line, moments)]
-    blocks = [block_with_lies(random, told) for _ in range(EACH)]
+    written = [*writer.begin_block(), *map(writer.line, moments)]
+    blocks = [manipulated_block(random, written) for _ in range(EACH)]
 
     read = [block for block in map(read_or_refused, blocks) if block is not None]
     for block in read:
