@@ -11,10 +11,10 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.gpus import gpu_findings
 from gpumon.cli.doctor.host import host_finding
 from gpumon.cli.doctor.machine import port_finding
+from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.sources.host.visibility import HostVisibility
-from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from gpumon.sources.system_clock import SystemClock, read_boot_id
-from tests.builders.driver import DriverStory
 from tests.builders.ring import WrittenRing, phases_folder, run_facts
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import Chapters, golden_story
@@ -31,19 +31,15 @@ def told(*found: Finding) -> str:
     return re.sub(r"pid \d+ \([^)]*\)", "pid N (NAME)", text)
 
 
-def of_boards(fake: FakeNvml) -> Iterable[Finding]:
-    story, probe = DriverStory(fake), NvmlProbe(SystemClock(), limits=ProbeLimits(times=1))
-    try:
-        return list(gpu_findings("nvml", story.frames, probe.ask_all()))
-    finally:
-        probe.close()
-        story.close()
+def of_boards() -> Iterable[Finding]:
+    frames, driver = run_sampler(SystemClock(), DEFAULT_OPTIONS, readings=3, every_s=0.18)
+    return list(gpu_findings("nvml", frames, driver))
 
 
 @golden_story
 def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters:
     fake_nvml.cut(0, 2)
-    of_a_cut_gpu = {one.name: one for one in of_boards(fake_nvml)}
+    of_a_cut_gpu = {one.name: one for one in of_boards()}
     nothing = looked_at(tmp_path / "new")
     for name, of in (
         ("dstat", "pmpython\nimport pmapi"),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpumon.cli.doctor.driver_answers import GpuAnswers
+from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
-from gpumon.sources.nvml.probe.probed import ProbedGpu
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.__main__ import chosen_gpu
 from tests.tools.board_capture.accuracy import watch_wave
@@ -19,22 +20,19 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def gpu() -> ProbedGpu:
+def gpu() -> GpuAnswers:
     try:
-        probe = NvmlProbe(SystemClock(), limits=ProbeLimits(times=1))
+        _, driver = run_sampler(SystemClock(), DEFAULT_OPTIONS, readings=3, every_s=0.2)
     except SourceUnavailableError as error:
         pytest.skip(f"no GPU here: {error}")
-    try:
-        found = chosen_gpu(probe.ask_all().gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    finally:
-        probe.close()
+    found = chosen_gpu(driver.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if found is None:
         pytest.skip("no GPU that CUDA may use is whole: MIG is on, or it is lost")
     return found
 
 
 @pytest.fixture(scope="module")
-def load(gpu: ProbedGpu) -> Iterator[Load]:
+def load(gpu: GpuAnswers) -> Iterator[Load]:
     pytest.importorskip("torch")
     try:
         child = Load(gpu_uuid=gpu.uuid)
@@ -45,12 +43,12 @@ def load(gpu: ProbedGpu) -> Iterator[Load]:
 
 
 class TestARealBoard:
-    def test_answers_what_every_training_box_answers(self, gpu: ProbedGpu) -> None:
+    def test_answers_what_every_training_box_answers(self, gpu: GpuAnswers) -> None:
         works = {one.field.name for one in gpu.fields if one.works}
 
         assert {"utilization", "memory", "temperature", "clocks"} <= works
 
-    def test_is_as_busy_as_the_load_says(self, gpu: ProbedGpu, load: Load) -> None:
+    def test_is_as_busy_as_the_load_says(self, gpu: GpuAnswers, load: Load) -> None:
         command = {"do": "wave", "busy_s": 1.5, "idle_s": 1.5, "seconds": 15.0}
 
         found = watch_wave(SystemClock(), str(gpu.uuid), load, command)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from rich.status import Status
 
 from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
+from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.findings import (
     DRIVER,
     OFF,
@@ -38,53 +40,54 @@ from gpumon.cli.open_source import (
     nvml_options_of,
     open_source,
 )
+from gpumon.core.clock import nanoseconds
 from gpumon.core.sample import Frame
 from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
 from gpumon.outlets.text.style import style_for
 from gpumon.sources.installed import read_driver_files
 from gpumon.sources.nvml.fields.table import NvmlOptions
-from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver
 from gpumon.sources.system_clock import SystemClock
 
 _NO_SOURCE: Final = 3
-_LOOKS: Final = 6
-_BETWEEN_LOOKS_NS: Final = 400_000_000
-_ASK_EVERY_S: Final = 0.1
+READINGS: Final = 8
+EVERY_S: Final = 0.45
+_SHOWN_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 30.0
-"""To open NVML takes seconds on a box with many boards that nobody holds open."""
+"""Opening NVML takes seconds on a machine with many boards that no process holds open."""
 
 _Found = TypeVar("_Found")
-Beat = Callable[[str], None]
+BeforeCall = Callable[[str], None]
+"""Receives what is asked next."""
 
 
-def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
-    """What ``look`` gives; a terminal sees on standard error what it asks meanwhile.
+def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
+    """Return what ``read`` returns; a terminal shows on standard error what it asks meanwhile.
 
-    It looks on a thread of its own, so that a driver that hangs can be told of.
+    It runs on a thread of its own, so that a driver that hangs can be reported.
 
     Args:
-        look: Is handed a function that it calls with whatever it asks next.
-        patience_s: How long one question may take.
+        read: Receives a function to call with the name of each call before it is made.
+        patience_s: How long one call may take.
 
     Raises:
-        SourceUnavailableError: A question has not been answered for that long.
+        SourceUnavailableError: A call has not returned for that long.
     """
     found: Future[_Found] = Future()
     asked, asked_at_s = "the driver", monotonic()
 
-    def beat(what: str) -> None:
+    def before_call(what: str) -> None:
         nonlocal asked, asked_at_s
         asked, asked_at_s = what, monotonic()
 
     def work() -> None:
         try:
-            found.set_result(look(beat))
-        except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
+            found.set_result(read(before_call))
+        except BaseException as error:  # noqa: BLE001 (raised by the thread that waits)
             found.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    with _screen() as show:
-        while not wait([found], _ASK_EVERY_S).done:
+    with _progress_line() as show:
+        while not wait([found], _SHOWN_EVERY_S).done:
             show(f"asking {asked}")
             if monotonic() - asked_at_s > patience_s:
                 raise SourceUnavailableError(
@@ -95,23 +98,22 @@ def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S
 
 
 @contextmanager
-def _screen() -> Iterator[Callable[[str], None]]:
-    """Renews one line, on a terminal only."""
+def _progress_line() -> Iterator[Callable[[str], None]]:
+    """Rewrites one line, on a terminal only."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with Status("looking", console=Console(stderr=True)) as status:
+    with Status("asking the driver", console=Console(stderr=True)) as status:
         yield status.update
 
 
 class DoctorCommand:
-    """Say what can be read on this machine, field by field, and how to mend the rest.
+    """Report what can be read on this machine, field by field, and how to fix the rest.
 
-    Reads the GPUs for a few seconds and changes nothing. Of each field it says
-    how often gpumon reads it, what a reading takes inside the driver, and
-    what it answered; at the end, what to type, most important first.
-    Exit code 3 when no GPU can be read. With --rules it looks at nothing: it lists
-    the rules behind each verdict, finding and advice, and why their numbers are these.
+    Reads the GPUs for about three seconds and changes nothing. For each field it shows how often
+    gpumon reads it, what a reading takes inside the driver, and the value; at the end, what to
+    type, most important first. Exit code 3 if no GPU can be read. With --rules it reads nothing:
+    it lists the rules behind each verdict, finding and advice, and where their numbers come from.
     """
 
     example = "gpumon doctor --json"
@@ -123,13 +125,13 @@ class DoctorCommand:
         parser.add_argument(
             "--rules",
             action="store_true",
-            help="instead: what gpumon says and when, with every threshold and where it comes "
-            "from; needs no GPU",
+            help="instead: the rules behind what gpumon reports, with every threshold and where it "
+            "comes from; needs no GPU",
         )
         parser.add_argument("--json", action="store_true", help="for scripts")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Look, and say what was found."""
+        """Examine the machine and print the findings."""
         style = style_for(sys.stdout, os.environ)
         if args.rules:
             if args.json:
@@ -138,98 +140,65 @@ class DoctorCommand:
                 print("\n".join(render_rules(style)))
             return 0
         check_source_word(args.source)
-        findings, probed = _look(args.source, nvml_options_of(args))
+        findings, driver = _examine(args.source, nvml_options_of(args))
         findings += machine_findings(has_gpus=findings[0].status == OK)
         findings = with_one_remedy(findings)
         if args.json:
-            print(json.dumps(_document(findings, probed), indent=2))
+            print(json.dumps(_document(findings, driver), indent=2))
         else:
             print("\n".join(render_findings(findings, style)))
         return 0 if findings[0].status == OK else _NO_SOURCE
 
 
-def _look(word: str, options: NvmlOptions) -> tuple[list[Finding], ProbedDriver | None]:
-    """What is to say of the source, and of the driver behind it."""
-    is_nvml = word == "nvml"
+def _examine(source: str, options: NvmlOptions) -> tuple[list[Finding], DriverAnswers | None]:
+    """Findings on the source and on the driver behind it, and what the driver answered."""
     frames: list[Frame] = []
-    probed: ProbedDriver | None = None
+    driver: DriverAnswers | None = None
     try:
-        frames = patiently(lambda beat: _frames(word, beat))
-        found = list(gpu_findings(word, frames, None))
-        if is_nvml:
-            probed = patiently(lambda beat: _probe(options, beat))
-            found = list(gpu_findings(word, frames, probed))
-    except UsageError:  # a recording, for one: there is nothing to look at
+        if source == "nvml":
+            frames, driver = patiently(partial(_run_sampler, options))
+        else:
+            frames = patiently(partial(_frames, source))
+        findings = list(gpu_findings(source, frames, driver))
+    except UsageError:  # a recording, for one: there is nothing to examine
         raise
     except GpumonError as error:
-        found = [source_broken(error)]
-    if is_nvml:
-        found += driver_findings(read_driver_files(), probed, frames)
+        findings = [source_broken(error)]
+    if source == "nvml":
+        findings += driver_findings(read_driver_files(), driver, frames)
     else:
-        made_up = f"not asked: the GPUs of {word} are made up"
-        found.append(finding_of(DRIVER, "driver", made_up, status=OFF))
-    return found, probed
+        simulated = f"not asked: the GPUs of {source} are made up"
+        findings.append(finding_of(DRIVER, "driver", simulated, status=OFF))
+    return findings, driver
 
 
-def _frames(word: str, beat: Beat) -> list[Frame]:
+def _run_sampler(
+    options: NvmlOptions, before_call: BeforeCall
+) -> tuple[list[Frame], DriverAnswers]:
+    from gpumon.cli.doctor.sampler_run import run_sampler  # needs a pynvml that fits
+
     clock = SystemClock()
-    beat("the source")
+    return run_sampler(clock, options, before_call, readings=READINGS, every_s=EVERY_S)
+
+
+def _frames(source: str, before_call: BeforeCall) -> list[Frame]:
+    clock = SystemClock()
+    before_call("the source")
     frames = []
-    with closing(open_source(word, clock)) as source:
-        for number in range(_LOOKS):
+    with closing(open_source(source, clock)) as opened:
+        for number in range(READINGS):
             if number:
-                clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
-            beat(f"for frame {number + 1} of {_LOOKS}")
-            frames.append(source.read())
+                clock.sleep_until_ns(clock.monotonic_ns() + nanoseconds(EVERY_S))
+            before_call(f"for frame {number + 1} of {READINGS}")
+            frames.append(opened.read())
     return frames
 
 
-def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
-    from gpumon.sources.nvml.probe.probe import NvmlProbe
-
-    with closing(NvmlProbe(SystemClock(), options=options, beat=beat)) as probe:
-        return probe.ask_all()
-
-
-# -- for scripts -------------------------------------------------------------------
-
-
-def _document(findings: list[Finding], probed: ProbedDriver | None) -> dict[str, Any]:
+def _document(findings: list[Finding], driver: DriverAnswers | None) -> dict[str, Any]:
     return {
         "schema": "gpumon.doctor/1",
         "version": __version__,
         "python": sys.version.split()[0],
         "findings": [{"name": finding.name, **asdict(finding)} for finding in findings],
-        "driver": None if probed is None else _driver(probed),
-    }
-
-
-def _driver(probed: ProbedDriver) -> dict[str, Any]:
-    document = asdict(probed)
-    for gpu, found in zip(document["gpus"], probed.gpus, strict=True):
-        gpu["fields"] = [
-            {
-                "name": one.field.name,
-                "wanted": one.wanted,
-                "works": one.works,
-                "period_seconds": one.field.period_s,
-                "reading_microseconds": one.reading_us,
-                "seconds_per_second": one.seconds_per_second,
-                "calls": [_call(call) for call in one.calls],
-            }
-            for one in found.fields
-        ]
-    return document
-
-
-def _call(call: ProbedCall) -> dict[str, Any]:
-    return {
-        "function": call.function,
-        "code": call.code,
-        "answer": call.answer,
-        "meaning": call.meaning,
-        "value": call.value,
-        "calls": len(call.durations_us),
-        "median_microseconds": call.median_us,
-        "worst_microseconds": call.worst_us,
+        "driver": None if driver is None else driver.document(),
     }

@@ -1,4 +1,4 @@
-"""What the doctor says of the driver: versions, clock, permissions, and what asking it costs."""
+"""The doctor's findings on the driver: versions, clock, permissions, and what its calls cost."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.findings import BROKEN, DRIVER, MISSING, Finding, finding_of
 from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles
 from gpumon.sources.nvml.codes import NO_PERMISSION
 from gpumon.sources.nvml.fields.table import ALWAYS_ON, NvmlField
-from gpumon.sources.nvml.probe.probed import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
-_CLOCK_WORDS: Final = {
+_CLOCKS: Final = {
     "realtime": "CLOCK_REALTIME: they jump when the wall clock is set, and gpumon converts them",
     "monotonic": _SINCE_BOOT,
     "boottime": _SINCE_BOOT,
@@ -29,34 +29,32 @@ _found = partial(finding_of, DRIVER)
 
 
 def driver_findings(
-    files: DriverFiles, probed: ProbedDriver | None, frames: Sequence[Frame]
+    files: DriverFiles, driver: DriverAnswers | None, frames: Sequence[Frame]
 ) -> Iterator[Finding]:
-    """All that is to say of the driver; ``probed`` is ``None`` where it could not be asked."""
-    if probed is not None:
+    """All findings on the driver; ``driver`` is ``None`` where it could not be read."""
+    if driver is not None:
         versions = (
-            probed.driver_version,
-            probed.nvml_version and f"NVML {probed.nvml_version}",
-            probed.cuda_version and f"CUDA up to {probed.cuda_version}",
+            driver.driver_version,
+            driver.nvml_version and f"NVML {driver.nvml_version}",
+            driver.cuda_version and f"CUDA up to {driver.cuda_version}",
         )
-        said = ", ".join(word for word in versions if word)
-        yield _found("driver", said or "it does not say which")
-        if probed.init_s > _SLOW_INIT_S:
-            yield _found("start", f"opening NVML took {probed.init_s:.1f} s", status=MISSING)
+        known = ", ".join(version for version in versions if version)
+        yield _found("driver", known or "it does not report its version")
+        if driver.init_s > _SLOW_INIT_S:
+            yield _found("start", f"opening NVML took {driver.init_s:.1f} s", status=MISSING)
     if files.module_version is None:
-        said = "none is loaded here, as far as /proc tells"
-        yield _found("kernel module", said, status=MISSING)
+        yield _found("kernel module", "/proc shows none that is loaded", status=MISSING)
     else:
         yield _found("kernel module", files.module_version)
     yield _permissions(files)
     if files.profiling_needs_root is not None:
-        yield _profiling(probed, needs_root=files.profiling_needs_root)
-    if probed is not None and probed.gpus:
-        if probed.stamp_clock is None:
-            said = "no sample told which clock they count"
-            yield _found("sample stamps", said, status=MISSING)
+        yield _profiling(driver, needs_root=files.profiling_needs_root)
+    if driver is not None and driver.gpus:
+        if driver.stamp_clock is None:
+            yield _found("sample stamps", "no sample shows which clock they count", status=MISSING)
         else:
-            yield _found("sample stamps", f"they count {_CLOCK_WORDS[probed.stamp_clock]}")
-        yield _cost(probed, frames)
+            yield _found("sample stamps", f"they count {_CLOCKS[driver.stamp_clock]}")
+        yield _cost(driver, frames)
 
 
 def _permissions(files: DriverFiles) -> Finding:
@@ -74,52 +72,51 @@ def _permissions(files: DriverFiles) -> Finding:
     return _found(name, f"{listed(files.nodes)}: this user may use them")
 
 
-def _profiling(probed: ProbedDriver | None, *, needs_root: bool) -> Finding:
+def _profiling(driver: DriverAnswers | None, *, needs_root: bool) -> Finding:
     """Who may read performance counters; a matter only where GPM was refused for that."""
     who = "root only" if needs_root else "everybody"
-    said = f"counters may be read by {who} (RmProfilingAdminOnly)"
-    fields = [gpu.field("activity") for gpu in (probed.gpus if probed else ())]
-    troubles = [one.trouble for one in fields if one is not None]
-    if not needs_root or all(one is None or one.code != NO_PERMISSION for one in troubles):
-        return _found("profiling", said)
+    detail = f"counters may be read by {who} (RmProfilingAdminOnly)"
+    gpus = () if driver is None else driver.gpus
+    refusals = [gpu.field("activity").refusal for gpu in gpus if gpu.fields]
+    if not needs_root or NO_PERMISSION not in [code for _, code in filter(None, refusals)]:
+        return _found("profiling", detail)
     return _found(
         "profiling",
-        said,
+        detail,
         status=MISSING,
         fix="let everybody read them: put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` "
         "into a file of /etc/modprobe.d, then reload the driver or reboot",
     )
 
 
-def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
-    """What all of it costs at the default cadences, ticks at 1 Hz."""
-    share = sum(gpu.seconds_per_second for gpu in probed.gpus)
-    gpus = counted(len(probed.gpus), "GPU", "GPUs")
+def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
+    """What all fields cost at their usual periods, ticks at 1 Hz."""
+    share = sum(gpu.seconds_per_second for gpu in driver.gpus)
+    gpus = counted(len(driver.gpus), "GPU", "GPUs")
     ms, percent = plainly(1000 * share, 2), plainly(100 * share, 2)
-    said = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %)"
+    detail = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %)"
     spent_s = sum(one[1] for one in frames[-1].call_seconds) if frames else 0.0
     if spent_s:
-        said += (
-            f"; {plainly(spent_s * 1000, 2)} ms in the {counted(len(frames), 'look', 'looks')} here"
-        )
+        readings = counted(len(frames), "reading", "readings")
+        detail += f"; {plainly(spent_s * 1000, 2)} ms in the {readings} here"
     if share <= _MUCH:
-        return _found("time in NVML", said, share=share)
+        return _found("time in NVML", detail, share=share)
     return _found(
         "time in NVML",
-        f"{said}: trainings may feel that",
+        f"{detail}: training runs may feel that",
         status=MISSING,
-        fix=_without_the_dearest(probed),
+        fix=_without_the_dearest(driver),
         share=share,
     )
 
 
-def _without_the_dearest(probed: ProbedDriver) -> str | None:
+def _without_the_dearest(driver: DriverAnswers) -> str | None:
     """How to leave out the field that costs most, of those that can be switched off."""
     costs: defaultdict[NvmlField, float] = defaultdict(float)
-    for gpu in probed.gpus:
+    for gpu in driver.gpus:
         for one in gpu.fields:
-            if one.wanted and one.field.name != ALWAYS_ON:
-                costs[one.field] += one.seconds_per_second or 0.0
+            if one.field.name != ALWAYS_ON and one.seconds_per_second:
+                costs[one.field] += one.seconds_per_second
     if not costs:
         return None
     dearest = max(costs, key=costs.__getitem__)

@@ -1,53 +1,58 @@
-"""What the doctor says of each GPU, field by field."""
+"""The doctor's findings on each GPU, field by field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gpumon.cli.doctor.driver_answers import DriverAnswers, FieldAnswer, GpuAnswers
+from gpumon.cli.doctor.field_values import value_of
 from gpumon.cli.doctor.findings import BROKEN, MISSING, OFF, OK, SOURCE, Finding
 from gpumon.core.clock import seconds
 from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.core.device.troubles import ErrorWatch, errors_of, throttled_now
-from gpumon.core.sample import ActivitySample, Frame, GpuSample
-from gpumon.core.wording import counted, in_gibibytes, listed
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.wording import counted, listed
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.codes import NO_PERMISSION, NOT_SUPPORTED
-from gpumon.sources.nvml.fields.table import field_called
-from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
+from gpumon.sources.nvml.codes import NO_PERMISSION, NOT_SUPPORTED, SUCCESS, code_name, meaning_of
+from gpumon.sources.nvml.fields.table import PROCESS_SHARES, field_called
 
-_LOOK: Final = "see nvidia-smi and dmesg"
+_READ_LOGS: Final = "see nvidia-smi and dmesg"
+_NEWER_DRIVER: Final = "install a newer NVIDIA driver, which has more to ask"
 _FIXES: Final = {
-    13: "install a newer NVIDIA driver, which has more to ask",
-    25: "install a newer NVIDIA driver, which has more to ask",
+    13: _NEWER_DRIVER,
+    25: _NEWER_DRIVER,
     **{code: UNREADABLE[code].advice for code in (4, 15, 16, 17, 999)},
 }
 _PERSISTENCE: Final = (
-    "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded anew, which "
-    "takes seconds, whenever nobody uses the GPU, and its counters begin again"
+    "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded again, which "
+    "takes seconds, whenever nobody uses the GPU, and its counters restart"
 )
 _UTILISATION: Final = field_called("utilization").title
-_OF_THE_BOARD: Final = frozenset({"power", "temperature", "sm clock", "energy"})
+_OF_ANY_SOURCE: Final = (
+    "memory", "power", "temperature", "clocks", "energy", "activity", "processes"
+)  # fmt: skip
+_OF_THE_BOARD: Final = frozenset({"power", "temperature", "clocks", "energy"})
 """What a MIG instance shares with the rest of its GPU."""
 
 
 def source_broken(error: GpumonError) -> Finding:
-    """What is said where the source cannot be read at all."""
+    """The finding where the source cannot be read at all."""
     what, _, fix = str(error).partition(": ")
-    return Finding(what=SOURCE, status=BROKEN, detail=what, fix=fix or _LOOK)
+    return Finding(what=SOURCE, status=BROKEN, detail=what, fix=fix or _READ_LOGS)
 
 
 def gpu_findings(
-    word: str, frames: Sequence[Frame], probed: ProbedDriver | None
+    source: str, frames: Sequence[Frame], driver: DriverAnswers | None
 ) -> Iterator[Finding]:
-    """All that is to say of the source and its GPUs; ``probed``: where it is a driver."""
+    """All findings on the source and its GPUs; ``driver`` where the source is one."""
     gpus = frames[-1].gpus
     if not gpus:
         yield Finding(
             what=SOURCE,
             status=BROKEN,
-            detail=f"{word} names no GPU",
+            detail=f"{source} names no GPU",
             fix="check that the container or cgroup may see the GPUs (nvidia-smi -L)",
         )
         return
@@ -55,50 +60,53 @@ def gpu_findings(
     yield Finding(
         what=SOURCE,
         status=OK if readable else BROKEN,
-        detail=f"{word}: {_how_many(gpus)}, {readable} can be read",
+        detail=f"{source}: {_how_many(gpus)}, {readable} can be read",
     )
-    yield from _troubles(word, frames)
-    of_driver = () if probed is None else probed.gpus
-    asked = {one.uuid: one for one in of_driver}
+    yield from _troubles(source, frames)
+    answers = () if driver is None else driver.gpus
+    by_uuid = {one.uuid: one for one in answers}
     for gpu in gpus:
         uuid = gpu.device.uuid
-        heard = [g for frame in frames for g in frame.gpus if g.device.uuid == uuid]
-        for finding in _of_one(gpu, heard, asked.get(uuid)):
+        samples = [one for frame in frames for one in frame.gpus if one.device.uuid == uuid]
+        for finding in _gpu(samples, by_uuid.get(uuid)):
             yield replace(finding, gpu=gpu.device.label)
-    yield from _never_seen(gpus, of_driver)
+    yield from _never_seen(gpus, answers)
 
 
 def _how_many(gpus: Sequence[GpuSample]) -> str:
-    parts = sum(gpu.device.parent_uuid is not None for gpu in gpus)
-    said = [(len(gpus) - parts, "GPU", "GPUs"), (parts, "MIG instance", "MIG instances")]
-    return " and ".join(counted(*one) for one in said if one[0])
+    instances = sum(gpu.device.parent_uuid is not None for gpu in gpus)
+    counts = [
+        (len(gpus) - instances, "GPU", "GPUs"),
+        (instances, "MIG instance", "MIG instances"),
+    ]
+    return " and ".join(counted(*one) for one in counts if one[0])
 
 
-def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Iterator[Finding]:
+def _never_seen(gpus: Sequence[GpuSample], answers: Sequence[GpuAnswers]) -> Iterator[Finding]:
     """GPUs that the driver lists and the source has not got, because they were lost before."""
     known = {gpu.device.index for gpu in gpus}
-    for one in probed:
+    for one in answers:
         if one.lost is not None and one.index not in known:
             what, _, fix = one.lost.partition(": ")
             # A container is kept from the GPUs of others in this way: that breaks nothing.
             status = MISSING if one.lost_code == NO_PERMISSION else BROKEN
-            yield Finding(status=status, detail=what, fix=fix or _LOOK, gpu=str(one.index))
+            yield Finding(status=status, detail=what, fix=fix or _READ_LOGS, gpu=str(one.index))
 
 
-def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
-    told = [frame.trouble for frame in frames if frame.trouble is not None]
-    if not told:
+def _troubles(source: str, frames: Sequence[Frame]) -> Iterator[Finding]:
+    troubles = [frame.trouble for frame in frames if frame.trouble is not None]
+    if not troubles:
         return
-    if word.startswith("follow:"):
+    if source.startswith("follow:"):
         yield Finding(
             what="busy spans",
             status=MISSING,
-            detail=told[-1],
+            detail=troubles[-1],
             fix="let the training write its busy spans to that file, a line as each span ends",
         )
         return
-    # "GPU 2: the GPU is lost: reset it". Who cannot be read has a line of its own.
-    whose, _, trouble = told[-1].partition(": ")
+    # "GPU 2: the GPU is lost: reset it". A GPU that cannot be read has a line of its own.
+    whose, _, trouble = troubles[-1].partition(": ")
     readable = {f"GPU {gpu.device.label}" for gpu in frames[-1].gpus if gpu.error is None}
     if whose in readable or not whose.startswith("GPU "):
         what, _, fix = trouble.partition(": ")
@@ -106,101 +114,82 @@ def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
         yield Finding(what="trouble", status=MISSING, detail=detail, fix=fix or None)
 
 
-def _of_one(gpu: GpuSample, heard: list[GpuSample], asked: ProbedGpu | None) -> Iterator[Finding]:
-    yield _identity(gpu)
-    if gpu.error is not None and (asked is None or asked.lost is not None):
+def _gpu(samples: Sequence[GpuSample], answers: GpuAnswers | None) -> Iterator[Finding]:
+    newest = samples[-1]
+    yield _identity(newest)
+    if newest.error is not None and (answers is None or answers.lost is not None):
         return
-    yield from _in_trouble(heard)
-    yield _utilisation(heard, asked)
-    if asked is None:
-        yield from _told_fields(heard)
+    yield from _in_trouble(samples)
+    yield _utilisation(samples, answers)
+    if answers is None:
+        yield from _fields_of_any_source(samples)
         return
-    yield from (_field(one, asked) for one in asked.fields if one.field.name != "utilization")
-    yield _samples(asked)
-    yield _mig(asked)
+    for field in answers.fields:
+        if field.field.name != "utilization":
+            yield _field(field, answers, newest)
+    yield _samples_kept(answers)
+    yield _mig(answers)
 
 
 def _identity(gpu: GpuSample) -> Finding:
     device = gpu.device
     if gpu.error is not None:
         what, _, fix = gpu.error.partition(": ")
-        return Finding(status=BROKEN, detail=what, fix=fix or _LOOK)
+        return Finding(status=BROKEN, detail=what, fix=fix or _READ_LOGS)
     known = (device.name, device.uuid, device.driver_version and f"driver {device.driver_version}")
     return Finding(detail=", ".join(word for word in known if word))
 
 
-def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
-    """Memory errors since the driver was loaded, and what slows the GPU down just now."""
+def _in_trouble(samples: Sequence[GpuSample]) -> Iterator[Finding]:
+    """Memory errors since the driver was loaded, and what slows the GPU down now."""
     log = ErrorWatch()
-    for sample in heard:
+    for sample in samples:
         log.hear(sample, 0)
-    now = heard[-1]
+    now = samples[-1]
     for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
         yield Finding(what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
 
 
-def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
-    what, field = _UTILISATION, None if asked is None else asked.field("utilization")
-    prices = _prices(field) if field else {"period_seconds": 0.0}
-    windows = [sample for one in heard for sample in one.busy]
+def _utilisation(samples: Sequence[GpuSample], answers: GpuAnswers | None) -> Finding:
+    field = None if answers is None else answers.field("utilization")
+    prices = {"period_seconds": 0.0} if field is None else _prices(field)
+    windows = [sample for one in samples for sample in one.busy]
     if windows:
-        length_s = sorted(seconds(sample.end_ns - sample.start_ns) for sample in windows)
-        middle_s = length_s[len(length_s) // 2]
-        detail = (
-            f"{len(windows)} samples, {middle_s * 1000:.0f} ms each: shorter pauses show as a level"
-        )
-        return Finding(what=what, detail=detail, **prices)
+        lengths_s = sorted(seconds(sample.end_ns - sample.start_ns) for sample in windows)
+        ms = 1000 * lengths_s[len(lengths_s) // 2]
+        detail = f"{len(windows)} samples, {ms:.0f} ms each: shorter pauses show as a level"
+        return Finding(what=_UTILISATION, detail=detail, **prices)
     fix = None
-    if heard[-1].device.mig_enabled or (asked is not None and asked.mig_enabled):
+    if samples[-1].device.mig_enabled:
         detail = "with MIG on, only its instances have one"
-    elif asked is not None and field is not None and field.trouble is not None:
-        detail, fix = _refusal(field, asked), _fix(field.trouble, "utilization")
+    elif answers is not None and field is not None and field.refusal is not None:
+        detail, fix = _refusal(field, answers), _fix(field)
     else:
         detail = "no sample within two seconds"
-    return Finding(what=what, status=MISSING, detail=detail, fix=fix, **prices)
+    return Finding(what=_UTILISATION, status=MISSING, detail=detail, fix=fix, **prices)
 
 
-# -- as the source tells them ----------------------------------------------------
-
-
-def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
-    device = heard[-1].device
-    of_the_board = []
-    for what, (told_as, words) in _TOLD.items():
-        values = [value for one in heard if (value := getattr(one, told_as)) is not None]
-        said = words(values[-1]) if values else None
-        if said is not None:
-            yield Finding(what=what, detail=said)
-        elif device.mig_index is None or what not in _OF_THE_BOARD:
-            yield Finding(what=what, status=MISSING, detail="this source does not say")
+def _fields_of_any_source(samples: Sequence[GpuSample]) -> Iterator[Finding]:
+    device = samples[-1].device
+    shared = []
+    for name in _OF_ANY_SOURCE:
+        what = field_called(name).title
+        values = [value for one in samples if (value := value_of(name, one)) is not None]
+        if values:
+            yield Finding(what=what, detail=values[-1])
+        elif device.mig_index is None or name not in _OF_THE_BOARD:
+            yield Finding(what=what, status=MISSING, detail="this source does not report it")
         else:
-            of_the_board.append(what)
-    if of_the_board:
-        said = f"{listed(of_the_board)}: of the whole board, see GPU {device.index}"
-        yield Finding(what="not its own", status=OFF, detail=said)
+            shared.append(what)
+    if shared:
+        detail = f"{listed(shared)}: of the whole board, see GPU {device.index}"
+        yield Finding(what="not its own", status=OFF, detail=detail)
 
 
-def _active(activity: ActivitySample) -> str | None:
-    ratio = activity.sm_active_ratio
-    return None if ratio is None else f"SM {100 * ratio:.0f} %"
+# -- what the driver answers -----------------------------------------------------
 
 
-_TOLD: Final[dict[str, tuple[str, Callable[[Any], str | None]]]] = {
-    "memory": ("memory_used_bytes", lambda n: f"{in_gibibytes(n)} used"),
-    "power": ("power_watts", lambda watts: f"{watts:.0f} W"),
-    "temperature": ("temperature_celsius", lambda celsius: f"{celsius:.0f} C"),
-    "sm clock": ("sm_clock_hertz", lambda hertz: f"{hertz / 1e6:.0f} MHz"),
-    "energy": ("energy_joules", lambda joules: f"{joules:.0f} J"),
-    "activity": ("activity", _active),
-    "processes": ("processes", lambda found: f"{len(found)} now"),
-}
-"""By its name here: what it is called in a sample, and how it is said."""
-
-
-# -- as the driver answers -------------------------------------------------------
-
-
-def _prices(field: ProbedField) -> dict[str, Any]:
+def _prices(field: FieldAnswer) -> dict[str, Any]:
     return {
         "period_seconds": field.field.period_s,
         "reading_microseconds": field.reading_us,
@@ -208,50 +197,51 @@ def _prices(field: ProbedField) -> dict[str, Any]:
     }
 
 
-def _field(field: ProbedField, gpu: ProbedGpu) -> Finding:
-    what = field.field.title
-    prices = _prices(field)
+def _field(field: FieldAnswer, gpu: GpuAnswers, newest: GpuSample) -> Finding:
+    name, what, prices = field.field.name, field.field.title, _prices(field)
     if not field.wanted:
-        said = _opt_in(field) if field.field.opt_in else "switched off: --nvml-off names it"
-        return Finding(what=what, status=OFF, detail=said, **prices)
-    if field.works:
-        status, detail, fix = OK, field.value or field.field.text, None
-        if field.field.name == "persistence_mode" and gpu.persistence_mode is False:
-            status, fix = MISSING, _PERSISTENCE
-        if field.field.name == "events" and gpu.event_types:
-            detail = ", ".join(gpu.event_types)
-        return Finding(what=what, status=status, detail=detail, fix=fix, **prices)
-    call = field.trouble
-    fix = None if call is None else _fix(call, field.field.name)
-    return Finding(what=what, status=MISSING, detail=_refusal(field, gpu), fix=fix, **prices)
+        detail = _opt_in(field) if field.field.opt_in else "switched off: --nvml-off names it"
+        return Finding(what=what, status=OFF, detail=detail, **prices)
+    if not field.works:
+        fault = next((fault for fault in newest.faults if fault.field == name), None)
+        detail = _refusal(field, gpu) if fault is None or field.refusal else fault.reason
+        return Finding(what=what, status=MISSING, detail=detail, fix=_fix(field), **prices)
+    detail = field.value or field.field.text
+    if name == "processes" and any(call.function in field.calls for call in PROCESS_SHARES):
+        detail += ", with SM shares"
+    if name == "events" and gpu.event_types:
+        detail = ", ".join(gpu.event_types)
+    if name == "persistence_mode" and gpu.persistence_mode is False:
+        return Finding(what=what, status=MISSING, detail=detail, fix=_PERSISTENCE, **prices)
+    return Finding(what=what, detail=detail, **prices)
 
 
-def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
-    call = field.trouble
-    if call is None or call.code is None:
-        return "it was not asked"
-    if field.field.name == "activity" and gpu.has_gpm is False and call.code == NOT_SUPPORTED:
-        return f"no GPM on this board: Hopper and later have it ({call.answer})"
-    return f"{call.meaning}: {call.function} answers {call.answer}"
+def _refusal(field: FieldAnswer, gpu: GpuAnswers) -> str:
+    if field.refusal is None:
+        return "the driver gave no value" if field.calls else "it was not asked"
+    function, code = field.refusal
+    if field.field.name == "activity" and gpu.has_gpm is False and code == NOT_SUPPORTED:
+        return f"no GPM on this board: Hopper and later have it ({code_name(code)})"
+    return f"{meaning_of(code)}: {function} answers {code_name(code)}"
 
 
-def _fix(call: ProbedCall, field: str) -> str | None:
-    if call.code == NO_PERMISSION and field == "activity":
+def _fix(field: FieldAnswer) -> str | None:
+    _, code = field.refusal or ("", SUCCESS)
+    if code == NO_PERMISSION and field.field.name == "activity":
         return "run gpumon as root: this driver may let nobody else read performance counters"
-    return _FIXES.get(call.code or 0)
+    return _FIXES.get(code)
 
 
-def _opt_in(field: ProbedField) -> str:
-    asked = field.field
+def _opt_in(field: FieldAnswer) -> str:
+    us, name = field.field.quoted_us, field.field.name
     price = "its price is not known"
-    if asked.quoted_us is not None:
-        us = asked.quoted_us
+    if us is not None:
         took = f"{us / 1000:.0f} ms" if us >= 1000 else f"{us:.0f} us"
-        price = f"{took} are quoted{asked.quoted_where}"
-    return f"opt-in (--nvml-on {asked.name}): {price}"
+        price = f"{took} are quoted{field.field.quoted_where}"
+    return f"opt-in (--nvml-on {name}): {price}"
 
 
-def _samples(gpu: ProbedGpu) -> Finding:
+def _samples_kept(gpu: GpuAnswers) -> Finding:
     """The rings that the driver keeps, each with its cadence and its depth."""
     kept = [
         f"{ring.name.replace('_', ' ')} {ring.count} of {ring.cadence_s * 1000:.0f} ms"
@@ -264,9 +254,9 @@ def _samples(gpu: ProbedGpu) -> Finding:
     return Finding(what="samples kept", detail="; ".join(kept))
 
 
-def _mig(gpu: ProbedGpu) -> Finding:
-    words = {None: "this board does not have it", False: "off"}
-    said = words.get(gpu.mig_enabled) or (
-        f"on, {counted(gpu.mig_instances, 'instance', 'instances')}"
-    )
-    return Finding(what="mig", detail=said)
+def _mig(gpu: GpuAnswers) -> Finding:
+    states = {None: "this board does not have it", False: "off"}
+    detail = states.get(gpu.mig_enabled)
+    if detail is None:
+        detail = f"on, {counted(gpu.mig_instances, 'instance', 'instances')}"
+    return Finding(what="mig", detail=detail)

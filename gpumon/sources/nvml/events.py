@@ -40,7 +40,7 @@ WAIT_MS = 500
 """How long one wait lasts, in milliseconds: so long the end can have to wait for it."""
 _PATIENCE_S: Final = 1.2
 _AT_ONCE, _BETWEEN_MORE_S = 32, 0.005
-_WAITS: Final = (EVENT_WAIT.function, "nvmlEventSetWait")
+WAITS: Final = (EVENT_WAIT.function, "nvmlEventSetWait")
 
 Hear = Callable[[str, int, int], None]
 """Takes what happened: the GPU's UUID, the event's type, and its number."""
@@ -69,7 +69,7 @@ class EventSet:
         self._lock = threading.Lock()
         self._freed = self.ended = self.worked = self.hears_somebody = False
         self._then: Callable[[], None] | None = None
-        name = next((name for name in _WAITS if library.has(name)), None)
+        name = next((name for name in WAITS if library.has(name)), None)
         if name is None:
             self.code = FUNCTION_NOT_FOUND
             return

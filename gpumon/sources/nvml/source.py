@@ -71,7 +71,7 @@ class NvmlSource:
         """
         self._monotonic_ns = clock.monotonic_ns
         self._options = options
-        self._stamps = StampClock(clock, read_clock_ns)
+        self.stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
         self._refused: deque[None] = deque()  # what two threads may add to, and lose none
@@ -135,7 +135,7 @@ class NvmlSource:
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
-        stamps, tick = self._stamps, self._tick
+        stamps, tick = self.stamps, self._tick
         jump_ns = stamps.tick()
         if jump_ns:
             self._shift(jump_ns)
@@ -203,6 +203,10 @@ class NvmlSource:
 
     # -- opening, and opening again -------------------------------------------
 
+    def open_library(self, accounts: CallAccounts) -> NvmlLibrary:
+        """Open NVML."""
+        return NvmlLibrary(accounts)
+
     def _open(self) -> None:
         """Open NVML, for the first time or again.
 
@@ -211,7 +215,7 @@ class NvmlSource:
             SourceUnavailableError: It cannot be opened now.
         """
         try:
-            library = self._library = NvmlLibrary(self._accounts)
+            library = self._library = self.open_library(self._accounts)
             if "activity" in self._options:
                 self._gpm = Gpm(library, self._monotonic_ns, self._around.refuse)
             self._take_inventory(library)

@@ -17,18 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from gpumon.cli.doctor.driver_answers import GpuAnswers
+from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.core.attribution.visible_devices import cuda_devices
 from gpumon.core.clock import nanoseconds
 from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.probe.probe import NvmlProbe
-from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Capture
 from tests.tools.board_capture.load import Load
@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     try:
-        with closing(NvmlProbe(clock, options=EVERYTHING)) as probe:
-            driver = probe.ask_all()
+        _, driver = run_sampler(clock, EVERYTHING, readings=3, every_s=0.2)
     except SourceUnavailableError as error:
         return _say(f"nothing was captured: {error}", NO_GPU)
     gpu = chosen_gpu(driver.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -107,7 +106,7 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def chosen_gpu(gpus: Sequence[ProbedGpu], visible: str | None) -> ProbedGpu | None:
+def chosen_gpu(gpus: Sequence[GpuAnswers], visible: str | None) -> GpuAnswers | None:
     """The first that is whole, of those that ``$CUDA_VISIBLE_DEVICES`` leaves us to load."""
     devices = [
         Device(uuid=gpu.uuid or "", index=at, mig_enabled=bool(gpu.mig_enabled))

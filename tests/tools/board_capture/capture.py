@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from gpumon.cli.doctor.driver_answers import GpuAnswers
+from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.core.clock import Clock, seconds
 from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
-from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
-from gpumon.sources.nvml.probe.probed import ProbedGpu
 from tests.tools.board_capture.accuracy import watch_wave
 from tests.tools.board_capture.activity import watch_activity
 from tests.tools.board_capture.board import Board
@@ -29,7 +30,7 @@ _RINGS_S, _ACTIVITY_S, _WAVE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 2.0, 15.0
 _RECORDED_WAVE: Final = (1.5, 1.0)
 _STARTS_S: Final = 2.0
 """What `gpumon record` takes to begin."""
-_COST_US: Final = 400_000.0
+_COST_READINGS, _COST_EVERY_S = 100, 0.2
 NOMINAL_S: Final = (
     2 * _RINGS_S + 3 * _ACTIVITY_S + len(_WAVES) * _WAVE_S
     + ROUNDS * len(RATES_HZ) * _TURN_S + _RECORD_S + 60.0
@@ -58,7 +59,7 @@ class Capture:
     read_clock_ns: Callable[[int], int]
     pace: float
     until_ns: int
-    open_load: Callable[[ProbedGpu], Load]
+    open_load: Callable[[GpuAnswers], Load]
     record: Callable[[float], None]
     results: Results
     keep: Callable[[], object]
@@ -109,34 +110,25 @@ class Capture:
         return [*parts, ("stalls", partial(self._stalls, load))]
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[NvmlProbe, Board]]:
-        """NVML for one part, and the board."""
-        limits = ProbeLimits(
-            times=1000,
-            longest_us=_COST_US * self.pace,
-            gpm_times=max(1, round(20 * self.pace)),
-            budget_s=60.0,
-            dear_too=True,
-        )
-        probe = NvmlProbe(self.clock, options=EVERYTHING, limits=limits)
-        try:
-            handle = probe.library.handle_by_index(self.results.gpu.index)
+    def _opened(self) -> Iterator[Board]:
+        """The board, for one part."""
+        with closing(NvmlLibrary()) as library:
+            handle = library.handle_by_index(self.results.gpu.index)
             if handle is None:
                 raise SourceUnavailableError("the GPU is lost")
-            yield probe, Board(probe.library, handle, self.clock, self.read_clock_ns)
-        finally:
-            probe.close()
+            yield Board(library, handle, self.clock, self.read_clock_ns)
 
     def _rings(self, state: str) -> None:
-        with self._opened() as (_, board):
+        with self._opened() as board:
             self.results.rings += watch_rings(board, _RINGS_S * self.pace, state)
 
     def _costs(self, state: str) -> None:
-        with self._opened() as (probe, _):
-            self.results.costs[state] = probe.ask_gpu(self.results.gpu.index)
+        readings = max(3, round(_COST_READINGS * self.pace))
+        _, driver = run_sampler(self.clock, EVERYTHING, readings=readings, every_s=_COST_EVERY_S)
+        self.results.costs[state] = driver.gpus[self.results.gpu.index]
 
     def _activity(self, state: str) -> None:
-        with self._opened() as (_, board):
+        with self._opened() as board:
             self.results.activity.append(watch_activity(board, _ACTIVITY_S * self.pace, state))
 
     def _wave(self, load: Load, busy_s: float, idle_s: float) -> None:

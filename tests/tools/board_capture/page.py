@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon.sources.nvml.probe.probed import ProbedGpu
+from gpumon.cli.doctor.driver_answers import GpuAnswers
+from gpumon.sources.nvml.codes import SUCCESS, code_name, meaning_of
 from tests.tools.board_capture.results import Results, Row, Spread
 
 NOT_MEASURED = "not measured"
@@ -76,26 +77,26 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _costs(costs: dict[str, ProbedGpu]) -> Iterator[Row]:
+def _costs(costs: dict[str, GpuAnswers]) -> Iterator[Row]:
     for load, gpu in costs.items():
         for field in gpu.fields:
-            for call in field.calls:
+            for function, call in field.calls.items():
                 if (spread := Spread.of(call.durations_us)) is not None:
                     yield {
-                        "function": call.function,
+                        "function": function,
                         "load": load,
                         "calls": len(call.durations_us),
                         "median, us": spread.median,
                         "95 %, us": spread.p95,
                         "worst, us": max(call.durations_us),
-                        "answer": call.value or call.answer or None,
+                        "answer": field.value if call.code == SUCCESS else code_name(call.code),
                     }
 
 
-def _fields(gpu: ProbedGpu) -> Iterator[Row]:
+def _fields(gpu: GpuAnswers) -> Iterator[Row]:
     for one in gpu.fields:
         yield {
             "field": one.field.name,
             "works": "yes" if one.works else "no",
-            "what it says": one.value or (one.trouble.meaning if one.trouble else None),
+            "value": one.value or (meaning_of(one.refusal[1]) if one.refusal else None),
         }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
+from gpumon.cli.doctor.driver_answers import DriverAnswers, GpuAnswers
 
 Row = dict[str, Any]
 """What stands under each head of a table; without an answer, ``None``."""
@@ -42,14 +42,14 @@ def mean(values: Sequence[float | None]) -> float | None:
 class Results:
     """All that was measured so far; ``missing`` says which parts were not, and why."""
 
-    driver: ProbedDriver
-    gpu: ProbedGpu
+    driver: DriverAnswers
+    gpu: GpuAnswers
     command: str
     date: str
     python: str
     load: str | None = None
     rings: list[Row] = field(default_factory=list)
-    costs: dict[str, ProbedGpu] = field(default_factory=dict)
+    costs: dict[str, GpuAnswers] = field(default_factory=dict)
     waves: list[Row] = field(default_factory=list)
     activity: list[Row] = field(default_factory=list)
     stalls: list[Row] = field(default_factory=list)

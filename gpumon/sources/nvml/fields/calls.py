@@ -22,7 +22,7 @@ from gpumon.sources.nvml.fields.table import (
     NvmlCall,
     NvmlNumber,
     NvmlOptions,
-    Told,
+    Value,
 )
 from gpumon.sources.nvml.pynvml_module import pynvml
 
@@ -133,7 +133,7 @@ class BoardNumber:
         """Bind its calls; ``refuse`` counts a value that no board can mean."""
         self._number, self._refuse = number, refuse
         self._calls = [NumberCall(library, handle, call) for call in number.calls]
-        self._known: Told = None
+        self._known: Value = None
 
     @property
     def supported(self) -> bool:
@@ -159,12 +159,12 @@ class BoardNumber:
         self._refuse()
         return None
 
-    def read(self) -> Told:
+    def read(self) -> Value:
         """The value in base units; ``None`` where there is no answer that can be believed."""
         if self._known is not None:
             return self._known
         number = self.believed()
-        told = None if number is None else self._number.unit.told(number)
+        told = None if number is None else self._number.unit.convert(number)
         if self._number.stays:
             self._known = told
         return told

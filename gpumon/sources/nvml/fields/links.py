@@ -19,7 +19,7 @@ from gpumon.sources.nvml.fields.table import (
     FIELD_VALUES,
     LARGEST_COUNT,
     NvmlCounter,
-    Told,
+    Value,
     field_called,
 )
 from gpumon.sources.nvml.pynvml_module import pynvml
@@ -121,7 +121,7 @@ class LinkRates:
         }
         self._call = CounterCall(calls, handle, list(self._bytes))
         self._windows = {
-            number.told_as: BoardNumber(number, calls, handle, refuse) for number in _PCIE.numbers
+            number.attribute: BoardNumber(number, calls, handle, refuse) for number in _PCIE.numbers
         }
 
     def read_counters(self) -> dict[str, float | None]:
@@ -132,19 +132,19 @@ class LinkRates:
         """
         if not self._bytes:
             return {}
-        rates: dict[str, float | None] = {counter.told_as: None for counter in self._bytes}
+        rates: dict[str, float | None] = {counter.attribute: None for counter in self._bytes}
         if self._call.ask() != SUCCESS:
             if not self._call.supported:
                 self._drop(set(self._bytes))
             return rates
         at_ns, hopeless = self._monotonic_ns(), set()
         for counter, value in self._call.answers():
-            rates[counter.told_as] = self._rate(counter, value, at_ns)
+            rates[counter.attribute] = self._rate(counter, value, at_ns)
             if self._is_hopeless(counter, value):
                 hopeless.add(counter)
             elif value.nvmlReturn not in NO_ERROR:
                 self._calls.failed(FIELD_VALUES.function, value.nvmlReturn)
-        dropped = {counter.told_as for counter in self._drop(hopeless)}
+        dropped = {counter.attribute for counter in self._drop(hopeless)}
         return {name: rate for name, rate in rates.items() if name not in dropped}
 
     def _rate(
@@ -185,12 +185,12 @@ class LinkRates:
         self._call = CounterCall(self._calls, self._handle, list(self._bytes))
         return counters
 
-    def measure(self) -> dict[str, Told]:
+    def measure(self) -> dict[str, Value]:
         """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
 
         Returns:
             Bytes a second, by their names in ``GpuDetails``.
         """
-        rates = {told_as: window.read() for told_as, window in self._windows.items()}
+        rates = {attribute: window.read() for attribute, window in self._windows.items()}
         self.wants_window = any(window.supported for window in self._windows.values())
         return rates

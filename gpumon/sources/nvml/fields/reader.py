@@ -175,12 +175,12 @@ def read_numbers(
 ) -> Read:
     """How a field is read that is all numbers of the table."""
     numbers = {
-        number.told_as: BoardNumber(number, calls, handle, refuse) for number in field.numbers
+        number.attribute: BoardNumber(number, calls, handle, refuse) for number in field.numbers
     }
     is_of_details = not _IN_DETAILS.isdisjoint(numbers)
 
     def read(at_ns: int) -> Mapping[str, Any]:
-        values = {told_as: number.read() for told_as, number in numbers.items()}
+        values = {attribute: number.read() for attribute, number in numbers.items()}
         return {"read_at_ns": at_ns, **values} if is_of_details else values
 
     return read
@@ -266,7 +266,7 @@ class FieldReader:
 
 
 def _joules(counter: EnergyCounter, energy: BoardNumber) -> Read:
-    return lambda at_ns: {ENERGY.told_as: counter.take(energy.believed(), at_ns)}
+    return lambda at_ns: {ENERGY.attribute: counter.take(energy.believed(), at_ns)}
 
 
 def _noted(read: Callable[[], Mapping[str, Any]]) -> Read:

@@ -46,18 +46,16 @@ class NvmlCall:
         answer: How it answers; means something where ``NumberCall`` asks it.
         calls_a_reading: How often it is called for one reading: a fraction where not each
             reading takes it.
-        blocks: Whether it measures inside the call, for tens of milliseconds.
     """
 
     function: str
     arguments: tuple[int, ...] = ()
     answer: AnswerLayout = AnswerLayout.NUMBER
     calls_a_reading: float = 1.0
-    blocks: bool = False
 
 
-Told: TypeAlias = float | tuple[str, ...] | None
-"""What a number is told as: a quantity, a count, a yes or no, or words; ``None``: no answer."""
+Value: TypeAlias = float | tuple[str, ...] | None
+"""A quantity, a count, a yes or no, or names; ``None``: no answer."""
 
 
 class DriverUnit(NamedTuple):
@@ -65,56 +63,44 @@ class DriverUnit(NamedTuple):
 
     Attributes:
         name: As NVML's manual writes it.
-        told: Makes a value in base units of a number.
-        said: The same in words, for people; of memory, of used and total.
+        convert: Makes a value in base units of a number.
     """
 
     name: str
-    told: Callable[[int], Told]
-    said: Callable[..., str]
+    convert: Callable[[int], Value]
 
 
-MILLIWATTS: Final = DriverUnit("mW", lambda mw: mw / 1000, lambda mw: f"{mw / 1000:.1f} W")
-MEGAHERTZ: Final = DriverUnit("MHz", lambda mhz: float(mhz * 1_000_000), lambda mhz: f"{mhz} MHz")
-PERCENT: Final = DriverUnit("%", lambda percent: percent / 100, lambda percent: f"{percent} %")
-CELSIUS: Final = DriverUnit("C", float, lambda celsius: f"{celsius} C")
-BYTES: Final = DriverUnit(
-    "bytes", int, lambda used, total: f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
-)
-MILLIJOULES: Final = DriverUnit("mJ", int, lambda mj: f"{mj / 1e6:,.1f} kJ")
-"""Told as they are: ``EnergyCounter`` makes joules of their increase."""
-KIBIBYTES_A_SECOND: Final = DriverUnit(
-    "KiB/s", lambda kib: float(kib * 1024), lambda kib: f"{kib / 1000:.1f} MB/s out"
-)
+MILLIWATTS: Final = DriverUnit("mW", lambda mw: mw / 1000)
+MEGAHERTZ: Final = DriverUnit("MHz", lambda mhz: float(mhz * 1_000_000))
+PERCENT: Final = DriverUnit("%", lambda percent: percent / 100)
+CELSIUS: Final = DriverUnit("C", float)
+BYTES: Final = DriverUnit("bytes", int)
+MILLIJOULES: Final = DriverUnit("mJ", int)
+"""Kept as they are: ``EnergyCounter`` makes joules of their increase."""
+KIBIBYTES_A_SECOND: Final = DriverUnit("KiB/s", lambda kib: float(kib * 1024))
 """NVML calls it KB/s; that it means 1024 is assumed."""
-ERRORS: Final = DriverUnit("errors", int, str)
-P_STATE: Final = DriverUnit("P-state", int, lambda state: f"P{state}")
-SWITCH: Final = DriverUnit("0 or 1", lambda mode: mode == 1, lambda mode: "on" if mode else "off")
-REASONS: Final = DriverUnit(
-    "bits",
-    throttle_reasons,
-    lambda bits: ", ".join(throttle_reasons(bits)).replace("_", " ") or "none",
-)
+ERRORS: Final = DriverUnit("errors", int)
+P_STATE: Final = DriverUnit("P-state", int)
+SWITCH: Final = DriverUnit("0 or 1", lambda mode: mode == 1)
+REASONS: Final = DriverUnit("bits", throttle_reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlNumber:
-    """One number that a board tells.
+    """One number that a board reports.
 
     Attributes:
-        told_as: Its name in ``GpuSample`` or ``GpuDetails``.
-        unit: In what it comes.
-        calls: The functions that tell it, the newest first: the first that the driver has is
-            the one asked.
-        most: The most that is believed.
-        is_of_next: Whether it is a part of the second number that comes with it, and no more.
-        least: The least.
-        unknown: What the driver says where it does not know.
-        stays: Whether it is not asked for again once it is known.
-        words: How ``gpumon doctor`` says it; ``None``: it says another number of the field.
+        attribute: Its name in ``GpuSample`` or ``GpuDetails``.
+        unit: The driver's unit.
+        calls: The functions that return it, newest first: the first that the driver has is called.
+        most: The largest valid value.
+        is_of_next: Whether it is a part of the second number in the answer, and so not larger.
+        least: The smallest valid value.
+        unknown: The driver's value for "unknown".
+        stays: Whether it is constant, and so not read again.
     """
 
-    told_as: str
+    attribute: str
     unit: DriverUnit
     calls: tuple[NvmlCall, ...]
     most: int
@@ -122,7 +108,6 @@ class NvmlNumber:
     least: int = 0
     unknown: int | None = None
     stays: bool = False
-    words: str | None = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +115,7 @@ class NvmlCounter:
     """One byte counter among those of ``nvmlDeviceGetFieldValues``: it is told as a rate.
 
     Attributes:
-        told_as: Its name in ``GpuDetails``.
+        attribute: Its name in ``GpuDetails``.
         field_id: NVML's number of it.
         scope_id: Of which links.
         unit_bytes: What it counts.
@@ -138,7 +123,7 @@ class NvmlCounter:
         may_wrap: Whether NVML says that it may begin anew at a number that it does not tell.
     """
 
-    told_as: str
+    attribute: str
     field_id: int
     scope_id: int
     unit_bytes: int
@@ -239,7 +224,7 @@ PROCESS_SHARES: Final = tuple(
     _call(name, calls_a_reading=SLOW_PERIOD_S / PROCESS_PERIOD_S)
     for name in ("ProcessesUtilizationInfo", "ProcessUtilization")
 )
-_PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.0, blocks=True)
+_PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.0)
 
 # Of functions that tell the same, the newest first.
 _MEMORIES: Final = (
@@ -261,32 +246,32 @@ MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=MOST_BYTE
 ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_MOST_MILLIJOULES)
 
 
-def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
+def _clock(attribute: str, kind: int) -> NvmlNumber:
     calls = (_call("ClockInfo", kind),)
-    return NvmlNumber(told_as, MEGAHERTZ, calls, most=_FASTEST_MEGAHERTZ, words=words)
+    return NvmlNumber(attribute, MEGAHERTZ, calls, most=_FASTEST_MEGAHERTZ)
 
 
-def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
+def _ecc(attribute: str, kind: int) -> NvmlNumber:
     calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=AnswerLayout.LONG),)
-    return NvmlNumber(told_as, ERRORS, calls, most=_MOST_ERRORS, words=words)
+    return NvmlNumber(attribute, ERRORS, calls, most=_MOST_ERRORS)
 
 
-def _video(told_as: str, what: str) -> NvmlNumber:
+def _video(attribute: str, what: str) -> NvmlNumber:
     calls = (_call(f"{what}Utilization", answer=AnswerLayout.TWO_NUMBERS),)
-    return NvmlNumber(told_as, PERCENT, calls, most=100)
+    return NvmlNumber(attribute, PERCENT, calls, most=100)
 
 
-def _pcie_window(told_as: str, direction: int, words: str | None) -> NvmlNumber:
+def _pcie_window(attribute: str, direction: int) -> NvmlNumber:
     calls, most = (_call("PcieThroughput", direction),), _MOST_BYTES_PER_SECOND // 1024
-    return NvmlNumber(told_as, KIBIBYTES_A_SECOND, calls, most=most, words=words)
+    return NvmlNumber(attribute, KIBIBYTES_A_SECOND, calls, most=most)
 
 
-def _pcie_counter(told_as: str, field_id: int) -> NvmlCounter:
-    return NvmlCounter(told_as, field_id, 0, 1, _MOST_BYTES_PER_SECOND, may_wrap=True)
+def _pcie_counter(attribute: str, field_id: int) -> NvmlCounter:
+    return NvmlCounter(attribute, field_id, 0, 1, _MOST_BYTES_PER_SECOND, may_wrap=True)
 
 
-def _nvlink_counter(told_as: str, field_id: int) -> NvmlCounter:
-    return NvmlCounter(told_as, field_id, _ALL_LINKS, 1024, 10**13, may_wrap=False)
+def _nvlink_counter(attribute: str, field_id: int) -> NvmlCounter:
+    return NvmlCounter(attribute, field_id, _ALL_LINKS, 1024, 10**13, may_wrap=False)
 
 
 NVML_FIELDS: Final = (
@@ -297,7 +282,8 @@ NVML_FIELDS: Final = (
     ),
     NvmlField(
         "power", "board power draw",
-        (NvmlNumber("power_watts", MILLIWATTS, (POWER_USAGE,), MOST_MILLIWATTS),), period_s=0.0,
+        (NvmlNumber("power_watts", MILLIWATTS, (POWER_USAGE,), MOST_MILLIWATTS),),
+        own_parts=((SAMPLES, POWER_USAGE),), period_s=0.0,
     ),
     NvmlField("memory", "device memory in use", (MEMORY,)),
     NvmlField(
@@ -307,11 +293,11 @@ NVML_FIELDS: Final = (
     NvmlField(
         "clocks", "SM and memory clock, and the highest",
         (
-            _clock("sm_clock_hertz", _SM, "{}"),
-            _clock("memory_clock_hertz", _MEMORY, None),
+            _clock("sm_clock_hertz", _SM),
+            _clock("memory_clock_hertz", _MEMORY),
             NvmlNumber(
                 "sm_clock_max_hertz", MEGAHERTZ, (_call("MaxClockInfo", _SM, calls_a_reading=0.0),),
-                _FASTEST_MEGAHERTZ, least=1, stays=True, words="at most {}",
+                _FASTEST_MEGAHERTZ, least=1, stays=True,
             ),
         ),
         shown_as="sm clock",
@@ -332,8 +318,8 @@ NVML_FIELDS: Final = (
     NvmlField(
         "ecc", "memory errors",
         (
-            _ecc("ecc_corrected_errors", _CORRECTED, None),
-            _ecc("ecc_uncorrected_errors", _UNCORRECTED, "{} uncorrected"),
+            _ecc("ecc_corrected_errors", _CORRECTED),
+            _ecc("ecc_uncorrected_errors", _UNCORRECTED),
         ),
     ),
     NvmlField(
@@ -358,8 +344,8 @@ NVML_FIELDS: Final = (
     NvmlField(
         "pcie", "PCIe rates; drivers that do not count them block 40 ms a GPU",
         (
-            _pcie_window("pcie_transmitted_bytes_per_second", _OUT, "{}"),
-            _pcie_window("pcie_received_bytes_per_second", _IN, None),
+            _pcie_window("pcie_transmitted_bytes_per_second", _OUT),
+            _pcie_window("pcie_received_bytes_per_second", _IN),
         ),
         (
             _pcie_counter("pcie_transmitted_bytes_per_second", 197),

@@ -14,13 +14,13 @@ import pytest
 
 from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
+from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding, render_findings
 from gpumon.cli.main import main
 from gpumon.core.device.driver_codes import xid_text
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
-from gpumon.sources.nvml.probe.probed import ProbedDriver
 from tests.builders.driver_faults import DRAIN, POWER, RATES, Change, failing, losing
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
@@ -72,10 +72,9 @@ class Doctor:
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_LOOKS", 2)
-    monkeypatch.setattr("gpumon.sources.nvml.probe.probe.GPM_APART_S", 0.101)
-    monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 180_000_000)
+def short_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "READINGS", 3)
+    monkeypatch.setattr(doctor, "EVERY_S", 0.18)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
     monkeypatch.setattr(doctor, "machine_findings", lambda **_: [NO_DAEMON])
     monkeypatch.setenv("NO_COLOR", "1")
@@ -275,11 +274,11 @@ class TestForScripts:
 
     def test_every_call_is_there_with_its_answer_and_times(self, it: Doctor) -> None:
         gpu = it.document()["driver"]["gpus"][0]
-        (power,) = [field for field in gpu["fields"] if field["name"] == "power"]
-        call = power["calls"][0]
+        (energy,) = [field for field in gpu["fields"] if field["name"] == "energy"]
+        (call,) = energy["calls"]
 
         assert gpu["rings"][1]["cadence_s"] == pytest.approx(1 / 6, abs=0.001)
-        assert (call["code"], call["calls"]) == (0, 5)
+        assert (call["code"], call["calls"]) == (0, 3)
         assert 0 < call["median_microseconds"] <= call["worst_microseconds"]
 
 
@@ -319,10 +318,10 @@ class TestASourceThatCannotBeRead:
     def test_is_named_once_and_what_to_do_beside_it(
         self, it: Doctor, monkeypatch: pytest.MonkeyPatch, error: str, detail: str, fix: str
     ) -> None:
-        def refuse(word: str, clock: object) -> None:
+        def refuse(*_: object) -> None:
             raise SourceUnavailableError(error)
 
-        monkeypatch.setattr(doctor, "open_source", refuse)
+        monkeypatch.setattr(doctor, "_run_sampler", refuse)
 
         found = it.document()["findings"][0]
         assert (found["detail"], found["fix"]) == (detail, fix)
@@ -331,8 +330,8 @@ class TestASourceThatCannotBeRead:
     def test_is_given_up_when_it_does_not_answer(self) -> None:
         never = threading.Event()
 
-        def hang(beat: doctor.Beat) -> int:
-            beat("GPU 3: nvmlDeviceGetPowerUsage")
+        def hang(before_call: doctor.BeforeCall) -> int:
+            before_call("GPU 3: nvmlDeviceGetPowerUsage")
             never.wait(30)
             return 0
 
@@ -343,9 +342,9 @@ class TestASourceThatCannotBeRead:
 
 @pytest.mark.parametrize(("init_s", "is_slow"), [(0.2, False), (1.0, False), (1.01, True)])
 def test_a_driver_that_opens_slowly_is_told(init_s: float, *, is_slow: bool) -> None:
-    probed = ProbedDriver("580.95.05", "13.580", "13.0", stamp_clock=None, init_s=init_s)
+    driver = DriverAnswers("580.95.05", "13.580", "13.0", stamp_clock=None, init_s=init_s)
 
-    told = [one.detail for one in driver_findings(FILES, probed, ()) if one.name == "start"]
+    told = [one.detail for one in driver_findings(FILES, driver, ()) if one.name == "start"]
 
     assert [" 1.0 s" in detail for detail in told] == [True] * is_slow
 

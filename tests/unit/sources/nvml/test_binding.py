@@ -39,19 +39,14 @@ WITH_THE_OLDEST = f"""
 import pynvml
 for name in {NOT_YET_DECLARED}:
     delattr(pynvml, name)
-from gpumon.sources.nvml.source import NvmlSource
+from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
-from gpumon.sources.nvml.probe.probe import NvmlProbe
 from gpumon.sources.system_clock import SystemClock
 
 options = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
-source = NvmlSource(SystemClock(), options=options)
-gpu = source.read().gpus[0]
-source.close()
-probe = NvmlProbe(SystemClock(), options=options)
-found = probe.ask_all().gpus[0]
-probe.close()
-refused = [one.field.name for one in found.fields if not one.works]
+frames, driver = run_sampler(SystemClock(), options, readings=3, every_s=0.18)
+gpu = frames[-1].gpus[0]
+refused = [one.field.name for one in driver.gpus[0].fields if not one.works]
 print(gpu.error, gpu.temperature_celsius, len(gpu.processes), refused)
 """
 
@@ -259,7 +254,7 @@ class TestAnOlderBinding:
         assert places(getattr(binding, ours)) == places(getattr(pynvml, theirs))
 
     def test_is_helped_with_the_same_numbers(self) -> None:
-        numbers = {one.told_as: one.field_id for field in NVML_FIELDS for one in field.counters}
+        numbers = {one.attribute: one.field_id for field in NVML_FIELDS for one in field.counters}
         assert numbers == {
             "pcie_transmitted_bytes_per_second": pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
             "pcie_received_bytes_per_second": pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,

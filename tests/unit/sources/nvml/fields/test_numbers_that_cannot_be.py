@@ -48,8 +48,8 @@ OF_64_BITS = {"2^63": 1 << 63, "-1": (1 << 64) - 1, "NaN": 0x7FF8 << 48, "2^62":
 OF_32_BITS = {"2^31": 1 << 31, "-1": (1 << 32) - 2, "NaN": 0x7FC0 << 16}
 """Of the utilisation, the fake takes 2^32 - 1 for none of ours."""
 CASES = [
-    pytest.param(told_as, place, value, id=f"{told_as} {name}")
-    for told_as, place in PLACES.items()
+    pytest.param(attribute, place, value, id=f"{attribute} {name}")
+    for attribute, place in PLACES.items()
     for name, value in (OF_64_BITS if place in WIDE else OF_32_BITS).items()
 ]
 MOST_OF_ANY_METRIC = 1e12
@@ -57,18 +57,18 @@ MOST_OF_ANY_METRIC = 1e12
 
 
 def test_each_number_of_the_table_is_tried() -> None:
-    listed = {number.told_as for field in NVML_FIELDS for number in field.numbers}
+    listed = {number.attribute for field in NVML_FIELDS for number in field.numbers}
 
     assert listed == {*PLACES, *ELSEWHERE}
 
 
-@pytest.mark.parametrize(("told_as", "place", "value"), CASES)
+@pytest.mark.parametrize(("attribute", "place", "value"), CASES)
 def test_is_no_answer_and_an_error_and_takes_nothing_else_along(
-    fake: Fake, told_as: str, place: str, value: int
+    fake: Fake, attribute: str, place: str, value: int
 ) -> None:
     fake.keep_busy(FIRST, SECOND)
     fake.wave(FIRST, period_s=4.0, busy_ratio=0.5)
-    if told_as in ("utilization_ratio", "power_watts"):
+    if attribute in ("utilization_ratio", "power_watts"):
         fake.fail(DRAIN, codes.NOT_SUPPORTED, gpu=FIRST)
     if place == "energy_mj":
         value -= 10**9  # which the fake adds to while a test lasts
@@ -81,8 +81,8 @@ def test_is_no_answer_and_an_error_and_takes_nothing_else_along(
     story.tick(10)
 
     assert story.state.collectors[0].errors_total > before
-    missing = {told_as}
-    if told_as == "utilization_ratio":
+    missing = {attribute}
+    if attribute == "utilization_ratio":
         assert story.observed_s(FIRST) == 0, "nothing is known of that time"
     else:
         assert story.observed_s(FIRST) == pytest.approx(20, abs=1)

@@ -159,20 +159,20 @@ INSANE = [
 
 
 class TestAValueThatNoBoardCanMean:
-    @pytest.mark.parametrize(("field", "value", "told_as"), INSANE)
+    @pytest.mark.parametrize(("field", "value", "attribute"), INSANE)
     def test_is_no_answer_and_counted_each_time(
-        self, fake: Fake, field: str, value: int, told_as: str
+        self, fake: Fake, field: str, value: int, attribute: str
     ) -> None:
         setattr(fake.gpu(0), field, value)
         story = fake.tell(on=OPT_INS, period_s=6.0, after_s=12)
 
-        assert told(story, told_as, 0) is None
-        assert told(story, told_as, 1) is not None
+        assert told(story, attribute, 0) is None
+        assert told(story, attribute, 1) is not None
         assert story.frames[0].rejected == 1
         assert all(frame.rejected for frame in story.frames)
 
     @pytest.mark.parametrize(
-        ("field", "value", "told_as", "is_told"),
+        ("field", "value", "attribute", "is_told"),
         [
             ("performance_state", 15, "performance_state", 15),  # the slowest
             ("performance_state", 32, "performance_state", None),  # unknown, as the driver says
@@ -180,17 +180,17 @@ class TestAValueThatNoBoardCanMean:
         ],
     )
     def test_is_none_of_these(
-        self, fake: Fake, field: str, value: int, told_as: str, is_told: object
+        self, fake: Fake, field: str, value: int, attribute: str, is_told: object
     ) -> None:
         setattr(fake.gpu(0), field, value)
         story = fake.tell(on=["fan"])
 
-        assert told(story, told_as) == is_told
+        assert told(story, attribute) == is_told
         assert story.frame.rejected == 0
 
 
-SHARED = {"nvmlDeviceGetFieldValues"}
-"""Asked for pcie and for nvlink."""
+SHARED = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples"}
+"""Called for several fields."""
 
 
 class TestAFieldThatIsSwitchedOff:

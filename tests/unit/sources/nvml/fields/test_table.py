@@ -40,13 +40,7 @@ class TestThePage:
 
 class TestTheTable:
     def test_tells_each_number_and_each_counter_under_a_name_that_a_sample_has(self) -> None:
-        told = [number.told_as for field in NVML_FIELDS for number in field.numbers]
-        told += [counter.told_as for field in NVML_FIELDS for counter in field.counters]
+        told = [number.attribute for field in NVML_FIELDS for number in field.numbers]
+        told += [counter.attribute for field in NVML_FIELDS for counter in field.counters]
 
         assert {*GpuSample._fields, *GpuDetails._fields}.issuperset(told)
-
-    def test_says_one_number_of_each_function_at_most(self) -> None:
-        for field in NVML_FIELDS:
-            said = [number.calls for number in field.numbers if number.words is not None]
-            assert len(said) == len({calls[0].function for calls in said})
-            assert bool(said) is bool(field.numbers)

@@ -1,0 +1,229 @@
+"""What a driver answered while the sampler ran for some seconds: pure data, with what it costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpumon.sources.nvml.codes import (
+    FUNCTION_NOT_FOUND,
+    NOT_FOUND,
+    NOTHING_HAPPENED,
+    SUCCESS,
+    code_name,
+    meaning_of,
+)
+from gpumon.sources.nvml.fields.table import NvmlCall, NvmlField
+
+if TYPE_CHECKING:
+    from gpumon.sources.nvml.call_journal import CallRecord
+
+_WORKS: Final = frozenset({SUCCESS, NOT_FOUND, NOTHING_HAPPENED})
+"""Codes of a function that works, even if it has nothing to report now."""
+_TICK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAnswer:
+    """One field of one GPU.
+
+    Attributes:
+        field: Which.
+        wanted: Whether the options have it read.
+        calls: Its functions that were called.
+        value: What the newest sample has of it, in words; ``None``: nothing.
+    """
+
+    field: NvmlField
+    wanted: bool
+    calls: Mapping[str, CallRecord]
+    value: str | None = None
+
+    def _used(self) -> Iterator[tuple[NvmlCall, CallRecord]]:
+        """The function that gives each part of the answer: of those that work, the usual one."""
+        for part in self.field.parts:
+            working = [
+                (call, self.calls[call.function])
+                for call in part
+                if call.function in self.calls and self.calls[call.function].code in _WORKS
+            ]
+            if working:
+                yield max(working, key=lambda one: len(one[1].durations_us))
+
+    @property
+    def works(self) -> bool:
+        """Whether the field can be read on this board."""
+        if self.field.counters and self.value is None:
+            return False  # the call answers for all counters together
+        return any(True for _ in self._used())
+
+    @property
+    def reading_us(self) -> float | None:
+        """What one reading takes inside the driver: the medians of its calls, in microseconds."""
+        medians = [
+            (median_us(record) or 0.0) * call.calls_a_reading for call, record in self._used()
+        ]
+        return sum(medians) if medians else None
+
+    @property
+    def seconds_per_second(self) -> float | None:
+        """Seconds inside the driver for each second at the usual period, ticks at 1 Hz.
+
+        ``None`` where the field cannot be read, or is waited for.
+        """
+        if self.reading_us is None or self.field.period_s is None:
+            return None
+        return self.reading_us / 1e6 / (self.field.period_s or _TICK_S)
+
+    @property
+    def refusal(self) -> tuple[str, int] | None:
+        """The function and the code that say why it cannot be read.
+
+        Of several functions, one that the driver has and refused: that may have a remedy.
+        """
+        refused = [(name, one.code) for name, one in self.calls.items() if one.code not in _WORKS]
+        if self.works or not refused:
+            return None
+        return next((one for one in refused if one[1] != FUNCTION_NOT_FOUND), refused[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRing:
+    """One kind of sample that the driver keeps of a GPU.
+
+    Attributes:
+        kind: NVML's number of it.
+        name: Such as ``"gpu_utilization"``.
+        code: What the driver answered.
+        answer: That code by NVML's name; empty for success.
+        count: Entries in the ring.
+        cadence_s: The median distance of two stamps; ``None`` of fewer than two.
+        span_s: From the first stamp to the last; ``None`` of fewer than two.
+        value_type: The C type of its values, such as ``"unsigned int"``.
+        newest_age_s: Age of the newest entry; ``None`` where the stamps' clock is unknown.
+        call_us: How long the call took, in microseconds.
+    """
+
+    kind: int
+    name: str
+    code: int
+    answer: str
+    count: int
+    cadence_s: float | None
+    span_s: float | None
+    value_type: str | None
+    newest_age_s: float | None
+    call_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAnswers:
+    """What one GPU answered.
+
+    Attributes:
+        index: NVML's number of it.
+        uuid: Its UUID; ``None``: no answer.
+        name: Product name.
+        pci_bus_id: Such as ``"00000000:3B:00.0"``.
+        lost: Why it could not be read at all, with what to do after its colon; ``None``: it could.
+        lost_code: NVML's code of that.
+        fields: One for each field of the table.
+        rings: One for each kind of sample.
+        has_gpm: Whether the board has GPM; ``None``: no answer.
+        mig_enabled: Whether it is MIG-partitioned; ``None``: no answer.
+        mig_instances: How many instances it has.
+        persistence_mode: Whether the driver stays loaded without a client; ``None``: no answer.
+        event_types: The events that it can report, by name; ``None``: no answer.
+    """
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    lost: str | None = None
+    lost_code: int = SUCCESS
+    fields: tuple[FieldAnswer, ...] = ()
+    rings: tuple[SampleRing, ...] = ()
+    has_gpm: bool | None = None
+    mig_enabled: bool | None = None
+    mig_instances: int = 0
+    persistence_mode: bool | None = None
+    event_types: tuple[str, ...] | None = None
+
+    @property
+    def seconds_per_second(self) -> float:
+        """Seconds inside the driver for each second, at the usual periods, ticks at 1 Hz."""
+        return sum(one.seconds_per_second or 0.0 for one in self.fields)
+
+    def field(self, name: str) -> FieldAnswer:
+        """The field of that name, of a GPU that is not lost."""
+        return next(one for one in self.fields if one.field.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAnswers:
+    """The driver, and every GPU that it lists.
+
+    Attributes:
+        driver_version: Such as ``"580.95.05"``.
+        nvml_version: Of the library.
+        cuda_version: The newest CUDA it can run, such as ``"13.0"``.
+        stamp_clock: Which clock the samples' stamps count: ``"realtime"``, ``"monotonic"``,
+            ``"boottime"`` or ``"estimated"``; ``None`` without a sample.
+        init_s: How long it took to open the library, in seconds.
+        gpus: In the driver's order.
+    """
+
+    driver_version: str | None
+    nvml_version: str | None
+    cuda_version: str | None
+    stamp_clock: str | None
+    init_s: float
+    gpus: tuple[GpuAnswers, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The ``driver`` of ``gpumon doctor --json``."""
+        return {**_members(self), "gpus": [_gpu_document(gpu) for gpu in self.gpus]}
+
+
+def median_us(record: CallRecord) -> float | None:
+    """The median duration, in microseconds; ``None`` of a call that was only waited for."""
+    return statistics.median(record.durations_us) if record.durations_us else None
+
+
+# -- for scripts -------------------------------------------------------------------
+
+
+def _members(one: DriverAnswers | GpuAnswers | SampleRing) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
+def _gpu_document(gpu: GpuAnswers) -> dict[str, Any]:
+    fields = [
+        {
+            "name": one.field.name,
+            "wanted": one.wanted,
+            "works": one.works,
+            "period_seconds": one.field.period_s,
+            "reading_microseconds": one.reading_us,
+            "seconds_per_second": one.seconds_per_second,
+            "calls": [_call_document(*call, one.value) for call in one.calls.items()],
+        }
+        for one in gpu.fields
+    ]
+    return {**_members(gpu), "fields": fields, "rings": list(map(_members, gpu.rings))}
+
+
+def _call_document(function: str, record: CallRecord, value: str | None) -> dict[str, Any]:
+    return {
+        "function": function,
+        "code": record.code,
+        "answer": code_name(record.code),
+        "meaning": meaning_of(record.code),
+        "value": value if record.code == SUCCESS else None,
+        "calls": len(record.durations_us),
+        "median_microseconds": median_us(record),
+        "worst_microseconds": max(record.durations_us, default=None),
+    }

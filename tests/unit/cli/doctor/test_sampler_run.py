@@ -1,0 +1,182 @@
+"""Specification of the doctor's run of the sampler: what each call answered, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from gpumon.cli.doctor.driver_answers import DriverAnswers, median_us
+from gpumon.cli.doctor.sampler_run import run_sampler
+from gpumon.sources.nvml.codes import code_name
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
+from gpumon.sources.system_clock import SystemClock
+from tests.builders.driver import DriverStory
+from tests.builders.driver_faults import DRAIN, LIST, POWER
+from tests.fakenvml import codes
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.signals import clock_offset_us
+
+PCIE, ENERGY = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetTotalEnergyConsumption"
+OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
+
+
+def answers(*, on: Sequence[str] = (), off: Sequence[str] = ()) -> DriverAnswers:
+    options = nvml_options(on=on, off=off)
+    _, driver = run_sampler(SystemClock(), options, readings=3, every_s=0.15)
+    return driver
+
+
+class TestEveryField:
+    def test_is_read_and_works_and_nothing_stays_open(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.run(0, 4711)
+        fake_nvml.run(1, 4712)
+
+        driver = answers(on=OPT_INS)
+
+        assert [gpu.index for gpu in driver.gpus] == [0, 1]
+        for gpu in driver.gpus:
+            assert [one.field.name for one in gpu.fields if not one.works] == []
+            calls = [call for one in gpu.fields for call in one.calls.items()]
+            assert [name for name, one in calls if one.code == codes.INVALID_ARGUMENT] == []
+        assert fake_nvml.gpm_samples_held == fake_nvml.event_sets_held == 0
+
+    @pytest.mark.parametrize(
+        ("field", "off"), [("pcie", []), ("energy", ["energy"])], ids=["opt-in", "switched off"]
+    )
+    def test_is_read_only_where_it_is_wanted(
+        self, fake_nvml: FakeNvml, field: str, off: list[str]
+    ) -> None:
+        unread = answers(off=off).gpus[0].field(field)
+
+        assert (unread.calls, unread.works, unread.wanted) == ({}, False, False)
+        assert fake_nvml.calls(PCIE if field == "pcie" else ENERGY) == 0
+
+
+class TestAFieldThatDoesNotWork:
+    @pytest.mark.parametrize(
+        "code",
+        [codes.NOT_SUPPORTED, codes.NO_PERMISSION, codes.FUNCTION_NOT_FOUND, codes.GPU_IS_LOST],
+    )
+    def test_has_the_code_that_refused_it(self, fake_nvml: FakeNvml, code: int) -> None:
+        for function in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
+            fake_nvml.fail(function, code, gpu=0)
+
+        refused, complete = (gpu.field("power_limit") for gpu in answers().gpus)
+
+        assert refused.refusal is not None
+        assert refused.refusal[1] == code
+        assert complete.works
+
+    @pytest.mark.parametrize("field", ["pcie", "nvlink"])
+    def test_is_found_among_counters_that_one_call_reads(
+        self, fake_nvml: FakeNvml, field: str
+    ) -> None:
+        fake_nvml.control.newest_field = 100
+        fake_nvml.fail(PCIE, codes.NOT_SUPPORTED)
+
+        found = answers(on=[field]).gpus[0].field(field)
+
+        assert not found.works
+        assert found.refusal is not None
+
+    def test_of_an_old_driver_is_replaced_by_what_that_has(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        gpu = answers().gpus[0]
+        is_old = "nvmlDeviceGetMemoryInfo_v2" in fake_nvml_of_both_generations.driver.lacks
+
+        assert gpu.field("memory").works
+        assert gpu.field("activity").works is not is_old
+        assert gpu.has_gpm is (not is_old)
+
+    def test_for_want_of_gpm_is_not_put_down_to_the_driver(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        fake = fake_nvml_of_both_generations
+        is_old = "nvmlGpmQueryDeviceSupport" in fake.driver.lacks
+        fake.gpm(0, supported=False)
+
+        refusal = answers().gpus[0].field("activity").refusal
+
+        code = codes.FUNCTION_NOT_FOUND if is_old else codes.NOT_SUPPORTED
+        assert refusal == ("nvmlGpmSampleGet", code)
+
+
+class TestThePrice:
+    def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
+        self, fake_nvml: FakeNvml
+    ) -> None:
+        fake_nvml.delay(PCIE, 20_000)
+
+        field = answers(on=["pcie"]).gpus[0].field("pcie")
+
+        assert field.works
+        assert (field.reading_us or 0.0) < 20_000
+        assert fake_nvml.calls(PCIE) == 0
+
+    def test_is_what_gpumon_then_really_spends(self, fake_nvml: FakeNvml) -> None:
+        for function in (
+            DRAIN, POWER, LIST, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
+        ):  # fmt: skip
+            fake_nvml.delay(function, 8_000)  # far more than a busy machine adds to it
+
+        promised = sum(gpu.seconds_per_second for gpu in answers(off=["activity"]).gpus)
+        story = DriverStory(fake_nvml, options=nvml_options(off=["activity"]))
+        story.pass_s(5)
+        before_s = story.state.call_seconds
+        story.tick(20)
+
+        story.close()
+        spent_s = sum(s for _, s in story.state.call_seconds) - sum(s for _, s in before_s)
+        assert spent_s / 20 == pytest.approx(promised, rel=0.4)
+
+    def test_of_events_leaves_out_the_time_spent_waiting(self, fake_nvml: FakeNvml) -> None:
+        events = answers().gpus[0].field("events")
+
+        assert median_us(events.calls["nvmlEventSetWait_v2"]) is None
+        assert (events.reading_us or 0.0) < 100_000
+
+
+class TestTheRings:
+    def test_are_listed_with_depth_cadence_span_and_type(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=0.5, window_s=0.2)
+        fake_nvml.gpu(0).ring_depth = 40
+
+        rings = {ring.name: ring for ring in answers().gpus[0].rings}
+
+        kept, missing = rings["gpu_utilization"], rings["ofa_utilization"]
+        assert (kept.count, kept.value_type) == (40, "unsigned int")
+        assert kept.cadence_s == pytest.approx(0.2)
+        assert kept.span_s == pytest.approx(39 * 0.2)
+        assert (missing.count, missing.answer) == (0, code_name(codes.NOT_SUPPORTED))
+
+    @pytest.mark.parametrize(
+        ("clock", "names"),
+        [
+            (time.CLOCK_REALTIME, {"realtime"}),
+            # They differ by the time that the machine was asleep.
+            (time.CLOCK_MONOTONIC, {"monotonic", "boottime"}),
+        ],
+    )
+    def test_show_which_clock_stamps_them(
+        self, fake_nvml: FakeNvml, clock: int, names: set[str]
+    ) -> None:
+        fake_nvml.stamps_count(clock_offset_us(clock))
+
+        assert answers(off=["activity"]).stamp_clock in names
+
+
+def test_events_that_a_board_reports_have_names(fake_nvml: FakeNvml) -> None:
+    fake_nvml.gpu(0).supported_events = 0x8 | 0x100 | 0x8000
+
+    assert answers().gpus[0].event_types == ("XID", "MIG configuration", "recovery action")
+
+
+def test_each_call_is_announced_with_its_gpu(fake_nvml: FakeNvml) -> None:
+    calls: list[str] = []
+    run_sampler(SystemClock(), nvml_options(), calls.append, readings=1, every_s=0.1)
+
+    assert calls[0] == "nvmlInit"
+    assert "GPU 1: nvmlDeviceGetTotalEnergyConsumption" in calls
