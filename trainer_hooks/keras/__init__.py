@@ -1,5 +1,5 @@
-"""Callbacks of Keras 3: ``PhaseTagger`` and ``NaNGuard``, and how a ``fit`` is seen from inside.
+"""Keras 3 callbacks ``PhaseTagger`` and ``NaNGuard``, and how they observe a ``fit``.
 
-Where a backend waits for its input, and which phases that makes, is told by ``taps``; what is
-written down goes to ``ring``; what taggers of other trainers need as well is in ``trainers``.
+``taps`` see where a backend waits for input and which phases follow; ``ring`` records them;
+``trainers`` has what the taggers of other trainers need as well.
 """

@@ -1,4 +1,4 @@
-"""What can be said of the data that Keras trains on without touching it: its kind, and settings."""
+"""Facts about the data that Keras trains on, read without touching it: its kind and settings."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _MOST_STAGES: Final = 32
 
 
 def feeder_of_caller() -> Any | None:  # noqa: ANN401
-    """What feeds the run of Keras that calls, if found; its ``data_adapter`` knows the data."""
+    """Return Keras' epoch iterator of the calling run, if found. It has the ``data_adapter``."""
     return caller_named("epoch_iterator", lambda found: hasattr(found, "data_adapter"))
 
 
 def facts_of(feeder: Any | None) -> LoaderFacts:  # noqa: ANN401
-    """Facts about the data that it feeds a run with, as of their adapter; of ``None``, none."""
+    """Return facts about the data of an epoch iterator; empty for ``None``."""
     return {} if feeder is None else adapter_facts(feeder.data_adapter)
 
 
 def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
-    """Facts about the data of a ``fit``. Reads attributes only; never raises.
+    """Return facts about the data of a ``fit``. Reads attributes only; never raises.
 
     Args:
         adapter: A data adapter of Keras 3, on any backend.
 
     Returns:
         ``adapter`` (its class), ``kind`` (``arrays, tf.data, PyDataset,
-        generator, DataLoader, grain``, else the class), and what can be seen of
-        ``batch_size`` (samples), ``batches`` (in an epoch) and: for a
-        PyDataset ``workers``, ``use_multiprocessing``, ``max_queue_size``
-        (batches) and ``epoch_hooks``, the methods of its own that are called
-        between epochs; for that and for a generator what ``source_facts`` says;
-        for a DataLoader what ``loader_facts`` says; for tf.data ``cache`` and
-        ``parallel``, whether any stage does so, and ``prefetch`` where one
-        does: TensorFlow may add that stage by itself, unseen.
+        generator, DataLoader, grain``, else the class), and where known
+        ``batch_size`` (samples) and ``batches`` (per epoch). For a PyDataset also
+        ``workers``, ``use_multiprocessing``, ``max_queue_size`` (batches) and
+        ``epoch_hooks``, its own methods called between epochs; for it and for a
+        generator the keys of ``source_facts``; for a DataLoader those of
+        ``loader_facts``; for tf.data ``cache`` and ``parallel``, whether any
+        stage does so, and ``prefetch`` where one does: TensorFlow may add that
+        stage by itself, unseen.
     """
     name = type(adapter).__name__
     facts: LoaderFacts = {"adapter": name, "kind": _KIND_OF_ADAPTER.get(name, name)}
@@ -68,13 +68,13 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
         facts |= {key: value for key, value in seen.items() if isinstance(value, int)}
         if dataset is not None:
             facts |= {**source_facts(dataset), **_epoch_hooks(type(dataset))}
-    except Exception:  # noqa: BLE001 (another Keras may keep them elsewhere: then so much is known)
+    except Exception:  # noqa: BLE001 (another Keras may keep them elsewhere)
         return facts
     return facts
 
 
 def _epoch_hooks(kind: type[Any]) -> LoaderFacts:
-    """Which methods a PyDataset of one's own has for the end and the begin of an epoch."""
+    """Return which methods a user's PyDataset has for the end and the beginning of an epoch."""
     own = []
     for name in ("on_epoch_end", "on_epoch_begin"):
         owner = next((base for base in kind.__mro__ if name in vars(base)), None)
@@ -84,14 +84,14 @@ def _epoch_hooks(kind: type[Any]) -> LoaderFacts:
 
 
 def _peeked_into(restored: Any) -> object:  # noqa: ANN401
-    """The user's generator, of which Keras keeps a function that puts the first batches back."""
+    """Return the user's generator: Keras keeps a function that puts the first batches back."""
     cells = dict(zip(restored.__code__.co_freevars, restored.__closure__ or (), strict=True))
     kept: object = cells["generator"].cell_contents
     return kept
 
 
 def _stages(dataset: Any) -> LoaderFacts:  # noqa: ANN401
-    """What a tf.data pipeline does, by the names of its stages' classes."""
+    """Describe a tf.data pipeline by the class names of its stages."""
     stages: set[str] = set()
     for _ in range(_MOST_STAGES):
         if dataset is None:

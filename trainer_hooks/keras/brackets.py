@@ -1,4 +1,4 @@
-"""Callbacks of our own around everybody else's: when they run, and which of them take how long."""
+"""Callbacks of our own around all others: they see when callbacks run and how long each takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAn
 _BATCH_BEGIN: Final = "on_train_batch_begin"
 _BATCH_END: Final = "on_train_batch_end"
 _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
-"""Old names: Keras calls them from the new ones."""
+"""Old names, which Keras still calls."""
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
 
@@ -50,13 +50,13 @@ class Watcher(Protocol):
 
 
 Hook = Callable[..., object]
-"""Is handed the number of an epoch or a batch, where there is one, and the logs."""
+"""Receives the number of an epoch or batch, where there is one, and the logs."""
 
 
 class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Has the given methods of a callback, and no others.
+    """A callback with the given methods only.
 
-    Those called for each batch, and the marks, guard themselves; ``guard`` wraps the others.
+    ``hooks`` guard themselves; ``guard`` wraps the rare ones.
     """
 
     async_safe = True
@@ -72,7 +72,7 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
 
 
 class _First(_Bracket):
-    """Comes before every other callback, and hears of the end of every batch."""
+    """Called before every other callback."""
 
     def __init__(self, watcher: Watcher, *, wants_batch_begin: bool) -> None:
         begins: dict[str, Hook] = (
@@ -91,7 +91,7 @@ class _First(_Bracket):
 
 
 class _Last(_Bracket):
-    """Comes after every other callback."""
+    """Called after every other callback."""
 
     def __init__(self, watcher: Watcher, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
         begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if wants_batch_begin else {}
@@ -108,22 +108,24 @@ class _Last(_Bracket):
 
 
 def _mark(methods: Iterable[str], hook: Hook) -> _Bracket:
-    """Stands right before or after a callback and is called where that one is."""
+    """Return a callback that is called right before or after another, for the same methods."""
     return _Bracket(dict.fromkeys(methods, hook))
 
 
 class Brackets:
-    """Our callbacks in somebody's ``CallbackList``, until ``remove``.
+    """Our callbacks in the user's ``CallbackList``, until ``remove``.
 
     Attributes:
         callback_list: Keras' list.
     """
 
     def __init__(self, callback_list: Any, watcher: Watcher, *, ends_here: bool) -> None:  # noqa: ANN401
-        """Put them in. The list is replaced, not changed: Keras is iterating over it.
+        """Put them in. The list is replaced, not changed, because Keras is iterating over it.
 
-        Every batch is heard of, until ``skip_batch_begin``. ``ends_here``: the callbacks at a
-        batch's end run on the thread that trains.
+        Args:
+            callback_list: Keras' list.
+            watcher: Receives the calls.
+            ends_here: Whether callbacks at a batch's end run on the training thread.
         """
         self.callback_list = callback_list
         self._watcher = watcher
@@ -137,20 +139,20 @@ class Brackets:
             vars(callback_list)[private.FLUSH] = _watched(flush, watcher)
 
     def skip_batch_begin(self) -> None:
-        """Save each step some microseconds, if nobody else has callbacks before a batch."""
+        """Save some microseconds a step, if no other callback acts before a batch."""
         if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
-            # On Keras' own threads, only the results are waited for: nothing comes after them.
+            # On Keras' own threads only the results are of interest, not what follows them.
             self._place(wants_batch_begin=False, wants_batch_end=self._ends_here)
 
     def remove(self) -> None:
-        """Leave the list as it was found."""
+        """Restore the list."""
         vars(self.callback_list).pop(private.FLUSH, None)
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
     def _place(self, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
         if self.callback_list.callbacks is not self._placed:
-            return  # somebody else has put a list of his own there
+            return  # other code has replaced the list
         first = _First(self._watcher, wants_batch_begin=wants_batch_begin)
         last = _Last(
             self._watcher, wants_batch_begin=wants_batch_begin, wants_batch_end=wants_batch_end
@@ -171,7 +173,7 @@ class Brackets:
         return [before, callback, _mark(methods, watcher.checkpoint_timer(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
-        """What a callback does anything in, on the thread that trains."""
+        """Return the methods in which a callback does anything on the training thread."""
         if type(callback).__module__.startswith(_OURS):
             return []
         batch = [_BATCH_BEGIN] + [_BATCH_END] * (self._ends_here and not _is_idle_in(callback))
@@ -179,12 +181,12 @@ class Brackets:
 
 
 def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
-    """Whether a tagger has brackets in that ``CallbackList`` already."""
+    """Whether another tagger already has brackets in that ``CallbackList``."""
     return any(isinstance(one, _Bracket) for one in callback_list.callbacks)
 
 
 def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:
-    """Keras' own wait for its threads, and who is told of it."""
+    """Return Keras' own wait for its threads, reported to the watcher."""
     begins = watcher.guard.wrap(watcher.flush_begins)
     ends = watcher.guard.wrap(watcher.flush_ends)
 
@@ -200,7 +202,7 @@ def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:
 
 
 def _skip_default_hooks(callback: Any) -> None:  # noqa: ANN401
-    """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
+    """Replace Keras' default batch methods, which take several calls to do nothing."""
     for name in (_BATCH_BEGIN, _BATCH_END):
         if not _overrides(callback, name):
             setattr(callback, name, _nothing)
@@ -212,7 +214,7 @@ def _nothing(batch: int, logs: object = None) -> None:
 
 
 def _is_idle_in(callback: Any) -> bool:  # noqa: ANN401
-    """Whether a checkpoint callback has a method for a batch's end that does nothing."""
+    """Whether a checkpoint callback does nothing at a batch's end."""
     return (
         type(callback) is keras.callbacks.ModelCheckpoint
         and getattr(callback, "save_freq", None) == "epoch"
@@ -220,7 +222,7 @@ def _is_idle_in(callback: Any) -> bool:  # noqa: ANN401
 
 
 def _overrides(callback: object, name: str) -> bool:
-    """Whether a callback does anything there that Keras' own empty method does not."""
+    """Whether a callback does anything there that Keras' empty method does not."""
     return any(
         alias in vars(callback)
         or getattr(type(callback), alias, None) is not getattr(keras.callbacks.Callback, alias)

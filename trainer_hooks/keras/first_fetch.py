@@ -1,7 +1,7 @@
-"""What ``fit`` fetches before it tells any callback that it has begun: batches to look at.
+"""Batches that ``fit`` fetches before ``on_train_begin``, counted as ``input_wait``.
 
-Keras peeks into a generator and, on TensorFlow, into a PyDataset, and builds an unbuilt model
-from a first batch. A slow loader, a shuffle buffer that fills, is felt there first.
+Keras peeks into a generator and, on TensorFlow, into a PyDataset, and builds an unbuilt model from
+a first batch. A slow loader or a filling shuffle buffer shows there first.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _ADAPTERS: Final = "keras.src.trainers.data_adapters"
 
 
 class FirstFetches:
-    """Goes around those places of Keras, for the whole process, until the training begins.
+    """Patches those places in Keras, for the whole process, until the training begins.
 
-    A Keras that keeps them elsewhere is left alone: what it fetches there stays ``start_up``.
+    In a Keras that keeps them elsewhere, these fetches stay ``start_up``.
     """
 
     _patched: Final = PatchedMethods()
 
     @classmethod
     def place(cls) -> None:
-        """Go around them, once."""
+        """Patch them once."""
         cls.remove()
         _GUARD.reset()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
@@ -44,7 +44,7 @@ class FirstFetches:
 
     @classmethod
     def remove(cls) -> None:
-        """Leave Keras as it was, but for what somebody has changed since."""
+        """Restore Keras, except for what others have changed since."""
         cls._patched.remove()
 
     @classmethod
@@ -101,7 +101,7 @@ def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
 
 @passes_through
 def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """What an epoch's iterator yields: step numbers, and the batches or an iterator over them."""
+    """Yield what an epoch's iterator does: step numbers, and batches or an iterator over them."""
     feed = _waited_for(iter, feeder)
     for *steps, batches in _each_waited_for(feed):
         yield (*steps, _each_waited_for(batches) if hasattr(batches, "__next__") else batches)
@@ -119,7 +119,7 @@ def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
 
 @passes_through
 def _waited_for(fetch: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
-    """What it returns; a wait for input, where nothing but the process's start is under way."""
+    """Call ``fetch``; its time is ``input_wait`` while the process starts up."""
     before = _begin_wait()
     try:
         return fetch(*args, **options)
@@ -147,10 +147,10 @@ def _wait_ends(before: PhaseMode) -> None:
 
 
 def _describe_device() -> None:
-    """Note where the steps will compute, before the first wait for input begins."""
+    """Record where the steps will compute, before the first wait for input begins."""
     with contextlib.suppress(Exception):  # another Keras
         backend = import_module("keras").config.backend()
-        if backend != "torch":  # there it depends on the model, which is asked as training begins
+        if backend != "torch":  # there it depends on the model, known when training begins
             describe_run(on_cpu=is_on_cpu(backend, None))
 
 

@@ -1,4 +1,4 @@
-"""What a training is told of itself: keys in the ``logs`` of its epochs, a line at its end."""
+"""What ``fit`` reports about itself: keys in its epochs' ``logs``, and one line at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def say(line: str) -> None:
-    """Print a line where the progress bar was printed; log it where Keras logs instead."""
+    """Print a line where the progress bar is printed; log it where Keras logs instead."""
     import keras
 
     if keras.config.is_interactive_logging_enabled():
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 
 
 def _attempted(what: Callable[Concatenate[Figures, P], None]) -> Callable[..., None]:
-    """Where it fails there are no figures from then on, and a warning says so."""
+    """On an error, give no figures from then on and warn."""
 
     @functools.wraps(what)
     def attempted(self: Figures, *args: P.args, **named: P.kwargs) -> None:
@@ -55,16 +55,16 @@ def _attempted(what: Callable[Concatenate[Figures, P], None]) -> Callable[..., N
 
 
 class Figures:
-    """Of one ``fit``, from its begin to its end."""
+    """The figures of one ``fit``."""
 
     def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
-        """Of none yet; ``warn`` is told of trouble, as a sentence."""
+        """Report trouble to ``warn``, as a sentence."""
         self._ends, self._warn = ends, warn
         self._are_given = True
 
     @_attempted
     def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
-        """``fit`` begins now; ``wants_logs``: epochs get keys in their ``logs``."""
+        """Begin with ``fit``; with ``wants_logs``, epochs get keys in their ``logs``."""
         self._writer = writer
         self._machine = machine
         self._wants_logs = wants_logs
@@ -78,7 +78,7 @@ class Figures:
 
     @_attempted
     def epoch_begins(self) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         self._epoch_began_ns = monotonic_ns()
         self._waited_before_ns = self._machine.training_wait_ns
         self._times.begin_epoch(self._writer.steps)
@@ -87,27 +87,27 @@ class Figures:
 
     @_attempted
     def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
-        """It ends: ``logs`` gain what is known, under the keys of the first epoch.
+        """End an epoch: add to ``logs`` what is known, under the keys of the first epoch.
 
         Args:
-            logs: The dictionary that Keras hands to every callback.
-            sees_input: Whether the wait for input could be told from the step.
+            logs: The dictionary that Keras passes to every callback.
+            sees_input: Whether the wait for input is distinguished from the step.
         """
         if not self._wants_logs or not isinstance(logs, dict) or not self._writer.enabled:
             return
         wall_ns = monotonic_ns() - self._epoch_began_ns
-        told = dict(self._gpus.since_then(self._writer.facts))
+        known = dict(self._gpus.since_then(self._writer.facts))
         if sees_input and wall_ns > 0:
             waited_ns = self._machine.training_wait_ns - self._waited_before_ns
-            told["input_wait_ratio"] = min(1.0, max(0.0, waited_ns / wall_ns))
+            known["input_wait_ratio"] = min(1.0, max(0.0, waited_ns / wall_ns))
         if self._keys is None:
-            self._keys = tuple(told)
-        # The same keys in every epoch: tables of them have one length for all.
-        logs.update({key: told.get(key, nan) for key in self._keys})
+            self._keys = tuple(known)
+        # The same keys in every epoch, so that all columns of History have one length.
+        logs.update({key: known.get(key, nan) for key in self._keys})
 
     @_attempted
     def print_line(self, *, is_asynchronous: bool) -> None:
-        """``fit`` has ended: the line for its end, where a step was done.
+        """Print the closing line after ``fit``, if a step was done.
 
         Args:
             is_asynchronous: Whether the device may have worked while the host waited.
@@ -160,14 +160,14 @@ class FitFigures(NamedTuple):
 
     Attributes:
         steps: Training steps done.
-        wall_ns: From its begin to its end.
+        wall_ns: Duration of the ``fit``.
         median_ns: The median step; ``None`` where too few were done.
         left_out: Warm-up steps that the median leaves out.
         samples_per_second: ``None`` where samples could not be counted.
         phase_ns: Time in each phase, in the order of ``PHASES``.
         is_asynchronous: Whether the device may have worked while the host waited.
-        has_daemon: Whether one runs now.
-        run: The run's name, as a daemon's report lists it.
+        has_daemon: Whether a daemon is running.
+        run: The run's name, as in a daemon's report.
     """
 
     steps: int
@@ -182,7 +182,7 @@ class FitFigures(NamedTuple):
 
 
 def closing_line(figures: FitFigures) -> str:
-    """One sentence of figures, one of what took the time, and what to do next."""
+    """Return the pace, what took most of the time, and what to do next."""
     return f"gpumon: {', '.join(_pace(figures))}; {_loss(figures)}"
 
 
@@ -223,10 +223,10 @@ def _milliseconds(duration_ns: float) -> str:
 
 
 class StepTimes:
-    """The time from the end of each step to that of the next, in a histogram that stays small.
+    """The time from the end of each step to the next, in a histogram of bounded size.
 
-    As in the daemon's report, the first step of an epoch has none: what lies between two epochs,
-    the loader's start included, is no part of a step.
+    As in the daemon's report, the first step of an epoch is not counted: what happens between two
+    epochs, such as starting the loader, is not part of a step.
 
     >>> times = StepTimes()
     >>> times.begin_epoch(0)
@@ -236,12 +236,12 @@ class StepTimes:
     (1.0, 3)
 
     Attributes:
-        left_out: Steps of the warm-up.
-        counted_ns: What the steps after it took, nanoseconds.
+        left_out: Warm-up steps.
+        counted_ns: Duration of the steps after them, nanoseconds.
     """
 
     def __init__(self, first_step: int = 0) -> None:
-        """Take nothing yet; ``first_step`` steps were done before these."""
+        """Start after ``first_step`` earlier steps."""
         self._lengths = LengthHistogram()
         self._first_step = first_step
         self._last_step = first_step
@@ -249,14 +249,14 @@ class StepTimes:
         self.left_out = self.counted_ns = 0
 
     def begin_epoch(self, step: int) -> None:
-        """An epoch begins after ``step`` steps."""
+        """Begin an epoch after ``step`` steps."""
         self._last_step, self._last_ns = step, None
 
     def done(self, step: int, at_ns: int) -> None:
-        """Step number ``step`` is done. From one thread at a time; steps may be left out.
+        """Record the end of step ``step``. Steps may be skipped. One thread at a time.
 
         Args:
-            step: Counted from 1, those of steps before this training included.
+            step: Counted from 1 over the process, including steps before this training.
             at_ns: CLOCK_MONOTONIC, nanoseconds.
         """
         last_step, last_ns = self._last_step, self._last_ns
@@ -275,7 +275,7 @@ class StepTimes:
 
     @property
     def counted(self) -> int:
-        """Steps after it."""
+        """Steps after the warm-up."""
         return self._lengths.count
 
     @property
@@ -285,11 +285,10 @@ class StepTimes:
 
 
 class StepEnds:
-    """Hears of the ends of steps, on any thread, for the ring and for the figures of a ``fit``.
+    """Receives the ends of steps, on any thread, for the ring and for the figures of a ``fit``.
 
-    Where Keras does not wait for a step on the thread that trains, it does on
-    one of its own, for the callbacks at the batch's end are handed numbers.
-    Whoever is called there needs no thread to wait on, and makes nobody wait.
+    Where Keras does not wait for a step on the training thread, it does on a thread of its own, to
+    hand numbers to the callbacks at a batch's end. Nothing more has to wait for the device.
 
     Attributes:
         times: Where they go; ``None``: there are no figures.
@@ -301,13 +300,13 @@ class StepEnds:
         self._steps_per_execution = steps_per_execution
         self._first_step = 0  # steps before this epoch
         self._device_reports = False
-        self._lock = threading.Lock()  # Keras' threads may come two at once
+        self._lock = threading.Lock()  # Keras has several threads
 
     def epoch_begins(self) -> None:
-        """All steps so far were those of other epochs."""
+        """Begin an epoch after all steps so far."""
         self._first_step = self._writer.steps
 
-    def told(self, step: int, at_ns: int) -> None:
+    def device_finished(self, step: int, at_ns: int) -> None:
         """The device finished that step then, CLOCK_MONOTONIC, and says so itself."""
         self._device_reports = True
         self._done(step, at_ns)
@@ -316,9 +315,8 @@ class StepEnds:
         """Keras has the results of an execution, on a thread of its own.
 
         Args:
-            batch: Index in the epoch of one of its batches: Keras says the
-                first or the last, by its version.
-            at_ns: When, CLOCK_MONOTONIC.
+            batch: Index in the epoch of its first or last batch, depending on Keras' version.
+            at_ns: CLOCK_MONOTONIC.
         """
         if self._device_reports:
             return

@@ -1,4 +1,4 @@
-"""``NaNGuard``: a Keras 3 callback that names the layer that became NaN, and the batch."""
+"""``NaNGuard``: a Keras 3 callback that names the layer and the batch of the first NaN."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ _MOST_ODD_LOSSES: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite:
-    """A variable that was found to hold NaN or infinity. Epochs and batches count from 1.
+    """A variable that holds NaN or infinity. Epochs and batches count from 1.
 
     Attributes:
-        layer: Where it belongs, with the models around it, such as ``"resnet/stem/bn"``.
+        layer: Its layer, with the models around it, such as ``"resnet/stem/bn"``.
         variable: Such as ``"moving_variance"``.
-        others: How many other variables were found so at the same time.
-        epoch: The epoch that did it; 0 where it was so before the training.
-        first_batch: The first batch that may have done it; 0 likewise.
-        last_batch: The last one that may.
-        loss_batch: The first batch of this epoch whose logged loss was not finite, if that
-            was known by then.
+        others: How many other variables were found at the same time.
+        epoch: The epoch in which it happened; 0: before the training.
+        first_batch: The first batch that may have caused it; 0: before the training.
+        last_batch: The last one.
+        loss_batch: The first batch of this epoch whose logged loss was not finite, if known.
     """
 
     layer: str
@@ -61,7 +60,7 @@ class NonFinite:
 
 
 class NonFiniteWeightsError(ArithmeticError):
-    """A training's weights or moving statistics are NaN or infinite; ``found`` says where."""
+    """Weights or moving statistics are NaN or infinite; ``found`` says where."""
 
     def __init__(self, found: NonFinite) -> None:
         super().__init__(str(found))
@@ -71,28 +70,27 @@ class NonFiniteWeightsError(ArithmeticError):
 class NaNGuard(OwnFitCallback):
     """Watches the weights and the moving statistics of all layers for NaN and infinity.
 
-    A loss can look fine while a BatchNorm's moving variance is NaN, for only evaluation
-    uses it; and where the loss is NaN it does not say which layer was first. This says the
-    layer, the variable, the epoch and the batch.
+    A loss can look fine while a BatchNorm's moving variance is NaN, because only evaluation uses
+    it; and a NaN loss does not say which layer was first. This names the layer, the variable, the
+    epoch and the batch.
 
-    Each check is one pass over all weights on the device. It is asked for in the training's
-    own thread between two steps, and its answer read when it is there: no step waits for
-    it, on JAX neither. What is promised:
+    Each check is one pass over all weights on the device, started on the training thread between
+    two steps. Its answer is read when it is ready: no step waits for it, not even on JAX.
+    Guarantees:
 
-    * What becomes non-finite is found at the latest by the end of the epoch; with
-      ``on_found="raise"``, before callbacks that stand after this one save it.
-    * With ``every=1`` the very batch is named; else the batches since the check before, and
-      the first of them whose logged loss was not finite, if there is one.
-    * It is told as soon as the device has answered, mostly a batch or two after the check,
-      and at most four checks later: so many batches are trained in vain.
-    * Where the logged loss is not finite, all is checked at once, once an epoch.
-    * What is not finite before the first batch is told as that.
+    * A non-finite variable is found by the end of the epoch; with ``on_found="raise"``, before
+      callbacks after this one save it.
+    * With ``every=1`` the exact batch is named; else the batches since the last check, and the
+      first of them whose logged loss was not finite.
+    * It is reported when the device has answered, usually a batch or two after the check, and at
+      most four checks later.
+    * A non-finite logged loss triggers a check at once, once an epoch.
+    * What was not finite before the first batch is reported as such.
 
-    Only the first finding of a ``fit`` is told. A ``fit`` inside a callback needs a guard of its
-    own. Variables of integers, optimizers' and
-    metrics' are not looked at. It works on all three backends, with nested models, and on the
-    copies that train in a ``multi_gpu_model``; of variables with a copy on each device, the
-    first is looked at.
+    Only the first finding of a ``fit`` is reported. A ``fit`` inside a callback needs its own
+    guard. Integer variables and those of optimizers and metrics are not checked. It works on all
+    three backends, with nested models, and on the copies in a ``multi_gpu_model``; of a variable
+    with a copy on each device, the first is checked.
 
     Args:
         every: Batches from one check to the next, 1 or more.
@@ -103,7 +101,7 @@ class NaNGuard(OwnFitCallback):
         found: The finding of this ``fit``, or ``None``.
 
     Raises:
-        ValueError: An argument is none of what is allowed.
+        ValueError: An argument is not allowed.
 
     Example:
         ::
@@ -149,14 +147,14 @@ class NaNGuard(OwnFitCallback):
 
     @guarded
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        # Keras calls this one between two steps in the thread that trains, on all backends:
-        # on JAX the step to come frees the very buffers that are to be looked at.
+        # Keras calls this between two steps on the training thread, on all backends. On JAX the
+        # next step frees the buffers that are to be checked.
         if self._watches_here():
             self._before_batch(batch)
 
     @guarded
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        # Maybe in another thread, after later batches began. Keras has the numbers by now.
+        # Perhaps on another thread, after later batches began. Keras has the numbers by now.
         if not self._is_called_by_own_fit():
             return
         if batch >= self._begun:
@@ -203,7 +201,7 @@ class NaNGuard(OwnFitCallback):
         return True
 
     def _ask(self, batch: int, *, before_all: bool = False) -> None:
-        """Have all variables checked as they are after so many batches of the epoch."""
+        """Start a check of all variables as they are after that many batches of the epoch."""
         if not self._variables:  # a model may be built by its first batch
             backend = keras.backend.backend()
             # On JAX the property would put all of the training's state into the variables.
@@ -227,9 +225,9 @@ class NaNGuard(OwnFitCallback):
                 if not is_finite
             ]
             if odd:
-                self._tell(odd, asked)
+                self._report(odd, asked)
 
-    def _tell(self, odd: Sequence[Any], asked: _Unread) -> None:
+    def _report(self, odd: Sequence[Any], asked: _Unread) -> None:
         self._is_watching = False
         self._unread.clear()
         self.found = NonFinite(
@@ -259,11 +257,11 @@ class _Unread:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether each variable is finite, as soon as the device has found out.
+    """Whether each variable is finite, as soon as the device knows.
 
     Attributes:
-        is_there: Whether it has.
-        read: One answer for each variable; waits where there is none yet.
+        is_there: Whether it knows.
+        read: Return one answer per variable; waits if there is none yet.
     """
 
     is_there: Callable[[], bool]
@@ -271,7 +269,7 @@ class Answer:
 
 
 def _watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Weights and moving statistics of all layers at any depth, if they can be NaN."""
+    """Return the weights and moving statistics of all layers that can be NaN."""
     return tuple(
         variable
         for variable in model.weights
@@ -280,9 +278,9 @@ def _watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
-    """The name of its layer after those of the models and layers around that, by slashes.
+    """Return the layer's name after those of the models and layers around it, joined by slashes.
 
-    A parallel model has the name of the one in it: that counts once.
+    A parallel model has the name of the one in it, which is listed once.
     """
     around, here = [str(model.name)], model
     for _ in range(_DEEPEST):
@@ -309,7 +307,7 @@ def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]
     }
 
     def values() -> list[Any]:
-        """While it trains, Keras has them beside the variables; to put them back costs much."""
+        """During training Keras keeps the values elsewhere; putting them back is expensive."""
         state = getattr(model, private.JAX_STATE, None)
         if isinstance(state, dict) and not getattr(model, private.JAX_STATE_IS_SYNCED, True):
             places_here = [places[id(variable)] for variable in variables]

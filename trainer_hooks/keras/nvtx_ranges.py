@@ -1,4 +1,4 @@
-"""Phases as NVTX ranges, for Nsight Systems and nvprof, written beside the ring."""
+"""Phases as NVTX ranges, for Nsight Systems and nvprof."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Ranges(NamedTuple):
     """How a thread's NVTX ranges are opened and closed.
 
     Attributes:
-        push: Opens one of that name, inside those that are open.
-        pop: Closes the last.
+        push: Opens a range of that name inside the open ones.
+        pop: Closes the last one.
     """
 
     push: Callable[[str], object]
@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
 
 
 class NvtxWriter:
-    """Writes what the ring's writer writes, and keeps one NVTX range open: the phase under way."""
+    """Forwards to the ring's writer and keeps an NVTX range open for the current phase."""
 
     def __init__(self, writer: StepWriter, ranges: Ranges) -> None:
         self._writer = writer
@@ -63,7 +63,7 @@ class NvtxWriter:
 
 
 def find_ranges() -> Ranges | None:
-    """What opens NVTX ranges here: the ``nvtx`` package, else torch where it has CUDA."""
+    """Return what opens NVTX ranges here: the ``nvtx`` package, else torch with CUDA."""
     return _of_package() or _of_torch()
 
 

@@ -1,4 +1,4 @@
-"""Which ``fit`` a callback belongs to, where another callback of it trains or evaluates with it."""
+"""Tell a callback's own ``fit`` from one that another callback runs inside it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from trainer_hooks.trainers.tagger import RefusesClass
 
 
 class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """A callback of the outermost ``fit`` that it is in; one inside is not its own.
+    """A callback of the outermost ``fit`` that it was given to.
 
-    Keras tells a callback of both alike. But each has a ``CallbackList``, which is found among
-    the callers: so nothing is left to undo where the one inside raises.
+    Keras calls it alike from a ``fit`` inside, but each ``fit`` has a ``CallbackList``, which is
+    found among the callers: nothing has to be undone if the inner one raises.
     """
 
     async_safe = True
-    """Keras then need not wait for each step on account of this callback."""
+    """Keras need not wait for each step because of this callback."""
 
     def __init__(self, name: str, task: str, *, raises: type[Exception]) -> None:
-        """In no fit yet.
+        """Belong to no fit yet.
 
         Args:
             name: Of the callback's class.
             task: What it does, as a verb.
-            raises: What it ends a training with; any other error is a mistake of its own.
+            raises: What it ends a training with; any other error is its own mistake.
         """
         super().__init__()
         self._name, self._task, self.passes = name, task, (raises,)
@@ -43,15 +43,15 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             super().set_params(params)
 
     def _begins_own_fit(self) -> bool:
-        """``fit`` calls ``on_train_begin``: from now on it is this callback's own.
+        """Take the calling ``fit`` as the callback's own, unless that is inside it.
 
         Returns:
-            ``False`` where it is inside the own one, which stays that; a warning says so.
+            ``False`` inside the own ``fit``; a warning says so.
         """
         if self._is_inside_own_fit():
             warn_quietly(
-                f"{self._name} sees to the fit that it was given to first, and not the one inside "
-                f"a callback of that: give it a {self._name} of its own"
+                f"{self._name} watches the fit it was given to first, not a fit inside one of its "
+                f"callbacks: give that one its own {self._name}"
             )
             return False
         self._own_list = _list_that_calls()
@@ -59,21 +59,21 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     @guarded
     def _is_inside_own_fit(self) -> bool:
-        """Whether who calls is inside the own fit, and is another. To be asked where it begins."""
+        """Whether the calling ``fit`` is another one inside the own. For its beginning only."""
         own = self._own_list
         return _list_that_calls() is not own and is_calling(own)
 
     def _is_called_by_own_fit(self) -> bool:
-        """Whether the own fit calls. May be asked on any thread."""
+        """Whether the own ``fit`` is calling. Callable from any thread."""
         return _list_that_calls() is self._own_list
 
     def _fail(self, error: Exception) -> None:
-        """After a mistake of our own the training goes on without."""
+        """Continue the training without the callback."""
         self._is_watching = False
         if not self._has_failed:
             self._has_failed = True
             warn_quietly(
-                f"{self._name} {self._task} no longer, for it failed: "
+                f"{self._name} no longer {self._task}, because it failed: "
                 f"{type(error).__name__}: {error}"
             )
 

@@ -1,4 +1,4 @@
-"""``PhaseTagger``: a Keras 3 callback that tells gpumon what the training is doing."""
+"""``PhaseTagger``: a Keras 3 callback that tags what a training is doing."""
 
 from __future__ import annotations
 
@@ -23,48 +23,44 @@ from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 
 class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Tags every moment of ``fit``, ``evaluate`` and ``predict`` with its phase.
+    """Tags all of ``fit``, ``evaluate`` and ``predict`` with phases.
 
     ``model.fit(..., callbacks=[PhaseTagger()])``
-        the run is called after ``$GPUMON_RUN``, else after the script.
+        the run is named after ``$GPUMON_RUN``, else after the script.
     ``PhaseTagger(run="resnet", gpus=[0, 1])``
-        says the name, and which GPUs it trains on.
+        names the run and its GPUs.
     ``PhaseTagger(logs=False)``
-        adds nothing to what other callbacks are handed.
+        adds no keys to the ``logs`` of other callbacks.
 
-    On JAX, TensorFlow and torch it tells apart ``input_wait, compile,
-    train_step, device_sync, callbacks, checkpoint, validation, predict,
-    between_epochs``. On another backend, and where none of the first three
-    batches is seen to pass the model's train function, the wait for input and
-    the step are both ``other``; one warning says so.
+    On JAX, TensorFlow and torch it distinguishes ``input_wait, compile, train_step, device_sync,
+    callbacks, checkpoint, validation, predict, between_epochs``. On another backend, or if none of
+    the first three batches passes the model's train function, the wait for input and the step are
+    both ``other``; one warning says so.
 
-    It never blocks, raises, or changes a result; without a daemon it works as
-    well, and whoever starts one later sees what is left of the run. One
-    process trains with one tagger at a time. Place it anywhere in the list:
-    all other callbacks are timed, by class, wherever it stands.
+    It never blocks, raises, or changes a result. Without a daemon it works as well, and a daemon
+    started later sees what is left of the run. One process trains with one tagger at a time. Its
+    position in the list does not matter: all other callbacks are timed, by class.
 
-    The ``logs`` of ``on_epoch_end`` gain, for every callback of the list, so
-    for ``History``, ``CSVLogger`` and ``TensorBoard`` too:
+    The ``logs`` of ``on_epoch_end`` gain these keys, so ``History``, ``CSVLogger`` and
+    ``TensorBoard`` have them too:
 
     ``input_wait_ratio``
-        time that the training waited for input over the time of the epoch,
-        both on the host, 0 to 1. Under asynchronous dispatch, and with several
-        steps an execution on TensorFlow, the device may have been busy meanwhile.
+        time the training waited for input over the time of the epoch, both on the host, 0 to 1.
+        With asynchronous dispatch, or several steps per execution on TensorFlow, the device may
+        have been busy meanwhile.
     ``gpu_busy_ratio``
-        busy time of this run's GPUs over observed time, 0 to 1, where a
-        daemon runs.
+        busy time of this run's GPUs over observed time, 0 to 1, where a daemon runs.
     ``starved_ratio``
-        their starved and suspected time over their time in use, 0 to 1,
-        where a daemon runs.
+        their starved and suspected time over their time in use, 0 to 1, where a daemon runs.
 
-    What is not known at the end of the first epoch has no key; what is not
-    known of a later one is NaN there, never 0. Unless ``verbose`` is 0, one line at
-    the end of ``fit`` says how long a step took and what took the rest.
+    A value unknown at the end of the first epoch has no key; one unknown later is NaN, never 0.
+    Unless ``verbose`` is 0, one line at the end of ``fit`` says how long a step took and what took
+    the rest.
 
     Args:
         run: Name of the run.
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
-        logs: Whether epochs get the keys above in their ``logs``.
+        logs: Whether to add the keys above to the ``logs``.
         nvtx: Also open an NVTX range for each phase, in the domain ``gpumon``,
             for Nsight Systems and nvprof. Needs the package ``nvtx``, or torch
             with CUDA; with neither there is a warning and no range.
@@ -82,7 +78,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     """
 
     async_safe = True
-    """Keras then need not wait for each step on account of this callback."""
+    """Keras need not wait for each step because of this callback."""
 
     _tagging: Tagging | None
 
@@ -143,7 +139,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._begin_alone(PREDICT_MODE)
 
     def _begin_alone(self, mode: int) -> None:
-        """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""
+        """Tag ``evaluate`` or ``predict`` outside ``fit``; inside, the brackets see them."""
         found = caller_named("self", self._is_our_list)
         if self._tagging is None or not self._tagging.is_in(found):
             tagging = self._start(found, mode)
@@ -151,10 +147,10 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
                 tagging.run_begins(mode)
 
     def _start(self, found: Any | None, mode: int) -> Tagging | None:  # noqa: ANN401
-        """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
+        """Tag the run whose ``CallbackList`` was found; ``None`` where another tagger does."""
         if self._tagging is not None and self._tagging.encloses(found):
-            return None  # a callback of that fit trains or evaluates something of its own
-        self._stop()  # what a fit that raised left behind
+            return None  # a callback of that fit trains or evaluates another model
+        self._stop()  # left behind by a fit that raised
         FirstFetches.remove()
         ring = process_ring()
         if ring.writer is None:
@@ -162,13 +158,13 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         backend = keras.backend.backend()
         if backend not in TAPS:
             self._warn(
-                f"on {backend}, gpumon's PhaseTagger tells callbacks, checkpoint, validation and "
-                "between_epochs apart; the wait for input and the step are both 'other'"
+                f"on {backend}, gpumon's PhaseTagger tags callbacks, checkpoint, validation and "
+                "between_epochs; the wait for input and the step are both 'other'"
             )
         # ``self.model`` would make JAX copy its state back to the model.
         model: Any = self._model
         if found is not None and is_bracketed(found):
-            return None  # another tagger of the same list sees to it
+            return None  # another tagger in the same list does it
         self._describe_run()
         self._describe_device(backend, model)
         tagging = Tagging(ring, model, found, backend=backend, options=self._options)

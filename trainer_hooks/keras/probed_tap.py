@@ -1,4 +1,4 @@
-"""A backend's tap as long as batches are seen to pass it, and what is left when none does."""
+"""Use a backend's tap only while batches pass through it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ TAPS: Final = {
     "tensorflow": ("tensorflow.tap", "TensorflowTap"),
     "torch": ("torch", "TorchTap"),
 }
-"""On which backends fetching and computing are told apart, and by what."""
+"""The tap of each backend on which fetching and computing are distinguished."""
 PATIENCE_BATCHES: Final = 3
-"""Batches that callbacks hear of before one must have passed the tap."""
+"""Announced batches after which one must have passed the tap."""
 
 
 class ProbedTap:
-    """Trusts its tap only once a batch went through, and does without it otherwise.
+    """Trusts its tap once a batch went through it, and does without it otherwise.
 
-    A model may train by other ways than its train function, another callback
-    may put one of its own there, and another version of a framework may not
-    be what the tap expects. Nothing of that ends a training: the wait for
-    input and the step are then told together, as ``other``.
+    A model may train without its train function, another callback may replace that, and another
+    version of a framework may differ from what the tap expects. None of this ends a training: the
+    wait for input and the step are then both ``other``.
 
     Attributes:
-        machine: Knows of steps, and is told when there is no tap to hear of them; set once it
-            is there.
+        machine: Set once it exists; is notified when the tap is given up.
     """
 
     def __init__(
@@ -41,7 +39,7 @@ class ProbedTap:
         listener: StepListener,
         warn: Callable[[str], None],
     ) -> None:
-        """Make the tap of a backend, if it has one; ``warn`` is told of trouble, as a sentence."""
+        """Create the tap of a backend, if it has one; ``warn`` receives trouble as a sentence."""
         self.machine: PhaseMachine | None = None
         self._warn = warn
         self._announced = 0
@@ -69,22 +67,22 @@ class ProbedTap:
         return self._tap is not None and self._tap.fetches_first
 
     def place(self, mode: int) -> None:
-        """Go around the step of this mode, unless it is done already."""
+        """Wrap the step of this mode, unless that was done."""
         if self._tap is not None:
             tap = self._tap
             self.attempt(lambda: tap.place(mode))
 
     def remove(self) -> None:
-        """Leave the model as it was."""
+        """Restore the model."""
         tap, self._tap = self._tap, None
         if tap is not None:
             self.attempt(tap.remove)
 
     def announced(self) -> int:
-        """One more batch is announced.
+        """Count one more announced batch.
 
         Returns:
-            How many batches went by unseen, where that has just become clear; else 0.
+            How many batches passed unseen, when that has just become clear; else 0.
         """
         unseen = self._announced
         self._announced += 1
@@ -94,7 +92,7 @@ class ProbedTap:
         return unseen
 
     def attempt(self, what: Callable[[], T]) -> T | None:
-        """Do it; if that fails, go on without a tap."""
+        """Call ``what``; if it fails, go on without a tap."""
         try:
             return what()
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
@@ -102,22 +100,22 @@ class ProbedTap:
             return None
 
     def give_up(self, why: str) -> None:
-        """Go on without a tap, and say so."""
+        """Go on without a tap, and warn."""
         self.remove()
         if self.machine is not None:
             self.machine.see_no_steps()
         self._warn(
             f"gpumon's PhaseTagger cannot see the steps of this training ({why}): callbacks, "
-            "checkpoint, validation and between_epochs are told apart, but the wait for input "
-            "and the step are both 'other'"
+            "checkpoint, validation and between_epochs are tagged, but the wait for input and the "
+            "step are both 'other'"
         )
 
 
 def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401
-    """The tap of a backend; ``None`` where there is none for it.
+    """Return the tap of a backend; ``None`` if it has none.
 
     Raises:
-        ImportError: The backend is another one than Keras runs on.
+        ImportError: Keras runs on another backend.
     """
     if backend not in TAPS:
         return None

@@ -1,4 +1,4 @@
-"""One tagged ``fit``, ``evaluate`` or ``predict``: what is put in place for it, and taken away."""
+"""One tagged ``fit``, ``evaluate`` or ``predict``: puts the hooks in place and takes them away."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from trainer_hooks.trainers.loader_facts import report_loader
 
 
 class TaggingOptions(NamedTuple):
-    """What the user wants of a tagged training.
+    """What the user wants from a tagged training.
 
     Attributes:
         logs: Whether epochs get keys in their ``logs``.
-        ranges: What opens NVTX ranges; ``None``: none are wanted.
-        warn: Told of trouble, as a sentence.
+        ranges: What opens NVTX ranges; ``None``: none.
+        warn: Receives trouble as a sentence.
     """
 
     logs: bool
@@ -47,15 +47,14 @@ class TaggingOptions(NamedTuple):
 
 
 class Tagging:
-    """Hears from the brackets and the tap, on whatever thread they are called.
+    """Receives calls from the brackets and the tap, on whatever thread they come.
 
-    Only what happens on the thread that trains is a phase: Keras runs
-    ``async_safe`` callbacks on others, beside the training.
+    Only the training thread changes phases: Keras runs ``async_safe`` callbacks on others.
 
     Attributes:
-        ring: Knows the thread that trains.
-        guard: Before all that Keras calls of this, directly or through a tap.
-        machine: The rules.
+        ring: Knows the training thread.
+        guard: Catches errors of everything that Keras calls here.
+        machine: The rules for phases.
         is_active: Whether the run is still tagged.
     """
 
@@ -68,7 +67,7 @@ class Tagging:
         backend: str,
         options: TaggingOptions,
     ) -> None:
-        """Put everything in place; ``ring`` has a writer, a list that is not found is ``None``."""
+        """Put everything in place. ``ring`` has a writer; ``callback_list`` may be ``None``."""
         assert ring.writer is not None
         self.ring, self._thread = ring, get_ident()
         self.guard = Guard(self._give_up)
@@ -107,20 +106,20 @@ class Tagging:
 
     @property
     def machine_here(self) -> PhaseMachine | None:
-        """The rules, if the calling thread is the one that trains."""
+        """The rules, if the calling thread is the training thread."""
         is_here = get_ident() == self.ring.thread and self.is_active
         return self.machine if is_here else None
 
     def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
-        """Whether this is about the run that ``callback_list`` belongs to."""
+        """Whether ``callback_list`` is this run's."""
         is_ours = callback_list is not None and callback_list is self._callback_list
         return self.is_active and is_ours
 
     def is_calling_back(self) -> bool:
-        """Whether a step of the model is somebody's own, in a callback, and not of this training.
+        """Whether a callback, not this training, is running a step of the model.
 
-        Asked only where callbacks were begun and their end was not heard of: a
-        list of somebody's own may not pass everything on.
+        Only checked while callbacks seem to be running: another callback list may not report their
+        end.
         """
         self.machine.is_calling_back = is_calling(self._callback_list)
         return self.machine.is_calling_back
@@ -130,14 +129,14 @@ class Tagging:
         return is_calling(self._callback_list)
 
     def encloses(self, callback_list: Any | None) -> bool:  # noqa: ANN401
-        """Whether this run's callbacks are being called, and one of them runs that other list."""
+        """Whether one of this run's callbacks runs that other list."""
         is_other = self._callback_list is not callback_list
         return self.is_active and is_other and self.is_running()
 
     def ends_with(self, feeder: object) -> None:
-        """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
-        # Not a weak reference with a callback: were that thrown away together with the feeder,
-        # by one collection, nobody would call it.
+        """Stop when Keras' epoch iterator is gone: a callback may have raised."""
+        # Not a weak reference with a callback: garbage collected together with the feeder, it
+        # would not be called.
         self._end = weakref.finalize(feeder, self.stop)
         self._end.atexit = False
 
@@ -145,7 +144,7 @@ class Tagging:
         """Take everything away. Safe to call twice, and from any thread.
 
         Args:
-            is_now: Whether it ends here: a region that is open was opened in it, by a generator.
+            is_now: Whether the run ends at this call, so that an open region belongs to it.
         """
         machine = self.machine_here if is_now else None
         if not self.is_active:
@@ -160,13 +159,13 @@ class Tagging:
             undo.append(machine.train_end)
         undo += [self._end_here, lambda: self.ring.end_run(self._nested)]
         for one in undo:
-            with contextlib.suppress(Exception):  # whatever becomes of one, the others are undone
+            with contextlib.suppress(Exception):  # the others must be undone, too
                 one()
 
     def _end_here(self) -> None:
         if get_ident() != self._thread:
             return
-        # Else what another tells of its callbacks is newer.
+        # Otherwise another run has written newer times.
         if self.ring.innermost is self._nested:
             self._times.write_facts(self._writer)
         if self._nvtx is not None:
@@ -178,7 +177,7 @@ class Tagging:
         finally:
             self._options.warn(f"gpumon tags no more phases of this training: {error!r}")
 
-    # What the tagger and the brackets say.
+    # Called by the tagger and the brackets.
 
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
@@ -186,7 +185,7 @@ class Tagging:
         self._figures.begin(self._writer, self.machine, wants_logs=self._options.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
-            # Nobody will say when the callbacks are over.
+            # Without brackets the end of the callbacks is not seen.
             self.machine.is_calling_back = False
             self._phases.enter(OTHER, TRAIN_MODE)
 
@@ -234,7 +233,7 @@ class Tagging:
 
     def epoch_begun(self) -> None:
         if self._is_whole_fit:
-            self._tap.place(TRAIN_MODE)  # somebody's callback may have made the function anew
+            self._tap.place(TRAIN_MODE)  # a callback may have replaced the function
         self.callbacks_end()
 
     def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
@@ -346,14 +345,14 @@ class Tagging:
 
         return returned
 
-    # What the tap says.
+    # Called by the tap.
 
     @property
     def steps(self) -> int:
         return self._writer.steps
 
     def device_done(self, step: int, at_ns: int) -> None:
-        self._ends.told(step, at_ns)
+        self._ends.device_finished(step, at_ns)
 
     def failed(self) -> None:
         self.stop()

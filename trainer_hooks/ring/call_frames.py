@@ -1,4 +1,4 @@
-"""Whose code a frame is, and what it holds: asked in a way that leaves no trace in it."""
+"""Inspect callers' frames without leaving references in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumon.core.wording import label_text
 _ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 _HOOKS: Final = os.path.join(_ROOT, "trainer_hooks", "")  # noqa: PTH118
 _EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
-"""A folder that stands for a user's own."""
+"""Counts as a user's code."""
 _OURS: Final = (_HOOKS, os.path.join(_ROOT, "gpumon", ""))  # noqa: PTH118
 _LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
 _PACKAGES: Final = ("/site-packages/", "/dist-packages/")
@@ -22,7 +22,7 @@ _FRAMES_UP: Final = 12
 
 
 def users_frame(start: FrameType) -> FrameType:
-    """The nearest caller in the user's own code; else in anybody's but ours."""
+    """Return the nearest caller in the user's own code, else the nearest outside gpumon."""
     foreign: FrameType | None = None
     frame: FrameType | None = start
     while frame is not None:
@@ -36,11 +36,11 @@ def users_frame(start: FrameType) -> FrameType:
 
 
 def users_line(*, calls_library: bool = False) -> str | None:
-    """Where the nearest caller in the user's own code is; ``None`` where there is none.
+    """Return file and line of the nearest caller in the user's own code, ``None`` without one.
 
     Args:
-        calls_library: It must be the caller of a library, directly or not. A trainer calls a
-            callback, which may be of a class of the user's own: that is not who is meant.
+        calls_library: Only accept a frame that called into a library. A trainer calls callbacks,
+            which may be classes of the user's own: those are not wanted.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -53,7 +53,7 @@ def users_line(*, calls_library: bool = False) -> str | None:
 
 
 def line_of(file: str, line: int) -> str:
-    """A line of a file by the name of the file alone: its folders are nobody else's business.
+    """Format a line by the file's name alone: the folders are private.
 
     >>> line_of("/home/ada/secret/train.py", 12)
     'train.py:12'
@@ -62,12 +62,12 @@ def line_of(file: str, line: int) -> str:
 
 
 def is_users_own(file: str) -> bool:
-    """Whether the code of that file is the user's: no library's, and not ours."""
+    """Whether a file belongs to the user: not to a library or to gpumon."""
     return not _is_ours(file) and not _is_a_library(file)
 
 
 def is_in_our_code(thread: int) -> bool:
-    """Whether that thread may be about to write: it is somewhere in the hooks, and not ended."""
+    """Whether that thread is running inside the hooks, and so may be about to write."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -78,10 +78,10 @@ def is_in_our_code(thread: int) -> bool:
 
 
 def local_in(frame: FrameType, name: str) -> object | None:
-    """A local variable; ``None`` where there is none of that name, and then nothing is asked.
+    """Return a local variable, ``None`` where the frame has none of that name.
 
-    Up to Python 3.12 a frame that was asked keeps what all its variables were
-    then: a user's function would hold on to a model that it has deleted.
+    Up to Python 3.12 reading ``f_locals`` stores all variables in the frame, which would keep alive
+    what the user's function deletes later. So the name is looked up in the code first.
     """
     code = frame.f_code
     if name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars:
@@ -91,9 +91,9 @@ def local_in(frame: FrameType, name: str) -> object | None:
 
 
 def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401
-    """The local variable ``name`` of the nearest caller in which it fits.
+    """Return the local variable ``name`` of the nearest caller where ``fits`` accepts it.
 
-    Trainers hand a callback much, but neither the list it is in nor what feeds the training.
+    Trainers do not pass their callback list or their data to a callback.
     """
     frame = sys._getframe(1)
     for _ in range(_FRAMES_UP):
@@ -107,7 +107,7 @@ def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa:
 
 
 def is_calling(owner: object | None) -> bool:
-    """Whether a method of that very object is among the caller's callers, however far up."""
+    """Whether a method of ``owner`` is among the callers, however far up."""
     frame = sys._getframe(1).f_back
     while frame is not None and owner is not None:
         is_method = hasattr(type(owner), frame.f_code.co_name)

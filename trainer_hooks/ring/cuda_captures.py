@@ -1,4 +1,4 @@
-"""Threads of the hooks that use CUDA while the training captures a graph."""
+"""Let threads of the hooks use CUDA while the training captures a graph."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from typing import Final
 
 _THREAD_LOCAL: Final = 1
-"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: what a thread asks spoils no capture of another's."""
+"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: calls of this thread do not end others' captures."""
 
 
 @contextlib.contextmanager
 def captures_left_alone() -> Iterator[None]:
     """Let this thread use CUDA while another one captures a graph.
 
-    By default (``CU_STREAM_CAPTURE_MODE_GLOBAL``) asking whether an event is done, or for memory,
-    on any thread, ends the capture with an error in the user's hands. Without a driver of NVIDIA's
-    nothing is changed.
+    By default (``CU_STREAM_CAPTURE_MODE_GLOBAL``), querying an event or allocating memory on any
+    thread ends the capture with an error in the user's code. Does nothing without NVIDIA's driver.
     """
     try:
         exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
@@ -25,7 +24,7 @@ def captures_left_alone() -> Iterator[None]:
         yield
         return
     mode = ctypes.c_int(_THREAD_LOCAL)
-    exchange(ctypes.byref(mode))  # it holds what was so before, from here on
+    exchange(ctypes.byref(mode))  # ``mode`` now holds the previous one
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""What a daemon counts of this run's GPUs, over an epoch or some steps of the training.
+"""The daemon's counters for this run's GPUs, as differences over an epoch or some steps.
 
-Nothing here blocks or raises: a file is opened, read once and closed. No daemon, a stale state, one
-of another boot, or no GPU of this run: no answer, never 0.
+Nothing here blocks or raises: a file is opened, read once and closed. Without a daemon, a fresh
+state of this boot, or a GPU of this run, there is no answer, never 0.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.ring.run_facts import read_run_facts
 
 _REST_NS: Final = 200_000_000
-"""A state younger than this is not read again: the epochs are shorter than the daemon's ticks."""
+"""A state younger than this is not read again: short epochs end within one tick of the daemon."""
 _LEAST_PERIODS: Final = 5
-"""The driver's figures look back up to a period: in a shorter stretch they are of what was before.
-"""
+"""The driver's figures cover up to one past period, so a shorter interval mostly shows the past."""
 
 
 class _Counters(NamedTuple):
-    """What one GPU has counted, in nanoseconds: so far, or between two looks."""
+    """Nanoseconds counted for one GPU: in total, or between two snapshots."""
 
     observed_ns: int
     busy_ns: int
@@ -45,12 +44,12 @@ _GpuOfDaemon = tuple[object, str]
 
 
 class GpuRatios:
-    """How busy the GPUs of a run were, and how starved, from one epoch's end to the next."""
+    """GPU busy and starved ratios of a run, per epoch."""
 
     def __init__(
         self, folders: Sequence[Path], boot_id: str, *, now_ns: Callable[[], int] = monotonic_ns
     ) -> None:
-        """A daemon's state may lie in ``folders``, best first; ``boot_id`` is the kernel's now."""
+        """Look for a daemon's state in ``folders``, best first; ``boot_id`` is this kernel's."""
         self._folders = folders
         self._boot_id = boot_id
         self._now_ns = now_ns
@@ -59,17 +58,17 @@ class GpuRatios:
         self._last: dict[str, float] = {}
 
     def begin(self) -> None:
-        """An epoch begins: count from here."""
+        """Start counting at the beginning of an epoch."""
         if self._now_ns() - self._read_at_ns > _REST_NS:
             self._before = _counters_in(self._state())
 
     def since_then(self, facts: RunFacts) -> dict[str, float]:
-        """``gpu_busy_ratio`` and ``starved_ratio`` of the epoch that ends, 0 to 1, where known.
+        """Return ``gpu_busy_ratio`` and ``starved_ratio`` of the epoch that ends, where known.
 
-        Counters that did not move since the last epoch repeat its values.
+        If the counters have not moved since the last epoch, its values are repeated.
 
         Args:
-            facts: Which run this is, and which GPUs it said it trains on.
+            facts: Identify the run and the GPUs it named.
         """
         if self._now_ns() - self._read_at_ns <= _REST_NS:
             return self._last
@@ -89,13 +88,13 @@ class GpuRatios:
             self._last["gpu_busy_ratio"] = _ratio(sum(g.busy_ns for g in spent), observed_ns)
         in_use_ns = sum(gpu.in_use_ns for gpu in spent)
         if in_use_ns > 0:
-            # Some of it may have been settled now and lost before: never more than was idle.
+            # Some starved time is settled late: never report more than was idle in this epoch.
             starved_ns = sum(min(g.starved_ns, g.observed_ns - g.busy_ns) for g in spent)
             self._last["starved_ratio"] = _ratio(starved_ns, in_use_ns)
         return self._last
 
     def is_there(self) -> bool:
-        """Whether a daemon runs now."""
+        """Whether a daemon is running."""
         return bool(self._state())
 
     def _state(self) -> Mapping[str, Any]:
@@ -104,7 +103,7 @@ class GpuRatios:
 
 
 class _Look(NamedTuple):
-    """The counters of some GPUs, as of one instant, CLOCK_MONOTONIC in nanoseconds."""
+    """Counters of some GPUs at one time, CLOCK_MONOTONIC in nanoseconds."""
 
     step: int
     taken_ns: int
@@ -114,12 +113,12 @@ class _Look(NamedTuple):
 
 
 class BusyCounters:
-    """How busy each GPU of a model was in a step, from differences of the daemon's counters.
+    """How long each GPU of a model was busy in a step, from the daemon's counters.
 
     ``devices`` are TensorFlow's names, such as ``"GPU:0"``.
 
     Attributes:
-        is_there: Whether, at the last look, a daemon ran that knows all these GPUs.
+        is_there: Whether a daemon that knows all these GPUs ran at the last call.
     """
 
     def __init__(self, devices: Sequence[str], *, now_ns: Callable[[], int] = monotonic_ns) -> None:
@@ -131,14 +130,14 @@ class BusyCounters:
         self.is_there = False
 
     def forget(self) -> None:
-        """What was counted so far says nothing of what comes."""
+        """Drop what was counted so far: it does not describe the coming steps."""
         self._first = None
         self._since_ns = self._now_ns()
 
     def busy_seconds(self, step: int) -> tuple[float, ...] | None:
-        """How long each GPU was busy in a step, in seconds, since this last told it.
+        """Return the busy seconds of each GPU per step since the last answer.
 
-        The training has done ``step`` steps. ``None``: it is not known, or not for long enough yet.
+        The training has done ``step`` steps. ``None``: unknown, or too little time has passed.
         """
         before, now = self._first, self._look(step)
         self.is_there = now is not None
@@ -168,7 +167,7 @@ class BusyCounters:
 
 
 def _look_at(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Look | None:
-    """The counters of those GPUs; ``None`` where one is missing, or this is no daemon's state."""
+    """Return those GPUs' counters; ``None`` if one is missing or the state is not a daemon's."""
     try:
         known, counters = gpus_in(state), _counters_in(state)
         meant = [next(gpu for gpu in known if gpu.is_meant_by(name)) for name in names]
@@ -180,7 +179,7 @@ def _look_at(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Look
 
 
 def _counters_in(state: Mapping[str, Any]) -> dict[_GpuOfDaemon, _Counters]:
-    """Each GPU's counters; none where the state is not what a daemon writes."""
+    """Return each GPU's counters; empty if the state is not a daemon's."""
     try:
         return {
             (state.get("pid"), str(gpu["uuid"])): _Counters(
@@ -200,7 +199,7 @@ def _spent(before: _Counters, now: _Counters) -> _Counters:
 
 
 def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
-    """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
+    """Return the UUIDs of this run's GPUs as bound by the daemon, else as named by the run."""
     try:
         named = [gpu.uuid for gpu in gpus_in(state) if any(map(gpu.is_meant_by, facts.gpus or ()))]
         return [str(uuid) for run in runs_in(state, facts) for uuid in run["gpus"]] or named

@@ -1,4 +1,4 @@
-"""What a daemon's state file says to a training: which GPUs there are, and which are this run's."""
+"""Read a daemon's state file in a training process, and warn about GPUs that do not match."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from trainer_hooks import devices as gpu_list
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""What reading a state raises that no daemon wrote."""
+"""Errors of reading a state that no daemon wrote."""
 
 
 def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
-    """Folders that may hold the state of a daemon that sees this process' ring, best first."""
+    """Return the folders that may hold the state of a daemon that sees this ring, best first."""
     explicit = explicit_folder(environ) is not None
     folders = reader_folders(environ, uid)
     return [folder for folder in folders if _is_trusted(folder, uid, explicit=explicit)]
@@ -46,12 +46,12 @@ def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
     try:
         status = folder.lstat()
     except OSError:
-        return True  # it may be made later; whoever makes it in /tmp must be the user
+        return True  # it may be created later; it is checked again when it is opened
     return distrust(folder, status, uid=uid, explicit=explicit) is None
 
 
 def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
-    """The state in a file, if a daemon of this boot renewed it a moment ago. Never blocks."""
+    """Return the state in a file if a daemon of this boot renewed it just now. Never blocks."""
     try:
         descriptor = os.open(path, FILE_FLAGS)
         try:
@@ -63,32 +63,32 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
         state = json.loads(raw)
         is_renewed = is_fresh(state["monotonic_ns"], state["period_ns"], now_ns)
         is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
-        is_of_now = not state.get("replayed")  # what a recording played says is of no use here
+        is_of_now = not state.get("replayed")  # a replayed recording says nothing about now
     except (OSError, RecursionError, *NOT_A_STATE):
         return None
     return dict(state) if is_renewed and is_ours and is_of_now else None
 
 
 def newest_state(folders: Sequence[Path], boot_id: str, now_ns: int) -> dict[str, Any] | None:
-    """The state of a daemon that runs now, in the first of ``folders`` that has one."""
+    """Return the state of a running daemon from the first of ``folders`` that has one."""
     states = (fresh_state(folder / STATE_FILE, boot_id, now_ns) for folder in folders)
     return next((state for state in states if state is not None), None)
 
 
 def gpus_in(state: Mapping[str, Any]) -> list[GpuName]:
-    """All GPUs that the daemon watches.
+    """Return all GPUs that the daemon watches.
 
     Raises:
-        KeyError: It is not what a daemon writes; or another of ``NOT_A_STATE``.
+        KeyError: The state is not a daemon's; or another of ``NOT_A_STATE``.
     """
     return [GpuName(str(gpu.get("label", gpu["index"])), str(gpu["uuid"])) for gpu in state["gpus"]]
 
 
 def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]]:
-    """This process' run, as the daemon knows it; empty where it does not, or cannot tell.
+    """Return this process's run as the daemon knows it; empty where it is unknown or ambiguous.
 
     Raises:
-        KeyError: It is not what a daemon writes; or another of ``NOT_A_STATE``.
+        KeyError: The state is not a daemon's; or another of ``NOT_A_STATE``.
     """
     place = (label_text(facts.job), facts.rank)
     runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
@@ -97,9 +97,10 @@ def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]
 
 
 class GpuWarnings:
-    """Warns once of a run. Each look reads a daemon's state file once; without one, all is silent.
+    """Warn once per run that it will explain no GPU, and say what to set.
 
-    Nothing here blocks or raises.
+    Each check reads a daemon's state file once; without a daemon nothing is said. Never blocks or
+    raises.
     """
 
     def __init__(self, *, now_ns: Callable[[], int] = monotonic_ns) -> None:
@@ -109,21 +110,21 @@ class GpuWarnings:
         self._ended_ns = -BEGINNING_NS
 
     def check_names(self, facts: RunFacts) -> None:
-        """The process has said which GPUs it trains on: are they there?"""
+        """Check that the GPUs the run has named exist."""
         if facts.gpus is not None:
             self._look(facts, self._doubt_of_start)
 
     def check_start(self, facts: RunFacts) -> None:
-        """Its training begins, and all is said of its GPUs that it is going to say."""
+        """Check the GPUs once as the training begins."""
         if not self._has_begun:
             self._has_begun = True
             self._look(facts, self._doubt_of_start)
 
     def check_end(self, facts: RunFacts, steps: int) -> None:
-        """A training of so many steps is over: was it joined to a GPU?"""
+        """Check after a training of ``steps`` steps whether it was bound to a GPU."""
         now_ns = self._now_ns()
         if steps and now_ns - max(facts.started_ns, self._ended_ns) >= BEGINNING_NS:
-            self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
+            self._ended_ns = now_ns  # ``fit`` may be called a hundred times a second
             self._look(facts, self._doubt_of_end)
 
     def _look(
@@ -135,7 +136,7 @@ class GpuWarnings:
             folders = state_folders(os.environ, os.geteuid())
             state = newest_state(folders, facts.boot_id, self._now_ns())
             doubt = None if state is None or not state["gpus"] else doubt_of(state, facts)
-        except Exception:  # noqa: BLE001 (not what a daemon writes: then nobody can tell)
+        except Exception:  # noqa: BLE001 (not a daemon's state)
             doubt = None
         if doubt is not None:
             self._is_settled = True
@@ -162,22 +163,22 @@ class GpuWarnings:
         )
 
 
-def gpu_names(devices: Sequence[str], told: Sequence[str] | None) -> tuple[str, ...] | None:
-    """What gpumon calls these devices.
+def gpu_names(devices: Sequence[str], named: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return gpumon's names of these devices.
 
     Args:
         devices: TensorFlow's names.
-        told: The GPUs that the user said the run trains on, if any: they are in the order of the
-            devices, and the only way to name those of logical devices.
+        named: The GPUs that the user named for the run, if any, in the order of the devices:
+            the only way to name those of logical devices.
 
     Returns:
-        UUIDs, or indices as text; ``None`` where nobody knows.
+        UUIDs, or indices as text; ``None`` if unknown.
 
     >>> gpu_names(["CPU:1", "CPU:2"], ["0", "1"]), gpu_names(["CPU:1"], None)
     (('0', '1'), None)
     """
-    if told is not None and len(told) == len(devices):
-        return tuple(told)
+    if named is not None and len(named) == len(devices):
+        return tuple(named)
     visible = {f"GPU:{gpu.number}": gpu for gpu in gpu_list.visible_gpus()}
     if any(device not in visible for device in devices):
         return None

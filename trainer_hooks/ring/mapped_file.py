@@ -1,4 +1,4 @@
-"""The ring's file: the first folder for it that may be trusted, and the file as memory in there."""
+"""Create the ring's file in the first folder that can be trusted, and map it into memory."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _PRIVATE_RING: Final = 0o600
 
 
 class RingFolder(NamedTuple):
-    """A ``phases`` folder, and the mode that a ring in it gets."""
+    """A ``phases`` folder and the mode of a ring in it."""
 
     path: Path
     ring_mode: int
 
 
 def find_ring_folder(environ: Mapping[str, str], uid: int) -> RingFolder:
-    """Find, or make, the ``phases`` folder for this user's rings.
+    """Find or create the ``phases`` folder for this user's rings.
 
     Raises:
-        RingError: There is none that can be made and trusted; says why.
+        RingError: None can be created and trusted; says why.
     """
     explicit = explicit_folder(environ) is not None
     folders = writer_folders(
@@ -95,16 +95,15 @@ def _insist_on_trust(folder: Path, uid: int, *, explicit: bool) -> os.stat_resul
 
 
 class RingMemory(NamedTuple):
-    """A ring that is ready to be written.
+    """A mapped ring, ready to be written.
 
     Attributes:
-        path: Where it is.
+        path: Of the file.
         data: Its bytes.
-        words: The same as 64-bit words: a store of one is never torn.
-        descriptor: Its lock lives as long as this is open.
-        folder: A lock on its folder, which lives as long: systemd-tmpfiles, which
-            removes what nobody has touched for days, leaves a locked folder
-            alone. ``None``: there is none.
+        words: The same as 64-bit words: storing one is never torn.
+        descriptor: Holds the ring's lock while open.
+        folder: Descriptor of a lock on the folder, held as long: systemd-tmpfiles, which removes
+            files unused for days, skips locked folders. ``None``: no lock.
     """
 
     path: Path
@@ -114,7 +113,7 @@ class RingMemory(NamedTuple):
     folder: int | None = None
 
     def write_facts(self, facts: RunFacts, *, wall_ns: int) -> None:
-        """Write the facts into page 0; read half-way, they do not fit their check sum."""
+        """Write the facts into page 0; a half-written copy fails its checksum."""
         raw = encode_facts(facts, wall_ns=wall_ns)
         self.words[WORD_FACTS_CRC] = 0
         self.data[FACTS_OFFSET : FACTS_OFFSET + len(raw)] = raw
@@ -123,9 +122,9 @@ class RingMemory(NamedTuple):
         self.words[WORD_FACTS_GENERATION] += 1
 
     def let_go(self) -> None:
-        """Mark that no more is written, and free its locks, as the end of the process does.
+        """Mark the ring as closed and free its locks, as the end of the process does.
 
-        It stays mapped.
+        The mapping stays.
         """
         self.words[WORD_CLOSED] = 1
         for descriptor in (self.descriptor, self.folder):
@@ -135,13 +134,13 @@ class RingMemory(NamedTuple):
 
 
 def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemory:
-    """Make this process' ring; the magic comes last, so nobody reads half of it.
+    """Create this process's ring; the magic is written last, so nobody reads an unfinished one.
 
-    Every byte is allocated before it is mapped: in a sparse file, a full disk
-    would kill the training with SIGBUS.
+    Every byte is allocated before mapping: in a sparse file, a full disk would kill the training
+    with SIGBUS.
 
     Raises:
-        OSError: No room, no right, or a file of that name is there.
+        OSError: No space, no permission, or the file exists.
         RingError: The facts do not fit.
     """
     path = folder.path / ring_name(facts.pid, facts.started_ns)
@@ -164,7 +163,7 @@ def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemor
 
 
 def _locked(folder: Path) -> int | None:
-    """Share a lock on the folder with the other trainings; without one it is no worse than before.
+    """Take a shared lock on the folder; without one the ring only lives less long.
 
     No daemon locks this folder, and nobody waits for the lock.
     """
@@ -181,5 +180,5 @@ def _locked(folder: Path) -> int | None:
 
 
 def publish(memory: RingMemory) -> None:
-    """Let readers in."""
+    """Write the magic: from now on readers accept the ring."""
     memory.words[0] = int.from_bytes(MAGIC, sys.byteorder)

@@ -1,4 +1,4 @@
-"""Takes away rings of this user's that nobody writes any more, where no daemon does."""
+"""Rings of other processes: dead ones to remove, and that of a parent."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _MOST_TIME_S: Final = 0.05
 
 KEPT_S: Final = ((256, 60.0), (64, 15 * 60.0), (0, 24 * 3600.0))
 """In a folder of more rings than this, dead ones stay this long: a daemon that starts late
-can still explain a training that crashed, and many short ones do not fill the memory."""
+can still explain a crashed run, and many short runs do not fill the memory."""
 KEPT_FROM_ANOTHER_BOOT_S: Final = 7 * 24 * 3600.0
-"""It may be another machine's, in a folder that both share, and its lock unknown here."""
+"""It may be another machine's, in a shared folder, where its lock is not visible."""
 
 
 class _Now(NamedTuple):
-    """This boot, and its two clocks."""
+    """This boot and its two clocks."""
 
     boot_id: str
     monotonic_ns: int
@@ -50,20 +50,20 @@ class _Now(NamedTuple):
 
 
 def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -> int:
-    """Remove some of this user's dead rings; call it before this process has one of its own.
+    """Remove some of this user's dead rings. Never raises.
 
-    To close a ring of this very process would free its lock. At most
-    ``MOST_LOOKED_AT`` are opened, by turns; what is locked, young, somebody
-    else's or not understood is left alone.
+    Must be called before this process has a ring: closing one of its own would free its lock. At
+    most ``MOST_LOOKED_AT`` are opened, in rotation; rings that are locked, young, another user's
+    or not understood stay.
 
     Args:
-        phases: The folder they lie in.
-        boot_id: Of the kernel that runs.
+        phases: The folder of the rings.
+        boot_id: Of this kernel.
         now_ns: CLOCK_MONOTONIC.
         wall_ns: Wall clock, nanoseconds since the epoch.
 
     Returns:
-        How many went. Never raises.
+        How many were removed.
     """
     removed, now = 0, _Now(boot_id, now_ns, wall_ns)
     with contextlib.suppress(Exception):
@@ -85,7 +85,7 @@ def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -
 
 
 def _ring_names(folder: int, until_s: float) -> list[str]:
-    """Some of the rings, among however many files that somebody else put there."""
+    """List some of the rings, however many other files were put there."""
     names: list[str] = []
     with os.scandir(folder) as entries:
         while len(names) < _MOST_LISTED and time.monotonic() < until_s:
@@ -97,7 +97,7 @@ def _ring_names(folder: int, until_s: float) -> list[str]:
 
 
 def _some_of(names: Sequence[str], now_ns: int) -> list[str]:
-    """Beginning anywhere, lest those that have to stay hide the others for ever."""
+    """Start at a varying index, so that rings that must stay never hide the others for good."""
     start = now_ns // 1_000 % max(1, len(names))
     return [*names[start:], *names[:start]][:MOST_LOOKED_AT]
 
@@ -117,24 +117,24 @@ def _has_been_dead_for(kept_s: float, name: str, folder: int, now: _Now) -> bool
     finally:
         os.close(ring)
     if not page or is_blank(page):
-        return True  # its process ended while it made it
+        return True  # its process ended while creating it
     written_ns = _last_written_ns(page, now.boot_id)
     if written_ns is None:
         return untouched_s >= KEPT_FROM_ANOTHER_BOOT_S
-    # A file in memory keeps the time it was made, whatever is written into it later.
+    # Writing through the mapping does not change the modification time.
     return (now.monotonic_ns - written_ns) / NS_PER_S >= kept_s
 
 
 def _last_written_ns(page: bytes, boot_id: str) -> int | None:
-    """CLOCK_MONOTONIC of the last sign of life; ``None`` where that clock was another one.
+    """Return CLOCK_MONOTONIC of the last write; ``None`` where that clock is another boot's.
 
     Raises:
-        RingError: Of another version.
+        RingError: The ring is of another version.
     """
     header = parse_header(page)
     facts = facts_of_page(page, header)
     if facts is None or facts.boot_id != boot_id:
-        return None  # killed while it stated them, or of another boot
+        return None  # killed while writing the facts, or of another boot
     totals = newest_totals(page, header.totals_generation)
     return max(facts.started_ns, 0 if totals is None else totals.last_ns)
 
@@ -143,9 +143,10 @@ _MOST_ANCESTORS: Final = 16
 
 
 def is_loader_worker() -> bool:
-    """Whether ``multiprocessing`` started this process, below one that writes a ring.
+    """Whether ``multiprocessing`` started this process below one that writes a ring. Never raises.
 
-    A rank that ``mp.spawn`` starts from a program that tags nothing is none. Never raises.
+    Such a worker is not a run of its own. A rank that ``mp.spawn`` starts from a program without
+    a ring is one.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
@@ -166,7 +167,7 @@ def _pid_of(ring: Path) -> int | None:
 
 
 def _ancestors() -> Iterator[int]:
-    """Pids of its parent, of that one's parent, and so on: a forkserver stands in between."""
+    """Yield the pids of the parent, its parent and so on: a forkserver may stand in between."""
     pid = os.getppid()
     for _ in range(_MOST_ANCESTORS):
         if pid <= 1:

@@ -1,6 +1,6 @@
-"""Where a training can be, as its ring has it: the number of a phase, and that of a mode.
+"""Pairs of a phase's number and a mode's number, as the ring holds them.
 
-So ``START_UP`` is a pair here, and a number where no mode is asked for (``phase_machine.py``).
+``START_UP`` is a pair here and a phase number in ``phase_machine.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.format import MODE_SHIFT
 
 PhaseMode = tuple[int, int]
-"""Number of a phase, and of its mode."""
+"""Number of a phase and number of its mode."""
 
 TRAIN_MODE: Final = int(TrainingMode.TRAIN)
 VALIDATION_MODE: Final = int(TrainingMode.VALIDATION)
@@ -34,14 +34,14 @@ VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATION_MODE)
 PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICT_MODE)
 
 EVALUATION: Final = {VALIDATION_MODE: VALIDATION, PREDICT_MODE: PREDICT}
-"""Where one computes that does not train, by its mode."""
+"""The computing phase of each mode other than training."""
 INPUT_WAIT: Final = {
     mode: _place(TrainingPhase.INPUT_WAIT, mode)
     for mode in (TRAIN_MODE, VALIDATION_MODE, PREDICT_MODE)
 }
-"""Where one waits for a batch, by the mode it is for."""
+"""The wait for a batch, by mode."""
 
 
 def phase_mode_of(span: int) -> PhaseMode:
-    """The place that a writer's ``span`` is."""
+    """Split a writer's ``span``."""
     return span & ((1 << MODE_SHIFT) - 1), span >> MODE_SHIFT

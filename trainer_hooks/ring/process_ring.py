@@ -1,4 +1,4 @@
-"""The one ring of this process: made when it is first needed, and told what the run is."""
+"""This process's one ring, created when first needed, and the runs that write to it."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _warn_of_name = QuietWarningOnce()
 
 
 class ProcessRing:
-    """A writer, or none where no ring could be made, and the thread whose phases count.
+    """The writer, ``None`` where no ring could be created, and the thread whose phases count.
 
     Attributes:
         writer: ``None``: nothing is recorded in this process.
         thread: Identity of the thread that may change phases.
         depth: How many ``phase()`` regions that thread is in.
-        innermost: The tagged run that says the phases; ``None``: nobody but the user does.
+        innermost: The tagged run that sets the phases; ``None``: only the user's code does.
     """
 
     def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
-        """The calling thread is the one that may change phases; the ring is at ``path``."""
+        """Let the calling thread change phases; the ring is at ``path``."""
         self.writer = writer
         self.thread = get_ident()
         self.depth = 0
@@ -63,7 +63,7 @@ class ProcessRing:
         return self.writer if get_ident() == self.thread else None
 
     def begin_run(self, run: ActiveRun) -> NestedRun:
-        """A run begins: the calling thread is the one whose phases count, until it ends."""
+        """Begin a run: until it ends, only the calling thread's phases count."""
         self.check_gpus()
         before = at.OTHER if self.writer is None else self.writer.present
         nested = NestedRun(
@@ -79,10 +79,9 @@ class ProcessRing:
         return nested
 
     def end_run(self, run: NestedRun) -> None:
-        """A run is over: go back to what was under way before it. From any thread.
+        """End a run and return to the phase before it. May be called from any thread.
 
-        Where its thread has gone on to something else, that is left alone: what
-        then follows it is no phase of the run any more.
+        If the run's thread has gone on to something else, its phase is left alone.
         """
         run.is_over = True
         self._check_gpus_at_end()
@@ -103,10 +102,10 @@ class ProcessRing:
             self.writer.event(TRAINING_OVER)
 
     def check_gpus(self, *, only_names: bool = False) -> None:
-        """Warn where the training says of its GPUs what cannot be; see ``GpuWarnings``.
+        """Warn if the GPUs named for the training cannot be right; see ``GpuWarnings``.
 
         Args:
-            only_names: More may be said of them yet.
+            only_names: More may yet be said about them.
         """
         if self.writer is None:
             return
@@ -116,7 +115,7 @@ class ProcessRing:
             self._gpu_warnings.check_start(self.writer.facts)
 
     def end(self) -> None:
-        """The process is about to go: what that takes is no part of its training."""
+        """End the ring before the process exits."""
         if self.writer is not None:
             self._check_gpus_at_end()
             self.writer.end()
@@ -126,7 +125,7 @@ class ProcessRing:
             self._gpu_warnings.check_end(self.writer.facts, self.writer.steps)
 
     def region_closes(self, place: at.PhaseMode) -> at.PhaseMode:
-        """What is under way after a region that began in ``place``, inside a run or around one."""
+        """Return the phase after a region that began in ``place``, inside a run or around one."""
         depth, run = self.depth, self.innermost
         if place[0] == at.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
             place = at.OTHER  # whoever has had a region has started
@@ -140,14 +139,13 @@ class ProcessRing:
         return place
 
     def report_shares(self, shares: Mapping[str, float]) -> None:
-        """Which part of each batch each GPU is given from now on; see ``RunFacts.shares``.
+        """Write each GPU's share of a batch from now on; see ``RunFacts.shares``. Never raises.
 
-        A mark in the ring says where they are others than before: the first of a process are no
-        change, nor is to forget them. Called by the thread that trains, or before it does. Never
-        raises.
+        An event marks a change; the first shares of a process are not a change, nor is removing
+        them. Called by the training thread, or before training starts.
 
         Args:
-            shares: Empty: the training splits no batch any more.
+            shares: Empty: batches are no longer split.
         """
         writer = self.writer
         if writer is None or not writer.enabled:
@@ -167,7 +165,7 @@ class ProcessRing:
             _warn_of_shares(f"{_SHARES_UNTOLD}: {error}")
 
     def is_untouched(self) -> bool:
-        """Whether nobody has said more than that the process starts up."""
+        """Whether nothing was recorded but that the process starts up."""
         writer = self.writer
         if writer is None or self.innermost is not None or self.depth:
             return False
@@ -178,14 +176,14 @@ class ProcessRing:
         return is_starting and not any(writer.spent_ns(number) for number in others)
 
     def withdraw(self) -> None:
-        """As if there had never been a ring: whoever reads rings forgets it."""
+        """Delete the ring; readers forget it."""
         if self.writer is not None and self._path is not None:
             self.writer.end()
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
     def _unwind(self) -> NestedRun | None:
-        """Those that are over give back what they took; who goes on, if anybody."""
+        """Give back what finished runs took and return the run that goes on, if any."""
         run, tid = self.innermost, None
         while run is not None and run.is_over and self.depth <= run.depth:
             self.thread, tid, run = run.thread_before, run.tid_before, run.outer
@@ -194,17 +192,17 @@ class ProcessRing:
         return run
 
     def _record_thread(self, tid: int | None) -> None:
-        """Say whose phases count, where that is told and another than before."""
+        """Write the id of the thread whose phases count, if known and changed."""
         writer = self.writer
         if writer is not None and tid not in (None, writer.facts.tid):
             writer.write_facts(replace(writer.facts, tid=tid))
 
 
 class _Slot:
-    """What module-level state there is: the ring, set under a lock.
+    """The module's state: the ring, set under a lock.
 
-    A signal's handler may come to the thread that holds the lock: it must not
-    wait for it, nor make a second ring.
+    A signal handler may run on the thread that holds the lock: it must neither wait for it nor
+    create a second ring.
     """
 
     ring: ProcessRing | None = None
@@ -214,22 +212,22 @@ class _Slot:
 
 
 def process_ring() -> ProcessRing:
-    """This process' ring, made by the first call. Never raises."""
+    """Return this process's ring, creating it at the first call. Never raises."""
     ring = _Slot.ring
     return _ring_made_now() if ring is None else ring
 
 
 def ring_so_far() -> ProcessRing | None:
-    """This process' ring, if something was told already; it is not made for this."""
+    """Return this process's ring if there is one."""
     return _Slot.ring
 
 
 def report_gpu_shares(devices: Sequence[str], shares: Sequence[float]) -> None:
-    """Write the shares to this process' ring; nothing happens where it has none. Never raises.
+    """Write the shares to this process's ring, if it has one. Never raises.
 
     Args:
         devices: TensorFlow's names, such as ``"GPU:0"``.
-        shares: The part of every batch that each is given, 0 to 1.
+        shares: Each one's part of every batch, 0 to 1.
     """
     ring = _Slot.ring
     if ring is None or ring.writer is None:
@@ -240,10 +238,10 @@ def report_gpu_shares(devices: Sequence[str], shares: Sequence[float]) -> None:
 
 
 def ring_for_phase(number: int) -> ProcessRing | None:
-    """This process' ring, made where that phase begins a run. Never raises.
+    """Return this process's ring, creating it if that phase begins a run. Never raises.
 
-    In a worker of a process that has a ring, it is made by the first step, tagger, or phase of
-    ``WORK_PHASES``. Until then: ``None``.
+    In a worker of a process that has a ring, only a step, a tagger or a phase of ``WORK_PHASES``
+    creates one; until then ``None``.
     """
     ring = _Slot.ring
     if ring is None and number not in _WORK_NUMBERS:
@@ -255,10 +253,7 @@ def ring_for_phase(number: int) -> ProcessRing | None:
 
 
 def withdraw_run() -> None:
-    """A tagger is refused: where nothing but its name was told, this process is no run.
-
-    Whoever tells something later makes a ring anew.
-    """
+    """Delete the ring of a refused tagger, if it holds nothing but the name."""
     with _Slot.lock:
         ring = _Slot.ring
         if ring is not None and ring.is_untouched():
@@ -269,10 +264,10 @@ def withdraw_run() -> None:
 def announce_run(
     *, run: str | None, gpus: Sequence[int | str] | None, framework: str | None
 ) -> None:
-    """A tagger was made: say what it is for, as early as that is known.
+    """Write what a tagger is for as soon as it is created.
 
-    Once a step was made, all but a refused name waits for its own training: it
-    may never come, and what the ring says is what has trained.
+    Once a step was recorded, everything but a refused name waits for the tagger's own training,
+    which may never start: the ring describes what has trained.
     """
     writer = process_ring().writer
     if writer is not None and writer.steps:
@@ -288,7 +283,7 @@ def describe_run(
     loader: LoaderFacts | None = None,
     on_cpu: bool | None = None,
 ) -> None:
-    """Say more about this run than its environment does; what is ``None`` stays as it was."""
+    """Write more about this run than its environment says; ``None`` leaves a fact as it was."""
     writer = process_ring().writer
     if writer is None or not writer.enabled:
         return
@@ -306,7 +301,7 @@ def describe_run(
 
 
 def _is_refused(writer: RingWriter, run: str | None) -> bool:
-    """Whether a name comes too late, which is warned of: steps were counted for another."""
+    """Whether a name comes too late, after steps of another one; a warning says so."""
     facts = writer.facts
     if run is None or not writer.steps:
         return False
@@ -403,7 +398,7 @@ def _end() -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked child records nothing, and must not wait for a lock its parent held."""
+    """A forked child records nothing and must not wait for a lock its parent held."""
     _Slot.lock = RLock()
     _Slot.is_being_made = False
     _Slot.is_worker = None
@@ -419,19 +414,19 @@ class ActiveRun(Protocol):
     """A tagged run."""
 
     def is_running(self) -> bool:
-        """Whether it is still under way: of one that raised, nobody may have told."""
+        """Whether the run is still going on; a run that raised may not have been noticed."""
         ...
 
 
 class NestedRun:
-    """One tagged run, until it is over and all regions that were opened in it are closed.
+    """One tagged run, until it is over and all regions opened in it are closed.
 
     Attributes:
         outer: The run it interrupts; ``None``: the user's own loop.
-        before: What was under way as it began, or as the region around it closed.
-        depth: Regions of the user's own that are open around it.
-        thread_before: The thread whose phases counted until then.
-        tid_before: Its id as Linux has it; ``None``: unknown.
+        before: The phase when it began, or when the region around it closed.
+        depth: How many of the user's regions are open around it.
+        thread_before: The thread whose phases counted before.
+        tid_before: That thread's id in Linux; ``None``: unknown.
         is_over: Whether the run has ended.
     """
 
@@ -450,7 +445,7 @@ class NestedRun:
         thread_before: int,
         tid_before: int | None,
     ) -> None:
-        """It begins, on the calling thread; ``run`` is not kept alive."""
+        """Begin on the calling thread; holds ``run`` weakly."""
         self.outer, self.before, self.depth = outer, before, depth
         self.thread_before, self.tid_before = thread_before, tid_before
         self.is_over = False
@@ -459,12 +454,12 @@ class NestedRun:
         self._is_in_a_run = outer is not None and self._is_on_its_thread and outer.is_running()
 
     def is_running(self) -> bool:
-        """Whether its run is still under way."""
+        """Whether its run is still going on."""
         run = self._run()
         return run is not None and run.is_running()
 
     def phase_afterwards(self) -> at.PhaseMode:
-        """What is under way when it is over: what was before, if that is."""
+        """Return the phase after this run: the one before it, if what it belonged to goes on."""
         nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
         while True:
             if nested._is_on_its_thread and nested.depth > (0 if outer is None else outer.depth):

@@ -1,4 +1,4 @@
-"""A warning that cannot end a training, not even where warnings are errors."""
+"""Warnings that cannot end a training, even where warnings are errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_hooks.ring.call_frames import users_frame
 
 
 def warn_quietly(text: str) -> None:
-    """Warn, with a line of the user's as the place: no file of ours, no library's."""
+    """Warn, located at a line of the user's code."""
     with contextlib.suppress(Exception):  # a warning as an error, or nowhere to write it
         frame = users_frame(sys._getframe())
         warnings.warn_explicit(
@@ -25,10 +25,10 @@ def warn_quietly(text: str) -> None:
 
 
 class QuietWarningOnce:
-    """Warns at its first call in this process, and never again."""
+    """Warn at the first call in this process only."""
 
     def __init__(self) -> None:
-        self._calls = count()  # one atomic step: two threads do not both come first
+        self._calls = count()  # ``next`` is atomic: only one thread gets 0
 
     def __call__(self, text: str) -> None:
         if next(self._calls) == 0:
@@ -36,18 +36,18 @@ class QuietWarningOnce:
 
 
 class QuietWarningPerName:
-    """Warns once of each word in this process, and of so many words at most."""
+    """Warn once per name, and about ``most`` names at most."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._first: dict[str, object] = {}
 
-    def __call__(self, word: str, text: str) -> None:
-        """Warn of a word; the last warning says that it is."""
+    def __call__(self, name: str, text: str) -> None:
+        """Warn about a name; the last warning says that it is the last."""
         if len(self._first) >= self._most:
             return
         call = object()
-        if self._first.setdefault(word, call) is not call:  # one atomic step, as above
+        if self._first.setdefault(name, call) is not call:  # atomic, too
             return
         if len(self._first) >= self._most:
             text += f" (no more of these warnings: {self._most} are enough)"

@@ -1,4 +1,4 @@
-"""Writes one training process' phases into its ring: a clock read and a few stores, never I/O."""
+"""Write one process's phases into its ring: a clock read and a few stores, never I/O."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _put_two_records: Final = Struct(f"@{2 * RECORD_WORDS}Q").pack_into
 _put_totals: Final = Struct(f"@{TOTALS_WORDS}Q").pack_into
 _TOTALS_AT_BYTES: Final = tuple(8 * at for at in TOTALS_AT_WORDS)
 _NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
-"""Of the totals, those that no phase needs yet."""
+"""Unused words of the totals."""
 
-_LASTS: Final = tuple(
+_IS_LASTING: Final = tuple(
     phase
     not in (
         TrainingPhase.INPUT_WAIT,
@@ -51,7 +51,7 @@ _LASTS: Final = tuple(
     )
     for phase in PHASES
 )
-"""By the phase's number: whether it is no part of a step."""
+"""By phase number: whether the phase is outside a step."""
 
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
@@ -67,24 +67,23 @@ _EVENT: Final = RingKind.EVENT << KIND_SHIFT
 _PHASE_MASK: Final = (1 << MODE_SHIFT) - 1
 
 _REST_NS: Final = 10_000_000
-"""The totals are published no more often than that while phases of a step follow each other: it
-takes longer than a record. What a killed process then keeps to itself is 10 ms."""
+"""Within steps the totals are published at most this often, as that takes longer than a record. A
+killed process loses 10 ms at most."""
 _writers: weakref.WeakSet[RingWriter] = weakref.WeakSet()
 
 
 class RingWriter:
-    """The pen of one ring.
+    """Writes one ring.
 
-    One thread changes phases and counts steps; ``device_done`` may come from
-    another. Nothing here raises or blocks: on the first error the writer says
-    so once, through ``on_trouble``, and does nothing from then on. A forked
-    child writes nothing: the ring, and its lock, are its parent's.
+    One thread changes phases and counts steps; ``device_done`` may come from another. Nothing here
+    raises or blocks: on the first error the writer reports it through ``on_trouble`` and stops. A
+    forked child writes nothing: the ring and its lock are its parent's.
 
     Attributes:
-        facts: What the first page says.
+        facts: Contents of the first page.
         enabled: Whether anything is written.
-        span: The phase under way, and its mode: ``phase | mode << MODE_SHIFT``.
-        since_ns: When it began, CLOCK_MONOTONIC, less what was carved out of it since.
+        span: The current phase and its mode: ``phase | mode << MODE_SHIFT``.
+        since_ns: When it began, CLOCK_MONOTONIC, minus what was carved out of it since.
         steps: Training steps counted so far.
         samples: Samples counted so far.
     """
@@ -101,9 +100,9 @@ class RingWriter:
 
         Args:
             memory: A fresh ring.
-            facts: What its first page says.
+            facts: Contents of its first page.
             wall_ns: Wall clock at ``facts.started_ns``.
-            on_trouble: Told of the error that ended the writing.
+            on_trouble: Called with the error that ended the writing.
         """
         self.facts = facts
         self.enabled = True
@@ -126,23 +125,23 @@ class RingWriter:
 
     @property
     def present(self) -> tuple[int, int]:
-        """Number of the phase under way, and of its mode."""
+        """Numbers of the current phase and its mode."""
         return self.span & _PHASE_MASK, self.span >> MODE_SHIFT
 
     def spent_ns(self, phase: int) -> int:
-        """Nanoseconds in a phase so far, those of the one under way included."""
+        """Return the nanoseconds in a phase so far, including the current one."""
         open_ns = monotonic_ns() - self.since_ns if self.present[0] == phase else 0
         return self._spent_ns[phase] + max(0, open_ns)
 
     def enter(
         self, phase: int, mode: int = 0, *, is_done: bool = False, is_brief: bool = False
     ) -> None:
-        """End the phase under way; phase number ``phase`` begins.
+        """End the current phase and begin another.
 
         Args:
-            phase: Number of the phase.
+            phase: Its number.
             mode: Number of the ``TrainingMode``.
-            is_done: All steps so far were done by the device at that instant.
+            is_done: The device finished all steps so far at this time.
             is_brief: Another phase follows soon: the totals may lag, as within a step.
         """
         if not self.enabled:
@@ -174,18 +173,18 @@ class RingWriter:
                 _put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
             self._words[WORD_HEAD] = sequence + 1
             spent_ns = now_ns - self.since_ns
-            # Not where a signal's handler has tagged something since the clock was read.
+            # Unless a signal handler has entered a phase since the clock was read.
             if spent_ns > 0:
                 self.since_ns = now_ns
                 self._spent_ns[old] += spent_ns
             self.span = phase | mode << MODE_SHIFT
-            if now_ns >= self._due_ns or (_LASTS[phase] and not is_brief):
+            if now_ns >= self._due_ns or (_IS_LASTING[phase] and not is_brief):
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._give_up(error)
 
     def count(self, steps: int, samples: int) -> None:
-        """As ``step``, and cheaper: but it is told, and stamped, when the next phase is entered."""
+        """Like ``step``, but cheaper: written, with its time, when the next phase is entered."""
         if self._pending:
             self._put_pending()
         self.steps += steps
@@ -193,7 +192,7 @@ class RingWriter:
         self._pending = _STEP
 
     def step(self, steps: int = 1, samples: int = 0) -> None:
-        """``steps`` more training steps were handed to the device, with ``samples`` samples."""
+        """Count ``steps`` more training steps handed to the device, with ``samples`` samples."""
         if not self.enabled:
             return
         try:
@@ -211,7 +210,7 @@ class RingWriter:
             self._give_up(error)
 
     def amount(self, phase: int, duration_ns: int) -> None:
-        """``duration_ns`` of the phase under way were really spent in ``phase``."""
+        """Record that ``duration_ns`` of the current phase were really spent in ``phase``."""
         if not self.enabled:
             return
         try:
@@ -225,7 +224,7 @@ class RingWriter:
             self._give_up(error)
 
     def epoch(self, epoch: int) -> None:
-        """Epoch ``epoch``, counted from 0, begins."""
+        """Begin epoch ``epoch``, counted from 0."""
         if not self.enabled:
             return
         try:
@@ -237,15 +236,15 @@ class RingWriter:
             self._give_up(error)
 
     def device_done(self, step: int, at_ns: int) -> None:
-        """The device finished training step number ``step`` at ``at_ns``. From any thread."""
+        """The device finished training step ``step`` at ``at_ns``. Callable from any thread."""
         self._mark(_DEVICE_DONE, at_ns, step)
 
     def event(self, value: int) -> None:
-        """Leave a mark of the caller's own meaning."""
+        """Record a mark whose meaning is the caller's."""
         self._mark(_EVENT, monotonic_ns(), value & WORD_MASK)
 
     def write_facts(self, facts: RunFacts) -> None:
-        """Say something else in page 0; pid, boot and start stay as they are."""
+        """Replace the facts in page 0; pid, boot and start stay as they are."""
         if not self.enabled:
             return
         try:
@@ -255,7 +254,7 @@ class RingWriter:
             self._give_up(error)
 
     def settle(self) -> None:
-        """Let the totals say all that the records do: nothing more may come for long."""
+        """Bring the totals up to date with the records: nothing may follow for long."""
         if not self.enabled:
             return
         try:
@@ -266,7 +265,7 @@ class RingWriter:
             self._give_up(error)
 
     def end(self) -> None:
-        """The run is over: the totals say all, and whoever reads the ring sees its lock free."""
+        """End the run: settle and free the lock."""
         if self.enabled:
             self.settle()
             self.enabled = False
@@ -285,11 +284,10 @@ class RingWriter:
         self._mark(kind, monotonic_ns(), self.steps)
 
     def _put(self, kind_and_phase: int, at_ns: int, value: int) -> None:
-        """One record.
+        """Write one record.
 
-        Taking a sequence number is one atomic step, so two threads never get
-        the same slot. If they race, the head may step back by one for the
-        moment; the next record puts it right.
+        Taking a sequence number is atomic, so two threads never get the same slot. If they race,
+        the head may step back by one until the next record.
         """
         sequence = next(self._sequences)
         first = sequence << SEQUENCE_SHIFT | kind_and_phase
@@ -302,7 +300,7 @@ class RingWriter:
         _put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
 
     def _publish(self, now_ns: int) -> None:
-        """Write the copy of the totals that readers do not look at, then have them look at it."""
+        """Write the copy of the totals that is not being read, then switch readers to it."""
         samples = self.samples
         if samples != self._published_samples:
             self._published_samples = samples

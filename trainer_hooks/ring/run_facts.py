@@ -1,4 +1,4 @@
-"""What a training process knows of itself: its name, job, rank and GPUs."""
+"""What a training process knows about itself: its name, job, rank and GPUs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _LAUNCHERS: Final = (
     ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
     ("PMIX_RANK", ()),
 )
-"""Where launchers leave rank and world: torchrun, Open MPI, MVAPICH, MPICH, Slurm, PMIx.
+"""Variables for rank and world size: torchrun, Open MPI, MVAPICH, MPICH, Slurm, PMIx.
 
-Slurm comes late: an ``mpirun`` within its job hands down the variables of one task to all ranks.
+Slurm comes late: ``mpirun`` in a Slurm job passes the variables of one task to all ranks.
 """
 _SLURM_RANK: Final = "SLURM_PROCID"
 _FIRST_ODD_SLURM_STEP: Final = 0xFFFF_FFF0
-"""From here on Slurm numbers what is no ``srun``: batch scripts, shells."""
+"""From here on Slurm numbers steps without ``srun``: batch scripts, shells."""
 
 
 class JobRank(NamedTuple):
-    """Where a process stands in its job.
+    """A process's position in its job.
 
     Attributes:
-        job: Id that all ranks share; ``None`` where no launcher gave one.
+        job: Id shared by all ranks; ``None`` where no launcher gave one.
         rank: From 0.
-        world_size: Ranks of the job.
+        world_size: Ranks in the job.
     """
 
     job: str | None
@@ -45,10 +45,10 @@ class JobRank(NamedTuple):
 
 
 def place_in_job(environ: Mapping[str, str]) -> JobRank:
-    """Rank and job from what torchrun, Slurm or an MPI left in the environment.
+    """Return rank and job from the environment of torchrun, Slurm or an MPI.
 
-    Rank and world are one launcher's. A Slurm batch script that starts its
-    training without ``srun`` is one process, however many tasks it asked for.
+    Rank and world size come from one launcher. A Slurm batch script that trains without ``srun`` is
+    one process, however many tasks it requested.
 
     >>> place_in_job({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
     ...               "SLURM_NTASKS": "2"})
@@ -71,14 +71,14 @@ def read_run_facts(
     started_ns: int,
     environ: Mapping[str, str] | None = None,
 ) -> RunFacts:
-    """All that page 0 of the ring says.
+    """Return the facts for page 0 of the ring.
 
     Args:
-        run: The user's name for it; else ``$GPUMON_RUN``, else the script's name.
+        run: The user's name for the run; else ``$GPUMON_RUN``, else the script's name.
         gpus: Indices or UUIDs; else ``$GPUMON_GPUS``, comma-separated.
         framework: Such as ``"keras/jax"``.
         started_ns: CLOCK_MONOTONIC now.
-        environ: Environment variables; this process' own by default.
+        environ: Environment variables; by default this process's own.
     """
     environ = os.environ if environ is None else environ
     place = place_in_job(environ)
@@ -100,9 +100,9 @@ def read_run_facts(
 
 
 def _first_of_job(place: JobRank) -> int:
-    """A pid that the ranks of a job on this machine share: their launcher's, which is none of them.
+    """Return a pid that identifies the job on this machine: the launcher's for several ranks.
 
-    An MPI that names no job is known by that; a single process by its own pid.
+    Used where an MPI names no job; a single process uses its own pid.
     """
     launcher = os.getppid() if place.world_size > 1 else 0
     return launcher if launcher > 1 else os.getpid()
@@ -110,7 +110,7 @@ def _first_of_job(place: JobRank) -> int:
 
 def _job(environ: Mapping[str, str]) -> str | None:
     torch_run = environ.get("TORCHELASTIC_RUN_ID")
-    if torch_run and torch_run != "none":  # what torchrun says when nobody named the job
+    if torch_run and torch_run != "none":  # torchrun's value for an unnamed job
         return torch_run
     slurm_job = environ.get("SLURM_JOB_ID")
     if slurm_job:
@@ -123,7 +123,7 @@ def _job(environ: Mapping[str, str]) -> str | None:
 
 
 def _is_slurm_step(environ: Mapping[str, str]) -> bool:
-    """Whether ``srun`` started this very process."""
+    """Whether ``srun`` started this process itself."""
     step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
     return step.isascii() and step.isdigit() and int(step[:12]) < _FIRST_ODD_SLURM_STEP
 

@@ -169,9 +169,9 @@ class TestResultsThatAreThere:
         ends.epoch_begins()
         ring.writer.step(2)
 
-        ends.told(1, 90)
+        ends.device_finished(1, 90)
         ends.results_arrived(0, 100)
-        ends.told(2, 190)
+        ends.device_finished(2, 190)
 
         assert done(ring) == [(1, 90), (2, 190)]
 
