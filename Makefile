@@ -75,7 +75,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 
 truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy against workloads whose truth is known
-	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
+	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score
 	$(BIN)/python -m tests.truth.loops

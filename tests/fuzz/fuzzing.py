@@ -22,7 +22,7 @@ import pytest
 
 SEED_VARIABLE: Final = "GPUMON_FUZZ_SEED"
 SECONDS_VARIABLE: Final = "GPUMON_FUZZ_SECONDS"
-CI_SECONDS: Final = 5.0
+CI_SECONDS: Final = 3.0
 CI_SEED: Final = "15"
 SOAK_SECONDS: Final = 180.0
 

@@ -22,7 +22,7 @@ from tests.fuzz.mutations_of_documents import lied
 from tests.fuzz.said import check_said, said
 from tests.patience import no_hang
 
-_CI_SECONDS = 2.5
+_CI_SECONDS = 1.5
 _MOST_GROWTH_KIB = 32_768
 _RECORDINGS = sorted((Path(__file__).parents[1] / "recordings").glob("*.gpumon"))
 _LOGS = Path(__file__).parents[1] / "logs" / "samples"
