@@ -18,7 +18,7 @@ from gpumon.core.codecs.report_codec import (
 )
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
-from gpumon.core.ring_format.runtime_paths import reader_words
+from gpumon.core.ring_format.runtime_paths import reader_folder_text
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.sources.daemon import (
     END_OR_WAIT,
@@ -218,7 +218,7 @@ def _check(args: argparse.Namespace) -> None:
 def _told(args: argparse.Namespace) -> ReportWithLanes:
     if args.recording is not None:
         return read_saved(args.recording, since_s=args.since, run=args.run_name)
-    looked_in = reader_words(os.environ, os.geteuid())
+    looked_in = reader_folder_text(os.environ, os.geteuid())
     state_file = find_state_file()
     silent = find_silent_daemon() if state_file is None else None
     if silent is not None:

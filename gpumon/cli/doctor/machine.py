@@ -25,7 +25,7 @@ from gpumon.core.ring_format.runtime_paths import (
     PHASES,
     RUNTIME_VARIABLE,
     explicit_folder,
-    other_folder_words,
+    other_folder_text,
     reader_patterns,
 )
 from gpumon.core.state import RINGS, CollectorState, refusal_note
@@ -96,7 +96,7 @@ def _runtime_folder(environ: Mapping[str, str]) -> Finding:
     said = f"usable: gpumon serve keeps state and rings in {folder}{named}"
     if not folder.is_dir():
         said += " (not there yet)"
-    others = other_folder_words(environ, os.geteuid(), folder)
+    others = other_folder_text(environ, os.geteuid(), folder)
     if others:
         said += f"; rings are also looked for in {others}"
     return _found("runtime folder", said)

@@ -22,10 +22,10 @@ class Cycle(NamedTuple):
     """A burst and the pause after it, in seconds.
 
     Attributes:
-        burst_s: From the pause before it to this one.
-        burst_idle_s: Idle time amid it: none of these was a pause.
+        burst_s: Time from the previous pause to this one.
+        burst_idle_s: Idle time within it that was no pause.
         pause_s: Idle time of the pause.
-        pause_busy_s: What the GPU worked in it, in samples that were no burst.
+        pause_busy_s: Busy time of the pause, in samples that were no burst.
     """
 
     burst_s: float
@@ -35,20 +35,20 @@ class Cycle(NamedTuple):
 
     @property
     def length_s(self) -> float:
-        """From the end of the pause before it to the end of its own."""
+        """Time from the end of the previous pause to the end of this one."""
         return self.burst_s + self.pause_s + self.pause_busy_s
 
 
 class PauseShape(NamedTuple):
-    """What the pauses of a job look like: what ``settings.input_model`` weighs.
+    """The shape of a job's pauses, which ``settings.input_model`` weighs.
 
     Attributes:
         pauses: How many the job has had.
-        grain_s: Time of one reading, in seconds: no end of a burst is known better.
+        grain_s: Length of one sample: the precision at which the end of a burst is known.
         burst_s: Median burst.
-        burst_width_s: Between the ends of the middle two thirds of the bursts.
+        burst_width_s: Width of the middle two thirds of the bursts.
         pause_s: Median pause: its idle time.
-        pause_width_s: As of the bursts.
+        pause_width_s: Width of the middle two thirds of the pauses.
         paused_ratio: Idle time of the pauses over the time of the cycles, 0 to 1.
         level_ratio: Share of the pauses that is busy, 0 to 1.
     """
@@ -64,9 +64,9 @@ class PauseShape(NamedTuple):
 
     @property
     def burst_variation(self) -> float | None:
-        """Width of the bursts over their median; ``None``: the readings cannot tell.
+        """Width of the bursts over their median; ``None``: the samples are too coarse.
 
-        Bursts that differ by no more than the readings can tell vary by less than that.
+        Bursts that differ by less than the precision count as varying by that.
         """
         if self.burst_width_s > VARIES_FROM_GRAINS * self.grain_s:
             return self.burst_width_s / self.burst_s
@@ -75,13 +75,13 @@ class PauseShape(NamedTuple):
 
     @property
     def pause_variation(self) -> float | None:
-        """Width of the pauses over their median; ``None``: the readings cannot tell."""
+        """Width of the pauses over their median; ``None``: the samples are too coarse."""
         is_seen = self.pause_width_s > VARIES_FROM_GRAINS * self.grain_s
         return self.pause_width_s / self.pause_s if is_seen else None
 
     @property
     def resolved_level_ratio(self) -> float | None:
-        """``level_ratio``; ``None``: the readings at either end of a pause are most of it."""
+        """``level_ratio``; ``None``: the samples at the ends of a pause are most of it."""
         return self.level_ratio if self.pause_s >= _LEVEL_FROM_GRAINS * self.grain_s else None
 
 
@@ -89,7 +89,7 @@ class Cycles:
     """The last cycles of one GPU's job; memory is constant.
 
     Attributes:
-        count: How many there were in the job.
+        count: How many cycles the job has had.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -98,22 +98,22 @@ class Cycles:
         self.count = 0
 
     def forget(self) -> None:
-        """What comes now is of another job."""
+        """Begin another job."""
         self._last.clear()
         self.count = 0
 
     def add(self, cycle: Cycle) -> None:
-        """A cycle has ended."""
+        """Add an ended cycle."""
         self._last.append(cycle)
         self.count += 1
 
     @property
     def steady_ns(self) -> int | None:
-        """How long a cycle is where long ones come like a clock; ``None``: they do not."""
+        """Length of a cycle if long ones are regular; ``None``: they are not."""
         settings = self._settings
         if self.count < settings.min_cycles:
             return None
-        lengths_s = [cycle.length_s for cycle in self._whole()]
+        lengths_s = [cycle.length_s for cycle in self._complete()]
         mean_s = fmean(lengths_s)
         if mean_s * NS_PER_S < settings.clockwork_from_ns:
             return None
@@ -121,12 +121,8 @@ class Cycles:
         return nanoseconds(mean_s) if is_steady else None
 
     def shape(self, sample_s: float) -> PauseShape | None:
-        """What they look like; ``None``: they are too few to say.
-
-        Args:
-            sample_s: How long the newest sample was.
-        """
-        last, whole = self._last, self._whole()
+        """Their shape; ``None``: they are too few. ``sample_s`` is the newest sample's length."""
+        last, whole = self._last, self._complete()
         if not whole or self.count < self._settings.min_pauses:
             return None
         bursts_s = sorted(cycle.burst_s for cycle in whole)
@@ -144,23 +140,22 @@ class Cycles:
             level_ratio=1 - paused_s / low_s if low_s else 0.0,
         )
 
-    def _whole(self) -> Sequence[Cycle]:
-        """Those whose burst was seen from its begin: the job's first was not."""
+    def _complete(self) -> Sequence[Cycle]:
+        """Cycles whose burst was seen from its start: the job's first was not."""
         last = list(self._last)
         return last[1:] if self.count == len(last) else last
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
-    """The value at this share of them, 0 to 1: the nearest."""
+    """The value nearest to this quantile, 0 to 1."""
     return ordered[round(share * (len(ordered) - 1))]
 
 
 def _width(ordered: Sequence[float]) -> float:
-    """Between the ends of the middle two thirds of these."""
+    """Width of the middle two thirds."""
     return _at(ordered, _UPPER) - _at(ordered, 1 - _UPPER)
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Their standard deviation."""
     mean = fmean(values)
     return math.sqrt(fmean([(value - mean) ** 2 for value in values]))

@@ -1,4 +1,4 @@
-"""How long pauses and steps are: fixed log histograms, no larger for a year than for a minute."""
+"""Lengths of pauses and steps in log histograms of constant size."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpumon.core.clock import nanoseconds
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 
 _BINS_PER_OCTAVE = 32  # neighbouring bins differ by 2.2 %, so a quantile is off by 1.1 % at most
-_STEADY_COUNT = 100  # beyond so many pauses, quantiles are taken anew each time 1 % has come
+_STEADY_COUNT = 100  # beyond so many pauses, quantiles are updated after each further 1 %
 _LAST_BIN = 32 * _BINS_PER_OCTAVE  # 2**32 us = 71 minutes and everything longer
 _BOUNDS_NS = tuple(map(nanoseconds, GAP_BUCKETS_SECONDS))
 
 WARM_UP_STEPS: Final = 3
-"""Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
+"""The first steps are not typical: they trace, compile and fill caches."""
 _BITS: Final = 6
 _PER_OCTAVE: Final = 1 << _BITS
 
 
 class GapHistogram:
-    """Lengths of the pauses that have ended.
+    """Lengths of ended pauses.
 
     Attributes:
         count: How many.
@@ -33,7 +33,7 @@ class GapHistogram:
 
     def __init__(self) -> None:
         self._bins: defaultdict[int, int] = defaultdict(int)
-        self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
+        self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # not cumulative; the last: longer
         self.count = 0
         self._total_ns = 0
         self._longest_ns = self._last_ns = 0
@@ -42,12 +42,12 @@ class GapHistogram:
         self._snapshot: GapTotals | None = None
 
     def add(self, length_ns: int) -> None:
-        """Count one pause that has ended; ``length_ns`` is its idle time."""
+        """Count an ended pause; ``length_ns`` is its idle time."""
         self.count += 1
         self._put(length_ns)
 
     def lengthen_last(self, by_ns: int) -> None:
-        """The pause that was added last was not over: it has ``by_ns`` more of idle time."""
+        """Add ``by_ns`` of idle time to the pause that was added last."""
         last_ns = self._last_ns
         self._bins[_bin_of(last_ns)] -= 1
         self._bucket_counts[bisect_left(_BOUNDS_NS, last_ns)] -= 1
@@ -92,17 +92,17 @@ def _bin_of(length_ns: int) -> int:
 
 
 def _bin_at(rank: float, counts: Mapping[int, int]) -> int:
-    """In which bin the length of that rank lies, from the shortest on."""
+    """The bin with the length of that rank, counted from the shortest."""
     bins = sorted(counts)
     reached = accumulate(counts[bin_] for bin_ in bins)
     return next(bin_ for bin_, seen in zip(bins, reached, strict=True) if seen >= rank)
 
 
 class LengthHistogram:
-    """Counts lengths in buckets, sixty-four an octave: a median is exact to 0.8 %.
+    """Lengths in buckets, sixty-four an octave: a median is exact to 0.8 %.
 
     Attributes:
-        count: How many lengths were added, each as often as it stands for.
+        count: How many lengths were added, each counted as often as it stands for.
 
     >>> lengths = LengthHistogram()
     >>> lengths.add([1_000_000] * 97)
@@ -116,7 +116,7 @@ class LengthHistogram:
         self.count = 0
 
     def add(self, lengths_ns: Iterable[int], each: int = 1) -> None:
-        """Add lengths, positive whole nanoseconds; each stands for so many."""
+        """Add lengths above 0; each stands for so many."""
         counts, added = self._counts, 0
         for length_ns in lengths_ns:
             octave = length_ns.bit_length()  # and the six bits that follow the first
@@ -126,7 +126,7 @@ class LengthHistogram:
 
     @property
     def median_ns(self) -> float | None:
-        """The median, in nanoseconds; ``None`` where there is no length."""
+        """The median; ``None`` if there is no length."""
         if not self.count:
             return None
         octave, part = divmod(_bin_at(self.count / 2, self._counts), _PER_OCTAVE)

@@ -1,4 +1,4 @@
-"""Stretches of time, and a bounded list of them."""
+"""Intervals of time, and a bounded list of them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """A half-open stretch ``[start_ns, end_ns)``."""
+    """A half-open interval ``[start_ns, end_ns)``."""
 
     start_ns: int
     end_ns: int
 
     @property
     def duration_ns(self) -> int:
-        """Its length, in nanoseconds."""
+        """Length."""
         return self.end_ns - self.start_ns
 
 
 class IntervalList:
-    """Intervals in time order, never more than ``limit``: then close neighbours merge.
+    """At most ``limit`` intervals in time order: beyond that, close neighbours merge.
 
-    A merged interval also covers the time between its parts, so the list
-    stays a picture of *when*; how *much* is kept elsewhere, in counters.
+    A merged interval also covers the time between its parts: the list shows when
+    something happened, while counters elsewhere show for how long.
 
     >>> kept = IntervalList(limit=2)
     >>> kept.extend([Interval(0, 1), Interval(2, 3), Interval(9, 10)])
@@ -38,19 +38,19 @@ class IntervalList:
         self.merged = 0
 
     def extend(self, intervals: Iterable[Interval]) -> None:
-        """Add intervals that begin no earlier than the last one kept."""
+        """Add intervals that begin no earlier than the last one."""
         self._intervals.extend(intervals)
         self._snapshot = None
         if len(self._intervals) > self._limit:
             self._merge_closest(self._limit - self._limit // 4)
 
     def insert(self, intervals: Iterable[Interval]) -> None:
-        """Add intervals that may begin before some of those kept."""
+        """Add intervals that may begin before existing ones."""
         self._intervals = sorted([*self._intervals, *intervals])
         self.extend(())
 
     def pop_all(self) -> tuple[Interval, ...]:
-        """All intervals, leaving the list empty."""
+        """Return all intervals and clear the list."""
         taken = tuple(self._intervals)
         self._intervals, self._snapshot = [], ()
         return taken
@@ -62,8 +62,8 @@ class IntervalList:
         return self._snapshot
 
     def _merge_closest(self, wanted: int) -> None:
-        # The shortest results first, and no interval twice in one round: the
-        # loss of detail is spread evenly, and a long silence is merged last.
+        # The shortest results first, and no interval twice in one round, so that
+        # the loss of detail is even, and a long gap is merged last.
         while len(self._intervals) > wanted:
             pairs = list(pairwise(self._intervals))
             spans = [after.end_ns - before.start_ns for before, after in pairs]

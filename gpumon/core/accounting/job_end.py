@@ -1,6 +1,6 @@
-"""When a job on a GPU is over, where no process list says so: the one definition of it.
+"""When a job on a GPU is over, if no process list shows it.
 
-Either nothing has been active for longer than a pause may last, or the memory was given back.
+Either no sample was active for longer than a pause may last, or the memory was released.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from gpumon.core.settings.detector import DetectorSettings
 
 
 def job_patience_ns(sample_ns: int, settings: DetectorSettings, *, is_listed: bool = False) -> int:
-    """The longest time without an active sample that is still a pause: after it, the job is over.
+    """The longest time without an active sample after which the job still goes on.
 
-    A minute, or ten while the driver lists a process of the job; but never before 12 samples: of
-    fewer it may be chance that all fall into pauses.
+    A minute, or ten while the driver lists a process of the job, but at least 12 samples: fewer
+    may all fall into pauses by chance.
 
     >>> job_patience_ns(1_000_000_000, DetectorSettings()) // 1_000_000_000
     60
@@ -26,12 +26,11 @@ def job_patience_ns(sample_ns: int, settings: DetectorSettings, *, is_listed: bo
 
 
 class MemoryRelease:
-    """Finds the samples at which the memory of a job had been given back.
+    """Finds the samples at which a job had released its memory.
 
-    A training keeps its memory in a pause, whatever it waits for: its
-    framework's allocator holds on to it, and so does the CUDA context. Memory
-    that is back to next to nothing says that the process has ended, as an
-    empty process list does, however soon the next one works.
+    A run keeps its memory in a pause, because its framework's allocator and the CUDA context
+    hold it. If nearly all of it is free again, the process has ended, however soon the next one
+    works.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -41,19 +40,19 @@ class MemoryRelease:
     def positions(
         self, busy_ratios: Sequence[float], used_bytes: Sequence[int | None]
     ) -> list[int]:
-        """Which of some samples found the memory given back since the one before, in order.
+        """Positions of the samples at which memory had been released since the one before.
 
         Args:
-            busy_ratios: Of one GPU, oldest first; each call goes on where the last one ended.
-            used_bytes: Memory in use at the end of each; ``None``: not told.
+            busy_ratios: Samples of one GPU, oldest first; each call continues the last one.
+            used_bytes: Memory in use at the end of each; ``None``: unknown.
         """
         active_above = self._settings.active_above
         share, least = self._settings.log.released_share, self._settings.log.held_from_bytes
         found: list[int] = []
-        told = [used for used in used_bytes if used is not None]
+        known = [used for used in used_bytes if used is not None]
         held = self._held_bytes
-        most = max(told, default=0)
-        if not told or min(told) > share * max(most, held):  # at one glance: never given back
+        most = max(known, default=0)
+        if not known or min(known) > share * max(most, held):  # a fast check: never released
             self._held_bytes = max(most, held)
             return found
         for at, (busy_ratio, used) in enumerate(zip(busy_ratios, used_bytes, strict=True)):

@@ -1,7 +1,7 @@
-"""One GPU's time, settled second by second. One implementation for live samples and for logs.
+"""The ledger of one GPU's time, for live samples and for logs.
 
 ``busy + sum(idle by cause) + pending == observed`` holds after every call, in
-whole nanoseconds; nothing that was settled ever moves. Memory is constant.
+integer nanoseconds; settled time never moves. Memory is constant.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 class GpuLedger:
     """Settles the samples of one GPU, oldest first.
 
-    Idle time that a phase explains settles at once, and so does what lies
+    Idle time that a phase explains settles at once, and so does idle time
     inside an active sample (``unknown``). The rest is pending until the next
     active sample, which makes it part of a pause (``unknown``), or until the
     job has ended (``not_in_use``).
 
     Attributes:
-        levels: What its thresholds say of busy ratios.
-        last_end_ns: Where the newest sample ended; -1 before the first.
-        resolution_ns: How long it was.
+        levels: Thresholds on busy ratios.
+        last_end_ns: End of the newest sample; -1 before the first.
+        resolution_ns: Length of the newest sample.
         rejected: Samples dropped so far.
-        job_named_process: Whether the process list named somebody during the
-            job that is on: then it ends when the list is empty, or after ``held_after_ns``.
+        job_named_process: Whether the process list named a process during the
+            present job: then it ends when the list is empty, or after ``held_after_ns``.
         jobs: How many jobs have begun.
-        last_active_end_ns: Where the newest active sample ended; 0 before the first.
+        last_active_end_ns: End of the newest active sample; 0 before the first.
     """
 
     def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
@@ -72,15 +72,15 @@ class GpuLedger:
         """Settle samples that no phase explains.
 
         Args:
-            samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
-                outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
+            samples: Disjoint, oldest first. Samples that overlap, are empty or have a ratio
+                outside 0 to 1 are dropped and counted in ``rejected``: they are not idle time.
         """
         columns, rejected = SampleColumns.of([*samples], self.levels, self.last_end_ns)
         self.rejected += rejected
         self.observe_columns(columns)
 
     def observe_columns(self, columns: SampleColumns) -> None:
-        """As ``observe``, of samples that come after all before: run by run, not one by one."""
+        """Settle samples as ``observe``, but a run of them at a time."""
         for begin, end in columns.runs:
             self._settle_run(columns, begin, end)
         self._update_flag()
@@ -94,22 +94,22 @@ class GpuLedger:
         hung_ns: int = 0,
         may_wait: bool = True,
     ) -> None:
-        """Settle one sample whose idle time phases explain, wholly or in part.
+        """Settle one sample whose idle time phases explain, in full or in part.
 
         Args:
             sample: As in ``observe``.
             shared: Its idle time by cause; sums to at most its idle time.
             bounds: How much of it is certain; ``None``: all of it.
             hung_ns: How much of the sample passed while a run hung.
-            may_wait: Whether what no phase explains can be a wait for input: not where a run
-                tells of these.
+            may_wait: Whether idle time that no phase explains can be a wait for input: not if the
+                run tags its waits.
         """
-        if self._is_taken(sample):
+        if self._is_rejected(sample):
             return
         starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
         if hung_ns:
             self._hanging_ns += hung_ns
-            if not shared.idle_ns:  # its cause is not known before the work comes
+            if not shared.idle_ns:  # its cause is unknown until work comes
                 self._hung_pending_ns += round(hung_ns * (1 - sample.busy_ratio))
             for cause, amount_ns in shared.idle_ns.items():
                 if cause not in UNPROVED:
@@ -129,7 +129,7 @@ class GpuLedger:
         self._update_flag()
 
     def _widen(self, bounds: Bounds, starved_ns: int) -> int:
-        """Count what of a window is not certain; how much that is of what is starved in it."""
+        """Count the uncertain time of a window; return how much of its starved time that is."""
         unsure_ns = 0
         for cause, less_ns in bounds.less_ns.items():
             if cause is IdleCause.INPUT_WAIT:
@@ -141,7 +141,7 @@ class GpuLedger:
         return unsure_ns
 
     def narrow(self, narrowed: Narrowed) -> None:
-        """Take what became known of windows that were observed: certain time only grows."""
+        """Count what became known of earlier windows: certain time only grows."""
         for left_ns, known_ns in (
             (self._less_ns, narrowed.low_ns),
             (self._more_ns, narrowed.high_ns),
@@ -151,20 +151,20 @@ class GpuLedger:
         self._update_flag()
 
     def wait_for_rank(self, low_ns: int, high_ns: int) -> None:
-        """Of the time that was busy, so much at least and at most was a wait for another rank."""
+        """Count busy time that was a wait for another rank: at least and at most so much."""
         self._rank_wait_low_ns += low_ns
         self._rank_wait_high_ns += high_ns
 
     def explain_pending(self, shared: SharedIdle) -> None:
-        """Settle what is pending as phases say, because the work that it led to has come.
+        """Settle pending time by phases, because the work that it led to has come.
 
         Args:
-            shared: Of idle time that is pending, by cause: of before a run's first active
+            shared: Pending idle time by cause, from before a run's first active
                 sample on this GPU, which is observed next.
         """
         explained_ns = sum(shared.idle_ns.values())
         if not 0 < explained_ns <= self._pending.amount_ns:
-            return  # it was settled otherwise meanwhile
+            return  # it was settled meanwhile
         self._explain(shared)
         self._explain_hang(shared)
         for cause, amount_ns in shared.idle_ns.items():
@@ -176,7 +176,7 @@ class GpuLedger:
             self._count_in_use(0.0, explained_ns - unused_ns, 0)
 
     def _explain_hang(self, shared: SharedIdle) -> None:
-        """What was pending while the run hung passed in what it did longest."""
+        """Count pending time of a hang under the cause that lasted longest."""
         hung_ns, self._hung_pending_ns = self._hung_pending_ns, 0
         causes = [cause for cause in shared.idle_ns if cause not in UNPROVED]
         if not hung_ns or not causes:
@@ -184,7 +184,7 @@ class GpuLedger:
         cause = max(causes, key=shared.idle_ns.__getitem__)
         hung_ns = min(hung_ns, shared.idle_ns[cause])
         self._hanging_idle_ns[cause] += hung_ns
-        if cause is IdleCause.INPUT_WAIT:  # no second is both the first batch's and the hang's
+        if cause is IdleCause.INPUT_WAIT:  # count no second twice, as first batch and as hang
             self._first_wait_ns -= min(hung_ns, shared.first_input_wait_ns)
 
     @property
@@ -193,33 +193,33 @@ class GpuLedger:
         return 0 if self._in_job else self._pending.amount_ns
 
     def await_less(self, amount_ns: int) -> None:
-        """So much of ``awaited_ns`` was before no run's work: nobody used the GPU."""
+        """Settle so much of ``awaited_ns`` as not in use: no run's work followed."""
         amount_ns = min(amount_ns, self.awaited_ns)
         if amount_ns:
             self._pending.settle(IdleCause.NOT_IN_USE, amount_ns)
             self._idle_ns[IdleCause.NOT_IN_USE] += amount_ns
 
     def processes_seen(self, present: bool | None) -> None:
-        """Take what the process list says: somebody, nobody, or nothing (``None``)."""
+        """Update from the process list: not empty, empty, or not available (``None``)."""
         if present is None:
-            self.job_named_process = False  # there is no list any more to say when it ends
+            self.job_named_process = False  # no list shows when it ends
         elif present:
             self.job_named_process = self._in_job
         elif self._in_job and self.job_named_process:
             self.end_job()
 
     def run_waits(self, waits: bool) -> None:
-        """Say whether a tagged run is attached that may yet use the GPU.
+        """Note whether a tagged run may yet use the GPU.
 
         Then the job does not end by itself, and idle time before its first active
-        sample is pending: ``start_up`` if that comes, ``not_in_use`` if it never does.
+        sample is pending: ``start_up`` if that comes, else ``not_in_use``.
         """
         if self._run_waits and not waits and not self._in_job:
             self._settle_pending(IdleCause.NOT_IN_USE)
         self._run_waits = waits
 
     def end_job(self) -> None:
-        """The job on this GPU is over, or the log is: what is pending was no pause."""
+        """End the job, or the log: pending time was no pause."""
         self._settle_pending(IdleCause.NOT_IN_USE)
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self.job_named_process = False
@@ -269,7 +269,7 @@ class GpuLedger:
         )
 
     def idle_only(self) -> GpuTotals:
-        """Busy and idle time by cause alone, at less cost; true until the next sample."""
+        """Busy and idle time by cause alone, cheaply; valid until the next sample."""
         return GpuTotals(
             busy_ns=self._busy_ns,
             idle_ns=self._idle_ns,
@@ -298,10 +298,11 @@ class GpuLedger:
 
         Args:
             sample: The next one.
-            explained_ns: What of its idle time phases explain.
-            input_wait_ns: What of that is certainly a wait for input, and not for a first batch.
-            unused_ns: What of it is no use: the process could not run.
-            may_wait: Whether what no phase explains can be a wait for input.
+            explained_ns: Part of its idle time that phases explain.
+            input_wait_ns: Part of that which is certainly a wait for input, but not for a first
+                batch.
+            unused_ns: Part of it that is not in use: the process could not run.
+            may_wait: Whether unexplained idle time can be a wait for input.
         """
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
@@ -327,25 +328,19 @@ class GpuLedger:
                 self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
             self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
         else:
-            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
+            self._settle_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
         idle_ns = length_ns - busy_ns - unused_ns
-        if self._in_job and (idle_ns or not unused_ns):  # else it is a hole in a pause
+        if self._in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
             open_ns = untagged_ns if may_wait else 0
             self._follow_pause(
                 IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
             )
 
     def _settle_run(self, columns: SampleColumns, begin: int, end: int) -> None:
-        """Settle a run of samples of which no phase explains anything, as ``_settle`` would each.
-
-        Args:
-            columns: What it is a run of.
-            begin: Its first position.
-            end: The position after its last.
-        """
+        """Settle the samples from ``begin`` to ``end``, which no phase explains, as ``_settle``."""
         level = columns.levels[begin]
         if level & BURST and end - begin > 1 and self._pauses.is_open:
-            self._settle_run(columns, begin, begin + 1)  # the burst that ends a pause, by itself
+            self._settle_run(columns, begin, begin + 1)  # the burst that ends a pause
             begin += 1
         over = self._position_after_job(columns, begin, end)
         if over is not None:
@@ -369,23 +364,23 @@ class GpuLedger:
                 self._idle_ns[IdleCause.UNKNOWN] += idle_ns
             self._count_in_use(columns.busy_ratios[begin], length_ns, busy_ns)
         else:
-            self._take_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
+            self._settle_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
         if self._in_job:
             whole = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
             self._follow_pauses(columns, begin, end, whole)
 
     def _follow_pauses(self, columns: SampleColumns, begin: int, end: int, whole: IdleSpan) -> None:
-        """As ``_follow_pause`` each sample of a run: of one alone, where a burst ends a pause."""
+        """Follow pauses through a run, which is one sample if a burst ends a pause."""
         pauses = self._pauses
         if not columns.levels[begin] & BURST:
-            pauses.take_low(whole, columns.busy_ratios[begin], end - begin)
+            pauses.add_low(whole, columns.busy_ratios[begin], end - begin)
         elif pauses.is_open:
             self._follow_pause(whole, columns.busy_ratios[begin])
         else:
             start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
             idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
             last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            pauses.take_bursts(last, whole.end_ns - whole.start_ns, whole.idle_ns, end - begin)
+            pauses.add_bursts(last, whole.end_ns - whole.start_ns, whole.idle_ns, end - begin)
 
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
         """The first sample of a run that finds the job over; ``None``: none does."""
@@ -412,22 +407,22 @@ class GpuLedger:
     def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
         pauses = self._pauses
         if busy_ratio <= self._settings.burst_above:
-            pauses.take_low(span, busy_ratio)
+            pauses.add_low(span, busy_ratio)
         elif pauses.is_open:
             before_ns, low_before_ns = self._job_from_ns
             in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
             pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
         else:
-            pauses.take_burst(span)
+            pauses.add_burst(span)
 
-    def _is_taken(self, sample: BusySample) -> bool:
-        """Whether the sample is for time already taken, or nonsense; it is counted then."""
+    def _is_rejected(self, sample: BusySample) -> bool:
+        """Whether the sample overlaps an earlier one, or is invalid; it is counted then."""
         if sample.may_follow(self.last_end_ns):
             return False
         self.rejected += 1
         return True
 
-    def _take_inactive(
+    def _settle_inactive(
         self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
     ) -> None:
         if explained_ns:
@@ -449,7 +444,7 @@ class GpuLedger:
             self._idle_ns[IdleCause.NOT_IN_USE] += untagged_ns
 
     def _begin_job(self) -> None:
-        self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
+        self._settle_pending(IdleCause.START_UP)  # only if a run was waiting
         self._in_job = True
         self.jobs += 1
         self._job_from_ns = (self._in_use_ns, self._low_ns)
@@ -478,12 +473,12 @@ class GpuLedger:
             self._pending.settle(cause, amount_ns)
 
     def _explain(self, shared: SharedIdle) -> int:
-        """Settle idle time as phases say; how much it is."""
+        """Settle idle time by phases; return how much it is."""
         explained_ns = sum(shared.idle_ns.values())
         unknown_ns = shared.idle_ns.get(IdleCause.UNKNOWN, 0)
         for cause, amount_ns in shared.idle_ns.items():
             self._idle_ns[cause] += amount_ns
-        self._take_reasons(shared)
+        self._count_reasons(shared)
         self._resolved_ns += shared.resolved_ns
         unproved_ns = unknown_ns + shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
         self._inferred_ns += explained_ns - shared.resolved_ns - unproved_ns
@@ -493,8 +488,8 @@ class GpuLedger:
         self._epoch_wait_ns += shared.epoch_input_wait_ns
         return explained_ns
 
-    def _take_reasons(self, shared: SharedIdle) -> None:
-        """Split what has reasons; what nobody explained is unknown."""
+    def _count_reasons(self, shared: SharedIdle) -> None:
+        """Split idle time by reason; without one it is unknown."""
         for cause, reasons_ns in self._reasons_ns.items():
             unknown_ns = shared.idle_ns.get(cause, 0)
             if not unknown_ns:
@@ -507,7 +502,7 @@ class GpuLedger:
                 reasons_ns[InputWaitReason.UNKNOWN.value] += unknown_ns
 
     def _update_flag(self) -> None:
-        # Waits for a first batch are paid once, and those of a hang are told as that.
+        # Waits for a first batch are paid once, and those in a hang are reported as a hang.
         left_out_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
         waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns
         waited_ns -= self._less_ns.get(IdleCause.INPUT_WAIT, 0)

@@ -1,4 +1,4 @@
-"""The shape of utilisation over time: bursts, pauses between them, and when that is a pattern."""
+"""Bursts, the pauses between them, and when they form a pattern."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
 from gpumon.core.verdict import LikelyCause
 
 _NAMED: Final = 3
-"""So many pauses are told by when they began."""
+"""So many of the last pauses are reported with their start."""
 
 
 class IdleSpan(NamedTuple):
-    """One sample, as far as a pause is concerned; nanoseconds.
+    """A sample as a part of a pause.
 
     Attributes:
         idle_ns: Its idle part.
-        untagged_ns: What of that no phase explains, and can be a wait for input.
-        input_wait_ns: What of it a tag proves to be a wait for input.
+        untagged_ns: Idle time that no phase explains, and that can be a wait for input.
+        input_wait_ns: Idle time that a tag proves to be a wait for input.
     """
 
     start_ns: int
@@ -34,17 +34,17 @@ class IdleSpan(NamedTuple):
 
 
 class PauseCount:
-    """Counts one GPU's pauses as verdicts and sentences do: a blip splits none.
+    """Counts one GPU's pauses as verdicts and messages do: a blip does not split a pause.
 
     A blip is a burst of a single sample between two long pauses, in a job
-    whose bursts are longer else: a heartbeat, a line that logs a norm. It is
-    told by the bursts before it, when the pause after it ends; so where single
-    samples become the rule, they cease to be blips.
+    whose other bursts are longer: a heartbeat, a line that logs a norm. It is
+    recognised by the bursts before it, when the pause after it ends; so where single
+    samples become the rule, they are no blips any more.
 
     Attributes:
-        in_job: How many the present job has had.
-        lengths: How long those of all jobs were.
-        latest_ns: When the last few of them began, oldest first.
+        in_job: How many pauses the present job has had.
+        lengths: Lengths of the pauses of all jobs.
+        latest_ns: Start of the last few, oldest first.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -54,16 +54,16 @@ class PauseCount:
         self.begin_job()
 
     def begin_job(self) -> None:
-        """Forget the bursts and pauses of the job before."""
+        """Forget the bursts and pauses of the last job."""
         self.in_job = self._last_samples = 0
         self._burst_samples = self._bursts = self._long_bursts = 0
 
     def add_burst(self, samples: int = 1) -> None:
-        """Burst samples have come; others may follow."""
+        """Add burst samples; others may follow."""
         self._burst_samples += samples
 
     def end_pause(self, began_ns: int, idle_ns: int, samples: int) -> None:
-        """A pause has ended: so much idle time, in so many samples that are no bursts."""
+        """Count a pause with so much idle time, in so many samples that are no bursts."""
         if self._is_after_blip(samples):
             self.lengths.lengthen_last(idle_ns)
             self._last_samples += samples
@@ -85,26 +85,26 @@ class PauseCount:
 class PauseTracker:
     """Follows one GPU's samples and credits its pauses.
 
-    A driver window rarely begins where a burst ends, so a pause also owns the
+    A driver window rarely begins where a burst ends, so a pause includes the
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
 
-    A run of low samples of which few are near zero is a level, no pause, unless tags explain most
-    of it: its time stays idle and busy as it is, and it is taken for a part of the burst.
+    A run of low samples of which few are near zero is no pause but a low level, unless tags
+    explain most of it. It counts as part of the burst; its idle time stays idle.
 
-    What no tag explains of a job's pauses is held back until they look like waits for input, and
-    then suspected, or until they look like requests. Both stay so, whatever the job looks like
+    Untagged time of a job's pauses is held back until they look like waits for input, and
+    then suspected, or until they look like requests. Both are final, whatever the job looks like
     later.
 
     Attributes:
-        gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
-        counted: The same as verdicts count them.
-        starved_intervals: The pauses that were starved or are suspected.
+        gaps: Pauses that have ended, whatever their cause, one for each run of samples.
+        counted: The same pauses as verdicts count them.
+        starved_intervals: Pauses that were starved or are suspected.
         suspected_ns: Their untagged idle time.
         irregular_ns: Untagged idle time of pauses that looked like those between requests.
         low_levels: How often the GPU worked at a low level instead, between two bursts.
         before: The newest burst sample; ``None`` before the job's first.
-        is_open: Whether there were low samples since, which may be a pause.
+        is_open: Whether low samples followed, which may be a pause.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -120,8 +120,8 @@ class PauseTracker:
         self.begin_job()
 
     def begin_job(self) -> None:
-        """Forget the job before: what it held back stays uncounted, its last pause was none."""
-        if self._job.is_whole:
+        """Forget the last job: held-back time stays uncounted, and the open pause was none."""
+        if self._job.is_complete:
             self._worst = self._worst_job()
             self._job.forget()
         self.counted.begin_job()
@@ -132,7 +132,6 @@ class PauseTracker:
         self._close()
 
     def _close(self) -> None:
-        """No pause is open."""
         self._stretches: list[Interval] = []
         self.is_open = False
         self._low_samples = self._nearly_idle_samples = self._low_ns = 0
@@ -140,16 +139,16 @@ class PauseTracker:
 
     @property
     def open_idle_ns(self) -> int:
-        """Idle time so far of the pause that is open, if one is; 0 otherwise."""
+        """Idle time so far of the open pause; 0 if none is open."""
         if not self.is_open or self.before is None or self._is_level:
             return 0
         return self._idle_ns + self.before.idle_ns
 
     @property
     def _is_level(self) -> bool:
-        """Whether the low samples so far are a level that the GPU works at.
+        """Whether the GPU works at a low level in the low samples so far.
 
-        The first and the last may be parts of bursts: of those between, half are near zero in a
+        The first and the last may be parts of bursts; of those between, half are near zero in a
         pause.
         """
         if self._low_samples < self._settings.level_samples:
@@ -159,29 +158,29 @@ class PauseTracker:
 
     @property
     def cycle_ns(self) -> int | None:
-        """From one pause to the next, where the last ones came like a clock; else ``None``."""
+        """Time from one pause to the next if the last ones were regular; else ``None``."""
         return self._job.cycle_ns
 
     @property
     def suspicion(self) -> Suspicion | None:
-        """What pauses of a job look like: of the one that is likeliest to have lost most by it."""
+        """What the pauses look like of the job that probably lost most to late input."""
         worst = self._worst_job()
         return None if worst is None else worst[1]._replace(began_ns=(*self.counted.latest_ns,))
 
-    def take_burst(self, span: IdleSpan) -> None:
-        """A sample above the burst threshold, while no pause is open."""
+    def add_burst(self, span: IdleSpan) -> None:
+        """Add a sample above the burst threshold, while no pause is open."""
         self.before = span
         self._burst_ns += span.end_ns - span.start_ns
         self._burst_idle_ns += span.idle_ns
         self.counted.add_burst()
 
-    def take_bursts(self, last: IdleSpan, length_ns: int, idle_ns: int, samples: int) -> None:
-        """As many samples above the burst threshold, without a gap, while no pause is open.
+    def add_bursts(self, last: IdleSpan, length_ns: int, idle_ns: int, samples: int) -> None:
+        """Add samples above the burst threshold, without a gap, while no pause is open.
 
         Args:
             last: The newest of them.
-            length_ns: How long they are together.
-            idle_ns: The idle part of all.
+            length_ns: Their total length.
+            idle_ns: Their total idle time.
             samples: How many they are.
         """
         self.before = last
@@ -189,16 +188,16 @@ class PauseTracker:
         self._burst_idle_ns += idle_ns
         self.counted.add_burst(samples)
 
-    def take_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
-        """A sample at or below the burst threshold, or several without a gap.
+    def add_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
+        """Add samples at or below the burst threshold, without a gap.
 
         Args:
             span: All of them.
-            busy_ratio: How busy the first was; all are below ``low_below``, or none is.
+            busy_ratio: Busy ratio of the first; all are below ``low_below``, or none is.
             samples: How many they are.
         """
         if self.before is None:
-            return  # no burst yet: this is not between two
+            return  # not between two bursts
         start_ns, end_ns, stretches = span.start_ns, span.end_ns, self._stretches
         self._low_samples += samples
         self._low_ns += end_ns - start_ns
@@ -216,16 +215,15 @@ class PauseTracker:
             stretches.append(Interval(start_ns, end_ns))
 
     def explain(self, explained_ns: int) -> None:
-        """Phases have explained so much of the pause that is open, if one is."""
+        """Count so much of the open pause, if one is, as explained by phases."""
         self._untagged_ns = max(0, self._untagged_ns - explained_ns)
 
     def end_pause(self, after: IdleSpan, low_share: float) -> None:
-        """A burst ends the pause, or the level, that is open.
+        """End the open pause, or low level, by a burst.
 
         Args:
-            after: The burst sample: its idle part is the pause's too.
-            low_share: Share of the job's in-use time, up to here, below the
-                low threshold.
+            after: The burst sample: its idle part belongs to the pause.
+            low_share: Share of the job's in-use time so far that is below the low threshold.
         """
         before = self.before
         if before is None:
@@ -235,7 +233,7 @@ class PauseTracker:
             self._burst_ns += self._low_ns
             self._burst_idle_ns += self._idle_ns
             self._close()
-            self.take_burst(after)
+            self.add_burst(after)
             return
         idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
         untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
@@ -254,8 +252,8 @@ class PauseTracker:
             is_pattern=self.counted.in_job >= self._settings.min_pauses,
         )
         self._burst_ns, self._burst_idle_ns = -after.idle_ns, 0
-        # The idle part of the sample after it is spent.
-        self.take_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
+        # The idle part of the sample after it is counted already.
+        self.add_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
         self._close()
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
@@ -273,11 +271,11 @@ class PauseTracker:
             self._held.extend(stretches)
 
     def _worst_job(self) -> tuple[float, Suspicion] | None:
-        """Of the jobs so far the one that probably waited longest, and what is said of it."""
-        said, likely_ns, worst = self._job.suspicion, self._job.likely_ns, self._worst
-        if said is None or (worst is not None and worst[0] > likely_ns):
+        """The job that probably waited longest so far: how long, and what its pauses look like."""
+        suspicion, likely_ns, worst = self._job.suspicion, self._job.likely_ns, self._worst
+        if suspicion is None or (worst is not None and worst[0] > likely_ns):
             return worst
-        return likely_ns, said
+        return likely_ns, suspicion
 
     def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
         stretches = self._stretches
@@ -288,10 +286,10 @@ class PauseTracker:
         return stretches
 
     def _is_suspected(self, low_share: float) -> bool:
-        settings, said = self._settings, self._job.suspicion
+        settings, suspicion = self._settings, self._job.suspicion
         return (
-            said is not None
-            and said.input_probability >= settings.suspected_from
+            suspicion is not None
+            and suspicion.input_probability >= settings.suspected_from
             and self.counted.in_job >= settings.min_pauses
             and low_share > settings.min_low_share
         )

@@ -1,4 +1,4 @@
-"""Idle time whose cause is not decided yet, and what it is decided to be, oldest first."""
+"""Idle time whose cause is not decided yet, and how it is decided, oldest first."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final, NamedTuple
 from gpumon.core.phase import IdleCause
 
 _MOST_SETTLEMENTS: Final = 128
-"""Kept of those that came last: pauses of ten minutes at one every five seconds."""
+"""How many are kept: pauses of ten minutes at one every five seconds."""
 
 
 class Unsettled(NamedTuple):
-    """What of one GPU's time is not settled yet, and how what was so has been settled since.
+    """One GPU's time that is not settled yet, and how earlier pending time was settled.
 
-    Every nanosecond that was ever pending has a number, counted from 0. So what was pending at
-    some time, and what it turned out to be, can be found later.
+    Every nanosecond that was ever pending has a number, counted from 0. So time that was pending
+    at some point, and the cause that it got later, can be found.
 
     Attributes:
         settled_ns: How much has been settled so far: the number of the next nanosecond to settle.
         until_ns: By settlement: the number after its last nanosecond, rising.
-        causes: By settlement: what it was settled as.
+        causes: By settlement: its cause.
         unsure_busy_ns: Busy part of the inactive samples since the last active one: in use only
             if another follows.
         unsure_low_ns: Time of such samples that would count in ``GpuTotals.low_ns``.
-        open_pause_ns: Idle time of the pause that is open, if one is.
+        open_pause_ns: Idle time of the open pause, if one is.
     """
 
     settled_ns: int = 0
@@ -35,9 +35,9 @@ class Unsettled(NamedTuple):
     open_pause_ns: int = 0
 
     def of(self, from_ns: int, amount_ns: int) -> dict[IdleCause, int]:
-        """What the nanoseconds with these numbers were settled as; the rest is still pending.
+        """How the nanoseconds with these numbers were settled; the rest is still pending.
 
-        What was settled so long ago that it is forgotten counts as the oldest known cause.
+        Settlements that are too old to be kept count as the oldest known cause.
         """
         by_cause: dict[IdleCause, int] = {}
         end_ns = min(from_ns + amount_ns, self.settled_ns)
@@ -51,7 +51,7 @@ class Unsettled(NamedTuple):
 
     @property
     def to_subtract(self) -> Unsettled:
-        """What a later one is compared with: how this was settled, the later one knows."""
+        """The part that later values are compared with; those know the settlements themselves."""
         return self._replace(until_ns=(), causes=()) if self.causes else self
 
 
@@ -73,7 +73,7 @@ class PendingTime:
         self._settlements: tuple[tuple[int, ...], tuple[IdleCause, ...]] | None = ((), ())
 
     def snapshot(self, unsure_busy_ns: int, unsure_low_ns: int, open_pause_ns: int) -> Unsettled:
-        """How it was settled so far, beside what else is not settled (``Unsettled``)."""
+        """How it was settled so far, with the other unsettled time."""
         if self._settlements is None:
             self._settlements = tuple(self._until_ns), tuple(self._causes)
         return Unsettled(
@@ -81,7 +81,7 @@ class PendingTime:
         )
 
     def settle(self, cause: IdleCause, amount_ns: int) -> None:
-        """Settle so much of it, the oldest first; no more than is pending, and some."""
+        """Settle so much of it, the oldest first: more than 0, at most what is pending."""
         self.amount_ns -= amount_ns
         self._settled_ns += amount_ns
         self._settlements = None

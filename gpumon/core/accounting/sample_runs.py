@@ -1,4 +1,4 @@
-"""Samples of one GPU as columns, cut into runs that can be settled in one step."""
+"""Samples of one GPU as columns, in runs that can be settled in one step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMO_LIMIT: Final = 4_096
 
 
 ACTIVE: Final = 1
-"""Bit of a level: above ``active_above``."""
+"""Bit of a level: the ratio is above ``active_above``."""
 BURST: Final = 2
 """... above ``burst_above``."""
 _LOW: Final = 4
@@ -24,7 +24,7 @@ _HIGH: Final = 8
 
 
 class Levels(dict[float, int]):
-    """What the thresholds say of each busy ratio, as bits; most logs hold few different ones."""
+    """Which thresholds each busy ratio passes, as bits; cached, as most logs hold few ratios."""
 
     def __init__(self, settings: DetectorSettings) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ class Levels(dict[float, int]):
 
 
 class SampleColumns:
-    """Samples of one GPU, oldest first, disjoint, each longer than nothing.
+    """Samples of one GPU, oldest first, disjoint, none of them empty.
 
     Attributes:
-        starts_ns: Where each begins.
-        ends_ns: Where each ends.
-        busy_ratios: How busy it was, 0 to 1.
-        busy_ns: How much of it was busy, in whole nanoseconds.
-        levels: What the thresholds say of each.
+        starts_ns: Start of each.
+        ends_ns: End of each.
+        busy_ratios: Busy ratio of each, 0 to 1.
+        busy_ns: Busy time of each.
+        levels: Level of each, as in ``Levels``.
         runs: Begin and end, as positions, of each stretch without a gap in which all samples
             have the same level.
     """
@@ -72,14 +72,12 @@ class SampleColumns:
     def of(
         cls, samples: Sequence[BusySample], levels: Levels, after_ns: int
     ) -> tuple[SampleColumns, int]:
-        """Samples as columns, and how many were left out.
-
-        Left out is what overlaps what was before, spans no time, or has a ratio that none can have.
+        """Samples as columns, and how many were left out as overlapping, empty or invalid.
 
         Args:
-            samples: What a source says, oldest first.
-            levels: Of their ratios.
-            after_ns: Where the samples before them ended.
+            samples: Samples of a source, oldest first.
+            levels: Levels of their ratios.
+            after_ns: End of the samples before them.
         """
         taken = samples
         if not _are_disjoint(samples, after_ns):
@@ -90,7 +88,7 @@ class SampleColumns:
         return cls(starts_ns, ends_ns, busy_ratios, levels), len(samples) - len(taken)
 
     def part(self, begin: int, end: int, levels: Levels) -> SampleColumns:
-        """Those from position ``begin`` up to ``end``, not included."""
+        """The samples from position ``begin`` up to ``end``, exclusive."""
         if (begin, end) == (0, len(self)):
             return self
         cut = slice(begin, end)
@@ -100,7 +98,7 @@ class SampleColumns:
         return len(self.ends_ns)
 
     def busy_between(self, begin: int, end: int) -> int:
-        """Busy nanoseconds of the samples from position ``begin`` up to ``end``, not included."""
+        """Busy time of the samples from position ``begin`` up to ``end``, exclusive."""
         return self._sums_ns[end] - self._sums_ns[begin]
 
     def sample(self, at: int) -> BusySample:
@@ -122,7 +120,7 @@ class SampleColumns:
 
 
 def _are_disjoint(samples: Sequence[BusySample], after_ns: int) -> bool:
-    """Whether all can be taken, seen at one glance."""
+    """Whether all samples are valid: a fast check."""
     if not samples:
         return True
     starts_ns, ends_ns, ratios = zip(*samples, strict=True)

@@ -1,4 +1,4 @@
-"""Is the GPU starved *now*: a share of recent in-use time, with hysteresis."""
+"""Whether the GPU is starved now: a share of recent in-use time, with hysteresis."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MARKS = 60
 
 
 class StarvedFlag:
-    """Looks back over the last 60 s of *in-use* time, at marks one 60th of that apart.
+    """The share of starved time in the last 60 s of in-use time.
 
-    Time out of use neither raises nor clears it: a training that stops for
-    the night is in the morning what it was in the evening.
+    Time out of use neither raises nor clears it: after a night without work, a run's flag is what
+    it was in the evening.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -27,7 +27,7 @@ class StarvedFlag:
         self.episodes = 0
 
     def update(self, in_use_ns: int, starved_ns: int) -> None:
-        """Take the newest cumulative in-use time and starved + suspected time."""
+        """Update with the cumulative in-use time and starved + suspected time."""
         if in_use_ns < self._due_ns and starved_ns == self._starved_ns:
             return
         self._starved_ns = starved_ns
@@ -55,8 +55,8 @@ class StarvedFlag:
     measured_with=("flag_window_ns", "min_in_use_ns"),
 )
 def is_starved_now(share: float, was: bool, settings: DetectorSettings) -> bool:
-    """Whether a GPU is starved, by the share, 0 to 1, of its latest time in use that it lost so.
+    """Whether a GPU is starved, by the share, 0 to 1, of its latest in-use time lost to input.
 
-    Where it was starved before, that ends later than it begins.
+    The share at which it ends is lower than the one at which it begins.
     """
     return share >= (settings.flag_off_share if was else settings.flag_on_share)

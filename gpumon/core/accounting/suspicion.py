@@ -1,4 +1,4 @@
-"""How likely it is that pauses that nothing explains wait for input, and what else they may be."""
+"""How likely unexplained pauses are waits for input, and what else they may be."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WEIGHTS: Final = tuple(WEIGHTS[name] for name in TERMS)
 
 
 class Suspicion(NamedTuple):
-    """What a job's pauses look like.
+    """What a job's pauses may be.
 
     Attributes:
-        input_probability: That the GPU loses time worth a verdict to late input: ``LIKELY``,
-            ``PRIOR`` where the shape decides nothing, ``UNLIKELY``, or at most ``RARE``.
-        likely_causes: What its pauses can be, the likeliest first; ``open`` comes first where the
+        input_probability: Probability that the GPU loses time worth a verdict to late input:
+            ``LIKELY``, ``PRIOR`` if the shape decides nothing, ``UNLIKELY``, or at most ``RARE``.
+        likely_causes: Possible causes, the likeliest first; ``open`` comes first if the
             shape decides nothing.
-        shape: What both follow from; ``None`` where a report was read back.
-        began_ns: When the GPU's last few pauses began, of whatever job; empty likewise.
+        shape: Shape of the pauses; ``None`` if the report was read back.
+        began_ns: Start of the GPU's last few pauses, of any job; empty if read back.
     """
 
     input_probability: float
@@ -46,13 +46,13 @@ class Suspicion(NamedTuple):
 
 
 class JobSuspicion:
-    """Follows the pauses of one job, and how likely they are to wait for input.
+    """Follows the pauses of one job, and how likely they are waits for input.
 
     Memory is constant.
 
     Attributes:
-        suspicion: What its last pauses look like; ``None``: they are too few.
-        cycle_ns: From one pause to the next, where the last ones came like a clock.
+        suspicion: What the last pauses may be; ``None``: they are too few.
+        cycle_ns: Time from one pause to the next if the last ones were regular.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -61,43 +61,43 @@ class JobSuspicion:
         self.forget()
 
     def forget(self) -> None:
-        """What comes now is of another job."""
+        """Begin another job."""
         self._cycles.forget()
         self.suspicion: Suspicion | None = None
         self.cycle_ns: int | None = None
         self._untagged_ns = self._weighed_ns = 0
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its pauses are enough for a job: fewer count as the beginning of the next.
+    def is_complete(self) -> bool:
+        """Whether it has enough pauses for a job: fewer count as the beginning of the next.
 
-        A person who thinks for a minute seems to begin a new job with each request.
+        Interactive use, with a minute of thinking between requests, seems to begin a job each time.
         """
         return self._cycles.count >= self._settings.min_cycles
 
     @property
     def likely_ns(self) -> float:
-        """How much of its paused time probably waited for input."""
-        said = self.suspicion
-        return 0.0 if said is None else said.input_probability * self._weighed_ns
+        """How much of its pauses was probably a wait for input."""
+        suspicion = self.suspicion
+        return 0.0 if suspicion is None else suspicion.input_probability * self._weighed_ns
 
     def add(self, cycle: Cycle, untagged_ns: int, sample_s: float, *, is_pattern: bool) -> None:
-        """A burst and the pause after it have ended.
+        """Add a burst and the pause after it.
 
         Args:
-            cycle: How long they were.
-            untagged_ns: What no tag explains of the pause.
-            sample_s: How long the newest sample was.
+            cycle: Their lengths.
+            untagged_ns: Part of the pause that no tag explains.
+            sample_s: Length of the newest sample.
             is_pattern: Whether there are enough pauses, as verdicts count them.
         """
         cycles, remembered = self._cycles, self._settings.remembered_cycles
         cycles.add(cycle)
         self._untagged_ns += untagged_ns
-        # A look at all that is remembered costs more than all else here: now and then will do.
+        # Weighing all remembered cycles is the largest cost here, so do it seldom.
         if cycles.count > remembered and cycles.count % (remembered // 2):
             return
         self.cycle_ns = cycles.steady_ns
-        shape = cycles.shape(sample_s) if is_pattern or self.is_whole else None
+        shape = cycles.shape(sample_s) if is_pattern or self.is_complete else None
         if shape is not None and self._untagged_ns:
             self._weighed_ns = self._untagged_ns
             probability = input_probability(shape)
@@ -106,7 +106,7 @@ class JobSuspicion:
 
 
 def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) -> float:
-    """What the model of ``settings.input_model`` says of this shape, 0 to 1.
+    """The probability by the model in ``settings.input_model``.
 
     ``LIKELY``, ``PRIOR``, ``UNLIKELY``, or at most ``RARE``. ``weights`` are in the order of
     ``TERMS``.
@@ -121,13 +121,13 @@ def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) ->
 
 
 def term_values(shape: PauseShape) -> list[float]:
-    """What each of ``TERMS`` says, -1 to 1, times how much of the evidence the readings carry."""
+    """The value of each of ``TERMS``, -1 to 1, times the weight of the evidence."""
     evidence = _evidence(shape)
     return [evidence * _value(term, shape) for term in TERMS.values()]
 
 
 def _value(term: Term, shape: PauseShape) -> float:
-    """-1 or 0 to 1: what one term says; 0 where the readings cannot tell."""
+    """The value of one term, -1 or 0 to 1; 0 if the samples are too coarse."""
     measured = getattr(shape, term.measure)
     if measured is None or measured <= 0:
         return 0.0
@@ -136,7 +136,7 @@ def _value(term: Term, shape: PauseShape) -> float:
 
 
 def _evidence(shape: PauseShape) -> float:
-    """How much of the evidence the readings carry, 0 to 1."""
+    """The weight of the evidence, 0 to 1."""
     few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
     bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
     return few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
@@ -149,7 +149,7 @@ def _share(value: float, none_at: float, all_at: float) -> float:
 def _likely_causes(
     probability: float, shape: PauseShape, settings: DetectorSettings
 ) -> tuple[LikelyCause, ...]:
-    """Late input by its probability; of the others what the bursts before the pauses show."""
+    """Late input by its probability; the others by the bursts before the pauses."""
     late, other = (LikelyCause.LATE_INPUT,), _others(shape, settings)
     if probability >= settings.suspected_from:
         return late + other

@@ -1,4 +1,4 @@
-"""What is known of one GPU's time so far: settled sums, pauses and what they look like."""
+"""Totals of one GPU's time so far: settled sums, pauses, suspicion, and the verdict on now."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from gpumon.core.verdict import Verdict, VerdictName
 
 @dataclass(frozen=True, slots=True)
 class GapTotals:
-    """Pauses that have ended, as counts in a fixed log histogram.
+    """Ended pauses, as counts in a fixed log histogram.
 
     Attributes:
-        total_ns: Their idle time together.
+        total_ns: Their total idle time.
         p50_ns: Median length; ``None`` without a pause.
         p95_ns: 95th percentile; ``None`` without a pause.
         bucket_counts: Cumulative counts for the bounds of
-            ``settings.detector.GAP_BUCKETS_SECONDS``, as Prometheus wants them
-            (without the last, ``+Inf``, which is ``count``).
+            ``settings.detector.GAP_BUCKETS_SECONDS``, without ``+Inf``, which is ``count``.
     """
 
     count: int = 0
@@ -40,59 +39,58 @@ _NO_GAPS = GapTotals()
 
 
 class GpuTotals(NamedTuple):
-    """Settled time of one GPU since observation began; only what is pending or irregular can fall.
+    """Settled time of one GPU since observation began; only pending or irregular time can fall.
 
     ``busy_ns + sum(idle_ns.values()) + pending_ns == observed_ns``, always.
 
     Attributes:
         observed_ns: Time covered by valid samples.
         busy_ns: Of it, time with at least one kernel running.
-        idle_ns: Settled idle time by cause; causes without any are left out.
+        idle_ns: Settled idle time by cause; causes with none are left out.
         pending_ns: Idle time whose cause is not decided yet.
         in_use_ns: Time from the first to the last active sample of each job,
-            and on while a tagged run goes on.
-        in_use_busy_ns: Of it, busy time.
-        suspected_ns: Of the unknown idle time, what fell into pauses that, as each ended, were
-            likelier than not to wait for input.
-        resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
+            and longer while a tagged run goes on.
+        in_use_busy_ns: Busy part of it.
+        suspected_ns: Unknown idle time in pauses that were more likely than not waits for input
+            when they ended.
+        resolved_ns: Idle time whose cause is shown by a sample that was idle and in one phase.
         inferred_ns: Idle time given a cause by a phase in any other way.
-        input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value: they
-            add up to it.
+        input_wait_by_reason_ns: ``input_wait`` by the value of its ``InputWaitReason``; adds up
+            to it.
         hidden_input_wait_ns: Time the host waited for input while the device was busy.
         low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
         high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
-        gaps: Pauses that have ended.
+        gaps: Ended pauses.
         starved_intervals: Pauses that were starved or are suspected, oldest first.
         merged_intervals: How many neighbours were merged to keep that list short.
         episodes: How often the GPU began to be starved.
-        starved_now: Whether it is starved now, or suspected to be, by its latest time in use: see
-            ``is_starved_now``.
-        irregular_ns: Of the unknown idle time, what fell into pauses that look like those between
-            requests, and so are not suspected.
-        cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
-        pauses: Pauses that have ended, as verdicts and sentences count them: a blip splits none
+        starved_now: Whether it is starved or suspected now (``is_starved_now``).
+        irregular_ns: Unknown idle time in pauses that look like those between requests, and so
+            are not suspected.
+        cycle_ns: Time from one pause to the next if the last ones were regular; else ``None``.
+        pauses: Ended pauses as verdicts and messages count them: a blip splits none
             (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
-        first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
-            paid once, so that no verdict rests on them.
-        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction after
+        first_input_wait_ns: Part of ``input_wait``: runs' waits for their very first batch,
+            which are paid once, so that no verdict rests on them.
+        validation_input_wait_ns: Part of ``input_wait`` in validation or prediction after
             the very first batch.
-        epoch_input_wait_ns: Of ``input_wait``, what passed at the start of epochs, but the first.
-        within_step_by_reason_ns: ``within_step`` split likewise; its reason can be ``gil_bound``.
-        may_be_less_ns: Of ``idle_ns``, by cause, what may have been lost to another cause: where
+        epoch_input_wait_ns: Part of ``input_wait`` at the start of epochs, except the first.
+        within_step_by_reason_ns: ``within_step`` by reason, which can be ``gil_bound``.
+        may_be_less_ns: Part of ``idle_ns``, by cause, that may belong to another cause: if
             the device works while the host waits, idle time has no certain cause.
-        may_be_more_ns: Beyond ``idle_ns``, by cause, what may have been lost to it as well.
-        hanging_ns: Time that passed while a run that uses the GPU hung, and no other one worked.
-        hanging_idle_ns: Of the settled idle time, what passed then, by cause.
-        hanging_now: Whether that is so now.
-        rank_wait_low_ns: Beside all idle time, for how long it certainly waited for another rank of
-            its job while it read as busy.
-        rank_wait_high_ns: For how long it can have, at most.
+        may_be_more_ns: Idle time beyond ``idle_ns``, by cause, that may belong to it.
+        hanging_ns: Time in which a run that uses the GPU hung, and no other one worked.
+        hanging_idle_ns: Settled idle time in hangs, by cause.
+        hanging_now: Whether a run hangs now.
+        rank_wait_low_ns: Time in which it read as busy but certainly waited for another rank of
+            its job.
+        rank_wait_high_ns: The same, at most.
         low_levels: How often it worked at a low level for three samples or more, which is no pause.
-        samples: How many rows of a log say how busy it was; ``None``: it was watched live.
-        sample_distance_ns: The median time between two of them; ``None``: likewise.
-        unusable_samples: How many rows of the log that are of it do not, those among them of which
-            no GPU can be told by its share; ``None``: likewise.
-        suspicion: What the pauses of the job that probably lost most look like; ``None``: there
+        samples: How many rows of a log have its utilisation; ``None``: it was watched live.
+        sample_distance_ns: The median time between two of them; ``None``: watched live.
+        unusable_samples: How many of its rows have none, with its share of the rows that name no
+            GPU; ``None``: watched live.
+        suspicion: What the pauses of the job that probably lost most may be; ``None``: there
             were too few, or these totals were counted elsewhere.
     """
 
@@ -138,25 +136,22 @@ class GpuTotals(NamedTuple):
     def starved_ns(self) -> int:
         """Idle time that a tag proves to be a wait for input.
 
-        Without the wait for the very first batch, without what passed while the run hung, and
-        without what may be of another cause.
+        Excludes the wait for the very first batch, time in which the run hung, and
+        time that may be of another cause.
         """
         waited_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
         unsure_ns = self.may_be_less_ns.get(IdleCause.INPUT_WAIT, 0)
         return waited_ns - self.hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0) - unsure_ns
 
     def bounds_ns(self, cause: IdleCause) -> tuple[int, int]:
-        """How much of the idle time is of a cause for certain, and how much at most."""
+        """Certain and maximal idle time of a cause."""
         idle_ns = self.idle_ns.get(cause, 0)
         low_ns = idle_ns - self.may_be_less_ns.get(cause, 0)
         return low_ns, idle_ns + self.may_be_more_ns.get(cause, 0)
 
     @property
     def judged(self) -> GpuTotals:
-        """The same without waits for the very first batch, and without what passed in hangs.
-
-        That is what a verdict rests on.
-        """
+        """The totals that a verdict rests on: without waits for the first batch and hangs."""
         if not self.first_input_wait_ns and not self.hanging_idle_ns:
             return self
         left_out = dict(self.hanging_idle_ns)
@@ -175,13 +170,13 @@ class GpuTotals(NamedTuple):
 
     @property
     def usable_share(self) -> float:
-        """The share, 0 to 1, of its rows in a log that say how busy it was."""
+        """The share, 0 to 1, of its rows in a log that have its utilisation."""
         rows = (self.samples or 0) + (self.unusable_samples or 0)
         return (self.samples or 0) / rows if rows else 1.0
 
     @property
     def to_subtract(self) -> GpuTotals:
-        """What later totals are compared with: without what only these themselves show."""
+        """The part that later totals are compared with."""
         return self._replace(starved_intervals=self.starved_intervals[-1:], suspicion=None)
 
     @property
@@ -191,7 +186,7 @@ class GpuTotals(NamedTuple):
 
     @property
     def lost_ns(self) -> int:
-        """Idle time while in use: all but what was before the first burst and after the last."""
+        """Idle time while in use: between the first burst and the last."""
         return self.in_use_ns - self.in_use_busy_ns
 
 
@@ -201,11 +196,11 @@ class NowVerdict(NamedTuple):
     Attributes:
         name: The verdict now: that of ``verdict``, but ``not_in_use`` once the job has ended or
             while its process is suspended, and ``hanging`` while its run hangs.
-        since_ns: Since when, on the clock of the intervals.
-        totals: Where the time went: of the last ten minutes in use of the job that is on, or all
-            of the last job, once that has ended.
-        verdict: On these totals.
-        ended_ns: When the last job ended; ``None``: it goes on, or there was none.
+        since_ns: Start of this verdict, on the clock of the intervals.
+        totals: Totals of the present job's last ten minutes in use, or of the complete
+            last job, once that has ended.
+        verdict: Verdict on these totals.
+        ended_ns: End of the last job; ``None``: it goes on, or there was none.
         is_suspended: Whether the processes of its runs are stopped.
         before: The name before ``since_ns``, in the same job; ``None``: there was none.
     """
@@ -220,7 +215,7 @@ class NowVerdict(NamedTuple):
 
     @property
     def has_recovered(self) -> bool:
-        """Whether it has stopped losing time, within its job."""
+        """Whether it has stopped losing time within its job."""
         is_well = self.name is VerdictName.HEALTHY
         return is_well and self.before is not None and self.before.is_of_a_loss
 

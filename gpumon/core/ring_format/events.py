@@ -1,4 +1,4 @@
-"""What a phase ring says, once it has been read and found trustworthy."""
+"""Contents of a phase ring that was read and found trustworthy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 
 KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
-"""For how long a run that ended is still told of, and a MIG instance that was destroyed."""
+"""How long an ended run, or a destroyed MIG instance, is still listed."""
 
 _LOWEST_BYTE: Final = 7 if sys.byteorder == "big" else 0
 
@@ -35,15 +35,15 @@ class RingKind(IntEnum):
     EPOCH = 6
     """Epoch ``value`` begins, counted from 0."""
     EVENT = 7
-    """Something worth a mark. ``value``: ``TRAINING_OVER``, ``LOOP_BEGAN``, ``LOOP_ENDED``, or the
+    """An event: ``value`` is ``TRAINING_OVER``, ``LOOP_BEGAN``, ``LOOP_ENDED``, or the
     number of a change of shares."""
 
 
 TRAINING_OVER: Final = 1 << 32
-"""``value`` of an EVENT: the training is over, and its process may live on with other things."""
+"""``value`` of an EVENT: training is over, though its process may live on."""
 
 LOOP_BEGAN: Final = 1 << 33
-"""``value`` of an EVENT: a loop over batches begins, which will say where it ends."""
+"""``value`` of an EVENT: a loop over batches begins, whose end will be recorded."""
 LOOP_ENDED: Final = LOOP_BEGAN + 1
 """``value`` of an EVENT: the newest of these loops has had its last batch."""
 
@@ -51,7 +51,7 @@ _ONLY: Final = {kind: bytes(int(byte == kind) for byte in range(256)) for kind i
 
 
 class RingEvent(NamedTuple):
-    """One record. ``at_ns`` is CLOCK_MONOTONIC; ``value`` as its kind says."""
+    """One record. ``at_ns`` is CLOCK_MONOTONIC; ``RingKind`` explains ``value``."""
 
     kind: RingKind
     at_ns: int
@@ -67,7 +67,7 @@ class RingRecords:
         kinds: A byte a record: its ``RingKind``.
         phases: A byte a record: its phase, in ring order.
         stamps_ns: CLOCK_MONOTONIC of each.
-        values: What each is worth, as its kind says; 64 bits.
+        values: The value of each, as ``RingKind`` explains it; 64 bits.
     """
 
     kinds: bytes
@@ -77,7 +77,7 @@ class RingRecords:
 
     @classmethod
     def of(cls, events: Iterable[RingEvent]) -> RingRecords:
-        """These records, in the order in which they come."""
+        """These records as columns, in the same order."""
         rows = list(events)
         return cls(
             bytes(row.kind for row in rows),
@@ -98,12 +98,12 @@ class RingRecords:
 
     @property
     def modes(self) -> bytes:
-        """A byte a record: the lowest of its value, which is an ENTER's mode."""
+        """A byte a record: the lowest byte of its value, which is the mode of an ENTER."""
         return self.values.tobytes()[_LOWEST_BYTE::8]
 
     @property
     def is_in_order(self) -> bool:
-        """Whether no stamp is older than the one before it."""
+        """Whether the stamps never go back."""
         return self.stamps_ns == sorted(self.stamps_ns)
 
     def selected(self, kind: RingKind) -> bytes:
@@ -111,7 +111,7 @@ class RingRecords:
         return self.kinds.translate(_ONLY[kind])
 
     def positions(self, *kinds: RingKind) -> list[int]:
-        """Where the records of these kinds are."""
+        """Indices of the records of these kinds."""
         if not any(kind in self.kinds for kind in kinds):  # as mostly of an AMOUNT
             return []
         return [at for at, kind in enumerate(self.kinds) if kind in kinds]
@@ -122,7 +122,7 @@ class RingRecords:
         return self[at] if at >= 0 else None
 
     def where(self, kept: Iterable[object]) -> RingRecords:
-        """Those of which ``kept`` says so, one after the other."""
+        """The records whose item in ``kept`` is true."""
         mask = list(kept)
         return RingRecords(
             bytes(compress(self.kinds, mask)),
@@ -135,12 +135,12 @@ class RingRecords:
 NO_RECORDS: Final = RingRecords.of(())
 
 LoaderFacts: TypeAlias = dict[str, str | int | float | bool | None]
-"""What is known of an input pipeline, by name."""
+"""Facts about an input pipeline, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a training process says of itself once, in its ring's first page.
+    """What a training process states about itself in its ring's first page.
 
     Attributes:
         run: Label: name, and ``-r<rank>`` where there are several ranks.
@@ -148,20 +148,18 @@ class RunFacts:
         rank: Rank within the job, from 0.
         world_size: Ranks of the job.
         pid: Process id as the process sees it.
-        tid: Id of the thread that trains as the process sees it, Linux's; ``None``: nobody told.
+        tid: Linux id of the training thread as the process sees it; ``None``: unknown.
         framework: Such as ``"keras/jax"``, ``"loop"``.
-        gpus: What the user said (indices or UUIDs); ``None``: nothing.
-        visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset, or too long to tell.
+        gpus: GPUs that the user named (indices or UUIDs); ``None``: none.
+        visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset, or too long.
         boot_id: Kernel boot id under which the stamps compare.
         started_ns: CLOCK_MONOTONIC when the ring was made.
         loader: Bounded facts about the input pipeline.
-        callback_ns: Time in the methods of each class of callback, as restated
-            now and then, nanoseconds.
+        callback_ns: Time in the methods of each callback class, updated now and then.
         shares: The part, 0 to 1, of each batch of the job that each GPU of this
-            process is given; a GPU as ``gpus`` would name it (its index on the
-            machine as text, or its UUID). Empty: nobody told.
-        ratio_changes: How often the shares became others than those told before.
-        on_cpu: Whether the framework that trains has its model on the CPU, and sees no GPU.
+            process is given, by its name as in ``gpus``. Empty: unknown.
+        ratio_changes: How often the shares have changed.
+        on_cpu: Whether the framework has its model on the CPU, and sees no GPU.
     """
 
     run: str
@@ -184,25 +182,24 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingReading:
-    """What one ring said in one tick.
+    """One reading of one ring.
 
     Attributes:
-        key: Stable name of the ring, its own among all folders and over time.
-        alive: Whether the ring's lock is held, or the ring is written on without one.
-        host_pid: The lock holder's pid as this host sees it (from the lock
-            while it was held); ``facts.pid`` where the lock was never seen held.
-        is_pid_seen: Whether the lock told ``host_pid``: a process of another pid namespace
-            cannot be seen from here, and that number is somebody else's.
-        ended_ns: When the run ended: the last instant at which it was
-            seen alive, or the last record; ``None`` while it lives.
-        events: Records new since the last read, oldest first.
-        lost_events: Records overrun or torn since the last read.
-        phase_ns: Cumulative time in each phase, without the present one.
-        steps: Cumulative training steps, as the totals or a newer record tell.
+        key: Name of the ring that is unique among all folders and over time.
+        alive: Whether the ring's lock is held, or the ring is written without one.
+        host_pid: The lock holder's pid on this host; ``facts.pid`` if the lock was never held.
+        is_pid_seen: Whether ``host_pid`` is from the lock. A process of another pid namespace is
+            not visible from here, and its own pid is another process's.
+        ended_ns: When the run ended: the last time it was
+            seen alive, or its last record; ``None`` while it lives.
+        events: New records since the last read, oldest first.
+        lost_events: Records overwritten or torn since the last read.
+        phase_ns: Cumulative time in each phase, without the one under way.
+        steps: Cumulative training steps, from the totals or a newer record.
         samples: Cumulative samples, likewise.
         epoch: Epoch under way; ``None`` before the first.
         is_gone: Whether it will certainly not be written again: its process has ended, or closed
-            it. Where the process cannot be seen, a run that has ended may live again.
+            it. Where the process is not visible, an ended run may live again.
     """
 
     key: str
@@ -223,12 +220,12 @@ class RingReading:
 
     @property
     def known_until_ns(self) -> int:
-        """Up to when it says what the run did: until it was read, or until the run ended."""
+        """Time up to which the run is known: the read, or the end of the run."""
         return self.read_at_ns if self.ended_ns is None else self.ended_ns
 
 
 class RingCounts(NamedTuple):
-    """What a living run's ring says between two ticks, for a report that is asked for just then.
+    """Counts of a living run between two ticks, for a report that is requested then.
 
     Attributes:
         wall_ns: From the run's start to its newest change.
@@ -241,16 +238,16 @@ class RingCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingsReading:
-    """What all rings said in one tick.
+    """One reading of all rings.
 
     Attributes:
         rejected: Rings refused so far: hostile, torn, of another version or boot.
-        message: Whose rings are not read now, as a sentence; where there are
-            none, why the last one was refused.
-        left_out: How many rings of which uid are not read now, for there are too
+        message: Whose rings are not read now, as a sentence; if none, why the last one was
+            refused.
+        left_out: How many rings of each uid are not read because there are too
             many, the largest first; under ``None``, those of further owners.
-        is_whole: Whether every owner has what is his part at least: one who has
-            more rings than that cannot make it false, nor can what is no ring.
+        is_whole: Whether every owner has at least its guaranteed share of the rings that are
+            read. An owner of more rings than that cannot make it false.
     """
 
     rings: tuple[RingReading, ...] = ()

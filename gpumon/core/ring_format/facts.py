@@ -1,4 +1,4 @@
-"""What a run says of itself, as the bounded JSON in page 0 of its ring."""
+"""A run's statements about itself: bounded JSON in page 0 of its ring."""
 
 from __future__ import annotations
 
@@ -16,44 +16,43 @@ from gpumon.core.wording import is_cut, label_text
 from gpumon.errors import RingError
 
 MAX_VISIBLE_TEXT: Final = 2_560
-"""Characters of ``$CUDA_VISIBLE_DEVICES``: sixty-two whole UUIDs."""
+"""Characters of ``$CUDA_VISIBLE_DEVICES``: sixty-two UUIDs."""
 MAX_GPUS: Final = 256
 MAX_LOADER_FACTS: Final = 32
-"""What two loaders say, the one that is trained on and the one of the validation."""
+"""Facts about two loaders, for training and validation."""
 MAX_CALLBACK_CLASSES: Final = 17
-"""Sixteen by name, and the rest together."""
+"""Sixteen by name, and one for the rest."""
 MAX_CLASS_NAME: Final = 48
 INPUT_WAIT_FACT: Final = "input_wait"
 GROSS: Final = "gross"
-"""What a loader says of its waits where some may have passed while the GPU computed."""
+"""A loader's waits of which some may have passed while the GPU computed."""
 VALIDATION_FACTS: Final = "validation_"
-"""Before the name of each fact about the loader of the validation."""
+"""Prefix of each fact about the validation loader."""
 MAX_WORLD: Final = 1 << 24
 _NOTHING: Final[dict[str, Any]] = {}
-"""What most runs have of most facts: one object for all, as hundreds of runs may be listed."""
+"""Most runs have few facts: one object for all, as hundreds of runs may be listed."""
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
 _ROUNDING: Final = 1e-6
-_GO_IN_TURN: Final[tuple[dict[str, Any], ...]] = (
+_LEFT_OUT_IN_ORDER: Final[tuple[dict[str, Any], ...]] = (
     {}, {"callback_ns": {}}, {"loader": {}}, {"shares": {}}, {"visible_devices": None},
     {"gpus": None},
 )  # fmt: skip
-"""What is said no more where there is no room for it."""
+"""What is left out, one after the other, if there is no room for it."""
 
 
 def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
 
-    A text that is too long is cut, but a list of GPUs is whole or left out: a
-    part of it would say that the run has fewer; so are the shares of a batch.
-    If that is not enough, ``_GO_IN_TURN`` says what goes.
+    Long texts are truncated. A list of GPUs or shares is complete or left out: a part of it
+    would mean that the run has fewer GPUs.
 
     Args:
-        facts: What to say.
-        wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the
-            epoch: the pair that lets a reader date the run.
+        facts: What to encode.
+        wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the epoch, by which a
+            reader can date the run.
     """
-    for left_out in _GO_IN_TURN:
+    for left_out in _LEFT_OUT_IN_ORDER:
         facts = replace(facts, **left_out)
         text = json.dumps(_as_json(facts, wall_ns), ensure_ascii=False, separators=(",", ":"))
         raw = text.encode("utf-8")
@@ -63,7 +62,7 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
 
 
 def have_room_for_gpus(facts: RunFacts) -> bool:
-    """Whether a reader learns which GPUs this run has, where the facts say so."""
+    """Whether the GPUs that the facts name fit into the ring."""
     read = parse_facts(encode_facts(facts))
     if facts.gpus is not None:
         return read.gpus is not None
@@ -71,22 +70,22 @@ def have_room_for_gpus(facts: RunFacts) -> bool:
 
 
 def has_gross_waits(loader: Mapping[str, object]) -> bool:
-    """Whether a wait for input of that run may have passed beside the compute."""
+    """Whether some of the run's waits for input may have passed while the GPU computed."""
     return loader.get(INPUT_WAIT_FACT) == GROSS
 
 
 def facts_of_page(page: bytes, header: RingHeader) -> RunFacts | None:
-    """What page 0 of a ring says of its run; ``None`` where it was read while that was written.
+    """The facts in page 0 of a ring; ``None`` if they were read while they were written.
 
     Raises:
-        RingError: They are whole, and not what ``encode_facts`` writes.
+        RingError: They are complete, but not what ``encode_facts`` writes.
     """
     raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
     return parse_facts(raw) if zlib.crc32(raw) == header.facts_crc else None
 
 
 def parse_facts(raw: bytes) -> RunFacts:
-    """Read facts that anybody may have written.
+    """Read facts, which anyone may have written.
 
     Raises:
         RingError: Not what ``encode_facts`` writes, or out of bounds.
@@ -161,7 +160,7 @@ def _gpus(value: object) -> tuple[str, ...] | None:
 
 
 def _visible_devices(value: object) -> str | None:
-    """The list without blanks; ``None`` where it is too long, or was cut by whoever wrote it."""
+    """The list without blanks; ``None`` if it is too long or was truncated by its writer."""
     if not isinstance(value, str):
         return None
     text = label_text(",".join(name.strip() for name in value.split(",")), MAX_VISIBLE_TEXT)
@@ -176,7 +175,7 @@ def _loader(value: object) -> LoaderFacts:
         if isinstance(fact, str):
             kept[label_text(name)] = label_text(fact)
         elif fact is None or (isinstance(fact, (int, float)) and abs(fact) < _MAX_NUMBER):
-            kept[label_text(name)] = fact  # a NaN is below nothing, so it is left out too
+            kept[label_text(name)] = fact  # leaves NaN out, too
     return kept
 
 
@@ -193,7 +192,7 @@ def _callbacks(value: object) -> dict[str, int]:
 
 
 def _shares(value: object) -> dict[str, float]:
-    """The shares, all or none: a part of them would say that the other GPUs have nothing."""
+    """All shares or none: a part of them would mean that the other GPUs have nothing."""
     if not isinstance(value, dict) or not are_shares(value):
         return {}
     named = {label_text(name): float(share) for name, share in value.items()}
@@ -201,7 +200,7 @@ def _shares(value: object) -> dict[str, float]:
 
 
 def are_shares(value: Mapping[str, object]) -> bool:
-    """Whether these are parts of one batch, a name before each: at most the whole of it."""
+    """Whether these are named parts of one batch that sum to 1 at most."""
     return (
         len(value) <= MAX_GPUS
         and all(isinstance(name, str) for name in value)
@@ -210,12 +209,12 @@ def are_shares(value: Mapping[str, object]) -> bool:
 
 
 def _part(share: object) -> float:
-    """The part, or more than there is where it is none."""
+    """The part; infinity if it is not valid."""
     if isinstance(share, bool) or not isinstance(share, (int, float)):
         return math.inf
     return float(share) if 0 <= share <= 1 else math.inf
 
 
 def refuse_constant(word: str) -> NoReturn:
-    """For ``json.loads``, which takes ``NaN`` and ``Infinity`` for numbers: ``ValueError``."""
+    """Refuse ``NaN`` and ``Infinity``, which ``json.loads`` accepts: ``ValueError``."""
     raise ValueError(f"{word} is not JSON")

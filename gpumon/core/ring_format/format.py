@@ -1,8 +1,8 @@
 """The bytes of a phase ring, version 1: one codec for the writer and the reader.
 
 ``docs/decisions/14-phase-ring.md`` draws the layout. Everything is 64-bit words in
-the machine's own byte order: both ends always run on one machine. A lock on the
-first byte says that the writer lives; how it is asked for stands at the end.
+the machine's own byte order: both ends always run on one machine. The writer
+locks the first byte while it lives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORD_BYTES: Final = 8 * RECORD_WORDS
 RING_BYTES: Final = PAGE_BYTES + RECORD_COUNT * RECORD_BYTES
 
 HEADER_BYTES: Final = 1024
-"""What a reader fetches in each tick: words and both copies of the totals."""
+"""Read in each tick: the header words and both copies of the totals."""
 FACTS_OFFSET: Final = HEADER_BYTES
 FACTS_MAX_BYTES: Final = PAGE_BYTES - FACTS_OFFSET
 
@@ -59,7 +59,7 @@ _KIND_BYTE, _PHASE_BYTE = (6, 7) if sys.byteorder == "big" else (1, 0)
 _KNOWN_KINDS: Final = bytes(int(byte in {*RingKind}) for byte in range(256))
 _KNOWN_PHASES: Final = bytes(int(byte < len(PHASES)) for byte in range(256))
 COUNT_LIMIT: Final = 1 << 53
-"""More steps or samples than that are a lie, and no whole number in JSON."""
+"""More steps or samples are impossible, and no exact number in JSON."""
 _MAX_EPOCH: Final = 1 << 32
 
 
@@ -67,10 +67,10 @@ class RingHeader(NamedTuple):
     """The words of page 0 that change while a ring is written.
 
     Attributes:
-        facts_generation: Grows by one whenever the facts are restated.
+        facts_generation: Grows by one whenever the facts are rewritten.
         head: Records written so far; the next one's sequence number.
-        totals_generation: Newest copy of the totals that is complete.
-        is_closed: Whether the process has marked that it writes no more, before it freed the lock.
+        totals_generation: Generation of the newest complete copy of the totals.
+        is_closed: Whether the process marked the ring as closed before it released the lock.
     """
 
     facts_generation: int
@@ -82,16 +82,16 @@ class RingHeader(NamedTuple):
 
 
 class RingTotals(NamedTuple):
-    """What a ring never loses, however often its records are overrun.
+    """Sums that a ring keeps, however often its records are overwritten.
 
     Attributes:
         generation: Grows by one with each change.
-        present: The phase the process is in.
+        present: The phase under way.
         mode: Its ``TrainingMode``, as a number.
-        since_ns: Where the part of ``present`` begins that is not in ``phase_ns``.
+        since_ns: Start of the part of ``present`` that is not in ``phase_ns``.
         epoch: Epoch under way, from 0; ``None`` before the first.
-        last_ns: Stamp of the newest change.
-        phase_ns: Nanoseconds in each phase, without the present one, in ring order.
+        last_ns: Time of the newest change.
+        phase_ns: Nanoseconds in each phase, without the one under way, in ring order.
     """
 
     generation: int
@@ -106,7 +106,7 @@ class RingTotals(NamedTuple):
 
 
 def words_of(raw: bytes) -> array[int]:
-    """``raw`` as 64-bit words; a tail shorter than a word is left out."""
+    """``raw`` as 64-bit words, without a tail that is shorter than a word."""
     words = array("Q")
     words.frombytes(raw[: len(raw) - len(raw) % 8])
     return words
@@ -118,11 +118,10 @@ def is_blank(raw: bytes) -> bool:
 
 
 def parse_header(raw: bytes) -> RingHeader:
-    """Read the changing words of page 0, of which at least ``HEADER_BYTES`` are given.
+    """Read the changing words from the first ``HEADER_BYTES`` or more of page 0.
 
     Raises:
-        RingError: Not a ring, a ring of another version, or one that
-            contradicts itself.
+        RingError: Not a ring, or of another version, or inconsistent.
     """
     if len(raw) < HEADER_BYTES or raw[: len(MAGIC)] != MAGIC:
         raise RingError("not a phase ring")
@@ -146,10 +145,7 @@ def parse_header(raw: bytes) -> RingHeader:
 
 
 def version_trouble(raw: bytes) -> str | None:
-    """What to say of a ring of another version, whatever its length; ``None`` if it is none.
-
-    The first 16 bytes of the file are enough.
-    """
+    """The error text for a ring of another version, from its first 16 bytes; else ``None``."""
     if raw[: len(MAGIC)] != MAGIC or len(raw) < 8 * (WORD_VERSION + 1):
         return None
     version = words_of(raw)[WORD_VERSION]
@@ -157,17 +153,17 @@ def version_trouble(raw: bytes) -> str | None:
 
 
 def _of_another_version(version: int) -> str:
-    older = "this gpumon" if version > VERSION else "the gpumon of the training"
-    return f"a phase ring of version {version}, and this reads version {VERSION}: update {older}"
+    older = "this gpumon" if version > VERSION else "the gpumon of the training run"
+    return f"a phase ring of version {version}, but this reads version {VERSION}: update {older}"
 
 
 def newest_totals(raw: bytes, published: int) -> RingTotals | None:
-    """The newest whole copy of the totals, or ``None`` where neither is whole.
+    """The newest valid copy of the totals; ``None`` if neither is valid.
 
     Args:
         raw: The first ``HEADER_BYTES`` of the file, or more.
         published: ``totals_generation`` of the header. A copy beyond it was
-            being written while it was read, whatever its check word says.
+            being written while it was read, whatever its check word is.
     """
     words = words_of(raw[:HEADER_BYTES])
     copies = [_totals(words[at : at + TOTALS_WORDS]) for at in TOTALS_AT_WORDS]
@@ -190,26 +186,24 @@ def _totals(words: array[int]) -> RingTotals | None:
         since_ns=since_ns,
         steps=min(steps, COUNT_LIMIT),
         samples=min(samples, COUNT_LIMIT),
-        epoch=epoch - 1 if epoch else None,  # as the ring has it, one more
+        epoch=epoch - 1 if epoch else None,  # 0 in the ring: none yet
         last_ns=last_ns,
         phase_ns=tuple(phase_ns[: len(PHASES)]),
     )
 
 
 def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]:
-    """Read consecutive records, all at once.
+    """Decode consecutive records.
 
-    Each column is taken as one whole number, so that one ``^`` is as many checks as there are
-    records.
+    Each column is handled as one large integer, so that one ``^`` checks all records.
 
     Args:
-        raw: Records as they lie in the file; a last one that is not all there is left out.
+        raw: Records as they lie in the file; an incomplete last one is left out.
         first_sequence: The sequence number that the first one must have; it wraps at 48 bits.
 
     Returns:
-        The records, and a byte for each: 0 where sequence, check word, kind or phase do not
-        fit, because it was overwritten, is being written, or is a lie. Only where there is no
-        0 may the records be used as they are.
+        The records, and a byte for each: 0 if its sequence, check word, kind or phase is wrong,
+        because it was overwritten, is being written, or was forged.
     """
     count = len(raw) // RECORD_BYTES
     raw = raw[: count * RECORD_BYTES]
@@ -217,10 +211,10 @@ def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]
     columns = [words[at::RECORD_WORDS] for at in range(RECORD_WORDS)]
     heads, stamps, values, checks = map(_number, columns)
     first = (first_sequence & SEQUENCE_MASK) * _number(array("Q", [1]) * count)
-    # What wraps at 48 bits is carried into the neighbour's lowest bits, which the mask leaves out.
-    expected = first + _number(_places()[: 8 * count]) << SEQUENCE_SHIFT
-    of_another_place = (heads ^ expected) & _number(array("Q", [_SEQUENCE_BITS]) * count)
-    wrong = heads ^ stamps ^ values ^ checks | of_another_place
+    # A sequence that wraps at 48 bits carries into the next word's lowest bits, which are masked.
+    expected = first + _number(_sequence_numbers()[: 8 * count]) << SEQUENCE_SHIFT
+    wrong_sequence = (heads ^ expected) & _number(array("Q", [_SEQUENCE_BITS]) * count)
+    wrong = heads ^ stamps ^ values ^ checks | wrong_sequence
     kinds, phases = raw[_KIND_BYTE::RECORD_BYTES], raw[_PHASE_BYTE::RECORD_BYTES]
     known = map(_number, (kinds.translate(_KNOWN_KINDS), phases.translate(_KNOWN_PHASES)))
     whole = reduce(and_, known).to_bytes(count, sys.byteorder)
@@ -235,25 +229,25 @@ def _number(words: array[int] | bytes) -> int:
 
 
 @cache
-def _places() -> bytes:
-    """0, 1, 2, … as words, for as many records as a ring holds; only a reader needs them."""
+def _sequence_numbers() -> bytes:
+    """0, 1, 2, … as words, for as many records as a ring holds."""
     return array("Q", range(RECORD_COUNT)).tobytes()
 
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
 
 LOCK_QUESTION: Final = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-"""For ``F_GETLK``, which takes nothing: who would be in the way of a lock on byte 0?"""
+"""For ``F_GETLK``, which locks nothing: which lock conflicts with one on byte 0?"""
 
 
 class LockState(NamedTuple):
-    """Whether a ring's writer lives, and under which pid this host knows it (0: cannot tell)."""
+    """Whether a ring's writer lives, and its pid on this host (0: unknown)."""
 
     held: bool
     pid: int
 
 
 def read_lock_answer(raw: bytes) -> LockState:
-    """What the kernel made of ``LOCK_QUESTION``."""
+    """Decode the kernel's answer to ``LOCK_QUESTION``."""
     kind, _, _, _, pid = _FLOCK.unpack(raw)
     return LockState(kind != fcntl.F_UNLCK, max(pid, 0))

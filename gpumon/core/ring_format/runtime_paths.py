@@ -1,4 +1,4 @@
-"""Where gpumon and the trainings meet: names of runtime folders, and which to trust."""
+"""Runtime folders in which gpumon and training runs meet, and which of them to trust."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ RING_SUFFIX: Final = ".ring"
 STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
 MAX_STATE_BYTES: Final = 8 << 20
-"""What is beyond is read by nobody: a larger file is cut, and so no state."""
+"""A larger file is not read to its end, and so is no valid state."""
 FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""To open what somebody else may have put there: no link is followed, no FIFO waited for."""
+"""For files that other users may have put there: follow no link, wait for no FIFO."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
 
 
 def stale_after_ns(period_ns: int) -> int:
-    """The age from which on a state that is renewed each period is that of a daemon that is gone.
+    """The age from which a state's daemon is taken to be gone.
 
     >>> stale_after_ns(100_000_000), stale_after_ns(5_000_000_000)
     (3000000000, 15000000000)
@@ -37,22 +37,22 @@ def stale_after_ns(period_ns: int) -> int:
 
 
 def is_fresh(taken_ns: int, period_ns: int, now_ns: int) -> bool:
-    """Whether a state was renewed so lately that its daemon runs; CLOCK_MONOTONIC of one boot."""
+    """Whether a state is so recent that its daemon runs; times are CLOCK_MONOTONIC of one boot."""
     return -NS_PER_S <= now_ns - taken_ns <= stale_after_ns(period_ns)
 
 
 def ring_name(pid: int, started_ns: int) -> str:
-    """The name of a training's ring in ``phases``.
+    """The name of a run's ring in ``phases``.
 
     Args:
-        pid: As the training sees its own: in a container it may be another's outside.
+        pid: As the run's process sees its own; outside a container it may be another's.
         started_ns: CLOCK_MONOTONIC.
     """
     return f"{pid}-{started_ns}{RING_SUFFIX}"
 
 
 def may_be_ring_of(name: str, pid: int) -> bool:
-    """Whether a file has the name of a ring of such a process.
+    """Whether a file has the name of a ring of this process.
 
     >>> may_be_ring_of(ring_name(47, 11), 47), may_be_ring_of(ring_name(471, 1), 47)
     (True, False)
@@ -61,7 +61,7 @@ def may_be_ring_of(name: str, pid: int) -> bool:
 
 
 def explicit_folder(environ: Mapping[str, str]) -> Path | None:
-    """The folder the user named in ``$GPUMON_RUNTIME_DIR``; ``None`` if unset or empty."""
+    """The folder in ``$GPUMON_RUNTIME_DIR``; ``None`` if unset or empty."""
     named = environ.get(RUNTIME_VARIABLE)
     return Path(named) if named else None
 
@@ -72,7 +72,7 @@ def _unless_named(environ: Mapping[str, str], *folders: Path) -> tuple[Path, ...
 
 
 def own_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Folders that belong to one user, best first."""
+    """Folders of one user, best first."""
     session = environ.get("XDG_RUNTIME_DIR")
     of_session = (Path(session) / "gpumon",) if session and session.startswith("/") else ()
     return (*of_session, Path(f"/tmp/gpumon-{uid}"))
@@ -81,7 +81,7 @@ def own_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
 def writer_folders(
     environ: Mapping[str, str], uid: int, *, system_folder_has_phases: bool
 ) -> tuple[Path, ...]:
-    """Where a training may put its ring, best first.
+    """Folders in which a run may put its ring, best first.
 
     >>> [str(p) for p in writer_folders({}, 7, system_folder_has_phases=True)]
     ['/run/gpumon', '/tmp/gpumon-7']
@@ -91,16 +91,16 @@ def writer_folders(
 
 
 def daemon_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Where a daemon may live, best first: it takes the first it may write."""
+    """Folders for a daemon, best first: it takes the first one that it may write."""
     own = () if uid == 0 else own_folders(environ, uid)
     return _unless_named(environ, SYSTEM_FOLDER, *own)
 
 
 def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Where a daemon or a training of this user, or of the service, may have been, best first.
+    """Folders that a daemon or run of this user, or the service, may use, best first.
 
-    Also the session's folder where ``$XDG_RUNTIME_DIR`` does not name it, as
-    in a cron job: who is in the session writes there.
+    That includes the session's folder even if ``$XDG_RUNTIME_DIR`` does not name it, as in a
+    cron job.
 
     >>> [str(p) for p in reader_folders({}, 7)]
     ['/run/gpumon', '/run/user/7/gpumon', '/tmp/gpumon-7']
@@ -111,10 +111,10 @@ def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
 
 
 def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
-    """Where rings and state files may lie, as shell patterns, best first.
+    """Shell patterns of folders with rings and state files, best first.
 
-    The superuser also reads the folders of trainings that were there before
-    its daemon made ``/run/gpumon``.
+    The superuser also reads every user's folders, for runs that began before ``/run/gpumon``
+    existed.
 
     >>> reader_patterns({"GPUMON_RUNTIME_DIR": "/data/[1]"}, 7)
     ('/data/[[]1]',)
@@ -125,12 +125,12 @@ def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     return (*own, *_everybodys(environ, uid))
 
 
-def reader_words(environ: Mapping[str, str], uid: int) -> str:
-    """The folders that ``reader_patterns`` stands for, to be read aloud.
+def reader_folder_text(environ: Mapping[str, str], uid: int) -> str:
+    """The folders of ``reader_patterns`` as text.
 
-    >>> reader_words({}, 7)
+    >>> reader_folder_text({}, 7)
     '/run/gpumon, /run/user/7/gpumon and /tmp/gpumon-7'
-    >>> reader_words({"GPUMON_RUNTIME_DIR": "/data"}, 7)
+    >>> reader_folder_text({"GPUMON_RUNTIME_DIR": "/data"}, 7)
     '/data, which $GPUMON_RUNTIME_DIR names'
     """
     explicit = explicit_folder(environ)
@@ -142,12 +142,12 @@ def reader_words(environ: Mapping[str, str], uid: int) -> str:
     return listed([*named, *everybodys], most=5)
 
 
-def other_folder_words(environ: Mapping[str, str], uid: int, taken: Path) -> str:
-    """Where rings are looked for beside the folder that a daemon takes; empty: nowhere.
+def other_folder_text(environ: Mapping[str, str], uid: int, taken: Path) -> str:
+    """Folders that are searched for rings besides the daemon's own, as text; empty: none.
 
-    >>> other_folder_words({}, 7, Path("/tmp/gpumon-7"))
+    >>> other_folder_text({}, 7, Path("/tmp/gpumon-7"))
     '/run/gpumon and /run/user/7/gpumon'
-    >>> other_folder_words({}, 0, Path("/run/gpumon"))
+    >>> other_folder_text({}, 0, Path("/run/gpumon"))
     "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
     """
     if explicit_folder(environ) is not None:
@@ -166,7 +166,7 @@ def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
 
 
 def is_squatted(path: Path, owner_uid: int) -> bool:
-    """Whether a folder has a name that is not its owner's: anybody can make thousands in ``/tmp``.
+    """Whether a folder has another user's name: anyone can make thousands of them in ``/tmp``.
 
     >>> is_squatted(Path("/tmp/gpumon-7"), 8), is_squatted(Path("/tmp/gpumon-7"), 7)
     (True, False)
@@ -178,17 +178,17 @@ def is_squatted(path: Path, owner_uid: int) -> bool:
 
 
 def distrust(path: Path, status: os.stat_result, *, uid: int, explicit: bool) -> str | None:
-    """Why a folder must not be used, as a sentence; ``None`` where it may.
+    """Why a folder must not be used, as a sentence; ``None`` if it may.
 
-    In ``/tmp`` anybody can make a folder of any name: one that is a link, that
-    is somebody else's, or that others may write would let them read, replace
-    or remove what lies in it. One that the user named may be another user's.
+    In ``/tmp`` anyone can make a folder of any name. One that is a link, belongs to another user,
+    or can be written by others would let them read, replace or remove its files. A folder that
+    the user named may be another user's.
     """
     if stat.S_ISLNK(status.st_mode):
         return f"{path} is a link: name the folder itself"
     if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a folder"
-    # Only the superuser can make /run/gpumon: the service's own user has it from there.
+    # Only the superuser can make /run/gpumon, and gives it to the service's own user.
     by_superuser = status.st_uid == 0 or path.is_relative_to(SYSTEM_FOLDER)
     if not explicit and not by_superuser and status.st_uid != uid:
         return f"{path} belongs to user {status.st_uid}"
@@ -198,5 +198,5 @@ def distrust(path: Path, status: os.stat_result, *, uid: int, explicit: bool) ->
 
 
 def is_shared(status: os.stat_result) -> bool:
-    """Whether trainings of several users put their rings there."""
+    """Whether runs of several users put their rings there."""
     return bool(status.st_mode & 0o002)

@@ -1,4 +1,4 @@
-"""How long a run has counted no step, and whether that is so long that it probably hangs."""
+"""How long a run has counted no step, and whether it probably hangs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumon.core.ring_format.events import (
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, HangSettings
 
 _SCANNED_FROM_NS: Final = 5 * NS_PER_S
-"""Steps of one reading that cover less time than that have no gap worth looking for."""
+"""Gaps are searched only among steps of one reading that cover at least this time."""
 _UNTIMED: Final = frozenset({TrainingPhase.START_UP, TrainingPhase.COMPILE})
 _LONG: Final = frozenset(
     {TrainingPhase.VALIDATION, TrainingPhase.PREDICT, TrainingPhase.CHECKPOINT}
@@ -33,16 +33,16 @@ _STEP: Final = int(RingKind.STEP)
 
 
 class RunSilence(NamedTuple):
-    """That a run has counted no step for a while.
+    """A stretch in which a run counts no step.
 
     Attributes:
-        since_ns: Since when, CLOCK_MONOTONIC: its last step, the start of its first wait for
-            input, or of the validation, prediction or checkpoint it is in.
-        phase: What it is in.
-        silent_ns: For how long; time in which its process was stopped does not count.
-        is_first_batch: Whether it waits for its first batch, and has counted no step yet.
-        hanging_from_ns: From when on that is too long; ``None``: it is not yet.
-        sleeps_in: Function of the kernel in which its process sleeps; ``None``: not known.
+        since_ns: Start, CLOCK_MONOTONIC: the last step, or the start of the first wait for
+            input, or of the validation, prediction or checkpoint under way.
+        phase: Phase under way.
+        silent_ns: Length, without time in which the process was stopped.
+        is_first_batch: Whether the run waits for its first batch, and has counted no step yet.
+        hanging_from_ns: Time from which it is too long; ``None``: it is not.
+        sleeps_in: Kernel function in which the process sleeps; ``None``: unknown.
     """
 
     since_ns: int
@@ -54,23 +54,23 @@ class RunSilence(NamedTuple):
 
     @property
     def is_hanging(self) -> bool:
-        """Whether it is too long."""
+        """Whether the run hangs."""
         return self.hanging_from_ns is not None
 
 
 class _Since(NamedTuple):
-    """An instant, and for how long the process had been stopped by then, in all."""
+    """A time, and for how long in total the process had been stopped by then."""
 
     at_ns: int
     stopped_ns: int
 
 
 class StepClock:
-    """Follows the steps of one run, from reading to reading of its ring.
+    """Follows the steps of one run.
 
     Attributes:
         silence: How long it has counted no step, as of the newest reading; ``None``: it has
-            counted none yet, or its training is over, or it is in something that has no limit.
+            counted none yet, or training is over, or its phase has no limit.
     """
 
     def __init__(self, settings: HangSettings = DEFAULT_SETTINGS.hang) -> None:
@@ -86,17 +86,17 @@ class StepClock:
         self._long_since = _Since(0, 0)
         self._longest_of: dict[TrainingPhase, int] = {}
         self._has_stepped = self._long_after_step = False
-        self._is_in_loop: bool | None = None  # None: the run does not tell
+        self._is_in_loop: bool | None = None  # None: unknown
         self._read_at_ns: int | None = None
 
     @property
     def may_be_over(self) -> bool:
-        """Whether silence can mean that the training is over: it does not say so of its loop."""
+        """Whether silence can mean that training is over: the run does not mark its loop's end."""
         return self._is_in_loop is not True
 
     @property
     def is_untimed(self) -> bool:
-        """Whether it is in something in which it need not count a step."""
+        """Whether its phase needs no steps."""
         return self._long_phase is not None or self._phase in _UNTIMED
 
     def update(
@@ -108,14 +108,14 @@ class StepClock:
         stopped_ns: int,
         is_over: bool,
     ) -> None:
-        """Take one reading.
+        """Update with a new reading.
 
         Args:
-            reading: Of its ring.
-            median_ns: Its median step; ``None``: not known.
-            first_wait_since_ns: Since when it waits for its first batch; ``None``: it does not.
-            stopped_ns: For how long its process could not run since the reading before.
-            is_over: Whether its training is over.
+            reading: Reading of the run's ring.
+            median_ns: Median step; ``None``: unknown.
+            first_wait_since_ns: Start of the wait for the first batch; ``None``: there is none.
+            stopped_ns: For how long the process could not run since the last reading.
+            is_over: Whether training is over.
         """
         now_ns = reading.known_until_ns
         before_ns = now_ns if self._read_at_ns is None else self._read_at_ns
@@ -134,7 +134,7 @@ class StepClock:
         self.silence = None if is_over else self._silence_at(now_ns, reading.steps, median_ns)
 
     def _follow(self, events: RingRecords) -> bool:
-        """Take new records; whether a step was counted."""
+        """Take new records; return whether a step was counted."""
         if not events:
             return False
         entered = events.kinds.rfind(_ENTER)
@@ -163,7 +163,7 @@ class StepClock:
         return True
 
     def _begin(self, events: RingRecords) -> None:
-        """The first step may compile: how long it takes is how long a step can take."""
+        """Count from the start of the first step, which shows how long a step can take."""
         for at in events.positions(RingKind.ENTER):
             if events.phases[at] in _STEP_NUMBERS:
                 self._last_step = _Since(events.stamps_ns[at], self._stopped_ns)
@@ -181,11 +181,11 @@ class StepClock:
     def _follow_long_phase(
         self, before_ns: int, now_ns: int, *, counted: bool, had_stepped: bool
     ) -> None:
-        """Follow validation, prediction and checkpoints: the clock of steps begins anew after."""
+        """Follow validation, prediction and checkpoints, after which the step clock restarts."""
         present = _LONG_BY_MODE.get(self._mode, self._phase if self._phase in _LONG else None)
         former = self._long_phase
         if former is not None and (former is not present or counted):
-            if self._long_after_step:  # what is tried before the first step is short
+            if self._long_after_step:  # sanity checks before the first step are short
                 longest_ns = self._longest_of.get(former, 0)
                 longest_ns = max(longest_ns, self._since(self._long_since, before_ns))
                 self._longest_of[former] = longest_ns
@@ -223,9 +223,9 @@ class StepClock:
         silent_ns = self._since(since, now_ns)
         too_long_ns = silent_ns - limit_ns
         hanging_from_ns = now_ns - too_long_ns if too_long_ns > 0 else None
-        since_ns = now_ns - silent_ns  # of a process that was stopped meanwhile: later
+        since_ns = now_ns - silent_ns  # later if the process was stopped meanwhile
         return RunSilence(since_ns, self._phase, silent_ns, hanging_from_ns=hanging_from_ns)
 
     def _since(self, since: _Since, until_ns: int) -> int:
-        """Time that has passed since then, without what the process was stopped for."""
+        """Time since then, without time in which the process was stopped."""
         return max(0, until_ns - since.at_ns - (self._stopped_ns - since.stopped_ns))

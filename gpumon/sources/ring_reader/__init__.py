@@ -1,5 +1,5 @@
-"""Phase rings as files in folders that anybody may write to: found, opened, read, removed.
+"""Find, open, read and remove phase rings: untrusted files in folders that anyone may write.
 
-Nothing in them is believed before ``core.ring_format`` has checked it. The folder that a daemon
-lives in, with a place for rings, is here too: ``daemon_folder`` makes, checks and locks it.
+``core.ring_format`` checks their contents. ``daemon_folder`` makes, checks and locks a daemon's
+own folder.
 """

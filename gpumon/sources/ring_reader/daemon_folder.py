@@ -1,4 +1,4 @@
-"""The folder a daemon lives in: made, checked, and held, so that no second one lives there."""
+"""The runtime folder of a daemon: made, checked and locked against a second daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SYSTEM_MODE: Final = 0o755
 _LOCK_FOLDER: Final = "daemon"
 _OTHERS: Final = 0o077
 _LOCK_TRIES: Final = 15
-"""systemd-tmpfiles locks each folder that it looks through, for a moment."""
+"""systemd-tmpfiles locks each folder for a moment while it cleans."""
 _LOCK_REST_S: Final = 0.02
 
 _Facts = tuple[int, int, int, int]
@@ -43,11 +43,14 @@ _Facts = tuple[int, int, int, int]
 def claim_runtime_dir(
     environ: Mapping[str, str] = os.environ, *, modes: Mapping[Path, int] | None = None
 ) -> Path:
-    """Make, where need be, and check the folder a daemon keeps its state and the rings in.
+    """Make and check the folder in which a daemon keeps its state and the rings.
 
-    The superuser's is ``/run/gpumon``, where everybody may put a ring; any
-    other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrules both; ``modes``
-    are of folders that are to be made otherwise.
+    The superuser's is ``/run/gpumon``, where every user may put a ring; any
+    other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrides both.
+
+    Args:
+        environ: The environment.
+        modes: Of folders to be made with another mode than usual.
 
     Returns:
         The folder; ``phases`` lies in it.
@@ -55,25 +58,25 @@ def claim_runtime_dir(
     Raises:
         GpumonError: No folder can be made or trusted; says why.
     """
-    folder, why = _first_that_does(environ, partial(_claim, modes=modes or {}))
+    folder, why = _first_usable(environ, partial(_claim, modes=modes or {}))
     if folder is None:
         raise _no_folder(why)
     return folder
 
 
 def runtime_dir_to_be(environ: Mapping[str, str] = os.environ) -> tuple[Path | None, str]:
-    """The folder a daemon would take that starts now. Makes nothing.
+    """The folder that a daemon would use now, without making it.
 
     Returns:
-        ``None`` where none would do, and why, as a sentence.
+        ``None`` if there is none, and why, as a sentence.
     """
-    return _first_that_does(environ, _trouble)
+    return _first_usable(environ, _trouble)
 
 
-def _first_that_does(
+def _first_usable(
     environ: Mapping[str, str], trouble_with: Callable[..., str | None]
 ) -> tuple[Path | None, str]:
-    """The first of a daemon's folders with which there is no trouble; else all troubles."""
+    """The first usable folder of a daemon; else all reasons."""
     uid, is_explicit = os.geteuid(), explicit_folder(environ) is not None
     troubles = []
     for folder in daemon_folders(environ, uid):
@@ -85,48 +88,49 @@ def _first_that_does(
 
 
 class HeldFolder:
-    """A runtime folder in which no other daemon lives, for as long as this process does.
+    """A runtime folder that is locked for this daemon.
 
-    The lock is on the folder itself where only its owner may look into it:
-    nothing that is removed from it lets a second daemon in, and
-    systemd-tmpfiles leaves alone what is locked. Whoever may open a folder may
-    lock it, too; so where others may, a folder in it is locked that is closed to them.
+    If only its owner may open the folder, the lock is on the folder itself: then removing files
+    lets no second daemon in, and systemd-tmpfiles leaves it alone. Any user who may open a folder
+    may also lock it, so if others may, the lock is on a private folder inside.
 
     Attributes:
         path: The folder.
-        is_lost: Whether it cannot be had for now, nor any other.
+        is_lost: Whether neither it nor any other is usable now.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Claim the first folder that may be had, as ``claim_runtime_dir`` does, and lock it.
+        """Make the first usable folder, as ``claim_runtime_dir`` does, and lock it.
 
         Raises:
-            FolderInUseError: Another daemon lives there; says which, and what to do.
+            FolderInUseError: Another daemon uses it; says which, and what to do.
             GpumonError: There is no folder; says why.
         """
         self._environ = environ
         self._lock: int | None = None
-        self._place = Path()  # of the lock
-        self._seen: dict[Path, _Facts] = {}
+        self._locked = Path()
+        self._expected: dict[Path, _Facts] = {}
         self._modes: dict[Path, int] = {}
         self.is_lost = True
-        self.path = self._take()
+        self.path = self._claim()
 
     def keep(self) -> str | None:
-        """Compare what is held with what is there; what was removed or replaced is claimed anew.
+        """Verify that the folder is still there; if not, make and lock one again.
 
         Returns:
-            What had happened to it, or why there is no folder now, as a
+            What happened to it, or why there is no folder now, as a
             sentence; ``None``: it is in order.
 
         Raises:
-            FolderInUseError: Another daemon lives there by now; says which.
+            FolderInUseError: Another daemon uses it by now; says which.
         """
-        if not self.is_lost and all(_there(path) == facts for path, facts in self._seen.items()):
+        if not self.is_lost and all(
+            _there(path) == facts for path, facts in self._expected.items()
+        ):
             return None
-        where, lost = self.path, None if self.is_lost else _first_gone(self._seen)
+        where, lost = self.path, None if self.is_lost else _first_gone(self._expected)
         try:
-            self.path = self._take()
+            self.path = self._claim()
         except FolderInUseError:
             raise
         except GpumonError as error:
@@ -139,64 +143,63 @@ class HeldFolder:
         return None
 
     def close(self) -> None:
-        """Let go of it. Safe to call twice."""
+        """Release it. Safe to call twice."""
         self.is_lost = True
         if self._lock is not None:
-            self._remove_place_of_lock(self._lock)
+            self._remove_locked_folder(self._lock)
             os.close(self._lock)
             self._lock = None
 
-    def _remove_place_of_lock(self, lock: int) -> None:
-        """Leave none that the next daemon, as the folder's own user, could not open.
+    def _remove_locked_folder(self, lock: int) -> None:
+        """Remove the private folder if the outer folder's owner could not open it.
 
-        One that it can open stays: whoever takes all room meanwhile would keep
-        it from being made again.
+        Otherwise it stays: another user who fills the file system could prevent making it again.
         """
-        place = self._place
+        place = self._locked
         with contextlib.suppress(OSError):
             found = os.lstat(place)
             is_within = place == self.path / _LOCK_FOLDER
-            is_strange = found.st_uid != os.lstat(self.path).st_uid
-            if is_within and is_strange and os.path.samestat(found, os.fstat(lock)):
+            is_foreign = found.st_uid != os.lstat(self.path).st_uid
+            if is_within and is_foreign and os.path.samestat(found, os.fstat(lock)):
                 place.rmdir()
 
-    def _take(self) -> Path:
+    def _claim(self) -> Path:
         folder = claim_runtime_dir(self._environ, modes=self._modes)
         try:
-            self._hold(folder)
+            self._lock_folder(folder)
         except OSError as error:
             raise _no_folder(f"{error.filename or folder}: {error.strerror or error}") from error
         self.is_lost = False
         return folder
 
-    def _hold(self, folder: Path) -> None:
-        """Lock a folder that was claimed, unless it is, and note what was found there."""
+    def _lock_folder(self, folder: Path) -> None:
+        """Lock a folder, unless it is locked already, and note its inode, mode and owner."""
         itself, phases = os.lstat(folder), os.lstat(folder / PHASES)
-        place = _place_of_lock(folder, itself)
+        place = _folder_to_lock(folder, itself)
         descriptor = os.open(place, FOLDER_FLAGS)
         locked = os.fstat(descriptor)
         if self._lock is not None and os.path.samestat(locked, os.fstat(self._lock)):
             os.close(descriptor)
         else:
-            _insist_on_lock(descriptor, folder)
+            _lock_or_close(descriptor, folder)
             self.close()
-            self._lock, self._place = descriptor, place
+            self._lock, self._locked = descriptor, place
         claimed = {folder: itself, folder / PHASES: phases}
         self._modes = {path: stat.S_IMODE(status.st_mode) for path, status in claimed.items()}
-        # What is locked is asked last: it may have been replaced while it was.
+        # Last, as it may have been replaced before it was locked.
         claimed[place] = locked
-        self._seen = {path: _facts(status) for path, status in claimed.items()}
+        self._expected = {path: _facts(status) for path, status in claimed.items()}
 
 
 def ring_folders(claimed: Path) -> tuple[str, ...]:
-    """Where a daemon that lives in ``claimed`` looks for rings, as shell patterns."""
+    """Shell patterns of the folders in which a daemon in ``claimed`` looks for rings."""
     patterns = reader_patterns(os.environ, os.geteuid())
     own = glob.escape(str(claimed))
     return (own, *(pattern for pattern in patterns if pattern != own))
 
 
 def holder_of(folder: Path) -> int | None:
-    """Pid of the daemon that lives in a folder; ``None``: of none is it known."""
+    """Pid of the daemon in a folder; ``None``: none is known."""
     try:
         itself = os.lstat(folder)
         place = os.lstat(folder / _LOCK_FOLDER) if itself.st_mode & _OTHERS else itself
@@ -226,7 +229,7 @@ def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int])
 
 
 def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
-    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone."""
+    """Make a folder of exactly this mode, whatever the umask; leave an existing one alone."""
     try:
         folder.mkdir(mode=mode, parents=parents)
     except FileExistsError:
@@ -234,8 +237,8 @@ def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
     folder.chmod(mode)
 
 
-def _place_of_lock(folder: Path, status: os.stat_result) -> Path:
-    """The folder that nobody else may open: itself, or one in it, which is made.
+def _folder_to_lock(folder: Path, status: os.stat_result) -> Path:
+    """The folder itself if only its owner may open it, else a private one inside, which is made.
 
     Raises:
         OSError: There is none.
@@ -246,12 +249,12 @@ def _place_of_lock(folder: Path, status: os.stat_result) -> Path:
     _make(place, PRIVATE_MODE)
     found = os.lstat(place)
     if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid(), status.st_uid):
-        raise PermissionError(errno.EPERM, "somebody else may open it: remove it", str(place))
+        raise PermissionError(errno.EPERM, "other users may open it: remove it", str(place))
     return place
 
 
-def _insist_on_lock(descriptor: int, folder: Path) -> None:
-    """Lock what is open there, which is closed if another daemon has."""
+def _lock_or_close(descriptor: int, folder: Path) -> None:
+    """Lock an open folder; close it if another daemon has locked it."""
     for _ in range(_LOCK_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -266,7 +269,7 @@ def _insist_on_lock(descriptor: int, folder: Path) -> None:
 
 
 def _holder(place: os.stat_result) -> str:
-    """Pid of whoever has locked a place, as the kernel's list tells it."""
+    """Pid of the process that locked a folder, from the kernel's list of locks."""
     device = place.st_dev
     locked = f"{os.major(device):02x}:{os.minor(device):02x}:{place.st_ino}"
     with contextlib.suppress(OSError):
@@ -278,7 +281,7 @@ def _holder(place: os.stat_result) -> str:
 
 
 def _first_gone(seen: Mapping[Path, _Facts]) -> Path | None:
-    """The first that is not there any more; one with another mode or owner is."""
+    """The first folder that is gone; another mode or owner does not count."""
     return next((path for path, facts in seen.items() if _there(path)[:2] != facts[:2]), None)
 
 
@@ -309,5 +312,5 @@ def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
 
 
 def folder_distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:
-    """Why that folder is not to be trusted, as a sentence. Raises ``OSError`` where it is not."""
+    """Why the folder must not be trusted, as a sentence; ``OSError`` if it does not exist."""
     return distrust(folder, folder.lstat(), uid=uid, explicit=explicit)

@@ -1,4 +1,4 @@
-"""One phase ring, opened by a reader that trusts nothing in it."""
+"""Read one phase ring without trusting its contents."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from gpumon.errors import RingError
 MAX_RECORDS_PER_READ: Final = 16_384
 """More than a ring can gain in a second at the speed of training; older ones count as lost."""
 BEING_MADE_NS: Final = 5 * NS_PER_S
-"""A ring that is not ready after so long will never be."""
+"""A ring that is not ready after so long is refused."""
 
 _SLACK_NS: Final = NS_PER_S
 _MOVED_WITHIN_NS: Final = 60 * NS_PER_S
-"""A ring without a lock is alive for so long after a change, if its process cannot be seen."""
+"""How long a ring without a lock is alive after a change, if its process is not visible."""
 _LAST_RECORDS: Final = 64
 _SLACK_RECORDS: Final = 16
-"""So far behind the head a record may still be under way: two threads of the writer may race."""
+"""The newest records may be incomplete: two threads of the writer may race."""
 
 
 class RingNotReadyError(RingError):
-    """The ring is still being made: ask again, for up to ``BEING_MADE_NS``."""
+    """The ring is still being made: retry for up to ``BEING_MADE_NS``."""
 
 
 class OpenRing:
-    """An open ring: remembers how far it was read."""
+    """An open ring, and how far it was read."""
 
     __slots__ = (  # there may be hundreds
         "_descriptor", "_ended", "_facts", "_facts_generation", "_free_header", "_host_pid",
@@ -68,7 +68,7 @@ class OpenRing:
     )  # fmt: skip
 
     def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
-        """Take over ``descriptor`` and check what it is.
+        """Check the file behind ``descriptor``, which the ring closes later.
 
         Raises:
             RingNotReadyError: It is still being made.
@@ -80,12 +80,14 @@ class OpenRing:
         self._position = 0
         self._stuck_at: int | None = None
         self._host_pid = 0
-        self._process_start: bytes | None = None  # of the process that held the lock
+        self._process_start: bytes | None = None  # start time of the process that held the lock
         self._last_alive_ns: int | None = None
-        self._free_header: bytes | None = None  # at the read before, if the lock was free then
+        self._free_header: bytes | None = None  # at the last read, if the lock was free
         self._moved_ns: int | None = None  # when the header last changed without a lock
         self._ended: RingReading | None = None
-        self._idle: tuple[bytes, RingReading] | None = None  # what it says while nothing changes
+        self._idle: tuple[bytes, RingReading] | None = (
+            None  # header, and the reading while it does not change
+        )
         page = os.pread(descriptor, PAGE_BYTES, 0)
         if is_blank(page):
             raise RingNotReadyError("still being made")
@@ -97,28 +99,28 @@ class OpenRing:
         if self._facts.boot_id != boot_id:
             raise RingError("of another boot")
         if self._facts.started_ns > _latest_ns(now_ns):
-            raise RingError("claims to start in the future")
+            raise RingError("starts in the future")
 
     @property
     def is_removed(self) -> bool:
-        """Whether its file has no name any more; its process may write on."""
+        """Whether its file was deleted; its process may still write."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
-        """What is new; of a run that has ended, the same reading each time.
+        """Read the new records; of an ended run, return the same reading each time.
 
         A process loses its lock when it closes any descriptor of the file, as a copy of the folder
-        does. So without a lock the run lives as long as the process that had it, unless that has
-        closed the ring; where the process cannot be seen, for a minute after each change of the
+        does. So without a lock the run lives as long as the process that had it, unless that
+        closed the ring; if the process is not visible, for a minute after each change of the
         header. Of more than ``max_records``, the older ones count as lost.
 
         Raises:
-            RingError: It has become something that must not be trusted.
+            RingError: It must not be trusted any more.
         """
         if self._ended is not None and self._ended.is_gone:
             return self._ended
-        # Before the records: once the lock is free, they are all there.
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # it takes nothing
+        # Before the records: once the lock is free, they are complete.
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # locks nothing
         lock = read_lock_answer(answer)
         if lock.held and lock.pid and lock.pid != self._host_pid:
             self._host_pid, self._process_start = lock.pid, process_start(lock.pid)
@@ -132,16 +134,16 @@ class OpenRing:
         if self._idle is not None and is_alive and self._idle[0] == raw:
             return _again(self._idle[1], now_ns)
         header = parse_header(raw)
-        self._take_facts(header)
+        self._update_facts(header)
         latest_ns = _latest_ns(now_ns)
-        totals = self._take_totals(raw, header, latest_ns)
+        totals = self._update_totals(raw, header, latest_ns)
         start, count = self._new_part(header, max_records)
         events, lost = self._read_part(start, count, latest_ns, is_alive=is_alive)
         if lost and RingKind.ENTER not in events.kinds:
-            # What is under way began in the lost part: only the totals still know it.
+            # The phase under way began in the lost part: only the totals know it.
             present = RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)
             events = RingRecords.of((present, *events))
-        # Of a process that was killed, its last records know more than its totals.
+        # If the process was killed, its last records are newer than its totals.
         self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
         self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
         last_sign_ns = max([totals.last_ns, self._last_alive_ns or 0, *events.stamps_ns[-1:]])
@@ -167,15 +169,15 @@ class OpenRing:
         self._idle = (raw, reading) if is_all_read and is_alive else None
         if not is_alive:
             self._ended = _again(reading, now_ns)
-            if reading.is_gone:  # hundreds of these may be listed
+            if reading.is_gone:  # there may be hundreds
                 self._totals = self._free_header = None
         return reading
 
     def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
-        """The run's pid and what its totals say just now; ``None`` where ``read`` says as much.
+        """The run's pid and present counts; ``None`` if the last reading is as new.
 
         Raises:
-            RingError: It has become something that must not be trusted.
+            RingError: It must not be trusted any more.
         """
         if self._ended is not None or self._totals is None:
             return None
@@ -184,7 +186,7 @@ class OpenRing:
         totals = newest_totals(raw, header.totals_generation)
         if totals is None or _falls(self._totals, totals) or totals.last_ns > _latest_ns(now_ns):
             return None
-        # The totals lag by some milliseconds behind the last few records.
+        # The totals are some milliseconds older than the last records.
         count = min(_LAST_RECORDS, header.head)
         start = header.head - count
         records, whole = decode_records(self._raw_records(start, count), start)
@@ -197,7 +199,7 @@ class OpenRing:
         return self._host_pid or self._facts.pid, counts
 
     def _lives_without_lock(self, header: bytes, now_ns: int) -> bool:
-        """Whether the run lives although the lock is free."""
+        """Whether the run lives although its lock is free."""
         if self._free_header not in (None, header):
             self._moved_ns = now_ns
         if self._process_start is not None:
@@ -206,43 +208,43 @@ class OpenRing:
         return self._moved_ns is not None and now_ns - self._moved_ns < _MOVED_WITHIN_NS
 
     def close(self) -> None:
-        """Let go of the file. Safe to call twice."""
+        """Close the file. Safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _take_facts(self, header: RingHeader) -> None:
-        """Read the facts again where the process restated them."""
+    def _update_facts(self, header: RingHeader) -> None:
+        """Read the facts again if the process rewrote them."""
         if header.facts_generation == self._facts_generation:
             return
         page = os.pread(self._descriptor, PAGE_BYTES, 0)
         try:
             facts = _facts(page, parse_header(page))
         except RingError:
-            return  # read while it was written; the next tick will have it
+            return  # read while they were written: the next tick has them
         if facts.boot_id == self._facts.boot_id and facts.started_ns == self._facts.started_ns:
             self._facts, self._facts_generation = facts, header.facts_generation
 
-    def _take_totals(self, raw: bytes, header: RingHeader, latest_ns: int) -> RingTotals:
+    def _update_totals(self, raw: bytes, header: RingHeader, latest_ns: int) -> RingTotals:
         totals = newest_totals(raw, header.totals_generation)
         if totals is None or (self._totals and totals.generation < self._totals.generation):
-            totals = self._totals  # both copies torn, or an older one: what was known still holds
+            totals = self._totals  # both copies torn, or an older one
         if totals is None:
-            raise RingError("has no whole totals")
+            raise RingError("has no valid totals")
         if self._totals is not None and _falls(self._totals, totals):
             raise RingError("has sums that fall")
-        # Whatever is not in the sums is the phase under way, which began after all of them.
+        # The phase under way is not in the sums, and began after all of them.
         if sum(totals.phase_ns) > totals.since_ns - self._facts.started_ns + _SLACK_NS:
-            raise RingError("claims more time than has passed")
+            raise RingError("has more time in its sums than has passed")
         if totals.since_ns > totals.last_ns + _SLACK_NS:
-            raise RingError("claims a phase that began after its newest word")
+            raise RingError("has a phase that began after its newest change")
         if max(totals.last_ns, totals.since_ns) > latest_ns:
-            raise RingError("claims to be written in the future")
+            raise RingError("has stamps in the future")
         self._totals = totals
         return totals
 
     def _new_part(self, header: RingHeader, max_records: int) -> tuple[int, int]:
-        """First sequence number, and number, of the records to read now."""
+        """First sequence number, and count, of the records to read now."""
         head, position = header.head, self._position
         if head + _SLACK_RECORDS < position:
             raise RingError("runs backwards")
@@ -254,12 +256,12 @@ class OpenRing:
     def _read_part(
         self, start: int, count: int, latest_ns: int, *, is_alive: bool
     ) -> tuple[RingRecords, int]:
-        """The records that are whole and of a possible time, and how many are lost."""
+        """The records that are valid and of a possible time, and how many are lost."""
         if not count:
             return NO_RECORDS, 0
         records, whole = decode_records(self._raw_records(start, count), start)
         end = self._settled(whole, start) if is_alive else count
-        # From before the run, or from the future: somebody has written over them.
+        # Stamps before the run or in the future are forged.
         earliest_ns = self._facts.started_ns - _SLACK_NS
         stamps_ns = records.stamps_ns
         if not (all(whole) and earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns):
@@ -272,7 +274,7 @@ class OpenRing:
         return records, lost
 
     def _settled(self, whole: bytes, start: int) -> int:
-        """How many of these are done with: a hole near the head is given one more tick."""
+        """How many of these are final: an invalid record near the head gets one more tick."""
         hole = whole.find(0, max(0, len(whole) - _SLACK_RECORDS))
         if hole >= 0 and self._stuck_at != start + hole:
             self._stuck_at = start + hole
@@ -293,15 +295,12 @@ class OpenRing:
 
 
 def _latest_ns(now_ns: int) -> int:
-    """The newest stamp that can be true in what has just been read.
-
-    The clock is asked again: this process may have stood still since its tick began.
-    """
+    """The newest possible stamp now: this process may have been stopped since its tick began."""
     return max(now_ns, time.monotonic_ns()) + _SLACK_NS
 
 
 def process_start(pid: int) -> bytes | None:
-    """When a process began, in clock ticks since boot; ``None``: it is gone, ending or hidden."""
+    """Start of a process in clock ticks since boot; ``None``: it is gone, ending or hidden."""
     try:
         return _start_in_stat(pid)
     except OSError:
@@ -347,7 +346,7 @@ def _facts(page: bytes, header: RingHeader) -> RunFacts:
 
 
 def _again(reading: RingReading, now_ns: int) -> RingReading:
-    """The same, with nothing new."""
+    """The reading without new records."""
     return replace(reading, read_at_ns=now_ns, events=NO_RECORDS, lost_events=0)
 
 
@@ -360,6 +359,6 @@ def _falls(before: RingTotals, after: RingTotals) -> bool:
 
 
 def _newest_count(records: RingRecords, kind: RingKind) -> int:
-    """What the newest record of that kind is worth, as far as it can be true; 0 where none is."""
+    """The value of the newest record of that kind, at most ``COUNT_LIMIT``; 0 if there is none."""
     newest = records.newest(kind)
     return 0 if newest is None else min(newest.value, COUNT_LIMIT)
