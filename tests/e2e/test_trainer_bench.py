@@ -159,7 +159,7 @@ class TestWhatProgramsAreTold:
 
         (notice,) = found["notices"]
         rows = found["gpus"]
-        assert f" {max(row['advised'] for row in rows)} " in notice
+        assert f"({max(row['advised'] for row in rows)} here)" in notice
         assert [(row["gpu"], row["fits"]) for row in rows] == [("GPU:0", 1024), ("GPU:1", 640)]
         assert all(row["advised"] <= 0.95 * row["fits"] for row in rows)
         assert any(one["samples_per_second"] is None for one in rows[0]["tries"])

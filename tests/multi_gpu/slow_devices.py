@@ -1,7 +1,7 @@
-"""Devices that take a given time for each sample: they sleep, beside each other, on any machine.
+"""Devices that take a given time for each sample: they sleep in parallel, on any machine.
 
-The layer of the example sleeps where a GPU would compute, and here is written down when: that is
-the truth about each device, below every hook.
+The layer of the example sleeps where a GPU would compute. The recorded times are the ground truth
+about each device.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, pairwise
-from statistics import quantiles
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ example: Any = ImportedLater("examples.unequal_gpus")
 
 
 class Span(NamedTuple):
-    """One pass of one device over its part of a batch; instants of ``time.perf_counter``."""
+    """One pass of one device over its part of a batch; times of ``time.perf_counter``."""
 
     replica: int
     is_forward: bool
@@ -36,10 +35,7 @@ class Span(NamedTuple):
 
 
 class SlowDevices:
-    """What the devices take for a sample, in seconds, and what they did so far.
-
-    Sleeping threads need no core, but each needs one of TensorFlow's: ``threads_for_sleepers``.
-    """
+    """Devices with their seconds per sample and the spans recorded so far."""
 
     def __init__(self, sample_seconds: Sequence[float]) -> None:
         self.sample_seconds = tuple(sample_seconds)
@@ -47,7 +43,7 @@ class SlowDevices:
         self._lock = threading.Lock()
 
     def layer(self) -> Any:
-        """Passes on what it is given, once the device that computes it has worked for it."""
+        """An identity layer that takes the device's time."""
         count = len(self.sample_seconds)
         # A model on one device is traced where none is named.
         names = [f"CPU:{number}" for number in range(1, 1 + count)] if count > 1 else [""]
@@ -66,17 +62,17 @@ class SlowDevices:
         return rows
 
     def step_seconds(self) -> list[float]:
-        """From the beginning of each step to that of the next, as the first device saw it."""
+        """From the start of each step to that of the next, on the first device."""
         began = [span.began_s for span in self.spans if span.replica == 0 and span.is_forward]
         return [later - sooner for sooner, later in pairwise(began)]
 
     def samples_of(self, replica: int) -> list[int]:
-        """How many samples the device was given in each step."""
+        """The device's samples in each step."""
         return [s.samples for s in self.spans if s.replica == replica and s.is_forward]
 
 
 def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 10) -> keras.Model:
-    """A small model that takes the time of ``devices`` in the middle of both its passes."""
+    """A small model that takes the time of ``devices`` in both passes."""
     keras.utils.set_random_seed(1)
     return keras.Sequential(
         [
@@ -94,7 +90,7 @@ def threads_for_sleepers(count: int = 16) -> None:
 
 
 class SlowTraining:
-    """A training whose batches are split evenly over devices that take so long for a sample."""
+    """A training run on devices with these seconds per sample, with equal parts."""
 
     def __init__(self, *sample_seconds: float, batch: int, **compiled: Any) -> None:
         self.devices = SlowDevices(sample_seconds)
@@ -107,7 +103,7 @@ class SlowTraining:
         self._first_weights = self.model.get_weights()
 
     def anew(self, *sample_seconds: float) -> SlowTraining:
-        """As it was made, on devices that take so long for a sample: nothing is traced again."""
+        """Reset, for devices with these seconds per sample; nothing is traced again."""
         self.devices.sample_seconds = sample_seconds
         self.devices.spans.clear()
         self.model.set_weights(self._first_weights)
@@ -116,53 +112,36 @@ class SlowTraining:
         return self
 
     def rows(self, steps: int, *, more: int = 0) -> dict[str, Any]:
-        """What ``fit`` is given for so many batches, and some samples more."""
+        """Arguments of ``fit`` for a number of batches and ``more`` samples."""
         random, count = np.random.default_rng(0), self.batch * steps + more
         x = random.normal(size=(count, 32)).astype("float32")
         words = {"batch_size": self.batch, "shuffle": False, "verbose": 0}
         return {"x": x, "y": random.integers(0, 10, count), **words}
 
     def fit(self, *callbacks: Any, steps: int, more: int = 0, **said: Any) -> Any:
-        """The training itself, afterwards."""
+        """Fit, and return self."""
         words = {**self.rows(steps, more=more), **said}
         self.model.fit(**words, callbacks=list(callbacks))
         return self
 
-    def fit_undisturbed(self, levels: Any, *callbacks: Any, steps: int) -> Any:
-        """So many steps; as many again, three times at most, until they are levelled.
+    def fit_undisturbed(self, balancer: Any, *callbacks: Any, steps: int) -> Any:
+        """Fit up to four times, until balanced: a busy machine disturbs measured times.
 
-        A machine that holds a device up tells the balancer of work that there was not. In how
-        many steps they are levelled is shown where no clock runs: see ``test_controller.py``.
+        How many steps balancing takes is tested without clocks, in ``test_controller.py``.
         """
-        self.fit(levels, *callbacks, steps=steps)
+        self.fit(balancer, *callbacks, steps=steps)
         for _ in range(3):
             if self.part_of_the_best_speed() < 0.98:
-                self.fit(levels, steps=steps)
+                self.fit(balancer, steps=steps)
         return self
 
-    def seconds_in_turns(self, *ratios: Sequence[float], turns: int) -> list[float]:
-        """The seconds of an undisturbed step under each of these ratios, which take turns.
-
-        That is the lower quartile, for a busy machine makes steps longer and never shorter.
-        A step lasts from when the first device begins to work on it until it begins the next.
-        """
-        begun = len(self.devices.step_seconds()) + 1
-
-        def take_turns(step: int) -> None:
-            self.model.ratios = ratios[step % len(ratios)]
-
-        self.model.ratios = ratios[0]
-        self.fit(each_step(take_turns), steps=turns * len(ratios))
-        seconds = self.devices.step_seconds()[begun:]
-        return [quantiles(seconds[turn :: len(ratios)])[0] for turn in range(len(ratios))]
-
     def counts(self) -> tuple[int, ...]:
-        """How the last step was split, as the devices noted it."""
+        """The split of the last step, as recorded by the devices."""
         every = range(len(self.devices.sample_seconds))
         return tuple(self.devices.samples_of(replica)[-1] for replica in every)
 
     def part_of_the_best_speed(self) -> float:
-        """Of the last split, beside the best of all whole ones, by the devices' true speeds."""
+        """The speed of the last split, as a part of the best, by the devices' true speeds."""
 
         def slowest(counts: Sequence[int]) -> float:
             return max(count * of_sample for count, of_sample in zip(counts, seconds, strict=True))
@@ -174,5 +153,5 @@ class SlowTraining:
 
 
 def each_step(act: Callable[[int], None]) -> Any:
-    """A callback that is told how many steps of the epoch are done."""
+    """A callback that calls ``act`` with the number of steps done in the epoch."""
     return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: act(batch + 1))

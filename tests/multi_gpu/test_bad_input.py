@@ -1,4 +1,4 @@
-"""What cannot be made parallel is refused with a sentence that says what to do."""
+"""What cannot be made parallel is refused with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ratios = pytest.mark.parametrize(
 )
 
 
-def assert_refused(match: str, *, model: Any = None, **words: Any) -> None:
+def assert_refused(match: str, *, model: Any = None, **arguments: Any) -> None:
     with pytest.raises(ValueError, match=match):
-        multi_gpu.multi_gpu_model(b.dense() if model is None else model, **words)
+        multi_gpu.multi_gpu_model(b.dense() if model is None else model, **arguments)
 
 
 class TestGpus:
@@ -48,17 +48,17 @@ class TestGpus:
             ({"gpus": []}, "gpus is an empty list"),
         ],
     )
-    def test_that_are_none_are_refused(self, words: dict[str, Any], sentence: str) -> None:
+    def test_that_do_not_exist_are_refused(self, words: dict[str, Any], sentence: str) -> None:
         assert_refused(sentence, **words)
 
 
 class TestRatios:
     @ratios
-    def test_that_cannot_be_are_refused(self, ratios: Any, sentence: str) -> None:
+    def test_that_are_invalid_are_refused(self, ratios: Any, sentence: str) -> None:
         assert_refused(sentence, gpus=TWO, ratios=ratios)
 
     @ratios
-    def test_are_refused_later_too_and_leave_the_old_ones(self, ratios: Any, sentence: str) -> None:
+    def test_are_refused_by_assignment(self, ratios: Any, sentence: str) -> None:
         model = b.parallel(b.dense(), TWO, [3, 2])
 
         with pytest.raises(ValueError, match=sentence):
@@ -68,7 +68,7 @@ class TestRatios:
 
 
 class TestTooFewSamples:
-    def test_for_one_fixed_batch_say_how_many_there_are_and_what_to_do(self) -> None:
+    def test_for_one_fixed_batch_are_refused(self) -> None:
         model = b.parallel(b.dense())
         model.compile("sgd", "sparse_categorical_crossentropy")
 
@@ -91,19 +91,19 @@ class TestAModel:
     def test_that_cannot_be_split_is_refused(self, build: Any, sentence: str) -> None:
         assert_refused(sentence, model=build(), gpus=TWO)
 
-    def test_with_a_variable_that_keras_does_not_know_is_warned_of(self) -> None:
+    def test_with_a_variable_unknown_to_keras_leads_to_a_warning(self) -> None:
         with pytest.warns(
             RuntimeWarning, match="'counts' keeps a tf.Variable of its own.*add_weight"
         ):
             b.parallel(kinds.counting_by_itself())
 
-    def test_made_in_the_scope_of_a_strategy(self) -> None:
+    def test_made_in_the_scope_of_a_strategy_is_refused(self) -> None:
         with tf.distribute.MirroredStrategy(TWO).scope():
             model = b.dense()
             assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
         assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
 
-    def test_is_not_serialized_where_nothing_is_parallel(self) -> None:
+    def test_that_is_not_parallel_cannot_be_serialized(self) -> None:
         with pytest.raises(ValueError, match="multi_gpu_model"):
             multi_gpu.serialize(b.dense())
 
@@ -132,11 +132,11 @@ class TestCompile:
             ),
         ],
     )
-    def test_refuses_what_one_device_alone_can_do(self, words: Any, sentence: str) -> None:
+    def test_refuses_what_needs_one_device(self, words: Any, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
             b.parallel(b.dense()).compile(**{"loss": "mse", **words()})
 
-    def test_refuses_an_optimizer_that_cannot_be_made_again(self) -> None:
+    def test_refuses_an_optimizer_that_cannot_be_recreated(self) -> None:
         class Closed(keras.optimizers.SGD):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__(0.1)
@@ -144,7 +144,7 @@ class TestCompile:
         with pytest.raises(ValueError, match=r"Closed .* TypeError"):
             b.parallel(b.dense()).compile(Closed(), loss="mse")
 
-    def test_never_lets_xla_put_all_parts_on_one_device(self) -> None:
+    def test_disables_xla(self) -> None:
         model = b.parallel(b.dense())
 
         model.compile(loss="mse", jit_compile="auto")
@@ -161,7 +161,7 @@ class TestData:
             model.predict(batch, verbose=0)
 
     @pytest.mark.parametrize("kind", ["arrays", "tf.data"])
-    def test_that_are_filled_up_with_copies_are_refused_by_evaluate_alone(self, kind: str) -> None:
+    def test_padded_with_copies_are_refused_by_evaluate_only(self, kind: str) -> None:
         (x, y), (_, model) = m.rows(), m.models(2)
         data = (x, y) if kind == "arrays" else tf.data.Dataset.from_tensor_slices((x, y))
         batches = fixed_batches(data, 8, tail="pad")
@@ -176,7 +176,7 @@ class TestData:
 
 class TestAnOldKeras:
     @pytest.mark.parametrize("version", ["3.7.0", "3.13.2"])
-    def test_is_refused_by_the_call(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_refused(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("keras.__version__", version)
 
         with pytest.raises(ImportError) as refused:
@@ -186,15 +186,15 @@ class TestAnOldKeras:
             "pip install -U keras"
         )
 
-    @pytest.mark.parametrize("version", ["3.14.0", "3.16.0.dev2026102704", "4.0.0"])
-    def test_is_none_from_3_14_on(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("version", ["3.14.0", "3.16.0.dev2026102704"])
+    def test_does_not_include_3_14(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("keras.__version__", version)
 
         multi_gpu.multi_gpu_model(b.dense(), gpus=TWO)
 
 
 class TestAnotherBackend:
-    def test_is_told_what_to_set(self) -> None:
+    def test_is_refused(self) -> None:
         code = "from trainer_hooks.multi_gpu import multi_gpu_model"
         done = ran_python("-c", code, environ={"KERAS_BACKEND": "jax"})
 

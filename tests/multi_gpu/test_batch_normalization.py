@@ -1,4 +1,4 @@
-"""BatchNorm over several GPUs: the statistics of each part, averaged over those that had any."""
+"""BatchNorm over several GPUs: statistics of each part, averaged over the replicas with samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ STEPS = 4
 
 
 class TestMovingStatistics:
-    """Those of a MirroredStrategy, of which Keras 3 reads and saves the first replica's alone."""
+    """Compared with a MirroredStrategy, where Keras 3 reads and saves only the first replica's."""
 
-    def test_are_the_average_of_those_of_plain_replicas_fed_the_same_unequal_parts(
-        self,
-    ) -> None:
+    def test_are_the_average_over_plain_replicas_with_the_same_parts(self) -> None:
         ours = fitted(b.parallel(b.normalized(), ratios=(4, 3, 2))).template
 
         x, y, _ = b.rows(27 * STEPS)
@@ -29,7 +27,7 @@ class TestMovingStatistics:
 
 
 class TestABatchSmallerThanTheGpus:
-    def test_teaches_what_those_teach_that_were_fed(self) -> None:
+    def test_trains_on_the_gpus_with_samples(self) -> None:
         x, y, _ = b.rows(2)
         model = compiled(b.parallel(b.normalized()))
 
@@ -39,8 +37,8 @@ class TestABatchSmallerThanTheGpus:
         assert furthest(model.template, fed) <= CLOSE
         assert furthest(model.template, b.normalized()) > 1e-3
 
-    def test_of_one_sample_leaves_everything_finite(self) -> None:
-        """Fused kernels divide by samples less one, and made NaN of just such a last batch."""
+    def test_with_one_sample_keeps_all_numbers_finite(self) -> None:
+        """Fused kernels divide by samples - 1, which made NaN of such a last batch."""
         x, y, _ = b.rows(28)
         pixels = x.reshape(-1, 1, 1, b.FEATURES)
         model = compiled(b.parallel(image_classifier()))
@@ -82,7 +80,7 @@ def strategy_over(devices: tuple[str, ...]) -> Any:
 
 
 def mirrored(devices: tuple[str, ...], x: Any, y: Any, parts: tuple[int, ...]) -> Any:
-    """``normalized()`` as a plain MirroredStrategy trains it, each replica fed its part by hand."""
+    """``normalized()`` trained by a plain MirroredStrategy, each replica on its given part."""
     strategy = strategy_over(devices)
     with strategy.scope():
         model = b.normalized()
@@ -126,12 +124,12 @@ def statistics(model: Any) -> list[Any]:
 
 
 def furthest(one: Any, other: Any) -> float:
-    """The largest difference of any weight or statistic, each averaged over its replicas."""
+    """The largest difference of any weight or statistic, averaged over its replicas."""
     pairs = zip(one.weights, other.weights, strict=True)
     return max(float(np.abs(averaged(a) - averaged(c)).max()) for a, c in pairs)
 
 
 def averaged(variable: Any) -> Any:
-    """Of a variable that is mirrored, the mean over its replicas; else its value."""
+    """The mean over the replicas of a mirrored variable; else its value."""
     copies = getattr(variable.value, "values", [variable.value])
     return np.mean([np.asarray(copy) for copy in copies], axis=0)

@@ -1,4 +1,4 @@
-"""A batch split over devices trains as if one device had taken it whole."""
+"""Training on split batches has the results of training on one device."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     "losses that are one number or one for each sample": lambda: b.Training(
         kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
     ),
-    "one loss for outputs that nobody was told of": lambda: b.Training(
+    "one loss for undeclared outputs": lambda: b.Training(
         build=kinds.two_heads,
         data=kinds.rows_for_two_heads,
         compiled={"loss": "mse", "metrics": None, "run_eagerly": False},
@@ -97,9 +97,9 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
 }
 
 
-class TestATraining:
+class TestTraining:
     @pytest.mark.parametrize("name", WITHOUT_BATCH_NORM_OR_DROPOUT)
-    def test_leaves_the_same_numbers_and_has_taken_as_many_steps(self, name: str) -> None:
+    def test_has_the_same_numbers_and_steps(self, name: str) -> None:
         training = WITHOUT_BATCH_NORM_OR_DROPOUT[name]()
 
         one, several = training.on_one_and_on_several()
@@ -109,8 +109,8 @@ class TestATraining:
         assert any(np.abs(weight).max() > 0 for weight in one.weights)
 
     @pytest.mark.parametrize(("optimizer", "devices"), [("sgd", 3), ("adam", 2)])
-    def test_of_20_steps_comes_within_5e_7(self, optimizer: str, devices: int) -> None:
-        """Float32; batches of 57 samples, of which each device has its part."""
+    def test_of_20_steps_is_within_5e_7(self, optimizer: str, devices: int) -> None:
+        """Float32, batches of 57 samples."""
         x, y, _ = b.rows(20 * b.ROWS)
         weights = []
         for model in (
@@ -124,7 +124,7 @@ class TestATraining:
 
         assert b.furthest(*weights) <= 5e-7
 
-    def test_in_mixed_precision_comes_within_a_hundredth(self) -> None:
+    def test_in_mixed_precision_is_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
         training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
 
@@ -137,14 +137,14 @@ class TestATraining:
 
 
 class TestEachReplica:
-    def test_drops_out_places_of_its_own(self) -> None:
+    def test_has_its_own_dropout_positions(self) -> None:
         model = b.parallel(b.only_dropout(), ratios=[1, 1, 1])
         model.compile(optimizer="sgd", loss=lambda y, y_pred: y_pred, metrics=None)
         seen = b.seen_in_training(model, np.ones((6, 64), "float32"))
 
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
-    def test_of_a_model_on_one_device_drops_out_what_that_model_would(self) -> None:
+    def test_on_one_device_has_the_dropout_of_the_model_alone(self) -> None:
         training = b.Training(build=lambda: b.normalized(dropout=0.5), evaluates=False)
         one = training.on_one()
 

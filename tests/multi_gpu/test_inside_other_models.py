@@ -1,4 +1,4 @@
-"""Called by another model or a loop of somebody's own, a parallel model trains all the same."""
+"""A parallel model trains inside another model and in custom training loops."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def of_several(devices: int) -> Any:
     part = spread(b.of_two_inputs_and_outputs(), devices)
     keras.utils.set_random_seed(4)
     wide, narrow = keras.Input((b.FEATURES,)), keras.Input((2,))
-    told = part({"wide": wide, "narrow": keras.layers.Dense(2)(narrow)})
-    joined = keras.layers.Concatenate()([told["kind"], told["size"]])
+    outputs = part({"wide": wide, "narrow": keras.layers.Dense(2)(narrow)})
+    joined = keras.layers.Concatenate()([outputs["kind"], outputs["size"]])
     return keras.Model({"wide": wide, "narrow": narrow}, keras.layers.Dense(1)(joined))
 
 
@@ -72,7 +72,7 @@ def mixed(devices: int) -> Any:
         keras.mixed_precision.set_global_policy("float32")
 
 
-def with_a_step_of_its_own(devices: int) -> Any:
+def with_custom_step(devices: int) -> Any:
     part = spread(inner(), devices)
     keras.utils.set_random_seed(4)
 
@@ -99,7 +99,7 @@ def with_a_step_of_its_own(devices: int) -> Any:
 
 
 def numbers(rows: int = 56) -> tuple[Any, Any]:
-    """Two batches of 28, or with 57 rows a third one of a single row, and of three devices."""
+    """Two batches of 28; with 57 rows a third batch of one row, for three devices."""
     x, _, _ = b.rows(rows)
     return x, x[:, :1]
 
@@ -121,11 +121,11 @@ def frozen(devices: int) -> Any:
 
 
 class Case(NamedTuple):
-    """A model around another, which is on one device or on several.
+    """A model around another one, on one device or on several.
 
     Attributes:
-        evaluates: Whether it validates and predicts as well.
-        within: How near all numbers are to be on several.
+        evaluates: Whether to validate and predict, too.
+        within: The tolerance for all numbers.
     """
 
     build: Callable[[int], Any]
@@ -135,7 +135,7 @@ class Case(NamedTuple):
     within: float = 1e-6
 
     def left(self, devices: int) -> list[Any]:
-        """What a training leaves behind; on one device it is run eagerly, to the same end."""
+        """The results of a training run; on one device it runs eagerly, with the same results."""
         (x, y), model = self.data(), self.build(devices)
         momentum = keras.optimizers.SGD(0.05, momentum=0.9)
         model.compile(momentum, loss="mse", run_eagerly=self.eagerly or devices == 1)
@@ -147,36 +147,36 @@ class Case(NamedTuple):
 
 CASES = {
     "between its layers": Case(between_layers, lambda: numbers(57), evaluates=True),
-    "of a model with a step of its own": Case(with_a_step_of_its_own),
-    "that gives it masks": Case(given_masks, kinds_of_sentences),
-    "that is given masks": Case(giving_masks, kinds_of_sentences),
+    "of a model with a custom train_step": Case(with_custom_step),
+    "that passes masks to it": Case(given_masks, kinds_of_sentences),
+    "that receives its masks": Case(giving_masks, kinds_of_sentences),
     "by several inputs and outputs": Case(of_several, narrowed),
     "in mixed precision": Case(mixed, within=1e-2),
-    "with layers that are frozen, where nothing is compiled": Case(frozen, eagerly=True),
+    "with frozen layers, run eagerly": Case(frozen, eagerly=True),
 }
 
 
 class TestWithinAnotherModel:
     @pytest.mark.parametrize("name", CASES)
-    def test_it_leaves_the_same_behind_on_three_devices(self, name: str) -> None:
+    def test_it_has_the_same_results_on_three_devices(self, name: str) -> None:
         case = CASES[name]
 
         assert b.furthest(case.left(3), case.left(1)) <= case.within
 
-    def test_that_cannot_be_saved_and_says_what_can(self, tmp_path: Path) -> None:
+    def test_it_cannot_be_saved(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"serialize\(model\) returns it"):
             between_layers(2).save(tmp_path / "outer.keras")
 
-    def test_that_cannot_be_made_parallel_once_more_however_deep_it_is(self) -> None:
+    def test_it_cannot_be_made_parallel_again_at_any_depth(self) -> None:
         outer = keras.Sequential([keras.Input((b.FEATURES,)), between_layers(2)])
 
         with pytest.raises(ValueError, match=r"serialize\(model\)"):
             multi_gpu.multi_gpu_model(outer, ["CPU:1", "CPU:2"])
 
 
-class TestInALoopOfSomebodysOwn:
+class TestInACustomLoop:
     @pytest.mark.parametrize("compiled", ["nothing", "the step", "the call"])
-    def test_it_is_given_the_gradients(self, compiled: str) -> None:
+    def test_it_has_gradients(self, compiled: str) -> None:
         x, y = numbers()
 
         def left(devices: int) -> list[Any]:
@@ -199,8 +199,8 @@ class TestInALoopOfSomebodysOwn:
 
         assert m.trains_alike(left, 3)
 
-    def test_its_statistics_follow(self) -> None:
-        """As in a step of its own: the mean of what each replica saw."""
+    def test_it_updates_its_statistics(self) -> None:
+        """The mean over the replicas, as in its own train_step."""
         x, _, _ = b.rows()
         model = b.parallel(b.normalized(), ratios=[1, 1, 1])
         before = [np.array(each) for each in model.get_weights()]
@@ -217,7 +217,7 @@ class TestInALoopOfSomebodysOwn:
             "moving_variance",
         ]
 
-    def test_inputs_are_given_theirs(self) -> None:
+    def test_inputs_have_gradients(self) -> None:
         x = tf.constant(b.rows()[0])
 
         def gradient(devices: int) -> Any:

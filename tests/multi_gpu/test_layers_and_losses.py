@@ -1,4 +1,4 @@
-"""What layers keep, add, freeze or draw is what they would on one device; so are odd losses."""
+"""Layers with state, added losses, frozen weights or random draws act as on one device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.multi_gpu
 
 
 class TestTraining:
-    def test_may_have_no_loss_but_that_of_layers_and_nothing_to_train(self) -> None:
+    def test_works_with_only_layer_losses_and_frozen_weights(self) -> None:
         x, _, _ = b.rows()
         one, several = kinds.frozen(), b.parallel(kinds.frozen())
         several.set_weights(one.get_weights())
@@ -27,7 +27,7 @@ class TestTraining:
         assert losses[1] == pytest.approx(losses[0], rel=1e-6)
         assert losses[0] > 0
 
-    def test_goes_on_with_the_metrics_of_an_earlier_compile(self) -> None:
+    def test_keeps_the_metrics_of_an_earlier_compile(self) -> None:
         x, y, _ = b.rows(20)
         told = []
         for model in (b.dense(), b.parallel(b.dense())):
@@ -38,7 +38,7 @@ class TestTraining:
         assert told[1] == {name: pytest.approx(values) for name, values in told[0].items()}
         assert told[0]["accuracy"][0] > 0
 
-    def test_goes_on_with_what_an_optimizer_of_the_template_has_learned(self) -> None:
+    def test_continues_with_the_state_of_the_templates_optimizer(self) -> None:
         x, y, _ = b.rows(20)
         one, template = b.dense(), b.dense()
         for model in (one, template):
@@ -53,7 +53,7 @@ class TestTraining:
         assert int(several.optimizer.iterations.numpy()) == 2
         assert_near(several.get_weights(), one.get_weights())
 
-    def test_is_stored_though_no_configuration_names_the_loss(self, tmp_path: Path) -> None:
+    def test_is_saved_with_a_loss_that_has_no_configuration(self, tmp_path: Path) -> None:
         x, y, _ = b.rows(20)
         model = b.parallel(b.dense())
         model.compile("adam", lambda y_true, y_pred: kinds.one_number(y_true, y_pred))
@@ -67,7 +67,7 @@ class TestTraining:
 
 
 class TestOtherCalls:
-    def test_draw_anew_in_each_prediction(self) -> None:
+    def test_draw_new_random_numbers_in_each_prediction(self) -> None:
         model = b.parallel(kinds.drawing())
         zeros = np.zeros((9, b.FEATURES), "float32")
 
@@ -75,7 +75,7 @@ class TestOtherCalls:
 
         assert len(np.unique(np.concatenate(drawn).round(6), axis=0)) == 27
 
-    def test_predict_every_row_of_models_that_make_several_and_know_words(self) -> None:
+    def test_predict_several_rows_per_sample_from_strings(self) -> None:
         words = tf.constant([["a b"], ["b c d"], ["c"], ["d"], ["a"]])
         template = kinds.of_words()
 

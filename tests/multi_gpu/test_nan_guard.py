@@ -1,4 +1,4 @@
-"""Specification of fixed_batches and NaNGuard where a model trains on two devices at once."""
+"""``fixed_batches`` and ``NaNGuard`` with a model that trains on two devices."""
 
 from __future__ import annotations
 

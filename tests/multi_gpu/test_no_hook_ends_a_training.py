@@ -1,4 +1,4 @@
-"""Whatever fails in ``RatioBalancer``, ``fit`` ends with the weights that it has without one."""
+"""Whatever fails in ``RatioBalancer``, ``fit`` has the same result as without it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Training:
         return self.left(self._balancer)
 
 
-class TestATraining:
-    def test_calls_nothing_of_the_balancer_without_a_guard(self) -> None:
+class TestATrainingRun:
+    def test_calls_only_guarded_code_of_the_balancer(self) -> None:
         training = Training()
         engine = ("multi_gpu/parallel_model.py", "multi_gpu/ratio_balancer.py RatioBalancer.set_m")
 
@@ -44,7 +44,7 @@ class TestATraining:
         own = [name for name in opened if "balance" in name and not name.startswith(engine)]
         assert own == []
 
-    def test_goes_on_whatever_raises(self) -> None:
+    def test_continues_whatever_raises(self) -> None:
         training = Training()
         bare = training.left()
         guarded = Borders(training.left_balanced).guarded

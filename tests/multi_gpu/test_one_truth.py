@@ -1,4 +1,4 @@
-"""A parallel model and the one it was made of have the same weights, whoever reads or sets them."""
+"""A parallel model and the single model that it was made of share their weights."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
 pytestmark = pytest.mark.multi_gpu
 
 
-def after_an_epoch(devices: int) -> Any:
-    training = m.made(devices, eagerly=devices == 1)  # to the same end, and nothing is traced
-    for x, y in m.batches():
-        training[1].train_on_batch(x, y)
-    return training
-
-
 @pytest.fixture(scope="module")
-def trainings() -> dict[int, Any]:
-    return {devices: after_an_epoch(devices) for devices in (1, 2, 3)}
+def trained() -> dict[int, Any]:
+    """The single and the training model after an epoch, by number of devices."""
+    made = {devices: m.made(devices, eagerly=devices == 1) for devices in (1, 2, 3)}
+    for _, model in made.values():
+        for x, y in m.batches():
+            model.train_on_batch(x, y)
+    return made
 
 
 def stored(single: Any, folder: Path) -> Any:
@@ -48,65 +46,47 @@ def exported(single: Any, folder: Path) -> Any:
     return lambda x: loaded.serve(x)
 
 
-def traced(single: Any, _: Path) -> Any:
-    return tf.function(single)
-
-
-def predicting(single: Any, _: Path) -> Any:
-    return lambda x: single.predict(x, batch_size=m.BATCH, verbose=0)
-
-
-def around(single: Any, _: Path) -> Any:
-    """Another model of the same layers."""
-    return keras.Model(single.inputs, single.layers[-1].output)
-
-
 READERS: dict[str, Callable[[Any, Path], Any]] = {
     "a call": lambda single, folder: single,
-    "predict": predicting,
+    "predict": lambda single, folder: lambda x: single.predict(x, batch_size=m.BATCH, verbose=0),
     "save": stored,
     "save_weights": stored_weights,
     "export": exported,
     "a pickle": lambda single, folder: pickle.loads(pickle.dumps(single)),
     "a deep copy": lambda single, folder: copy.deepcopy(single),
-    "a clone": lambda single, folder: cloned(single),
-    "a function that TensorFlow traced": traced,
-    "a model that shares its layers": around,
+    "a traced function": lambda single, folder: tf.function(single),
+    "a model that shares its layers": lambda single, folder: keras.Model(
+        single.inputs, single.layers[-1].output
+    ),
 }
 
 
-def cloned(single: Any) -> Any:
-    clone = keras.models.clone_model(single)
-    clone.set_weights(single.get_weights())
-    return clone
-
-
-class TestWhoeverReadsTheSingleModelAfterTrainOnBatch:
+class TestReadingTheSingleModelAfterTrainOnBatch:
     @pytest.mark.parametrize("reader", READERS)
-    def test_has_what_was_trained(
-        self, trainings: dict[int, Any], reader: str, tmp_path: Path
+    def test_gives_the_trained_weights(
+        self, trained: dict[int, Any], reader: str, tmp_path: Path
     ) -> None:
         x, _ = m.rows(seed=2)
-        told = {}
-        for devices, (single, _) in trainings.items():
+        outputs = {}
+        for devices, (single, _) in trained.items():
             folder = tmp_path / str(devices)
             folder.mkdir()
-            told[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
+            outputs[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
 
-        assert b.furthest([told[2], told[3]], [told[1], told[1]]) <= m.CLOSE
+        assert b.furthest([outputs[2], outputs[3]], [outputs[1]] * 2) <= m.CLOSE
 
-    def test_evaluates_it_as_its_owner_has_compiled_it(self, trainings: dict[int, Any]) -> None:
+    def test_evaluates_it_as_its_owner_has_compiled_it(self, trained: dict[int, Any]) -> None:
         x, y = m.rows(seed=2)
 
-        single, model = trainings[2]
+        single, model = trained[2]
         single.compile(loss="mae")
-        told = single.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
+        mae, losses = single.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
 
-        assert told[0] == pytest.approx(told[1][1], abs=m.CLOSE)
-        assert told[1] == pytest.approx(trainings[1][1].evaluate(x, y, verbose=0), abs=m.CLOSE)
+        assert mae == pytest.approx(losses[1], abs=m.CLOSE)
+        assert losses == pytest.approx(trained[1][1].evaluate(x, y, verbose=0), abs=m.CLOSE)
 
 
-def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_later() -> None:
+def test_a_model_that_shares_layers_and_predicted_before_has_the_trained_weights() -> None:
     x, y = m.rows()
     single = m.single_model()
     other = keras.Model(single.inputs, single.layers[-1].output)
@@ -124,7 +104,7 @@ def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_la
     assert np.abs(after - before[0]).max() > 1e-3
 
 
-def test_a_model_that_xla_has_compiled_goes_on_without() -> None:
+def test_a_model_compiled_by_xla_continues_without() -> None:
     x, y = m.rows()
 
     def trained(devices: int) -> Any:
@@ -171,9 +151,9 @@ def by_layers(single: Any, model: Any, folder: Path) -> None:
         layer.set_weights(other_weights(layer))
 
 
-def by_training_it_alone(single: Any, model: Any, folder: Path) -> None:
+def by_training_it_alone(single: Any) -> None:
     x, y = m.rows(seed=3)
-    copied = m.single_model()  # on one device ``single`` is compiled, and shall stay so
+    copied = m.single_model()  # ``single`` keeps its own compile
     alone = keras.Sequential([copied.inputs[0], *single.layers])
     alone.compile(keras.optimizers.Adam(0.05), "mse")
     alone.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0)
@@ -186,25 +166,24 @@ SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
     "set_weights of the model": lambda single, model, _: model.set_weights(other_weights(single)),
     "set_weights of its layers": by_layers,
     "assign": by_assign,
-    "a training of its layers on one device": by_training_it_alone,
 }
 
 
 Left = dict[str, list[Any]]
 
 
-def left_by_two_fits(devices: int, setter: str, folder: Path) -> Left:
-    """Numbers of a training between whose two fits the weights are set."""
+def left_by_two_fits(devices: int, folder: Path) -> Left:
+    """Numbers of a training run between whose two fits the layers are trained on one device."""
     training = m.Trained(devices, folder)
     training.by_fit([], validates=False)
-    SETTERS[setter](training.single, training.model, training.folder)
+    by_training_it_alone(training.single)
     training.saw(training.model.get_weights(), training.single.get_weights())
     training.by_fit([], validates=False)
     return training.left()
 
 
 def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
-    """Numbers of a training in the middle of whose fit the weights are set."""
+    """Numbers of a training run during whose fit the weights are set."""
     training, once = m.Trained(devices, folder), [True]
 
     def act(batch: int, logs: Any) -> None:
@@ -219,42 +198,24 @@ def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
 
 
 @pytest.fixture(scope="module")
-def two_fits_on_one(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    return left_by_two_fits(1, "set_weights", tmp_path_factory.mktemp("one"))
-
-
-@pytest.fixture(scope="module")
 def fit_on_one(tmp_path_factory: pytest.TempPathFactory) -> Left:
     return left_by_a_fit(1, "set_weights", tmp_path_factory.mktemp("one"))
 
 
-class TestWhoeverSetsTheWeightsOfTheSingleModel:
-    """Each setter but a training gives them the same numbers: on one device one is enough."""
+class TestSettingTheWeightsOfTheSingleModel:
+    """All setters set the same numbers, so one run on one device is enough."""
 
-    @pytest.mark.parametrize("setter", [each for each in SETTERS if "training" not in each])
-    def test_is_obeyed_between_two_fits(
-        self, setter: str, two_fits_on_one: Left, tmp_path: Path
-    ) -> None:
-        assert m.differing(left_by_two_fits(3, setter, tmp_path), two_fits_on_one) == {}
+    @pytest.mark.parametrize("setter", SETTERS)
+    def test_takes_effect_during_a_fit(self, setter: str, fit_on_one: Left, tmp_path: Path) -> None:
+        assert m.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
 
-    def test_is_obeyed_where_a_training_on_one_device_sets_them_between_two_fits(
-        self, tmp_path: Path
-    ) -> None:
-        setter = "a training of its layers on one device"
-        several, one = (
-            left_by_two_fits(devices, setter, tmp_path / str(devices)) for devices in (3, 1)
-        )
+    def test_takes_effect_between_two_fits_by_training_its_layers(self, tmp_path: Path) -> None:
+        several, one = (left_by_two_fits(devices, tmp_path / str(devices)) for devices in (3, 1))
 
         assert m.differing(several, one) == {}
 
-    @pytest.mark.parametrize("setter", [each for each in SETTERS if "training" not in each])
-    def test_is_obeyed_in_the_middle_of_a_fit(
-        self, setter: str, fit_on_one: Left, tmp_path: Path
-    ) -> None:
-        assert m.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
-
-    def test_may_train_it_by_an_optimizer_that_has_trained_it_before(self) -> None:
-        """Embeddings too, whose gradients are sparse."""
+    def test_by_an_optimizer_that_trained_it_before_works(self) -> None:
+        """With embeddings, whose gradients are sparse."""
         x, y, _ = b.sentences()
 
         def left(devices: int) -> list[Any]:
@@ -268,7 +229,7 @@ class TestWhoeverSetsTheWeightsOfTheSingleModel:
 
         assert m.trains_alike(left, 3)
 
-    def test_gives_all_devices_the_same(self) -> None:
+    def test_sets_the_copies_of_all_devices(self) -> None:
         single, model = m.made(3)
         single.set_weights(other_weights(single))
 
@@ -277,24 +238,23 @@ class TestWhoeverSetsTheWeightsOfTheSingleModel:
             assert [np.unique(copy) for copy in copies] == [[np.float32(OTHER)]] * 3
 
 
-def elsewhere(act: Callable[[], None]) -> None:
-    """Do it on a thread of its own, and wait for that."""
+def in_another_thread(act: Callable[[], None]) -> None:
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
 
 
-class TestAThreadBesideTheTraining:
+class TestAnotherThreadDuringFit:
     def fit_beside(self, model: Any, act: Callable[[], None]) -> None:
         def in_the_middle(batch: int, logs: Any) -> None:
             if batch == 3:
-                elsewhere(act)
+                in_another_thread(act)
 
         x, y = m.rows()
         callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_the_middle)
         model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
 
-    def test_may_read_and_is_refused_to_write(self) -> None:
+    def test_may_read_but_not_write(self) -> None:
         single, model = m.models(2)
         refused: list[str] = []
         read: list[Any] = []
@@ -311,7 +271,7 @@ class TestAThreadBesideTheTraining:
         assert len(read) == 2
         assert len(refused) == 2
         assert all("another thread" in error for error in refused)
-        elsewhere(lambda: single.set_weights(other_weights(single)))
+        in_another_thread(lambda: single.set_weights(other_weights(single)))
         assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
 
     def test_may_write_another_model_on_the_same_devices(self) -> None:
@@ -327,16 +287,14 @@ class TestAThreadBesideTheTraining:
         assert done == [True]
 
 
-def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
-    tmp_path: Path,
-) -> None:
+def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path: Path) -> None:
     """Its script trains by ``train_on_batch``, and Keras 2 told people to save this way."""
     ratio_repository = import_module("ratio_training_utils")
     x, y, _ = b.rows(40)
     single = kinds.keeping()
     model = ratio_repository.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"], ratios=[3, 2])
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
-    for _ in range(10):
+    for _ in range(4):
         model.train_on_batch(x, y)
 
     single.save(tmp_path / "single.keras")

@@ -1,4 +1,4 @@
-"""``RatioBalancer`` where TensorFlow forbids clocks in graphs: the training goes on as it is."""
+"""``RatioBalancer`` where TensorFlow forbids clocks in graphs: training continues unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Training:
 
 
 def balancer() -> Any:
-    """One that has no look at the times before the training is over: the split stays."""
+    """One that does not check the times before the end: the split stays."""
     return multi_gpu.RatioBalancer(every=100, verbose=0)
 
 
@@ -64,7 +64,7 @@ ALONE = [[balancer]] if os.environ.get("GPUMON_WHOLE_TABLE") else []
 
 
 @pytest.mark.parametrize("callbacks", [[balancer, tagger], *ALONE])
-class TestATrainingIsThatWithoutABalancer:
+class TestTrainingIsUnchanged:
     def test_where_determinism_is_on_before_the_first_fit(
         self, callbacks: list[Callable[[], Any]]
     ) -> None:

@@ -1,4 +1,4 @@
-"""Where each part of a batch is computed, forward and backward: read off what TensorFlow ran."""
+"""Each part of a batch is computed on its own device, by the operations that TensorFlow ran."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras, tf
+from tests.multi_gpu.later import b, keras
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
@@ -25,7 +25,7 @@ FORWARD, BACKWARD = 2, 3
 
 
 class Ran(NamedTuple):
-    """What one way of using a model ran, and on how many samples each device did."""
+    """The operations of one use of a model, and the samples of each device."""
 
     operations: list[Any]
     samples: dict[str, set[int]]
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def used(logical_devices: None) -> dict[str, Ran]:
-    """A model of three unequal parts, trained, evaluated and used, a batch each."""
+    """A model on three unequal parts: trained, evaluated and used for one batch each."""
     devices = slow.SlowDevices([0.0] * len(SHARES))
     model = b.parallel(image_classifier(devices))
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -84,17 +84,8 @@ class TestEvaluatingAndPredicting:
         assert used[way].samples == {device: {count} for device, count in SHARES.items()}
 
 
-class TestWhatIsReadOffTensorFlow:
-    def test_tells_of_towers_whose_backward_pass_is_on_the_host(self) -> None:
-        """Keras 2's way: each tower placed by hand, and one tape around all."""
-        found = ran.computing(ran.operations_of(partial(train_once, towers())))
-
-        assert {device: found[device] for device in SHARES} == {
-            device: {"forward": 2} for device in SHARES
-        }
-        assert found["CPU:0"]["backward"] >= 3 * len(SHARES)
-
-    def test_tells_of_a_model_that_is_not_split(self) -> None:
+class TestTheRecordedOperations:
+    def test_show_a_model_that_is_not_split(self) -> None:
         found = ran.computing(ran.operations_of(partial(train_once, b.dense())))
 
         assert found == {"CPU:0": {"forward": 2, "backward": 3}}
@@ -129,22 +120,3 @@ def train_once(model: Any) -> None:
     x, y, _ = b.rows(SAMPLES)
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", jit_compile=False)
     model.fit(x, y, batch_size=SAMPLES, verbose=0)
-
-
-def towers() -> Any:
-    """One inner model, called on equal slices, each on a device of its own."""
-    inner = b.dense()
-
-    class Tower(keras.layers.Layer):  # type: ignore[misc]
-        def __init__(self, number: int, device: str) -> None:
-            super().__init__()
-            self.number, self.device, self.inner = number, device, inner
-
-        def call(self, batch: Any) -> Any:
-            with tf.device(self.device):
-                size = tf.shape(batch)[0] // len(SHARES)
-                return self.inner(batch[self.number * size : (self.number + 1) * size])
-
-    batch = keras.Input((b.FEATURES,))
-    parts = [Tower(number, device)(batch) for number, device in enumerate(SHARES)]
-    return keras.Model(batch, keras.layers.Concatenate(axis=0)(parts))

@@ -1,4 +1,4 @@
-"""``PhaseTagger`` on a model whose batches are split: it sees all of it, and harms nothing."""
+"""``PhaseTagger`` on a model whose batches are split: it records everything and changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.multi_gpu
 MS = 1_000_000
 DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)
 SPEED = 800
-"""Of both devices, in samples/s: of 40 samples one is given 24, which take it 30 ms."""
+"""Samples/s of both devices: of 40 samples one gets 24, which take 30 ms."""
 
 
 def tagger(**said: Any) -> Any:
@@ -49,13 +49,13 @@ def regression() -> Any:
 
 @pytest.fixture
 def model() -> Any:
-    """A regression split so, whose steps are traced once for all tests."""
+    """The same regression for all tests: its steps are traced once."""
     regression().ratios = RATIOS
     return regression()
 
 
 def computed_ns(notes: Any, within: list[tuple[int, int]]) -> float:
-    """How much of these spans at least one device computed."""
+    """The part of these spans in which at least one device computed."""
     idle_s = unoccupied_seconds(within, notes.spans_ns)
     return sum(k.lengths_ns(within)) - idle_s * 1e9
 
@@ -66,11 +66,10 @@ def slow_on_both(notes: Any) -> Any:
 
 
 class TestATaggedTraining:
-    def test_has_the_results_of_a_bare_one(self, tmp_path: Path) -> None:
+    def test_has_the_results_of_an_untagged_one(self) -> None:
         def outcome(*hooks: Any) -> Any:
-            saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "m.keras"))
             template = b.normalized(dropout=0.3)
-            training = b.Training(fitted={"callbacks": [*hooks, saves]}, predicts=True)
+            training = b.Training(fitted={"callbacks": list(hooks)}, evaluates=False)
             return training.on(b.parallel(template, devices=DEVICES, ratios=RATIOS))
 
         furthest = outcome(tagger()).furthest_from(outcome())
@@ -79,7 +78,7 @@ class TestATaggedTraining:
 
     @pytest.mark.measured
     @pytest.mark.alone
-    def test_is_tagged_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
+    def test_is_tagged_from_beginning_to_end(self, tmp_path: Path) -> None:
         notes, edges = k.Notes(), k.Edges()
         model = split(slow_on_both(notes))
         k.fit_rows(model, 40, batch_size=40)  # compiled before it is tagged
@@ -92,15 +91,15 @@ class TestATaggedTraining:
 
         k.fit_rows(model, 200, *callbacks, batch_size=40, epochs=3, **validated)
 
-        told = k.phase_ns()
+        phase_ns = k.phase_ns()
         validated_ns = computed_ns(notes, edges.validations_ns)
         trained_ns = computed_ns(notes, [(edges.began_ns, edges.ended_ns)]) - validated_ns
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
-        assert told["other"] < 0.01 * edges.wall_ns
-        assert trained_ns <= told["train_step"] + told["device_sync"]
-        assert validated_ns <= told["validation"] <= sum(k.lengths_ns(edges.validations_ns))
-        assert told["checkpoint"] > 0
-        assert told["callbacks"] >= sleeper.spent_ns
+        assert phase_ns["other"] < 0.01 * edges.wall_ns
+        assert trained_ns <= phase_ns["train_step"] + phase_ns["device_sync"]
+        assert validated_ns <= phase_ns["validation"] <= sum(k.lengths_ns(edges.validations_ns))
+        assert phase_ns["checkpoint"] > 0
+        assert phase_ns["callbacks"] >= sleeper.spent_ns
 
     def test_counts_each_step_once_and_each_sample(self, model: Any) -> None:
         k.fit_rows(model, 90, tagger(), batch_size=40, epochs=2)
@@ -110,7 +109,7 @@ class TestATaggedTraining:
         assert k.marks(RingKind.EPOCH) == [0, 1]
 
     @pytest.mark.measured
-    def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self, model: Any) -> None:
+    def test_reports_its_framework_loader_and_shares(self, model: Any) -> None:
         k.fit_rows(model, 40, tagger(), batch_size=40)
 
         told = k.facts()
@@ -120,7 +119,7 @@ class TestATaggedTraining:
         assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
 
     @pytest.mark.measured
-    def test_says_so_when_its_ratios_change_in_mid_fit(self, model: Any) -> None:
+    def test_reports_ratios_that_change_during_fit(self, model: Any) -> None:
         shares = []
 
         def level(own: Any) -> None:
@@ -138,28 +137,16 @@ class TestATaggedTraining:
 @pytest.mark.alone
 class TestTheTapOnASplitModel:
     @pytest.mark.measured
-    @pytest.mark.parametrize(
-        ("call", "mode"),
-        [
-            ("fit", TrainingMode.TRAIN),
-            ("evaluate", TrainingMode.VALIDATION),
-            ("predict", TrainingMode.PREDICT),
-        ],
-    )
-    def test_tells_the_wait_for_input_from_the_step(
-        self, model: Any, call: str, mode: TrainingMode
-    ) -> None:
-        told_ns, true_ns = t.usually_told_and_true_ns(
-            getattr(model, call), partial(t.waits_told_ns, mode), batches=8
+    def test_separates_the_wait_for_input_from_the_step(self, model: Any) -> None:
+        reported_ns, true_ns = t.usually_told_and_true_ns(
+            model.fit, partial(t.waits_told_ns, TrainingMode.TRAIN), batches=8
         )
 
         assert true_ns > 40 * MS
-        assert told_ns == t.within_a_tenth(true_ns)
+        assert reported_ns == t.within_a_tenth(true_ns)
 
     @pytest.mark.measured
-    def test_tells_the_tracing_of_all_replicas_as_compile_time_and_other_ratios_need_none(
-        self,
-    ) -> None:
+    def test_counts_tracing_as_compile_time_and_new_ratios_need_none(self) -> None:
         traced_ns = []
 
         class Tracing(keras.layers.Layer):  # type: ignore[misc]

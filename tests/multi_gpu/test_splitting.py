@@ -1,4 +1,4 @@
-"""What each device is given of a batch: the same as everywhere else in gpumon, and live."""
+"""The parts of a batch: the same as everywhere in gpumon, and changeable between steps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class TestTheSplitInTheGraph:
 
     @given(st.integers(1, 300), st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6))
     @slowly
-    def test_gives_each_replica_rows_that_follow_those_of_the_one_before(
-        self, size: int, ratios: list[float]
-    ) -> None:
+    def test_gives_the_replicas_consecutive_rows(self, size: int, ratios: list[float]) -> None:
         from trainer_hooks.multi_gpu.batch_split import BatchSplit, parts_of
 
         split, rows = BatchSplit(ratios), tf.range(size)
@@ -45,7 +43,7 @@ class TestTheSplitInTheGraph:
         assert min(len(part) for part in parts) >= 1
         assert float(tf.reduce_sum(slices.weights)) == pytest.approx(1.0)
 
-    def test_gives_a_borrowed_sample_the_weight_0(self) -> None:
+    def test_gives_a_borrowed_sample_weight_0(self) -> None:
         """Row 2 of the acceptance table: [4, 3, 2] of 2 feeds no empty part."""
         from trainer_hooks.multi_gpu.batch_split import BatchSplit
 
@@ -62,10 +60,10 @@ class TestTheRows:
         ("size", "ratios", "counts"),
         [(100, [768, 560], [58, 42]), (1388, [820, 568], [820, 568]), (1000, [3, 2], [600, 400])],
     )
-    def test_that_the_articles_name_arrive_on_each_device(
+    def test_of_the_articles_arrive_on_each_device(
         self, size: int, ratios: list[int], counts: list[int]
     ) -> None:
-        """Row 1 of the acceptance table, from what the layers themselves were given."""
+        """Row 1 of the acceptance table, as seen by the layers."""
         model = b.parallel(b.only_dropout(), devices=b.DEVICES[:2], ratios=ratios)
         model.compile(optimizer="sgd", loss="mse")
 
@@ -75,7 +73,7 @@ class TestTheRows:
 
 
 class TestRatios:
-    def test_may_change_between_steps_without_another_trace(self) -> None:
+    def test_may_change_between_steps_without_retracing(self) -> None:
         model = b.parallel(b.dense(), devices=b.DEVICES[:2], ratios=[1, 1])
         model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
         x, y, _ = b.rows(28)
@@ -102,7 +100,7 @@ class TestRatios:
 
 
 class TestEqualShares:
-    def test_of_the_second_article_are_those_of_its_function(self) -> None:
+    def test_are_those_of_the_second_article(self) -> None:
         rows = np.arange(10)
 
         parts = [multi_gpu.slice_batch(rows, 3, part).tolist() for part in range(3)]

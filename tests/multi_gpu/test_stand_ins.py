@@ -1,4 +1,4 @@
-"""Scripts for several GPUs that run on stand-ins, as they are."""
+"""Scripts for several GPUs run unchanged on stand-ins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import in_make_truth
 from tests.programs import ran
 
 pytestmark = pytest.mark.multi_gpu
@@ -53,7 +54,8 @@ def test_a_script_that_imports_the_model_late_starts_again(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
+@in_make_truth
+def test_a_process_that_is_no_script_is_refused(tmp_path: Path) -> None:
     done = ran_on_stand_ins("-c", TOO_LATE, folder=tmp_path)
 
     assert done.returncode == 1

@@ -1,11 +1,10 @@
-"""What the losses of each output know of a batch's size is what they know on one device.
+"""The loss of each output has the static batch size that it has on one device.
 
-Keras weighs the mean of each output's loss over the batches by it, where it is known.
+Keras weights the mean of each output's loss over the batches by it.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ import pytest
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
 from tests.multi_gpu.later import b, keras, tf
+from tests.needs import in_make_truth
 
 eager_fetch: Any = ImportedLater("tests.keras.fetching_eagerly")
 
 pytestmark = pytest.mark.multi_gpu
 BATCH = 16
-SOURCES = ["arrays", *(["tf.data of one size"] if os.environ.get("GPUMON_WHOLE_TABLE") else [])]
 
 
 def trained(model: Any, source: str, *callbacks: Any) -> dict[str, list[float]]:
@@ -35,8 +34,15 @@ def trained(model: Any, source: str, *callbacks: Any) -> dict[str, list[float]]:
     return history
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("fetches_eagerly", [False, True])
+@pytest.mark.parametrize(
+    ("source", "fetches_eagerly"),
+    [
+        ("arrays", False),
+        pytest.param("arrays", True, marks=in_make_truth),
+        pytest.param("tf.data of one size", False, marks=in_make_truth),
+        pytest.param("tf.data of one size", True, marks=in_make_truth),
+    ],
+)
 class TestTheLossOfEachOutput:
     def test_is_that_on_one_device(
         self, source: str, fetches_eagerly: bool, monkeypatch: pytest.MonkeyPatch

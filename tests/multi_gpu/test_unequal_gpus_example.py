@@ -1,4 +1,4 @@
-"""The example on unequal GPUs splits as it is told, by words or while it trains."""
+"""The example on unequal GPUs: simulated speeds, ratios from options and from typed lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from tests.imported_later import ImportedLater
+from tests.multi_gpu.later import b, keras
+from tests.needs import in_make_truth
 from tests.patience import wait_until
 from tests.processes import ending
+from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INTERRUPTIBLE = """
@@ -28,74 +31,83 @@ example: Any = ImportedLater("examples.unequal_gpus")
 pytestmark = pytest.mark.multi_gpu
 
 
-def after_typing(*read: bytes | None) -> Any:
-    """The model of a training at whose batches' ends this could be read."""
-    to_read = iter(read)
+@pytest.mark.measured
+@pytest.mark.alone
+def test_simulated_gpus_are_busy_according_to_their_speed_and_at_the_same_time() -> None:
+    spans_ns: list[list[tuple[int, int]]] = [[], []]
+    gpus = {
+        device: example.SleepingGpu(speed, lambda *span, own=own: own.append(span))
+        for device, speed, own in zip(b.DEVICES[:2], (200, 100), spans_ns, strict=True)
+    }
+    layers = [keras.Input((b.FEATURES,)), keras.layers.Dense(4), example.SleepingCompute(gpus)]
+    model = b.parallel(keras.Sequential(layers), devices=b.DEVICES[:2], ratios=(1, 1))
+    model.compile("sgd", "mse")
+    x, _, _ = b.rows(40)
+
+    model.fit(x, x[:, :4], batch_size=40, verbose=0)
+
+    busy_s = [sum(end - start for start, end in spans) / 1e9 for spans in spans_ns]
+    assert busy_s == pytest.approx([20 / 200, 20 / 100], rel=0.1)
+    assert unoccupied_seconds(spans_ns[0], spans_ns[1]) < 0.25 * busy_s[0]
+
+
+def after_typing(*lines: bytes | None) -> Any:
+    """The model of a training run at whose batches' ends these could be read."""
+    to_read = iter(lines)
     typed = example.TypedRatios(lambda: next(to_read))
     typed.set_model(SimpleNamespace(ratios=[1, 1], stop_training=False))
-    for batch in range(len(read)):
+    for batch in range(len(lines)):
         typed.on_train_batch_end(batch)
     return typed.model
 
 
-class TestWhatIsTyped:
-    @pytest.mark.parametrize("line", [b"3 2\n", b"3:2\n", b" 3.0  2 \r\n"])
-    def test_is_the_new_ratios(self, line: bytes) -> None:
-        assert after_typing(line).ratios == [3, 2]
+class TestTypedRatios:
+    @pytest.mark.parametrize(
+        ("lines", "ratios"),
+        [
+            ([b"3:2\n"], [3, 2]),
+            ([b" 3.0  2 \r\n"], [3, 2]),
+            ([b"3 "], [1, 1]),
+            ([b"3 ", b"2\n4 "], [3, 2]),
+            ([b"three to two\n"], [1, 1]),
+        ],
+    )
+    def test_are_used_once_the_line_is_complete(self, lines: list[bytes], ratios: Any) -> None:
+        assert after_typing(*lines).ratios == ratios
 
-    def test_counts_once_the_line_is_whole(self) -> None:
-        assert after_typing(b"3 ").ratios == [1, 1]
-        assert after_typing(b"3 ", b"2\n4 ").ratios == [3, 2]
-
-    def test_changes_nothing_where_it_is_no_numbers(self, capsys: Any) -> None:
-        assert after_typing(b"three to two\n").ratios == [1, 1]
-        assert "'three to two'" in capsys.readouterr().out
-
-    def test_may_end_the_training(self) -> None:
+    def test_may_stop_the_training_run(self) -> None:
         assert after_typing(b"stop\n").stop_training
 
-    def test_is_not_asked_for_again_once_nobody_can_type(self) -> None:
-        asked: list[None] = []
-        typed = example.TypedRatios(lambda: asked.append(None))
+    def test_are_not_read_again_after_the_end_of_input(self) -> None:
+        reads: list[None] = []
+        typed = example.TypedRatios(lambda: reads.append(None))
 
         typed.on_train_batch_end(0)
         typed.on_train_batch_end(1)
 
-        assert asked == [None]
-
-
-@pytest.mark.measured
-def test_a_gpu_takes_a_time_in_proportion_to_its_samples() -> None:
-    spans: list[tuple[int, int]] = []
-    gpu = example.SleepingGpu(1_000, lambda *span: spans.append(span))
-
-    for _ in range(4):
-        gpu.compute([0] * 100, 0.5)
-
-    assert sum(end_ns - began_ns for began_ns, end_ns in spans) / 1e9 == pytest.approx(
-        0.2, abs=0.05
-    )
+        assert reads == [None]
 
 
 class TestTheExample:
     @pytest.mark.parametrize(
-        ("words", "says"),
+        ("options", "message"),
         [
             (["--ratios", "3", "2", "1"], "one number for each GPU"),
             (["--ratios", "3", "0"], "positive, finite numbers"),
             (["--speeds", "480", "0"], "at least 1"),
         ],
     )
-    def test_refuses_what_cannot_be_before_it_trains(
-        self, words: list[str], says: str, tmp_path: Path, capsys: Any
+    def test_refuses_impossible_options_before_it_trains(
+        self, options: list[str], message: str, tmp_path: Path, capsys: Any
     ) -> None:
         with pytest.raises(SystemExit) as ended:
-            example.main(["--spans", str(tmp_path / "busy.jsonl"), *words])
+            example.main(["--spans", str(tmp_path / "busy.jsonl"), *options])
 
         assert ended.value.code == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
-    def test_tells_what_the_gpus_did_when_it_is_interrupted(self, tmp_path: Path) -> None:
+    @in_make_truth
+    def test_prints_its_results_when_it_is_interrupted(self, tmp_path: Path) -> None:
         spans = tmp_path / "busy.jsonl"
         training = subprocess.Popen(
             [sys.executable, "-c", INTERRUPTIBLE, "--spans", str(spans), "--steps", "1000"],
@@ -106,7 +118,7 @@ class TestTheExample:
             training.send_signal(signal.SIGINT)
             out, _ = training.communicate(timeout=60)
 
-        told = json.loads(out.splitlines()[-1])
+        results = json.loads(out.splitlines()[-1])
         assert training.returncode == 130
-        assert told["steps"] > 0
-        assert min(told["busy_seconds"]) > 0
+        assert results["steps"] > 0
+        assert min(results["busy_seconds"]) > 0

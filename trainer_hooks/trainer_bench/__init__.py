@@ -1,1 +1,1 @@
-"""``trainer-bench``: how fast one GPU or several train, and which batches and ratios suit them."""
+"""``trainer-bench``: how fast GPUs train, and which batch sizes and ratios suit them."""

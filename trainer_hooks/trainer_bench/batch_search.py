@@ -1,4 +1,4 @@
-"""The largest batch that a GPU holds: doubled until it does not fit, then halved in."""
+"""Finds the largest batch that fits on a GPU, by doubling and bisection."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-_FINENESS: Final = 64
-"""The search ends when the answer is known to a part of so many."""
+_PRECISION: Final = 64
+"""The search ends when the answer is known to 1/64."""
 
 _ROUND_TO: Final = 8
 LARGEST: Final = 1 << 20
@@ -15,21 +15,21 @@ LARGEST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One batch, and what came of it: samples a second, ``None`` where memory ran out."""
+    """A batch and its samples per second; ``None`` where memory ran out."""
 
     batch: int
-    samples_a_second: float | None
+    samples_per_second: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFound:
-    """The end of a search.
+    """The result of a search.
 
     Attributes:
         fits: The largest batch that was trained.
-        advised: With a margin, a multiple of 8 where it is large enough; it was trained
+        advised: ``fits`` less the margin, a multiple of 8 where it is large enough; it was trained
             after memory had run out for the last time.
-        tries: In their order.
+        tries: In order.
     """
 
     fits: int
@@ -38,23 +38,22 @@ class BatchFound:
 
 
 def find_batch(
-    trained: Callable[[int], float | None],
+    train: Callable[[int], float | None],
     *,
     first: int = 64,
     margin: float = 0.05,
     most: int = LARGEST,
 ) -> BatchFound | None:
-    """Search.
+    """Search for the largest batch.
 
     Args:
-        trained: Tries a batch: samples a second, or ``None`` where it does not fit.
-        first: To begin with.
-        margin: The part of the largest batch to stay away from it: memory is never twice
-            as free.
-        most: No batch is tried beyond.
+        train: Tries a batch; returns samples per second, or ``None`` where it does not fit.
+        first: The first batch to try.
+        margin: The part of the largest batch to leave free: free memory varies.
+        most: The largest batch to try.
 
     Returns:
-        What was found; ``None`` where not even one sample fits.
+        ``None`` where not even one sample fits.
 
     >>> found = find_batch(lambda batch: 100.0 if batch <= 1000 else None)
     >>> found.fits, found.advised, [one.batch for one in found.tries[:6]]
@@ -63,11 +62,11 @@ def find_batch(
     tries: list[Try] = []
 
     def fits(batch: int) -> bool:
-        tries.append(Try(batch, trained(batch)))
-        return tries[-1].samples_a_second is not None
+        tries.append(Try(batch, train(batch)))
+        return tries[-1].samples_per_second is not None
 
     largest, too_large = _doubled(fits, min(first, most), most)
-    while largest and too_large is not None and too_large - largest > max(1, largest // _FINENESS):
+    while largest and too_large is not None and too_large - largest > max(1, largest // _PRECISION):
         middle = (largest + too_large) // 2
         if fits(middle):
             largest = middle
@@ -80,13 +79,13 @@ def find_batch(
             return BatchFound(largest, advised, tuple(tries))
         if advised == 1:
             break
-        # Also without a margin: what no longer fits is not tried again.
-        batch = min(int(advised * (1 - margin)), advised - max(1, advised // _FINENESS))
+        # Smaller even without a margin: what no longer fits is not tried again.
+        batch = min(int(advised * (1 - margin)), advised - max(1, advised // _PRECISION))
     return None
 
 
 def _doubled(fits: Callable[[int], bool], batch: int, most: int) -> tuple[int, int | None]:
-    """The last power that fits, 0 for none, and the first that does not."""
+    """The last size that fits, 0 for none, and the first that does not."""
     too_large = None
     while batch and not fits(batch):
         too_large, batch = batch, batch // 2

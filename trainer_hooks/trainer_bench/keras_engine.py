@@ -20,38 +20,43 @@ SIDE: Final = 28
 CLASSES: Final = 10
 
 Widths = tuple[tuple[int, ...], ...]
-"""Filters of the first convolutions, of the later ones, and of the dense layers."""
+"""Filters of the convolution blocks, then the widths of the dense layers."""
 
 FULL: Final[Widths] = ((32, 64, 128, 256), (512,) * 4, (*(2048,) * 5, 1024))
 """The article's: 37 million weights."""
 
 _WIDTHS: Final = {"full": FULL, "small": ((4, 8), (8,), (32,))}
 _NAME: Final = re.compile(r"(GPU|CPU):(\d+)")
-_OUT_OF_MEMORY: Final = ("resource_exhausted", "out of memory", "oom when allocating")
+_OUT_OF_MEMORY: Final = (
+    "resourceexhausted",
+    "resource_exhausted",
+    "out of memory",
+    "oom when allocating",
+)
 
 
 class KerasEngine:
-    """A convolutional net for images of digits, with many more layers than they need.
+    """Trains a large convolutional net for images of digits.
 
-    The images are noise, made once: what is measured is the GPU, not the data.
+    The images are noise, made once, because the GPU is measured, not the data.
     """
 
     is_simulated = False
 
     def __init__(self, gpus: Sequence[str], *, size: str) -> None:
-        """Start TensorFlow, with logical CPU devices where ``CPU:1`` or more is asked for.
+        """Start TensorFlow, with logical CPU devices where ``gpus`` names any.
 
         Args:
-            gpus: What will be trained on, such as ``GPU:0`` or ``CPU:1``.
+            gpus: The devices to train on, such as ``GPU:0`` or ``CPU:1``.
             size: ``"full"``, the article's net, or ``"small"``, which a CPU can train.
 
         Raises:
-            SourceUnavailableError: No TensorFlow, or no GPU where one is wanted.
-            UsageError: A name that is no device's.
+            SourceUnavailableError: TensorFlow or a named GPU is missing.
+            UsageError: An invalid device name.
         """
-        strange = [gpu for gpu in gpus if not _NAME.fullmatch(gpu)]
-        if strange:
-            raise UsageError(f"{strange[0]} is no device: write 0, GPU:0 or CPU:1")
+        invalid = [gpu for gpu in gpus if not _NAME.fullmatch(gpu)]
+        if invalid:
+            raise UsageError(f"{invalid[0]} is not a device: write 0, GPU:0 or CPU:1")
         self._size = size
         self._tf = _tensorflow()
         self._cpus = [gpu for gpu in gpus if gpu.startswith("CPU")]
@@ -63,7 +68,7 @@ class KerasEngine:
         missing = [gpu for gpu in gpus if gpu not in self._logical]
         has_any = bool(self._cpus or self.gpus())
         if missing or not has_any:
-            what = f"{missing[0]} is not here" if has_any else "no GPU can be seen"
+            what = f"there is no {missing[0]}" if has_any else "TensorFlow sees no GPU"
             raise SourceUnavailableError(
                 f"{what}; --simulate needs none, and --gpus CPU:1 CPU:2 --model small trains "
                 "on the CPU"
@@ -95,7 +100,7 @@ class KerasEngine:
                 data = itertools.repeat((images, labels))
             else:
                 data = iter(self._fed(gpus, (images, labels), feed))
-                self._train_once(model, *next(data))  # tensors are traced apart from arrays
+                self._train_once(model, *next(data))  # tensors need a trace of their own
             ended = time.perf_counter()
             for batch in data:
                 began = time.perf_counter()
@@ -106,7 +111,7 @@ class KerasEngine:
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
-            # Not from that error: its traceback would hold the tensors.
+            # Not from that error: its traceback would keep the tensors alive.
             raise GpuOutOfMemoryError(None, gpus, batches) from None
         finally:
             del model
@@ -114,11 +119,11 @@ class KerasEngine:
             gc.collect()
 
     def _train_once(self, model: keras.Model, images: object, labels: object) -> None:
-        # The loss comes to the host, so the step is over when this returns.
+        # Reading the loss waits for the end of the step.
         float(model.train_on_batch(images, labels))
 
     def _fed(self, gpus: Sequence[str], batch: tuple[object, ...], feed: Feed) -> Any:  # noqa: ANN401
-        """A ``tf.data.Dataset`` without end, each of whose batches takes its time to be made."""
+        """An endless ``tf.data.Dataset`` whose batches take ``feed.batch_seconds`` to make."""
         tf = self._tf
 
         def made() -> Iterator[tuple[object, ...]]:
@@ -136,7 +141,7 @@ class KerasEngine:
             return data
         from trainer_hooks.prefetch import prefetch_to_device
 
-        # Several GPUs are sent their parts from the host.
+        # Several GPUs get their parts from the host.
         device = "CPU:0" if len(gpus) > 1 else (gpus or self.gpus())[0]
         return prefetch_to_device(data, depth=2, device=device)
 
@@ -163,8 +168,8 @@ class KerasEngine:
             self._tf.config.set_logical_device_configuration(host, parts)
 
 
-def maxing_net(widths: Widths, **named: Any) -> keras.Model:  # noqa: ANN401 (Keras' own words)
-    """A net for digits of 28 by 28 points, of Keras 3, as the article maxes its GPUs with."""
+def maxing_net(widths: Widths, **named: Any) -> keras.Model:  # noqa: ANN401 (Keras' arguments)
+    """The article's net for digits of 28 by 28 pixels."""
     import keras
 
     *convolutions, dense = widths
@@ -181,7 +186,7 @@ def maxing_net(widths: Widths, **named: Any) -> keras.Model:  # noqa: ANN401 (Ke
 
 
 def made_up_digits(samples: int) -> tuple[Any, Any]:
-    """Pictures as large as MNIST's, the same at every call; nothing is downloaded.
+    """Random images of MNIST's size, the same at every call; nothing is downloaded.
 
     Returns:
         ``x``, float32 (samples, 28, 28, 1), and ``y``, float32 (samples, 10), one-hot.
@@ -194,7 +199,7 @@ def made_up_digits(samples: int) -> tuple[Any, Any]:
 
 
 def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)
-    # Only TensorFlow splits batches in ratios, and nothing stands in for a GPU that is timed.
+    # Only TensorFlow splits batches by ratios, and stand-ins must not be timed.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.pop("GPUMON_STAND_IN_GPUS", None)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -202,12 +207,12 @@ def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)
         import tensorflow
     except ModuleNotFoundError as error:
         raise SourceUnavailableError(
-            "TensorFlow is not installed here (`pip install tensorflow`); "
+            "TensorFlow is not installed (`pip install tensorflow`); "
             "--simulate needs neither it nor a GPU"
         ) from error
     return tensorflow
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    said = f"{type(error).__name__} {error}".lower()
-    return "resourceexhausted" in said or any(words in said for words in _OUT_OF_MEMORY)
+    message = f"{type(error).__name__} {error}".lower()
+    return any(text in message for text in _OUT_OF_MEMORY)

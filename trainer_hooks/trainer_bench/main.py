@@ -1,4 +1,4 @@
-"""The command ``trainer-bench``: words in, lines or JSON out, one sentence for each error."""
+"""The command ``trainer-bench``: parses options, prints lines or JSON, and one line per error."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from trainer_hooks.trainer_bench.modes import (
 from trainer_hooks.trainer_bench.plot import KINDS, require_matplotlib, write_plot
 
 _DESCRIPTION: Final = """\
-How fast one GPU or several train, and which batches and ratios suit them.
+Measure how fast GPUs train, and which batch sizes and ratios suit them.
 
-Trains a convolutional net with many layers on made-up images, with Keras on
-TensorFlow, and prints samples a second (sps). The first batch is not timed.
+Trains a large convolutional net on random images, with Keras on TensorFlow,
+and prints samples per second (sps). The first batch is not timed.
 """
 
 _EXAMPLES: Final = """\
@@ -38,30 +38,26 @@ examples:
   trainer-bench --batches 64                         the default GPU
   trainer-bench --gpus 0 1 --batches 512 355         two GPUs, 867 samples a step
   trainer-bench --gpus 0 1 --batches 1388 --balance  the ratio that suits them
-  trainer-bench --gpus 0 --find-batch                what its memory holds
+  trainer-bench --gpus 0 --find-batch                the largest batch that fits
   trainer-bench --batches 256 --scaling 1 2 4       is it worth more GPUs?
-  trainer-bench --batches 64 --prefetch 20          what batches made ahead save
+  trainer-bench --batches 64 --prefetch 20          what prefetching saves
   trainer-bench --simulate --batches 1388 --balance  the same without a GPU
   trainer-bench --gpus CPU:1 CPU:2 --batches 32 16 --model small
-                                                     on parts of the CPU
+                                                     on logical CPU devices
 
-exit codes: 0 done, 1 the work failed, 2 wrong words, 3 no GPU
+exit codes: 0 done, 1 the work failed, 2 wrong arguments, 3 no GPU
 
 --json prints one object: trainer_bench (1), simulated, devices, notices, mode
-("runs", "balance", "find_batch", "scaling" or "prefetch") and what that mode measured;
-rates are samples a second, times seconds, and null means nobody can tell.
+("runs", "balance", "find_batch", "scaling" or "prefetch") and its results;
+rates are samples per second, times are seconds, and null means unknown.
 """
 
 
-_SIMULATED: Final = "SIMULATED: no GPU is used, and no figure here is a real one's"
+_SIMULATED: Final = "SIMULATED: no GPU is used; all figures are simulated"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench.
-
-    Returns:
-        0 done, 1 the work failed, 2 usage, 3 no GPU.
-    """
+    """Run the command; return its exit code."""
     args = _parser().parse_args(argv)
     try:
         _check(args)
@@ -72,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stdout = None  # the reader has seen enough
+        sys.stdout = None  # the reader closed the pipe
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -89,48 +85,54 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--batches", nargs="+", type=_count, default=[], metavar="N",
-        help="samples of a step for each GPU; with --balance one number may be their sum, and "
-        "none is 512 for each",
+        help="samples per step for each GPU; with --balance one number is their sum, default "
+        "512 per GPU",
     )  # fmt: skip
     parser.add_argument(
         "--gpus", nargs="+", type=_gpu, default=[], metavar="GPU",
-        help="0 or GPU:0, or CPU:1 for a logical device; the default GPU if not given",
+        help="0 or GPU:0, or CPU:1 for a logical device; default: the default GPU",
     )  # fmt: skip
-    parser.add_argument("--runs", type=_count, default=3, metavar="N", help="default: 3")
     parser.add_argument(
-        "--seconds", type=_seconds, default=10.0, metavar="S", help="of each run; default: 10"
+        "--runs", type=_count, default=3, metavar="N", help="number of runs; default: 3"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=10.0,
+        metavar="S",
+        help="length of each run; default: 10",
     )
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--balance", action="store_true", help="find the best ratio of the GPUs")
-    mode.add_argument("--find-batch", action="store_true", help="the largest batch that fits")
+    mode.add_argument("--balance", action="store_true", help="find the best ratio for the GPUs")
+    mode.add_argument("--find-batch", action="store_true", help="find the largest batch that fits")
     mode.add_argument(
-        "--scaling", nargs="+", type=_count, metavar="N", help="the speed of 1, 2, 4, ... GPUs"
+        "--scaling", nargs="+", type=_count, metavar="N", help="measure 1, 2, 4, ... GPUs"
     )
     mode.add_argument(
         "--prefetch", type=_milliseconds, metavar="MS",
-        help="the gap between batches that take MS milliseconds to make, without and with "
-        "prefetch_to_device",
+        help="measure the gap between batches that take MS milliseconds to make, without and "
+        "with prefetch_to_device",
     )  # fmt: skip
     parser.add_argument(
         "--margin", type=_part, default=0.05, metavar="PART",
-        help="to stay away from the largest batch, 0 to 0.9; default: 0.05",
+        help="part of the largest batch to leave free, 0 to 0.9; default: 0.05",
     )  # fmt: skip
     parser.add_argument(
-        "--model", choices=("full", "small"), default="full", help="small: a CPU can do it"
+        "--model", choices=("full", "small"), default="full", help="small: for a CPU"
     )
     parser.add_argument(
         "--simulate", nargs="?", const="fast,slow", metavar="fast,slow",
-        help="the article's two GPUs, or a list of them; needs no GPU",
+        help="use simulated GPUs, by default the article's two",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object, see below")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, see below")
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.png", help="a picture: .png, .svg or .pdf"
+        "--plot", type=Path, metavar="FILE.png", help="write a plot: .png, .svg or .pdf"
     )
     return parser
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense, before anything slow is started."""
+    """Refuse invalid combinations before anything slow starts."""
     if args.plot is not None:
         _check_plot(args.plot)
     if len(set(args.gpus)) < len(args.gpus):
@@ -138,7 +140,7 @@ def _check(args: argparse.Namespace) -> None:
     many = len(args.batches)
     if args.find_batch:
         if many > 1:
-            raise UsageError("--find-batch begins with one batch size, 64 if none is given")
+            raise UsageError("--find-batch takes one batch size to start with, 64 by default")
     elif not many and not args.balance:
         raise UsageError(
             "You must specify at least one batch size: --batches 64, or with two GPUs "
@@ -150,9 +152,9 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_plot(path: Path) -> None:
     if path.suffix not in KINDS:
-        raise UsageError(f"{path}: a plot is a .png, a .svg or a .pdf; name it so")
+        raise UsageError(f"--plot {path}: the name must end in .png, .svg or .pdf")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: --plot takes a file")
+        raise UsageError(f"--plot {path}: this is a folder, not a file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         why = "cannot be written" if path.parent.is_dir() else f"there is no folder {path.parent}"
         raise UsageError(f"--plot {path}: {why}")
@@ -163,11 +165,11 @@ def _check_numbers(many: int, args: argparse.Namespace) -> None:
     gpus = max(1, len(args.gpus))
     if args.scaling:
         if many > 1:
-            raise UsageError("--scaling takes one batch size, that of each GPU")
+            raise UsageError("--scaling takes one batch size, for each GPU")
     elif many != gpus and not (args.balance and many < 2):
-        error = f"You must specify a batch size for each GPU: {gpus} of them, and {many} after"
-        more = "" if args.gpus else "; several GPUs are named with --gpus 0 1"
-        raise UsageError(f"{error} --batches{more}")
+        error = f"You must specify a batch size for each GPU: {gpus}, not {many}, after --batches"
+        more = "" if args.gpus else "; name several GPUs with --gpus 0 1"
+        raise UsageError(error + more)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -180,23 +182,23 @@ def _run(args: argparse.Namespace) -> int:
         is_quiet=args.json,
     )
     if engine.is_simulated:
-        session.say(_SIMULATED)
+        session.print(_SIMULATED)
     for line in engine.devices():
-        session.say(line)
+        session.print(line)
     outcome = _outcome(session, args)
     if args.json:
-        told = {
+        fields = {
             "trainer_bench": 1,
             "simulated": engine.is_simulated,
             "devices": list(engine.devices()),
             "notices": session.notices,
             **outcome.fields,
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(fields, indent=2))
     if args.plot is not None:
         mark = " (SIMULATED)" if engine.is_simulated else ""
         write_plot(replace(outcome.plot, title=f"{outcome.plot.title}{mark}"), args.plot)
-        session.say(f"\nPlot: {args.plot}")
+        session.print(f"\nPlot: {args.plot}")
     sys.stdout.flush()
     return 0
 
@@ -223,41 +225,41 @@ def _engine(args: argparse.Namespace) -> Engine:
     return KerasEngine(tuple(args.gpus), size=args.model)
 
 
-def _count(word: str) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
-    if int(word) > 1 << 30:
-        raise argparse.ArgumentTypeError(f"{word} is too large")
-    return int(word)
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    if int(text) > 1 << 30:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return int(text)
 
 
-def _seconds(word: str) -> float:
-    return _number(word, least=0.0, most=86_400.0, what="a number of seconds above 0")
+def _seconds(text: str) -> float:
+    return _number(text, least=0.0, most=86_400.0, what="a number of seconds above 0")
 
 
-def _milliseconds(word: str) -> float:
-    return _number(word, least=0.0, most=60_000.0, what="a number of milliseconds above 0")
+def _milliseconds(text: str) -> float:
+    return _number(text, least=0.0, most=60_000.0, what="a number of milliseconds above 0")
 
 
-def _part(word: str) -> float:
-    if word == "0":
+def _part(text: str) -> float:
+    if text == "0":
         return 0.0
-    return _number(word, least=0.0, most=0.9, what="a part from 0 to 0.9")
+    return _number(text, least=0.0, most=0.9, what="a number from 0 to 0.9")
 
 
-def _number(word: str, *, least: float, most: float, what: str) -> float:
+def _number(text: str, *, least: float, most: float, what: str) -> float:
     try:
-        value = float(word)
+        value = float(text)
     except ValueError:
         value = math.nan
     if not least < value <= most:
-        raise argparse.ArgumentTypeError(f"{word!r} is not {what}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
 
 
-def _gpu(word: str) -> str:
-    if word.isascii() and word.isdigit():
-        return f"GPU:{int(word)}"
-    if re.fullmatch(r"(GPU|CPU):\d+", word.upper()):
-        return word.upper()
-    raise argparse.ArgumentTypeError(f"{word!r} is no GPU: write 0, GPU:0 or CPU:1")
+def _gpu(text: str) -> str:
+    if text.isascii() and text.isdigit():
+        return f"GPU:{int(text)}"
+    if re.fullmatch(r"(GPU|CPU):\d+", text.upper()):
+        return text.upper()
+    raise argparse.ArgumentTypeError(f"{text!r} is not a GPU: write 0, GPU:0 or CPU:1")

@@ -1,4 +1,4 @@
-"""What the bench asks of whatever trains, and what came of some seconds of it."""
+"""The interface of the engines that train, and the results of a run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class BenchStep:
 
     Attributes:
         samples: In its batch, over all GPUs.
-        seconds: It took.
-        busy_seconds: Of each GPU; ``None`` where the engine cannot tell.
-        gap_seconds: Between the end of the step before and the begin of this one, of ``seconds``.
+        seconds: Its duration.
+        busy_seconds: Per GPU; ``None`` where the engine does not know.
+        gap_seconds: The part of ``seconds`` between the last step's end and this one's start.
     """
 
     samples: int
@@ -31,11 +31,11 @@ class BenchStep:
 
 
 class Feed(NamedTuple):
-    """How batches come to a training.
+    """How the batches of a training run are made.
 
     Attributes:
         batch_seconds: How long it takes to make one.
-        is_ahead: Whether the next ones are made and brought to the device during a step.
+        is_ahead: Whether the next ones are made and copied to the device during a step.
     """
 
     batch_seconds: float
@@ -43,10 +43,10 @@ class Feed(NamedTuple):
 
 
 class GpuOutOfMemoryError(GpumonError):
-    """A GPU's memory does not hold its part of the batch; the engine can go on with a smaller.
+    """A part of the batch does not fit on its GPU; the engine can continue with a smaller one.
 
     Attributes:
-        gpu: Which of the GPUs, from 0; ``None`` where nobody can tell.
+        gpu: Its position among the GPUs, from 0; ``None`` where unknown.
     """
 
     def __init__(self, gpu: int | None, gpus: Sequence[str], batches: Sequence[int]) -> None:
@@ -57,16 +57,16 @@ class GpuOutOfMemoryError(GpumonError):
         else:
             name = gpus[gpu] if gpus else DEFAULT_GPU
             where = f"on {name}, which does not hold {batches[gpu]} samples"
-        super().__init__(f"out of memory {where}; --find-batch tells what a GPU holds")
+        super().__init__(f"out of memory {where}; --find-batch finds what fits on a GPU")
 
 
 class Engine(Protocol):
-    """Trains the bench's model."""
+    """Trains the benchmark's model."""
 
     is_simulated: bool
 
     def devices(self) -> tuple[str, ...]:
-        """A line for each device, for people."""
+        """One line per device, to print."""
 
     def gpus(self) -> tuple[str, ...]:
         """The names of all GPUs, such as ``"GPU:0"``."""
@@ -74,12 +74,12 @@ class Engine(Protocol):
     def train(
         self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
     ) -> Generator[BenchStep, None, None]:
-        """Train without end, after one step that does not count: it compiles.
+        """Train endlessly, after a first step that is not yielded because it compiles.
 
         Args:
-            gpus: Names; none for the engine's default device.
-            batches: Samples of each step for each of ``gpus``, or one for the default.
-            feed: How batches come; ``None``: one batch, made before, is used again and again.
+            gpus: Names; empty for the engine's default device.
+            batches: Samples per step for each of ``gpus``, or one number for the default device.
+            feed: How batches are made; ``None``: one batch made beforehand is reused.
 
         Raises:
             GpuOutOfMemoryError: At any step.
@@ -88,16 +88,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was trained since the warm-up.
+    """Totals since the warm-up.
 
     Attributes:
-        gpus: Names; none for the default device.
-        batches: Samples of each step for each.
-        samples: Trained in all.
-        seconds: They took.
-        steps: They took.
-        busy_seconds: Of each GPU in all; ``None`` where the engine cannot tell.
-        gap_seconds: Between steps, of ``seconds``.
+        gpus: Names; empty for the default device.
+        batches: Samples per step of each.
+        samples: Samples trained.
+        seconds: Time that they took.
+        steps: Number of steps.
+        busy_seconds: Per GPU; ``None`` where the engine does not know.
+        gap_seconds: The part of ``seconds`` between steps.
     """
 
     gpus: tuple[str, ...]
@@ -110,27 +110,26 @@ class Measured:
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step."""
+        """Samples per step, over all GPUs."""
         return sum(self.batches)
 
     @property
-    def samples_a_second(self) -> float:
-        """Of all GPUs together."""
+    def samples_per_second(self) -> float:
+        """Over all GPUs."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     @property
-    def of_each_gpu(self) -> tuple[float, ...]:
-        """Samples a second of each GPU: its part of the whole."""
-        whole = self.samples_a_second
-        return tuple(whole * batch / self.global_batch for batch in self.batches)
+    def samples_per_second_by_gpu(self) -> tuple[float, ...]:
+        """Each GPU's part of ``samples_per_second``."""
+        total = self.samples_per_second
+        return tuple(total * batch / self.global_batch for batch in self.batches)
 
     @property
     def step_seconds(self) -> float:
-        """The mean step."""
+        """Mean duration of a step."""
         return self.seconds / self.steps if self.steps else 0.0
 
-    def and_then(self, step: BenchStep) -> Measured:
-        """With a step more."""
+    def with_step(self, step: BenchStep) -> Measured:
         busy = step.busy_seconds
         if busy is not None and self.busy_seconds is not None:
             busy = tuple(a + b for a, b in zip(self.busy_seconds, busy, strict=True))
@@ -153,7 +152,7 @@ def runs_of(
     seconds: float,
     feed: Feed | None = None,
 ) -> Iterator[Measured]:
-    """Train in runs of some seconds each, and tell after each what came of all so far.
+    """Train in runs of that many seconds each; yield the totals so far after each.
 
     Raises:
         GpuOutOfMemoryError: A GPU does not hold its part.
@@ -165,17 +164,16 @@ def runs_of(
             with progress_bar(f"{name} [{measured.global_batch}]", seconds) as advance:
                 while measured.seconds < (run + 1) * seconds:
                     step = next(training)
-                    measured = measured.and_then(step)
+                    measured = measured.with_step(step)
                     advance(step.seconds)
             yield measured
 
 
 @contextmanager
 def progress_bar(name: str, seconds: float) -> Iterator[Callable[[float], None]]:
-    """A bar for so many seconds; what it gives is called with those that have passed.
+    """A progress bar on stderr, if that is a terminal; yields a function that advances it.
 
-    It is on stderr, never among the results, only where somebody looks at it, and gone when
-    its run is over.
+    It disappears at the end of the run.
     """
     if not sys.stderr.isatty():
         yield lambda passed: None
@@ -190,40 +188,40 @@ def progress_bar(name: str, seconds: float) -> Iterator[Callable[[float], None]]
 
 
 def speed_of(alone: Sequence[Measured]) -> float:
-    """Samples a second, if each GPU did as well among the others as in its run alone."""
-    return sum(measured.samples_a_second for measured in alone)
+    """Samples per second if each GPU were as fast among the others as alone."""
+    return sum(measured.samples_per_second for measured in alone)
 
 
 def why_above_alone(together: Measured, alone: Sequence[Measured]) -> str | None:
-    """The sentence for it; ``None`` where they are no faster.
+    """Why GPUs together are faster than the sum of each alone; ``None`` where they are not.
 
     Args:
-        together: A run of some GPUs.
+        together: A run of several GPUs.
         alone: A run of each of them, in the same order.
     """
-    above = together.samples_a_second / speed_of(alone) - 1
+    above = together.samples_per_second / speed_of(alone) - 1
     if above <= 0:
         return None
-    figure = f"{above:.1%} above what they did alone"
+    figure = f"{above:.1%} faster than the sum of each alone"
     larger = [
-        f"{gpu} had {before.global_batch} samples a step alone and has {samples} here"
+        f"{gpu} had {before.global_batch} samples per step alone and has {samples} here"
         for gpu, samples, before in zip(together.gpus, together.batches, alone, strict=True)
         if samples > before.global_batch
     ]
     if larger:
-        return f"{figure}, because larger parts are worked off faster: {', '.join(larger)}"
-    beside_ms, alone_ms = _beside_ms(together), [_beside_ms(measured) for measured in alone]
+        return f"{figure}, because larger parts are more efficient: {', '.join(larger)}"
+    overhead_ms, alone_ms = _overhead_ms(together), [_overhead_ms(measured) for measured in alone]
     known_ms = [each for each in alone_ms if each is not None]
-    if beside_ms is not None and known_ms and beside_ms < max(known_ms):
+    if overhead_ms is not None and known_ms and overhead_ms < max(known_ms):
         return (
-            f"{figure}: in each step no GPU is at its samples for {beside_ms:.1f} ms (the update "
-            f"of the weights), where one alone needs up to {max(known_ms):.1f} ms for it"
+            f"{figure}: the update of the weights takes {overhead_ms:.1f} ms per step, and up to "
+            f"{max(known_ms):.1f} ms on one GPU alone"
         )
-    return f"{figure}, which is by how much runs differ: longer ones (--seconds) tell"
+    return f"{figure}, which may be noise: measure longer runs (--seconds)"
 
 
-def _beside_ms(measured: Measured) -> float | None:
-    """Of a mean step, the time in which no GPU is busy."""
+def _overhead_ms(measured: Measured) -> float | None:
+    """The time of a mean step in which no GPU is busy."""
     if measured.busy_seconds is None or not measured.steps:
         return None
     return 1e3 * (measured.seconds - max(measured.busy_seconds)) / measured.steps

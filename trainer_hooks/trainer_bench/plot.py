@@ -1,4 +1,4 @@
-"""What a bench measured as a picture, drawn by matplotlib."""
+"""Plots of the results, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FAINT: Final = "#9ca3af"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points to be shown.
+    """Points to plot.
 
     Attributes:
         name: In the legend.
         points: ``(x, y)``, both 0 or more.
-        is_line: Joined by a line; else points alone.
-        is_faint: Something to compare with: grey and dashed.
+        is_line: Whether a line joins them.
+        is_faint: Grey and dashed, for comparison.
     """
 
     name: str
@@ -36,20 +36,20 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What is on it: a title, a line below that, and a name with its unit for each axis."""
+    """A plot: title, subtitle, and the axes' names with units."""
 
     title: str
-    below_title: str
+    subtitle: str
     x_name: str
     y_name: str
     series: tuple[Series, ...]
 
 
 def require_matplotlib() -> None:
-    """See that a plot can be drawn here, before the runs, which may take minutes.
+    """Check that plots can be drawn, before the runs, which may take minutes.
 
     Raises:
-        UsageError: It cannot; says what to install.
+        UsageError: matplotlib is missing.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -60,11 +60,7 @@ def require_matplotlib() -> None:
 
 
 def write_plot(plot: Plot, path: Path) -> None:
-    """Draw it into a file, whose ending says which kind it is.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the plot to a file of the kind that its suffix names."""
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
@@ -72,12 +68,12 @@ def write_plot(plot: Plot, path: Path) -> None:
 
 
 def figure_of(plot: Plot) -> Figure:
-    """The plot before it is a file."""
+    """The plot as a figure of matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure((7.6, 4.6), layout="constrained")
     figure.suptitle(plot.title, fontweight="bold")
-    axes = figure.add_subplot(title=plot.below_title, xlabel=plot.x_name, ylabel=plot.y_name)
+    axes = figure.add_subplot(title=plot.subtitle, xlabel=plot.x_name, ylabel=plot.y_name)
     for series in plot.series:
         x, y = zip(*series.points, strict=True) if series.points else ((), ())
         if series.is_faint:

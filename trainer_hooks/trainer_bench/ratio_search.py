@@ -1,4 +1,4 @@
-"""The best ratio of some GPUs in few runs: each alone at two batches, then all together."""
+"""Finds the best ratio of GPUs in few runs: each alone at two batch sizes, then all together."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from trainer_hooks.trainer_bench.measuring import GpuOutOfMemoryError, Measured,
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
 
-_CLEAR = 0.02
-_GOOD_ENOUGH = 0.02
+_CLEAR = 0.02  # relative difference of two times that is no noise
+_GOOD_ENOUGH = 0.02  # relative difference of busy times that ends the search
 
 
 @dataclass(slots=True)
 class RatioFound:
-    """What a search has done, and what it came to.
+    """The runs of a search and its result.
 
     Attributes:
         alone: The runs of single GPUs.
-        together: Those of all, the best of which counts; memory may have run out in others.
-        runs: How many there were, those without memory among them.
+        together: The runs of all GPUs that fit in memory.
+        runs: Number of runs, including those that ran out of memory.
     """
 
     alone: list[Measured] = field(default_factory=list)
@@ -34,7 +34,7 @@ class RatioFound:
     @property
     def best(self) -> Measured:
         """The fastest run of all GPUs."""
-        return max(self.together, key=lambda measured: measured.samples_a_second)
+        return max(self.together, key=lambda measured: measured.samples_per_second)
 
     @property
     def ratios(self) -> tuple[int, ...]:
@@ -43,22 +43,22 @@ class RatioFound:
 
     @property
     def peaks(self) -> float:
-        """Samples a second if each GPU did as well among others as alone at its best batch."""
+        """Samples per second if each GPU were as fast as alone at its best batch."""
         return speed_of(self.best_alone)
 
     @property
     def best_alone(self) -> tuple[Measured, ...]:
-        """The fastest run of each GPU by itself; the batch of it may be smaller than its part."""
+        """The fastest run of each GPU alone; its batch may be smaller than its part."""
         fastest: dict[tuple[str, ...], Measured] = {}
         for measured in self.alone:
             known = fastest.setdefault(measured.gpus, measured)
-            if measured.samples_a_second > known.samples_a_second:
+            if measured.samples_per_second > known.samples_per_second:
                 fastest[measured.gpus] = measured
         return tuple(fastest.values())
 
 
 class RatioSearch:
-    """Looks for the best ratio of some GPUs at one global batch."""
+    """Searches for the best ratio of GPUs at one global batch size."""
 
     def __init__(self, trainer: Trainer, gpus: Sequence[str], batch: int) -> None:
         self._train = trainer
@@ -69,18 +69,18 @@ class RatioSearch:
         self.found = RatioFound()
 
     def search(self, *, most_runs: int) -> RatioFound:
-        """Do it.
+        """Search.
 
         Args:
-            most_runs: All together; two for each GPU and one more are needed at least.
+            most_runs: The most runs; at least two per GPU and one more are needed.
 
         Raises:
             GpumonError: The GPUs do not hold the batch.
         """
         even = split_counts(self._batch, [1] * len(self._gpus))
-        for place, part in enumerate(even):
+        for position, part in enumerate(even):
             for batch in (part, max(1, part // 2)):
-                self._try_alone(place, batch)
+                self._try_alone(position, batch)
         while not self._is_done(most_runs):
             counts = self._next_split()
             if any(counts == measured.batches for measured in self.found.together):
@@ -89,7 +89,7 @@ class RatioSearch:
         if not self.found.together:
             raise GpumonError(
                 f"memory runs out with a batch of {self._batch} on {' '.join(self._gpus)}: "
-                "take a smaller one (--find-batch tells what each GPU holds)"
+                "take a smaller one (--find-batch finds what fits on each GPU)"
             )
         return self.found
 
@@ -101,21 +101,21 @@ class RatioSearch:
         busy = self.found.together[-1].busy_seconds
         return busy is None or min(busy) >= (1 - _GOOD_ENOUGH) * max(busy)
 
-    def _try_alone(self, place: int, batch: int) -> None:
-        limit = self._limits[place]
+    def _try_alone(self, position: int, batch: int) -> None:
+        limit = self._limits[position]
         if limit is not None:
             batch = min(batch, limit)
         if batch == 0:
             return  # not even one sample fits
-        measured = self._tried([self._gpus[place]], [batch], [place])
+        measured = self._run([self._gpus[position]], [batch], [position])
         if measured is not None:
             self.found.alone.append(measured)
-            self._curves[place] = self._curves[place].with_interval(
+            self._curves[position] = self._curves[position].with_interval(
                 batch, _busy(measured)[0], tolerance=_CLEAR
             )
 
     def _try_together(self, counts: Sequence[int]) -> None:
-        measured = self._tried(self._gpus, counts, range(len(self._gpus)))
+        measured = self._run(self._gpus, counts, range(len(self._gpus)))
         if measured is None:
             return
         self.found.together.append(measured)
@@ -125,8 +125,8 @@ class RatioSearch:
                 for curve, count, seconds in zip(self._curves, counts, _busy(measured), strict=True)
             ]
 
-    def _tried(
-        self, gpus: Sequence[str], counts: Sequence[int], places: Sequence[int]
+    def _run(
+        self, gpus: Sequence[str], counts: Sequence[int], positions: Sequence[int]
     ) -> Measured | None:
         self.found.runs += 1
         try:
@@ -134,9 +134,9 @@ class RatioSearch:
         except GpuOutOfMemoryError as error:
             blamed = range(len(counts)) if error.gpu is None else [error.gpu]
             for at in blamed:
-                known = self._limits[places[at]]
+                known = self._limits[positions[at]]
                 less = counts[at] - 1 if error.gpu is not None else int(counts[at] * 0.9)
-                self._limits[places[at]] = less if known is None else min(known, less)
+                self._limits[positions[at]] = less if known is None else min(known, less)
             return None
 
     def _next_split(self) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ class RatioSearch:
         if not all(curve.points for curve in self._curves):
             raise GpumonError(
                 f"memory runs out on a GPU alone, with half its part of {self._batch} samples: "
-                "take a smaller one (--find-batch tells what each GPU holds)"
+                "take a smaller one (--find-batch finds what fits on each GPU)"
             )
         try:
             return best_split([curve.seconds_of for curve in self._curves], self._batch, ranges)
@@ -156,7 +156,7 @@ class RatioSearch:
 
 
 def _busy(measured: Measured) -> tuple[float, ...]:
-    """Seconds of a step that each GPU was busy; of the step itself where nobody can tell."""
+    """Busy seconds per GPU and step; the step's seconds where busy times are unknown."""
     if measured.busy_seconds is None:
         return (measured.step_seconds,) * len(measured.batches)
     return tuple(seconds / measured.steps for seconds in measured.busy_seconds)

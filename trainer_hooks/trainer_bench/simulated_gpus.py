@@ -167,9 +167,9 @@ def article_machine(
 
 
 _NOISE: Final = 0.01
-_WHO: Final = {
-    "fast": "a GTX 1080 Ti as the article on two unequal GPUs measured it",
-    "slow": "a GTX 1080 that fits what the article says of it",
+_KINDS: Final = {
+    "fast": "the GTX 1080 Ti of the article on two unequal GPUs",
+    "slow": "a GTX 1080 that agrees with the article",
 }
 
 
@@ -193,7 +193,7 @@ class SimulatedEngine:
         Raises:
             UsageError: A name is neither.
         """
-        unknown = [name for name in names if name not in _WHO]
+        unknown = [name for name in names if name not in _KINDS]
         if unknown or not names:
             raise UsageError(
                 f"there is no simulated GPU {unknown[0] if unknown else ''!r}: "
@@ -204,7 +204,7 @@ class SimulatedEngine:
 
     def devices(self) -> tuple[str, ...]:
         return tuple(
-            f"{gpu}  SIMULATED {name}: {_WHO[name]}"
+            f"{gpu}  SIMULATED {name}: {_KINDS[name]}"
             for gpu, name in zip(self.gpus(), self._names, strict=True)
         )
 
@@ -217,7 +217,7 @@ class SimulatedEngine:
         known = self.gpus()
         unknown = [gpu for gpu in gpus if gpu not in known]
         if unknown:
-            raise UsageError(f"there is no {unknown[0]} here: there are {', '.join(known)}")
+            raise UsageError(f"there is no {unknown[0]}; the simulated GPUs are {', '.join(known)}")
         numbers = [known.index(gpu) for gpu in gpus] or [0]
         try:
             self._step(numbers, batches)

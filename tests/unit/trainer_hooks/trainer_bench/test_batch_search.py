@@ -1,4 +1,4 @@
-"""Specification of the search for the largest batch, also where memory has no end."""
+"""The search for the largest batch, also where memory is unlimited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def holding(most: int) -> Callable[[int], float | None]:
 
 
 def found_in(room: int, **options: Any) -> BatchFound:
-    """Of a memory that holds at least one sample."""
+    """The result for a memory that holds at least one sample."""
     found = find_batch(holding(room), **options)
     assert found is not None
     return found
@@ -37,11 +37,11 @@ class TestTheLargestBatch:
         assert 1 <= found.advised <= found.fits
 
     @given(st.integers(1, 1 << 20))
-    def test_is_advised_after_few_tries_of_which_it_was_the_last(self, most: int) -> None:
+    def test_is_advised_after_few_tries_and_was_tried_last(self, most: int) -> None:
         found = found_in(most)
 
         assert found.tries[-1].batch == found.advised
-        assert found.tries[-1].samples_a_second is not None
+        assert found.tries[-1].samples_per_second is not None
         assert len(found.tries) <= 25
 
     def test_is_advised_with_a_margin_and_as_a_multiple_of_eight(self) -> None:
@@ -51,10 +51,10 @@ class TestTheLargestBatch:
         assert found.advised % 8 == 0
 
     @pytest.mark.parametrize(("margin", "lost"), [(0.05, 20), (0.0, 5)])
-    def test_that_memory_no_longer_holds_at_the_end_gives_way_to_a_smaller(
+    def test_is_smaller_where_memory_shrinks_during_the_search(
         self, margin: float, lost: int
     ) -> None:
-        """What an out-of-memory error leaves behind may take room away."""
+        """An out-of-memory error may leave memory occupied."""
         room = [1000]
         tries: list[int] = []
 
@@ -71,11 +71,11 @@ class TestTheLargestBatch:
         assert found is not None
         assert found.advised <= room[0]
 
-    def test_is_not_there_where_not_even_one_sample_fits(self) -> None:
+    def test_is_none_where_not_even_one_sample_fits(self) -> None:
         assert find_batch(holding(0)) is None
 
     @pytest.mark.parametrize("most", [100, 4096])
-    def test_is_never_looked_for_beyond_what_was_allowed(self, most: int) -> None:
+    def test_is_never_above_the_allowed_one(self, most: int) -> None:
         found = found_in(1 << 30, most=most)
 
         assert found.fits == max(one.batch for one in found.tries) == most
@@ -83,32 +83,32 @@ class TestTheLargestBatch:
 
 @dataclass
 class Endless:
-    """A session whose device holds whatever it is given."""
+    """A session whose device holds any batch."""
 
     gpus: tuple[str, ...]
     batches: tuple[int, ...] = ()
     tried: list[int] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    samples_a_second: float = 100.0
+    printed: list[str] = field(default_factory=list)
+    samples_per_second: float = 100.0
 
     def measure(self, _: Any, batches: list[int]) -> Endless:
         self.tried += batches
         return self
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
+    def print(self, line: str) -> None:
+        self.printed.append(line)
 
     def notice_of(self, batch: int) -> None:
         pass
 
 
 class TestOnACpu:
-    def test_the_search_ends_before_it_takes_the_memory_of_others_and_says_so(self) -> None:
+    def test_the_search_has_an_upper_limit(self) -> None:
         session: Any = Endless(("CPU:1",))
 
         outcome = largest_batches(session, margin=0.05)
 
         assert max(session.tried) == MOST_ON_CPU
-        assert re.fullmatch(f"CPU:1: {MOST_ON_CPU} fit, .* ends; 3888 .*", session.said[-2])
-        assert session.said[1] == "CPU:1[64]: 100sps"
+        assert re.fullmatch(f"CPU:1: {MOST_ON_CPU} fit, the most .*; 3888 .*", session.printed[-2])
+        assert session.printed[1] == "CPU:1[64]: 100sps"
         assert outcome.fields["gpus"][0]["fits"] == MOST_ON_CPU

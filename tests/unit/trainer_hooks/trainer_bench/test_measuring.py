@@ -1,4 +1,4 @@
-"""Specification of measuring: why several GPUs do more than each alone, and what a bar is."""
+"""Why several GPUs are faster than the sum of each alone, and the progress bar."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured
         (
             run(64, 64, speed=210, busy_part=0.9),
             [run(64, speed=100, busy_part=0.5), run(32, speed=100, busy_part=0.5)],
-            ("5.0% above", "larger parts", ": GPU:1 had 32 ", " has 64 here"),
+            ("5.0% faster", "larger parts", ": GPU:1 had 32 ", " has 64 here"),
         ),
         (
             run(100, 100, speed=2100, busy_part=0.95),
             [run(100, speed=1000, busy_part=0.9)] * 2,  # steps of 100 ms
-            ("5.0% above", "for 4.8 ms", "to 10.0 ms"),
+            ("5.0% faster", "takes 4.8 ms", "to 10.0 ms"),
         ),
-        (run(64, 64, speed=202), [run(64, speed=100)] * 2, ("1.0% above", "(--seconds)")),
+        (run(64, 64, speed=202), [run(64, speed=100)] * 2, ("1.0% faster", "(--seconds)")),
     ],
-    ids=["a sum that is not reached", "one that is", "larger parts, before any other cause",
-         "a cheaper update", "nobody can tell, so the runs"],
+    ids=["nothing below the sum", "nothing at the sum", "larger parts, before any other cause",
+         "a cheaper update", "noise where busy times are unknown"],
 )  # fmt: skip
-def test_a_sum_that_is_passed_is_explained_by(
+def test_a_speed_above_the_sum_is_explained_by(
     together: Measured, alone: list[Measured], words: tuple[str, ...] | None
 ) -> None:
     why = why_above_alone(together, alone)
@@ -49,7 +49,7 @@ def test_a_sum_that_is_passed_is_explained_by(
 
 
 @pytest.mark.parametrize("kind", [Terminal, io.StringIO])
-def test_a_bar_is_shown_on_a_terminal_only_and_goes_to_stderr(
+def test_a_progress_bar_is_shown_on_a_terminal_only_on_stderr(
     kind: type[io.StringIO], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stderr = kind()

@@ -1,4 +1,4 @@
-"""Specification of the plot: a picture that says what it shows."""
+"""The plots of the benchmark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEED: Points = ((64, 684), (256, 1129))
 
 
 def plot_of(*series: Series) -> Plot:
-    return Plot("Speed <1> $x$", "& more", "samples", "samples a second", series)
+    return Plot("Speed <1> $x$", "& more", "samples", "samples per second", series)
 
 
 def axes_of(*series: Series) -> Axes:
@@ -36,7 +36,7 @@ class TestAPlot:
         axes = axes_of(Series("GPU:0", SPEED))
 
         plot = plot_of()
-        assert axes.get_title() == plot.below_title
+        assert axes.get_title() == plot.subtitle
         assert (axes.get_xlabel(), axes.get_ylabel()) == (plot.x_name, plot.y_name)
         assert [name.get_text() for name in axes.get_legend().get_texts()] == ["GPU:0"]
 

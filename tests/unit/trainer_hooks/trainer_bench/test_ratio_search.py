@@ -1,4 +1,4 @@
-"""Specification of ``--balance``: the best ratio, in fewer runs than by hand."""
+"""``--balance`` finds the best ratio, in fewer runs than by hand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def searched(batch: int, engine: Engine | None = None) -> RatioFound:
     return RatioSearch(session.measure, PAIR, batch).search(most_runs=RUNS_OF_THE_AUTHOR - 1)
 
 
-class Secretive(SimulatedEngine):
-    """As real ones are: it tells neither the busy times nor which GPU ran out of memory."""
+class WithoutBusyTimes(SimulatedEngine):
+    """Like a real engine, it knows neither busy times nor which GPU ran out of memory."""
 
     def train(
         self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
@@ -45,16 +45,16 @@ class TestTheArticlesPair:
         """1810 -> 2123 in the article."""
         even = article_machine().true_speed([512, 512])
 
-        assert searched(1388).best.samples_a_second / even >= 1.17
+        assert searched(1388).best.samples_per_second / even >= 1.17
 
     def test_row_4_reaches_95_6_percent_of_the_sum_of_solo_speeds(self) -> None:
-        assert searched(1388).best.samples_a_second / SOLO_SPEEDS >= 0.956
+        assert searched(1388).best.samples_per_second / SOLO_SPEEDS >= 0.956
 
     @pytest.mark.parametrize(
         ("batch", "kind"),
         [
             *((batch, SimulatedEngine) for batch in (512, 1024, 1388, 1500)),
-            *((batch, Secretive) for batch in (512, 1024)),
+            *((batch, WithoutBusyTimes) for batch in (512, 1024)),
         ],
     )
     def test_row_12_is_within_2_percent_of_the_best_grid_ratio_in_fewer_runs_than_by_hand(

@@ -1,4 +1,4 @@
-"""Specification of the simulated GPUs: they do what the article says of its own."""
+"""The simulated GPUs have the speeds and memory of the article."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from trainer_hooks.trainer_bench.simulated_gpus import (
     SimulatedGpu,
     SimulatedMachine,
     SimulatedOutOfMemoryError,
-    article_gpu,
     article_machine,
 )
 
@@ -17,22 +16,22 @@ AFFINE = ((0, 0.05), (100, 0.15))
 
 class TestTheArticlesMachine:
     @pytest.mark.parametrize(
-        ("gpu", "batch", "samples_a_second"),
+        ("gpu", "batch", "samples_per_second"),
         [(0, 64, 684), (0, 256, 1129), (0, 512, 1260), (0, 1024, 1345), (1, 512, 875)],
     )
-    def test_is_as_fast_alone(self, gpu: int, batch: int, samples_a_second: int) -> None:
-        assert article_machine().true_speed([batch], [gpu]) == pytest.approx(samples_a_second)
+    def test_is_as_fast_alone(self, gpu: int, batch: int, samples_per_second: int) -> None:
+        assert article_machine().true_speed([batch], [gpu]) == pytest.approx(samples_per_second)
 
     @pytest.mark.parametrize(
-        ("batches", "samples_a_second"),
+        ("batches", "samples_per_second"),
         [((512, 512), 1810), ((512, 355), 2030), ((820, 568), 2123)],
     )
     def test_is_as_fast_together_within_3_percent(
-        self, batches: tuple[int, int], samples_a_second: int
+        self, batches: tuple[int, int], samples_per_second: int
     ) -> None:
-        assert article_machine().true_speed(batches) == pytest.approx(samples_a_second, rel=0.03)
+        assert article_machine().true_speed(batches) == pytest.approx(samples_per_second, rel=0.03)
 
-    def test_holds_what_the_articles_held(self) -> None:
+    def test_has_the_memory_of_the_articles(self) -> None:
         machine = article_machine()
 
         machine.train([1024], [0])
@@ -44,20 +43,16 @@ class TestTheArticlesMachine:
         assert "710 samples" in str(caught.value)
         assert machine.step == 2
 
-    def test_has_two_kinds_of_gpu(self) -> None:
-        with pytest.raises(KeyError):
-            article_gpu("gtx-9999")
-
 
 class TestASimulatedGpu:
-    def test_takes_a_line_between_its_points_and_beyond_them(self) -> None:
+    def test_is_linear_between_and_beyond_its_points(self) -> None:
         gpu = SimulatedGpu(name="a", points=AFFINE)
 
         assert [gpu.seconds_of(n) for n in (0, 50, 100, 300)] == pytest.approx(
             [0.05, 0.1, 0.15, 0.35]
         )
 
-    def test_in_waves_takes_as_long_for_a_wave_begun_as_for_a_whole(self) -> None:
+    def test_in_waves_takes_as_long_for_a_partial_wave(self) -> None:
         gpu = SimulatedGpu(name="a", points=AFFINE, wave=32)
 
         assert gpu.seconds_of(33) == gpu.seconds_of(64) > gpu.seconds_of(32)
