@@ -1,5 +1,4 @@
-"""One file a command, and beside them what commands are made of.
+"""One module for each command; ``replay`` is in ``report``, ``doctor`` is a package.
 
-A command parses words, builds objects and chooses exit codes. ``replay`` stands in ``report``,
-for it is the report of a recording; ``doctor`` is a folder.
+A command parses arguments, builds objects and chooses the exit code.
 """

@@ -1,4 +1,4 @@
-"""Numbers and lengths of time as people type them, the same in every command."""
+"""Argument types shared by commands: numbers, periods and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Number = TypeVar("_Number", int, float)
 
 SHORTEST_PERIOD_S = 0.05
 LONGEST_PERIOD_S = 10
-"""Boards were seen to keep 71 utilisation samples of 0.2 s, 14 s in all: what is older is lost."""
+"""Boards were seen to keep 71 utilisation samples of 0.2 s, 14 s in all."""
 _WHY_NO_LONGER = "NVIDIA drivers keep about 14 s of samples, so a longer period would lose some"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -27,15 +27,15 @@ def number_argument(
     unit: str = "",
     why_no_more: str = "",
 ) -> Callable[[str], _Number]:
-    """Reads a number within bounds. ``argparse`` prints the sentence and exits with 2.
+    """The ``type`` of an argument that is a number within bounds.
 
     Args:
-        read: Raises ``ValueError`` where the text is none.
-        kind: What it should have been, such as "a whole number".
-        least: The lowest that will do.
-        most: The highest.
-        unit: What both bounds are in.
-        why_no_more: Why ``most`` is the highest, for whoever typed more.
+        read: Parses the text, or raises ``ValueError``.
+        kind: What the text should be, such as "a whole number".
+        least: Lower bound.
+        most: Upper bound.
+        unit: Unit of both bounds.
+        why_no_more: Why ``most`` is the upper bound.
 
     >>> number_argument(int, "a whole number", 20, 100_000)("300")
     300
@@ -46,7 +46,7 @@ def number_argument(
             number = read(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
-        if not least <= number <= most:  # nor is what is no number at all
+        if not least <= number <= most:  # false for NaN
             why = f": {why_no_more}" if why_no_more and number > most else ""
             raise argparse.ArgumentTypeError(
                 f"must be between {least} and {most}{unit}, got {text}{why}"
@@ -59,7 +59,7 @@ def number_argument(
 def period_argument(
     shortest_s: float, longest_s: float, *, why_no_longer: str = ""
 ) -> Callable[[str], float]:
-    """Reads a period, in seconds. ``argparse`` prints the sentence and exits with 2."""
+    """The ``type`` of a period in seconds."""
     return number_argument(
         float,
         "a number of seconds",
@@ -71,7 +71,7 @@ def period_argument(
 
 
 def time_argument(text: str) -> float:
-    """A length of time as typed, in seconds. ``argparse`` prints the sentence and exits with 2."""
+    """The ``type`` of a time such as ``90s``, ``15m`` or ``2d``, in seconds."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS_OF else (text, "s")
     try:
         length_s = float(number) * _SECONDS_OF[unit]
@@ -80,7 +80,7 @@ def time_argument(text: str) -> float:
             f"{text!r} is not a time such as 90s, 15m, 1h or 2d"
         ) from None
     if math.isnan(length_s) or length_s <= 0:
-        raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
+        raise argparse.ArgumentTypeError(f"must be positive, got {text}")
     if length_s > LONGEST_LOOK_BACK_S:
         raise argparse.ArgumentTypeError(
             f"must be at most {LONGEST_LOOK_BACK_S / 86_400:.0f}d, got {text}"

@@ -1,4 +1,4 @@
-"""What every command has in common: its shape, how it complains, what ends it from outside."""
+"""What commands have in common: their protocol, error messages and signals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LONGEST_SENTENCE = 4_000
 
 
 class Command(Protocol):
-    """One subcommand: its class docstring is its help text."""
+    """One subcommand. Its class docstring is its help text."""
 
     example: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
+        """Declare its arguments."""
         ...
 
     def run(self, args: argparse.Namespace) -> int:
@@ -32,13 +32,13 @@ class Command(Protocol):
 
 
 def complain(sentence: object) -> None:
-    """Print one line on standard error, whatever names of files and columns it repeats."""
+    """Print a message on standard error, as one safe line."""
     print(f"gpumon: {label_text(sentence, _LONGEST_SENTENCE)}", file=sys.stderr)
 
 
 def end_on_signals(stop: Callable[[], object]) -> None:
-    """Call this, in a signal handler, on Ctrl-C, on SIGTERM, and when the terminal goes."""
+    """Call this on Ctrl-C, SIGTERM and SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Under nohup the terminal may go.
+        # nohup ignores SIGHUP.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: stop())

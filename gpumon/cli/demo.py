@@ -1,4 +1,4 @@
-"""``gpumon demo``: a real training with a slow input pipeline, then the same with prefetch."""
+"""``gpumon demo``: a real training run with slow input, then the same with prefetch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import socket
-import subprocess  # the one command that starts other programs: a daemon and two trainings
+import subprocess  # starts a daemon and two training runs
 import sys
 import tempfile
 import time
@@ -40,7 +40,7 @@ _DAEMON_PATIENCE_S = 15.0
 _SETTLE_PATIENCE_S = 6.0
 _NO_SAMPLES = "GPU: waiting for samples"
 _WITH_BARS = 125
-"""Columns from which a terminal has room for the whole title, the bar and the clock, too."""
+"""Columns a terminal needs for full title, bar and clock."""
 
 
 class DemoScreen:
@@ -51,21 +51,21 @@ class DemoScreen:
         self._live = sys.stdout.isatty()
         self._console = Console(highlight=False)
         self._wide = self._console.width >= _WITH_BARS
-        said = TextColumn("step {task.completed:.0f}/{task.total:.0f}  {task.fields[now]}")
+        status = TextColumn("step {task.completed:.0f}/{task.total:.0f}  {task.fields[now]}")
         title = TextColumn("  {task.description}")
-        columns = (title, BarColumn(bar_width=20), said, TimeElapsedColumn())
+        columns = (title, BarColumn(bar_width=20), status, TimeElapsedColumn())
         self._progress = Progress(
-            *(columns if self._wide else (title, said)), console=self._console
+            *(columns if self._wide else (title, status)), console=self._console
         )
         self._task = TaskID(0)
         self._title, self._steps = "", 0
         self._before: dict[str, Any] | None = None
-        self._rates_told = _NO_SAMPLES
-        self._said_at_s = 0.0
+        self._last_rates = _NO_SAMPLES
+        self._printed_at_s = 0.0
 
     def __enter__(self) -> DemoScreen:
         self._console.print(
-            "gpumon demo: a real training on a [bold]simulated GPU[/bold] "
+            "gpumon demo: a real training run on a [bold]simulated GPU[/bold] "
             "(busy while the compute runs)\n"
             f"live page: http://{self._address}/\n"
         )
@@ -81,47 +81,47 @@ class DemoScreen:
         name = f"{title:<29}" if self._wide else f"{run:<10}"
         self._task = self._progress.add_task(name, total=steps, now="starting")
 
-    def look(self, state_file: Path, run: str) -> None:
-        """Renew the line from the daemon's state file, as ``dstat`` would."""
+    def update(self, state_file: Path, run: str) -> None:
+        """Update the line from the daemon's state file, as ``dstat`` would."""
         try:
             document = json.loads(state_file.read_bytes())
         except (OSError, ValueError):
             return
         if not document["gpus"]:
             return
-        told: dict[str, Any] = next((one for one in document["runs"] if one["run"] == run), {})
-        steps, phase = told.get("steps", 0), told.get("phase")
+        found: dict[str, Any] = next((one for one in document["runs"] if one["run"] == run), {})
+        steps, phase = found.get("steps", 0), found.get("phase")
         now = self._rates(document["gpus"][0])
         if phase is not None:
             now += f"  now: {phase}"
         self._progress.update(self._task, completed=steps, now=now)
-        if not self._live and time.monotonic() - self._said_at_s >= _LINE_EVERY_S:
-            self._said_at_s = time.monotonic()
+        if not self._live and time.monotonic() - self._printed_at_s >= _LINE_EVERY_S:
+            self._printed_at_s = time.monotonic()
             print(f"  {self._title}: step {steps}/{self._steps}  {now}", flush=True)
 
-    def say_truth(self, title: str, report: Report, result: dict[str, float]) -> None:
-        """A training is over: hold what gpumon saw against what the compute noted."""
+    def end(self, title: str, report: Report, result: dict[str, float]) -> None:
+        """Compare what gpumon measured with what the compute recorded."""
         self._progress.update(self._task, completed=self._steps, now="done")
-        seen_s = sum(seconds(gpu.totals.busy_ns) for gpu in report.gpus)
+        measured_s = sum(seconds(gpu.totals.busy_ns) for gpu in report.gpus)
         self._console.print(
             f"  {title}: {result['steps']:.0f} steps in {result['wall_seconds']:.1f} s; "
             f"GPU busy {result['busy_seconds']:.2f} s by the compute's own clock, "
-            f"{seen_s:.2f} s by gpumon"
+            f"{measured_s:.2f} s by gpumon"
         )
 
     def _rates(self, gpu: dict[str, Any]) -> str:
         before, self._before = self._before or gpu, gpu
         observed_ns = gpu["observed_ns"] - before["observed_ns"]
         if observed_ns <= 0:
-            return _NO_SAMPLES if before is gpu else self._rates_told
+            return _NO_SAMPLES if before is gpu else self._last_rates
         busy = 100 * (gpu["busy_ns"] - before["busy_ns"]) / observed_ns
         lost_ns = sum(gpu[name] - before[name] for name in ("starved_ns", "suspected_ns"))
-        self._rates_told = f"GPU busy {busy:3.0f} %, starved {100 * lost_ns / observed_ns:3.0f} %"
-        return self._rates_told
+        self._last_rates = f"GPU busy {busy:3.0f} %, starved {100 * lost_ns / observed_ns:3.0f} %"
+        return self._last_rates
 
 
 class Stage(NamedTuple):
-    """One of the two trainings: what it is called, and how many threads read ahead, if any."""
+    """One of the two training runs, with the number of threads that read ahead."""
 
     title: str
     run: str
@@ -137,22 +137,21 @@ _STAGES = (
 class DemoCommand:
     """See gpumon work on a machine without a GPU.
 
-    Starts a daemon and a real training loop that really computes and really
-    waits for a slow data store, then the same loop with prefetch, and prints
-    both reports side by side. The training is plain Python: nothing else has
-    to be installed. The GPU is simulated: its busy time is when the compute
-    ran, noted by a wrapper below the hooks that gpumon reads. Takes about a
-    minute, a little more where all cores are busy, and ends by itself.
+    Starts a daemon and a real training loop that waits for a slow data store,
+    then the same loop with prefetch, and prints both reports side by side. The
+    loop is plain Python and needs nothing else. The GPU is simulated: its busy
+    time is when the compute ran, recorded below the hooks that gpumon reads.
+    Takes about a minute, a little more if all cores are busy.
     """
 
-    example = "gpumon demo --keep      # and leave the page up"
+    example = "gpumon demo --keep      # keep the page up afterwards"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--keras", action="store_true", help="train with Keras on JAX instead of plain Python"
         )
         parser.add_argument(
-            "--keep", action="store_true", help="leave the page up at the end, until Ctrl-C"
+            "--keep", action="store_true", help="keep the page up at the end, until Ctrl-C"
         )
         parser.add_argument(
             "--steps",
@@ -173,21 +172,21 @@ class DemoCommand:
                     passes = int(result["passes"])
                     now = _settled_report(address, stage.run)
                     reports.append(_of_one_stage(earlier, now))
-                    screen.say_truth(stage.title, reports[-1], result)
+                    screen.end(stage.title, reports[-1], result)
                     earlier = now
             for stage, report in zip(_STAGES, reports, strict=True):
                 print(f"\n== {stage.title}\n\n{render_report(report, style)}", end="")
             before, after = reports
             both = side_by_side(before, after, style, titles=("slow input", "prefetch"))
             print(f"\n== side by side\n\n{both}")
-            print("The GPU was simulated; the waiting, the reading and the computing were real.")
+            print("The GPU was simulated; waiting, reading and computing were real.")
             if args.keep:
                 _keep(address)
         return 0
 
 
 def _interrupt() -> NoReturn:
-    """On whatever signal: what was started is ended, and the folder removed."""
+    """On any signal, end what was started and remove the folder."""
     raise KeyboardInterrupt
 
 
@@ -198,9 +197,7 @@ def _training_module(*, keras: bool) -> str:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise GpumonError(
-            f"--keras trains with Keras on JAX, and {' and '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not installed: "
-            f"pip install {' '.join(missing)}; without --keras the demo needs neither"
+            f"--keras needs Keras and JAX: run `pip install {' '.join(missing)}`, or leave it out"
         )
     return "trainer_hooks.examples.keras_training"
 
@@ -211,8 +208,8 @@ def _scratch_folder() -> Iterator[Path]:
         made = tempfile.TemporaryDirectory(prefix="gpumon-demo-")
     except OSError as error:
         raise GpumonError(
-            f"the demo needs a folder for a few files, and {error.strerror or error}: "
-            "set TMPDIR to one that you may write"
+            f"the demo cannot create a temporary folder: {error.strerror or error}: set TMPDIR to "
+            "a folder that you can write"
         ) from error
     with made as name:
         yield Path(name)
@@ -220,7 +217,7 @@ def _scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def _daemon(folder: Path) -> Iterator[str]:
-    """A daemon that follows the spans of the trainings; its address."""
+    """Run a daemon that follows the training runs' spans; yields its address."""
     words = ["serve", "--source", f"follow:{folder / 'busy.jsonl'}", "--listen", _free_listen()]
     log = (folder / "daemon.log").open("w+")
     process = subprocess.Popen(
@@ -257,7 +254,7 @@ def _state_file(folder: Path) -> Path:
 
 
 def _free_listen() -> str:
-    """The usual address if it is free, else any: a real daemon may be running."""
+    """The default address if it is free: a real daemon may be running."""
     usual = parse_listen(DEFAULT_LISTEN)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -269,13 +266,13 @@ def _free_listen() -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    # One thread for the arithmetic: the rest of the machine belongs to the input.
+    # One thread for arithmetic: the other cores are for the input.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {
-        # No option of the user's own daemon is one of the demo's.
+        # Without the options of the user's own daemon.
         **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
         **threads,
-        "TMPDIR": str(folder),  # whatever a training leaves there goes with it
+        "TMPDIR": str(folder),  # temporary files of the runs are removed with it
         RUNTIME_VARIABLE: str(_state_file(folder).parent),
         "GPUMON_GPUS": "0",
         "KERAS_BACKEND": "jax",
@@ -287,7 +284,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def _train(
     folder: Path, module: str, stage: Stage, amount: tuple[int, int], screen: DemoScreen
 ) -> dict[str, float]:
-    """Run one training to its end; what it says of itself."""
+    """Run one training script to its end, and return its result."""
     steps, passes = amount
     words = ["--spans", str(folder / "busy.jsonl"), "--steps", str(steps)]
     words += ["--workers", str(stage.workers), "--passes", str(passes)]
@@ -302,7 +299,7 @@ def _train(
         )
         try:
             while process.poll() is None:
-                screen.look(_state_file(folder), stage.run)
+                screen.update(_state_file(folder), stage.run)
                 time.sleep(_LOOK_EVERY_S)
         finally:
             if process.poll() is None:
@@ -310,7 +307,7 @@ def _train(
             output, _ = process.communicate(timeout=10)
     if process.returncode != 0:
         last = log_path.read_text(errors="replace").strip().splitlines()[-1:]
-        raise GpumonError(f"the demo's training failed: {' '.join(last) or 'no reason given'}")
+        raise GpumonError(f"the demo's training run failed: {' '.join(last) or 'no reason given'}")
     result: dict[str, float] = json.loads(output.splitlines()[-1])
     return result
 
@@ -331,7 +328,7 @@ def _settled_report(address: str, run: str) -> Report:
 
 
 def _of_one_stage(earlier: Report, now: Report) -> Report:
-    """What came after ``earlier``. Its notes are of the daemon's whole life, which this is not."""
+    """The report on the time after ``earlier``, without notes, which cover the daemon's life."""
     return replace(
         report_since(earlier, now),
         origin_ns=now.origin_ns + earlier.observed_ns,
@@ -341,7 +338,7 @@ def _of_one_stage(earlier: Report, now: Report) -> Report:
 
 
 def _keep(address: str) -> None:
-    print(f"The page stays up at http://{address}/ until Ctrl-C.", flush=True)
+    print(f"The page is at http://{address}/ until Ctrl-C.", flush=True)
     try:
         while True:
             time.sleep(3600)

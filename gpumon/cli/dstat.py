@@ -1,4 +1,4 @@
-"""``gpumon dstat``: put the plugin where dstat and dool look, and say who loads what."""
+"""``gpumon dstat``: installs the plugin for dstat and dool, and shows which copy each loads."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from gpumon.cli.dstat_hosts import (
 from gpumon.errors import GpumonError
 
 _ELSEWHERE = (
-    "; with another home folder, `HOME=FOLDER gpumon dstat install` writes there, and "
-    "`HOME=FOLDER dstat -cdn --gpu 1` looks there"
+    "; to use another home folder, run `HOME=FOLDER gpumon dstat install` and "
+    "`HOME=FOLDER dstat -cdn --gpu 1`"
 )
 
 
 class DstatCommand:
-    """Bring the columns --gpu and --gpu-stall to dstat and dool, or take them away.
+    """Add the columns --gpu and --gpu-stall to dstat and dool, or remove them.
 
-    install     copy the plugin to ~/.dstat and ~/.dool, whether or not the two are there
-    uninstall   remove those copies, and nothing that gpumon did not write
-    where       who loads which copy, and whether it is current
+    install     copy the plugin to ~/.dstat and ~/.dool, whether or not they exist
+    uninstall   remove these copies, and nothing that gpumon did not write
+    where       show which copy each command loads, and whether it is current
 
-    Then `dstat -cdn --gpu 1` shows, beside a running `gpumon serve`, how busy
-    and how starved each GPU was in each second, and `dstat -cdn --gpu-stall 1`
-    how much of its time was lost, and to what.
+    With `gpumon serve` running, `dstat -cdn --gpu 1` shows how busy and how
+    starved each GPU was in each second, and `dstat -cdn --gpu-stall 1` how much
+    of its time was lost, and why.
     """
 
     example = "gpumon dstat install && dstat -cdn --gpu 1"
@@ -45,8 +45,8 @@ class DstatCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         actions.add_parser("install", help="copy the plugin to ~/.dstat and ~/.dool")
-        actions.add_parser("uninstall", help="remove those copies")
-        where = actions.add_parser("where", help="who loads which copy, and is it current")
+        actions.add_parser("uninstall", help="remove these copies")
+        where = actions.add_parser("where", help="show which copy each command loads")
         where.add_argument("--json", action="store_true", help="for scripts")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def _remove_from(path: Path) -> str:
 
 
 def _at_each_copy(act: Callable[[Path], str], what_to_do: str) -> None:
-    """Do it for dstat and for dool, for each even where another fails."""
+    """Act on every copy, even if one fails."""
     failures = []
     for path in home_copies(os.environ):
         try:
@@ -94,18 +94,18 @@ def _print_hosts(hosts: tuple[DstatHost, ...], *, with_paths: bool = False) -> N
             _print_paths(host)
     if not any(host.obstacle is None for host in hosts):
         print(
-            "Nothing on PATH loads the plugin yet: `apt install dstat` on Debian 11 and 12 and"
+            "No command on PATH loads the plugin: run `apt install dstat` on Debian 11 and 12 and"
             " Ubuntu 22.04, or `pip install dool` anywhere."
         )
 
 
 def _described(host: DstatHost) -> str:
-    """What the command is and what can be done with it, in one line."""
+    """The command, what it is, and how to use it or why not, in one line."""
     links = "" if host.target == host.command else f" -> {host.target}"
     version = ".".join(map(str, host.python_version or ()))
     python = f" under Python {version}" if version else ""
-    is_another = host.flavour is not Flavour.UNKNOWN
-    what = f"is {host.flavour.value}{python}" if is_another else "is no dstat"
+    is_known = host.flavour is not Flavour.UNKNOWN
+    what = f"is {host.flavour.value}{python}" if is_known else "is not dstat"
     outlook = host.obstacle or f"`{host.command.name} -cdn --gpu 1`"
     return f"{host.command}{links} {what}: {outlook}"
 
@@ -115,9 +115,9 @@ def _print_paths(host: DstatHost) -> None:
     for copy in copies:
         mark = "  <- loaded" if copy.is_loaded else ""
         print(f"         {copy.path}: {copy.state.value}{mark}")
-    lacking = [option for option in OPTIONS if option not in loaded_copies(copies)]
-    if copies and lacking:
-        print(f"         so it has no {' and no '.join(lacking)} yet: `gpumon dstat install`")
+    missing = [option for option in OPTIONS if option not in loaded_copies(copies)]
+    if copies and missing:
+        print(f"         missing {' and '.join(missing)}: run `gpumon dstat install`")
 
 
 def _as_json(host: DstatHost) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Which of dstat's three namesakes are on this machine, and the copies of the plugin for them.
+"""Finds dstat, dool and pcp-dstat on this machine, and the plugin's copies for them.
 
-The plugin is one file. A copy of it is one of two options to its host, by the copy's name.
-
-All that is told of them is found by reading files only.
+The plugin is one file; the name of a copy decides which of two options it is. Commands are
+identified by reading files only.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ from gpumon.outlets.whole_file import replace_file
 _STAMP: Final = "# gpumon-dstat-plugin:"
 _SHIPPED_NAME: Final = "dstat_gpu.py"
 OPTIONS: Final = ("--gpu", "--gpu-stall")
-"""What a host shows when it finds the plugin."""
 _MAX_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 16 * 1024
 _FIRST_WITHOUT_IMP: Final = (3, 12)
-"""dstat loads plugins by the module ``imp``, which this Python no longer has."""
+"""Python without the module ``imp``, with which dstat loads plugins."""
 
 
 class Flavour(Enum):
-    """What a command of that name really is."""
+    """What a command really is."""
 
     DSTAT = "dstat"
     DOOL = "dool"
@@ -42,29 +40,27 @@ class Flavour(Enum):
 
 
 class CopyState(Enum):
-    """What lies where a copy of the plugin may be."""
+    """State of the path of a copy."""
 
     ABSENT = "absent"
     CURRENT = "current"
     OUTDATED = "outdated"
     FOREIGN = "not gpumon's"
-    DANGLING = "a link to nothing"
+    DANGLING = "a broken link"
 
     @property
     def is_ours(self) -> bool:
-        """Whether gpumon put it there."""
+        """Whether gpumon wrote it."""
         return self in (CopyState.CURRENT, CopyState.OUTDATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCopy:
-    """A place in which a host looks for one of the options.
+    """A path at which a host looks for an option.
 
     Attributes:
         option: Such as ``--gpu``.
-        path: What the file there is called.
-        state: What lies there.
-        is_loaded: Whether the host tries to load it: whatever is there first.
+        is_loaded: Whether the host loads it: the first file that exists.
     """
 
     option: str
@@ -78,12 +74,10 @@ class DstatHost:
     """A command that may load the plugin.
 
     Attributes:
-        command: What is on PATH.
-        target: Where its links lead.
-        flavour: What it is.
-        python: Interpreter that its first line names; ``None`` where it names none.
-        python_version: Of that interpreter, such as ``(3, 11)``; ``None`` where its name
-            does not tell.
+        command: Its path on PATH.
+        target: The resolved path.
+        python: Interpreter in its first line.
+        python_version: Of that interpreter, by its name, such as ``(3, 11)``.
         plugin_folders: Where it looks for plugins, in order.
     """
 
@@ -96,19 +90,19 @@ class DstatHost:
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot load the plugin, as a sentence that says what can; ``None`` if it can."""
+        """Why it cannot load the plugin, and what to use instead; ``None`` if it can."""
         instead = "`pip install dool`, then `dool -cdn --gpu 1`"
         if self.flavour is Flavour.PCP_DSTAT:
             return f"it does not load Python plugins; {instead}"
         if self.flavour is Flavour.UNKNOWN:
-            return f"gpumon does not know it; {instead}"
+            return f"gpumon does not support it; {instead}"
         too_new = self.python_version is not None and self.python_version >= _FIRST_WITHOUT_IMP
         if self.flavour is Flavour.DSTAT and too_new:
             return f"dstat cannot load any plugin under Python 3.12 or newer; {instead}"
         return None
 
     def copies(self) -> tuple[PluginCopy, ...]:
-        """What lies where it looks, by option and in its order."""
+        """The paths at which it looks, by option, in its order."""
         return tuple(copy for option in OPTIONS for copy in self._copies_of(option))
 
     def _copies_of(self, option: str) -> list[PluginCopy]:
@@ -122,12 +116,12 @@ class DstatHost:
 
 
 def loaded_copies(copies: Iterable[PluginCopy]) -> dict[str, PluginCopy]:
-    """By option, the copy that a host tries to load; an option of which it has none is left out."""
+    """The copy that a host loads, by option."""
     return {copy.option: copy for copy in copies if copy.is_loaded}
 
 
 def home_copies(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where dstat and dool look first: in the user's home folder."""
+    """The copies in the user's home folder, where dstat and dool look first."""
     return tuple(
         _in_home(flavour, environ) / _file_name(flavour, option)
         for flavour in (Flavour.DSTAT, Flavour.DOOL)
@@ -140,12 +134,12 @@ def _in_home(flavour: Flavour, environ: Mapping[str, str]) -> Path:
 
 
 def _file_name(flavour: Flavour, option: str) -> str:
-    """How that host's file of an option must be called: ``dstat_gpu_stall.py``."""
+    """The file name of an option's plugin, such as ``dstat_gpu_stall.py``."""
     return f"{flavour.value}_{option.removeprefix('--').replace('-', '_')}.py"
 
 
 def find_hosts(environ: Mapping[str, str]) -> tuple[DstatHost, ...]:
-    """The commands ``dstat``, ``dool`` and ``pcp-dstat`` on PATH, each program once."""
+    """The commands ``dstat``, ``dool`` and ``pcp-dstat`` on PATH, without duplicates."""
     found: dict[Path, DstatHost] = {}
     for name in ("dstat", "dool", "pcp-dstat"):
         command = shutil.which(name, path=environ.get("PATH", ""))
@@ -156,7 +150,7 @@ def find_hosts(environ: Mapping[str, str]) -> tuple[DstatHost, ...]:
 
 
 def identify(command: Path, environ: Mapping[str, str]) -> DstatHost:
-    """Tell what ``command`` is from its name, its links and its first lines."""
+    """Identify a command by its name, its links and its first lines."""
     target = command.resolve()
     head = _head(target)
     flavour = _flavour(command, target, head)
@@ -174,7 +168,7 @@ def identify(command: Path, environ: Mapping[str, str]) -> DstatHost:
 def _flavour(command: Path, target: Path, head: str) -> Flavour:
     if "pcp" in target.name or "pmpython" in head or "import pmapi" in head:
         return Flavour.PCP_DSTAT
-    # A console script of pip's has nothing but the name of what it starts.
+    # A console script by pip only has the name of what it starts.
     if re.search(r"^(from|import) dool\b|^class dool\b", head, re.MULTILINE):
         return Flavour.DOOL
     if "pluginpath = [" in head and "dstat" in head:
@@ -210,7 +204,7 @@ def _head(path: Path) -> str:
 
 
 def _interpreter(head: str, environ: Mapping[str, str]) -> Path | None:
-    """The program that the first line, ``#!...``, names; a bare name is looked up on PATH."""
+    """The interpreter in the first line, ``#!...``; a bare name is looked up on PATH."""
     words = head.split("\n", 1)[0].removeprefix("#!").split() if head.startswith("#!") else []
     if words and Path(words[0]).name == "env":
         found = shutil.which(words[-1], path=environ.get("PATH", ""))
@@ -228,22 +222,18 @@ def _version(python: Path | None) -> tuple[int, int] | None:
 
 
 def shipped_text() -> str:
-    """The plugin as this version of gpumon has it.
-
-    Raises:
-        GpumonError: The installation lacks it.
-    """
+    """This version's plugin; ``GpumonError`` if the installation lacks it."""
     for path in _shipped_paths():
         text = _read(path)
         if text is not None:
             return text
     raise GpumonError(
-        f"this installation of gpumon has no {_SHIPPED_NAME}: install it again from its checkout"
+        f"this installation of gpumon lacks {_SHIPPED_NAME}: reinstall it from its checkout"
     )
 
 
 def examine(path: Path) -> CopyState:
-    """What lies at ``path``; whatever cannot be read is taken for somebody else's."""
+    """The state of a path; an unreadable file counts as foreign."""
     if not os.path.lexists(path):
         return CopyState.ABSENT
     if path.is_symlink() and not path.exists():
@@ -256,13 +246,13 @@ def examine(path: Path) -> CopyState:
 
 
 def put_copy(path: Path) -> None:
-    """Write the plugin to ``path``, in one step, also over a link; its first line says who did.
+    """Write the plugin atomically, with a stamp in its first line; a link is replaced.
 
     Raises:
-        GpumonError: Somebody else's file is there, or the folder cannot be written.
+        GpumonError: A foreign file is there, or the folder cannot be written.
     """
     if examine(path) is CopyState.FOREIGN:
-        raise GpumonError(f"{path} is not gpumon's and was left alone: move it away and try again")
+        raise GpumonError(f"{path} is not gpumon's and was not changed: move it away and try again")
     stamp = f"{_STAMP} copied by gpumon {__version__}; remove with `gpumon dstat uninstall`\n"
     text = stamp + shipped_text().split("\n", 1)[1]
     try:
@@ -288,20 +278,20 @@ def remove_copy(path: Path) -> CopyState:
 
 
 def _shipped_paths() -> list[Path]:
-    """Where the plugin may be: beside the package in a checkout, else where pip put it."""
+    """Where the plugin may be: beside the package in a checkout, or where pip installed it."""
     paths = [Path(__file__).resolve().parents[2] / "dstat_plugins" / _SHIPPED_NAME]
     try:
         recorded = distribution("gpumon-starvation").files or []
     except PackageNotFoundError:
         recorded = []
     paths += [Path(str(file.locate())) for file in recorded if file.name == _SHIPPED_NAME]
-    # A distribution's package manager may have dropped pip's record.
+    # A Linux distribution's package may lack pip's record.
     paths.append(Path(sysconfig.get_path("data")) / "share" / "dstat" / _SHIPPED_NAME)
     return paths
 
 
 def _read(path: Path) -> str | None:
-    """The text of a small regular file, else ``None``."""
+    """The text of a small regular file; ``None`` otherwise."""
     try:
         if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""Every option of a command also as a variable: ``--period`` is ``GPUMON_PERIOD``."""
+"""Options as environment variables: ``--period`` is ``GPUMON_PERIOD``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _ALIKE: Final = 0.7
 OTHER_VARIABLES: Final = frozenset(
     {"GPUMON_RUNTIME_DIR", "GPUMON_GPUS", "GPUMON_RUN", "GPUMON_STAND_IN_GPUS"}
 )
-"""Those that are no option: of trainings, and of all who must meet in one folder."""
+"""Variables that are no option: of training runs, and the shared folder."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Remembers its options, so that each can have a variable, and ends complaints by an example.
+    """A parser whose options can be environment variables, with an example in its errors.
 
     Attributes:
-        options: All of them, without ``--help``.
+        options: Without ``--help``.
         commands: The parsers of its commands.
-        example: How it is used; ``None``: nothing is shown.
+        example: ``None``: no example is shown.
     """
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - whatever argparse takes
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - arguments of argparse
         self.options: list[argparse.Action] = []
         self.commands: dict[str, CommandParser] = {}
         self.example: str | None = None
@@ -36,44 +36,44 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**settings)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:  # noqa: ANN401
-        """Declare an argument, as in ``argparse``."""
+        """As in ``argparse``."""
         action = super().add_argument(*names, **settings)
         if action.option_strings and action.dest != "help":
             self.options.append(action)
         return action
 
     def error(self, message: str) -> NoReturn:
-        """End with 2: with usage and example, but for a variable, which has none."""
+        """Exit with 2, usage and example; raise ``UsageError`` for a variable."""
         if self._reads_variable:
             raise UsageError(message.removeprefix("argument "))
         self.print_usage(sys.stderr)
         hint = "" if self.example is None else f"example:\n  {self.example}\n"
         self.exit(2, f"{self.prog}: error: {message}\n{hint}")
 
-    def tell_variables(self) -> None:
+    def add_variables_to_help(self) -> None:
         """Name the variable of each option in its help."""
         for option in self.options:
-            # The default is told now: while the command line is looked through there is none.
-            said = str(option.help).replace("%(default)s", str(option.default))
-            option.help = f"{said} [{variable_of(option)}]"
+            # Insert the default now: `_given` removes it.
+            text = str(option.help).replace("%(default)s", str(option.default))
+            option.help = f"{text} [{variable_of(option)}]"
 
     def words_of(self, environ: Mapping[str, str], words: list[str]) -> list[str]:
-        """What the variables say, as words for the command line, which wins; an empty one nothing.
+        """The variables as arguments, except for options on the command line, which wins.
 
         Raises:
-            UsageError: A value is wrong; names the variable.
+            UsageError: A variable has an invalid value.
         """
         given = self._given(words)
-        said: list[str] = []
+        arguments: list[str] = []
         for option in self.options:
             variable = variable_of(option)
             text = environ.get(variable, "").strip()
             if text and option.dest not in given:
-                said += self._checked(option, text)
-        return said
+                arguments += self._checked(option, text)
+        return arguments
 
     def _given(self, words: list[str]) -> frozenset[str]:
-        """Which options the command line gives: all others are left without a default."""
+        """The options on the command line: without defaults, only these are set."""
         defaults = [option.default for option in self.options]
         for option in self.options:
             option.default = argparse.SUPPRESS
@@ -89,8 +89,8 @@ class CommandParser(argparse.ArgumentParser):
             words = [*self._as_words(option, text)]
             self.parse_args(words)
         except UsageError as error:
-            said = str(error).removeprefix(option.option_strings[-1]).lstrip(": ")
-            raise UsageError(f"{variable_of(option)}: {said}") from error
+            reason = str(error).removeprefix(option.option_strings[-1]).lstrip(": ")
+            raise UsageError(f"{variable_of(option)}: {reason}") from error
         finally:
             self._reads_variable = False
         return words
@@ -106,8 +106,8 @@ class CommandParser(argparse.ArgumentParser):
         else:
             values = text.replace(",", " ").split() if option.nargs == "+" else [text]
             if not values:
-                raise UsageError(f"names nothing, got {text!r}")
-            # Each as one word with the option: what begins with a dash is no other option.
+                raise UsageError(f"has no value, got {text!r}")
+            # Joined, so that a value that starts with a dash is no option.
             yield from (f"{name}={value}" for value in values)
 
 
@@ -121,7 +121,7 @@ def variable_of(option: argparse.Action) -> str:
 
 
 def misspelt_variables(parser: CommandParser, environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence on each variable that nothing reads and that is much like one of an option."""
+    """A warning for each unknown variable whose name is similar to a known one."""
     options = [variable_of(option) for option in parser.options]
     known = {*options, *OTHER_VARIABLES}
     for name in sorted(environ):
@@ -131,7 +131,4 @@ def misspelt_variables(parser: CommandParser, environ: Mapping[str, str]) -> Ite
             words = [option.removeprefix(_PREFIX) for option in options]
             alike = difflib.get_close_matches(name.removeprefix(_PREFIX), words, 1, _ALIKE)
             if alike:
-                yield (
-                    f"{name} is no variable of gpumon and is not read: "
-                    f"is {_PREFIX}{alike[0]} meant?"
-                )
+                yield f"unknown variable {name} is ignored: did you mean {_PREFIX}{alike[0]}?"

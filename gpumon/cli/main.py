@@ -1,4 +1,4 @@
-"""Finds the subcommand, runs it, and turns errors into sentences and exit codes."""
+"""The command line: finds and runs the subcommand, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COMMANDS = {
     ),
     "analyze": (
         "gpumon.cli.analyze:AnalyzeCommand",
-        "the report from a GPU log you already have, of any tool",
+        "report on a GPU log you already have, from any tool",
     ),
     "report": (
         "gpumon.cli.report:ReportCommand",
-        "where the time went: of the running daemon, a recording, or two of them",
+        "where the time went: running daemon, recording, or a comparison",
     ),
     "demo": (
         "gpumon.cli.demo:DemoCommand",
@@ -34,45 +34,41 @@ _COMMANDS = {
     ),
     "doctor": (
         "gpumon.cli.doctor.doctor:DoctorCommand",
-        "what this machine can report, and how to mend the rest",
+        "what this machine can report, and how to fix the rest",
     ),
     "record": (
         "gpumon.cli.record:RecordCommand",
-        "keep what GPUs and trainings say in a file, for gpumon replay",
+        "record GPUs and training runs in a file, for gpumon replay",
     ),
-    "replay": ("gpumon.cli.report:ReplayCommand", "the report of what gpumon record kept"),
+    "replay": ("gpumon.cli.report:ReplayCommand", "report on a recording"),
     "dstat": (
         "gpumon.cli.dstat:DstatCommand",
-        "bring `dstat --gpu` and `dool --gpu` to this machine",
+        "install `dstat --gpu` and `dool --gpu`",
     ),
 }
-"""Where each command is, and what the list of them says: it is shown without importing any."""
+"""Each command's class and its line in the list, which is shown without importing any."""
 
 _CONFIGURED = "serve"
-"""The command whose options may also be variables: units and containers have no command line."""
+"""The command whose options may be variables, for units and containers."""
 
 _DESCRIPTION = """\
-How much GPU time is lost, to what, and what to change first.
+Shows how much GPU time is lost, why, and what to change first.
 
   gpumon demo                       see it work; no GPU needed
-  gpumon analyze gpu.csv            a verdict on a log you already have
-  gpumon doctor                     what this machine can report, and what to mend
+  gpumon analyze gpu.csv            analyze a log you already have
+  gpumon doctor                     what this machine can report, and what to fix
   gpumon serve                      watch this machine: page, /metrics, dstat --gpu
 """
 
 _EPILOG = """\
-`gpumon COMMAND --help` shows an example of each.
-Exit codes: 0 done, 1 the work failed or a limit is passed, 2 wrong words, 3 no
-GPU can be read, 4 no daemon, 5 a limit was given and no GPU could be judged.
+`gpumon COMMAND --help` shows an example.
+Exit codes: 0 success, 1 failure or a limit is exceeded, 2 wrong arguments, 3 no
+readable GPU, 4 no daemon, 5 a limit was given but no GPU had a verdict.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Returns:
-        0 done, 1 the work failed, 2 usage, 3 no source, 4 no daemon, 5 nothing to judge.
-    """
+    """Run one command and return its exit code."""
     _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser([name for name in words if name in _COMMANDS][:1])
@@ -82,19 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words[:1] == [_CONFIGURED]:
             words[1:1] = parser.commands[_CONFIGURED].words_of(os.environ, words[1:])
-        args, strange = parser.parse_known_args(words)
-        if strange:
-            args.fail(f"unrecognized arguments: {' '.join(strange)}")
+        args, unknown = parser.parse_known_args(words)
+        if unknown:
+            args.fail(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)
         sys.stdout.flush()
     except GpumonError as error:
         complain(error)
         return error.exit_code
     except BrokenPipeError:
-        # The reader has seen enough; keep the interpreter from complaining at exit.
+        # The reader has closed the pipe; avoid an error of the interpreter at exit.
         _close_output()
         return 0
-    except OSError as error:  # a full disk behind the output, for one
+    except OSError as error:  # such as a full disk
         complain(error.strerror or error)
         _close_output()
         return 1
@@ -104,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(loaded: Collection[str]) -> CommandParser:
-    """The parser of the command line: it lists all commands, and imports only those loaded."""
+    """The parser of the command line: lists all commands, and imports only those loaded."""
     parser = CommandParser(
         prog="gpumon",
         description=_DESCRIPTION,
@@ -122,7 +118,7 @@ def build_parser(loaded: Collection[str]) -> CommandParser:
             module, _, class_name = place.partition(":")
             _declare(subparser, getattr(import_module(module), class_name)())
             if name == _CONFIGURED:
-                subparser.tell_variables()
+                subparser.add_variables_to_help()
     return parser
 
 
@@ -135,10 +131,10 @@ def _declare(subparser: CommandParser, command: Command) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Give streams that were closed at the start (`<&-`) an end; else the next file takes it."""
+    """Open streams that were closed at the start (`<&-`); the next file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  (to the end)
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  (open until exit)
             setattr(sys, name, stream)
 
 

@@ -1,4 +1,4 @@
-"""From the words of a command to what it watches: ``--source``, ``--nvml-off``, ``--nvml-on``."""
+"""Opens what ``--source``, ``--nvml-off`` and ``--nvml-on`` name."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from gpumon.sources.system_clock import read_boot_id
 
 LIVE_SOURCE_HELP = (
     "nvml (default), simulated:SCRIPT (input-bound, healthy, checkpointing, imbalanced, flat, "
-    "idle, falls-off, under-filled, mig, eight) or follow:FILE (busy spans that another process "
-    "writes)"
+    "idle, falls-off, under-filled, mig, eight) or follow:FILE (busy spans written by another "
+    "process)"
 )
 SOURCE_HELP = (
-    f"{LIVE_SOURCE_HELP.replace(' or ', ', ')} or replay:FILE[,speed=N] (what `gpumon record` "
-    "wrote, at its own period)"
+    f"{LIVE_SOURCE_HELP.replace(' or ', ', ')} or replay:FILE[,speed=N] (a recording of `gpumon "
+    "record`, at its own period)"
 )
-_MADE_UP = frozenset({"simulated", "follow"})
+_SIMULATED = frozenset({"simulated", "follow"})
 _SLOWEST, _FASTEST = 0.01, 10_000.0
 
 
 class Replay(NamedTuple):
-    """What ``replay:FILE,speed=N`` names: a recording, and how many of its seconds pass in one."""
+    """The recording and speed of ``replay:FILE,speed=N``."""
 
     path: str
     speed: float
 
 
 def replay_of(word: str) -> Replay | None:
-    """The recording that a source word names; ``None`` where it names another source.
+    """The recording of a ``--source``; ``None``: another source.
 
     Raises:
-        UsageError: It names no file, or no speed, or an option that there is not.
+        UsageError: The file, the speed or an option is wrong.
 
     >>> replay_of("replay:night.gpumon,speed=10"), replay_of("nvml")
     (Replay(path='night.gpumon', speed=10.0), None)
@@ -66,26 +66,22 @@ def replay_of(word: str) -> Replay | None:
         unknown = re.search(r",(\w+)=[^,/]*$", rest)
         if unknown and not Path(rest).exists():
             raise UsageError(
-                f"replay: has no option {unknown[1]!r}: say ,speed=N as in "
+                f"replay: has no option {unknown[1]!r}: use ,speed=N as in "
                 "--source replay:night.gpumon,speed=10"
             )
     if not path:
-        raise UsageError("replay: wants a recording, as in --source replay:night.gpumon,speed=10")
+        raise UsageError("replay: needs a recording, as in --source replay:night.gpumon,speed=10")
     try:
         speed = float(text)
     except ValueError:
         speed = math.nan
     if not _SLOWEST <= speed <= _FASTEST:
-        raise UsageError(f"speed={text} is no speed: say one from {_SLOWEST:g} to {_FASTEST:g}")
+        raise UsageError(f"speed={text} must be between {_SLOWEST:g} and {_FASTEST:g}")
     return Replay(path, speed)
 
 
 def check_source_word(word: str) -> str:
-    """The same word; one that can never name a source is refused.
-
-    Raises:
-        UsageError: It names no source.
-    """
+    """The same word, or ``UsageError`` if it names no source."""
     kind, _, rest = word.partition(":")
     if kind == "simulated":
         from gpumon.sources.simulated import script_called
@@ -93,7 +89,7 @@ def check_source_word(word: str) -> str:
         script_called(rest)
     elif kind == "follow":
         if not rest:
-            raise UsageError("follow: wants a file, as in --source follow:/tmp/busy.jsonl")
+            raise UsageError("follow: needs a file, as in --source follow:/tmp/busy.jsonl")
     elif replay_of(word) is None and word != "nvml":
         raise UsageError(
             f"unknown source {word!r}: use nvml, simulated:SCRIPT, follow:FILE or replay:FILE"
@@ -104,13 +100,7 @@ def check_source_word(word: str) -> str:
 def open_source(
     word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS, *, period_s: float = 1.0
 ) -> GpuSource:
-    """Open the source of that word; imports only what that one needs.
-
-    Args:
-        word: As after ``--source``, and checked.
-        clock: The system's.
-        nvml: What the driver is asked, where it is the source.
-        period_s: How often the source is read, in seconds.
+    """Open a checked ``--source``, and import only what it needs.
 
     Raises:
         UsageError: It names a recording.
@@ -119,8 +109,7 @@ def open_source(
     replay = replay_of(word)
     if replay is not None:
         raise UsageError(
-            f"{word} is a recording, which cannot be asked anything more: "
-            f"`gpumon replay {replay.path}` shows what it holds"
+            f"{word} is a recording, not a live source: show it with `gpumon replay {replay.path}`"
         )
     kind, _, rest = word.partition(":")
     if kind == "simulated":
@@ -145,21 +134,21 @@ def watch_machine(
     folders: Iterable[str],
     unlink: Unlink = unlink_if_ours,
 ) -> MachineWatch:
-    """This machine, through a source of that word. Nothing is opened yet.
+    """Watch this machine through a ``--source``. Opens nothing yet.
 
     Args:
-        word: As after ``--source``.
+        word: The ``--source``.
         clock: The system's.
-        nvml: What the driver is asked, where it is the source.
+        nvml: Which driver fields to read.
         period_ns: Time between two ticks.
-        folders: Where the rings of trainings lie, as shell patterns.
+        folders: Shell patterns of folders with rings.
         unlink: Removes the ring of a run that ended long ago.
     """
     boot_id, kind = read_boot_id(), word.partition(":")[0]
     facts = MonitorFacts(
         source=word,
         source_kind=kind,
-        simulated=kind in _MADE_UP,
+        simulated=kind in _SIMULATED,
         period_ns=period_ns,
         boot_id=boot_id,
         started_wall_time_s=clock.wall_time_s(),
@@ -171,18 +160,14 @@ def watch_machine(
 
 
 def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:
-    """A recording that is played.
-
-    Raises:
-        UnreadableLogError: It is none, or cannot be read.
-    """
+    """Play a recording; ``UnreadableLogError`` if it cannot be read."""
     return ReplayWatch(RecordingFile(replay.path), clock, read_boot_id(), speed=replay.speed)
 
 
 def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the driver is asked; each may be said several times, with words or commas."""
+    """Declare ``--nvml-off`` and ``--nvml-on``; both may be repeated, with spaces or commas."""
     fields = [field for field in NVML_FIELDS if field.name != ALWAYS_ON]
-    for way, said in (("off", "do not ask the driver for"), ("on", "ask it, too, for")):
+    for way, action in (("off", "do not read"), ("on", "also read")):
         names = ", ".join(field.name for field in fields if field.opt_in is (way == "on"))
         parser.add_argument(
             f"--nvml-{way}",
@@ -191,28 +176,27 @@ def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
             nargs="+",
             action="extend",
             default=[],
-            help=f"{said}: {names}",
+            help=f"{action} from the driver: {names}",
         )
 
 
 def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
-    """What the words of both options amount to; ``args.source`` is the source they are for.
+    """Combine both options.
 
     Raises:
-        UsageError: A word names no field, or one that cannot be switched, or
-            the source is not NVML.
+        UsageError: A field does not exist or cannot be switched, or ``args.source`` is not NVML.
     """
     off, on = _names(args.nvml_off), _names(args.nvml_on)
     if not off and not on:
         return DEFAULT_OPTIONS
     if args.source != "nvml":
         option = "--nvml-off" if off else "--nvml-on"
-        raise UsageError(f"{option} is for --source nvml: {args.source} does not ask the driver")
+        raise UsageError(f"{option} requires --source nvml, not {args.source}")
     return nvml_options(off=off, on=on)
 
 
 def _checked(way: str, words: str) -> str:
-    """The same words, if they name fields that can be switched so."""
+    """The same words, if all name fields that can be switched so."""
     nvml_options(**{way: _names([words])})
     return words
 

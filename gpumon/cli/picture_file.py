@@ -1,4 +1,4 @@
-"""Where a picture or a page is written to, and what draws it: checked before anything is read."""
+"""Checks the path of a picture or page, and that matplotlib is there, before anything is read."""
 
 from __future__ import annotations
 
@@ -11,30 +11,24 @@ from gpumon.errors import UsageError
 
 
 def check_place(path: str, source: str | None) -> None:
-    """Refuse a path that is none, or that of the file which is to be drawn.
-
-    Raises:
-        UsageError: Says what to name instead.
-    """
+    """Raise ``UsageError`` for a path that is no file, or the source itself."""
     if path in ("", "-"):
-        raise UsageError(
-            "a picture or a page is a file of its own, not the standard output: name one"
-        )
-    with suppress(OSError, ValueError):  # one of them is not there
+        raise UsageError("a picture or page cannot be written to standard output: name a file")
+    with suppress(OSError, ValueError):  # one of them does not exist
         if source is not None and Path(path).samefile(source):
-            raise UsageError(f"{path}: is the file that is to be drawn; name another one")
+            raise UsageError(f"{path}: is the file to draw: name another one")
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there; else a sentence on standard error says how to install it.
+    """Whether matplotlib is installed; otherwise print how to install it.
 
-    Who asks for a picture that cannot be drawn has the report all the same.
+    The report is printed anyway.
     """
     try:
         import gpumon.outlets.plot.html  # noqa: F401
     except ImportError:
         complain(
-            "no picture and no page is written, for both need matplotlib: "
+            "cannot write a picture or page without matplotlib: install it with "
             f"`{sys.executable} -m pip install 'matplotlib>=3.8'`"
         )
         return False

@@ -1,4 +1,4 @@
-"""``gpumon record``: what the GPUs and the trainings say, kept in a file."""
+"""``gpumon record``: records GPUs and training runs in a file."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.system_clock import SystemClock
 
 _EVERY_NS = NS_PER_S // 2
-_MOST_GPUS = 4
+_MAX_GPUS = 4
 
 
 class RecordProgress:
-    """Shows how much is kept, how busy the GPUs are and what is left; on a terminal only.
+    """Shows the recording's size, how busy the GPUs are and the time left; on a terminal only.
 
     Args:
-        stream: Where to show it: standard error.
-        writer: Who keeps the recording.
-        length_s: How long it is to be; ``None``: until it is stopped.
+        stream: Standard error.
+        writer: Of the recording.
+        length_s: Its intended length; ``None``: until it is stopped.
     """
 
     def __init__(
         self, stream: TextIO, writer: RecordingWriter, length_s: float | None = None
     ) -> None:
         self._writer = writer
-        self._told_ns: int | None = None
+        self._shown_ns: int | None = None
         columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}", markup=False),)
         if length_s is not None:
             columns = (*columns, BarColumn(10), TimeRemainingColumn(compact=True))
@@ -75,12 +75,12 @@ class RecordProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def tell(self, moment: Moment) -> None:
-        """One more tick was kept."""
+    def update(self, moment: Moment) -> None:
+        """Show the newest tick, at most twice a second."""
         at_ns = moment.tick.at_ns
-        if self._told_ns is not None and at_ns - self._told_ns < _EVERY_NS:
+        if self._shown_ns is not None and at_ns - self._shown_ns < _EVERY_NS:
             return
-        self._told_ns = at_ns
+        self._shown_ns = at_ns
         self._progress.update(
             self._task,
             completed=seconds(self._writer.elapsed_ns),
@@ -90,7 +90,7 @@ class RecordProgress:
 
 
 def amount(writer: RecordingWriter) -> str:
-    """How much a recording holds, in words."""
+    """The size of a recording as text."""
     readings = counted(writer.kept_count, "reading", "readings")
     minutes, rest_s = divmod(round(seconds(writer.elapsed_ns)), 60)
     hours, minutes = divmod(minutes, 60)
@@ -99,31 +99,31 @@ def amount(writer: RecordingWriter) -> str:
 
 
 def _now(moment: Moment) -> str:
-    """How busy the GPUs are, or why that is not known."""
+    """How busy the GPUs are, or why that is unknown."""
     if moment.tick.error is not None:
         return label_text(moment.tick.error)
     if not moment.tick.frames:
         return "no answer"
     gpus = moment.tick.frames[-1].gpus
-    told = [
+    texts = [
         f"GPU {gpu.device.label} {gpu.utilization_ratio:.0%}".replace("%", " %")
         if gpu.utilization_ratio is not None
         else f"GPU {gpu.device.label} -"
-        for gpu in gpus[:_MOST_GPUS]
+        for gpu in gpus[:_MAX_GPUS]
     ]
-    more = f", {len(gpus) - _MOST_GPUS} more" if len(gpus) > _MOST_GPUS else ""
-    return f"busy now: {', '.join(told)}{more}" if told else "no GPU"
+    more = f", {len(gpus) - _MAX_GPUS} more" if len(gpus) > _MAX_GPUS else ""
+    return f"busy now: {', '.join(texts)}{more}" if texts else "no GPU"
 
 
 class RecordCommand:
-    """Keep what the GPUs and the trainings of this machine say, to look at it later.
+    """Record the GPUs and training runs of this machine, to look at them later.
 
-    Writes one small file: every sample of every GPU as the driver gave it, and
-    every phase that trainings tag. `gpumon replay FILE` prints the report of it,
-    `gpumon serve --source replay:FILE` plays it: here, or on another machine.
-    Ends on Ctrl-C, SIGTERM or after --for; also what is killed stays readable,
-    up to its last few seconds. A daemon may run at the same time. The file holds
-    names of processes and trainings: only its owner may read it.
+    Writes one small file with every sample of every GPU and every tagged phase
+    of training runs. `gpumon replay FILE` prints its report, and
+    `gpumon serve --source replay:FILE` plays it, here or on another machine.
+    Ends on Ctrl-C, SIGTERM or after --for; if killed, only the last few seconds
+    are lost. A daemon may run at the same time. Only you can read the file,
+    because it has names of processes and runs.
     """
 
     example = (
@@ -133,7 +133,7 @@ class RecordCommand:
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", metavar="FILE", help="the recording to make")
+        parser.add_argument("file", metavar="FILE", help="the recording to create")
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         add_period_argument(parser)
         parser.add_argument(
@@ -144,7 +144,7 @@ class RecordCommand:
             help="end after 90s, 10m, 8h or 2d (default: at Ctrl-C)",
         )
         parser.add_argument(
-            "--note", metavar="TEXT", default="", help="a word to whoever looks at it later"
+            "--note", metavar="TEXT", default="", help="a note to show in its report"
         )
         parser.add_argument(
             "--force", action="store_true", help="replace FILE if it is a recording already"
@@ -154,7 +154,7 @@ class RecordCommand:
     def run(self, args: argparse.Namespace) -> int:
         check_source_word(args.source)
         if replay_of(args.source) is not None:
-            raise UsageError("what is recorded already need not be recorded again: copy the file")
+            raise UsageError("the source is a recording already: copy the file instead")
         clock, nvml = SystemClock(), nvml_options_of(args)
         with RecordingWriter(Path(args.file), replaces=args.force) as writer:
             watch = watch_machine(
@@ -171,13 +171,13 @@ class RecordCommand:
                 recorder.run(args.length_s)
             except RestartNeededError:
                 writer.close("the driver has gone")
-                _told(writer)
+                _print_result(writer)
                 raise
-        return _told(writer)
+        return _print_result(writer)
 
 
 class Recorder:
-    """Keeps every moment of a watch until it is stopped."""
+    """Records every tick of a watch until it is stopped."""
 
     def __init__(
         self, watch: Watch, writer: RecordingWriter, clock: SystemClock, *, note: str
@@ -207,7 +207,7 @@ class Recorder:
 
         Raises:
             SourceUnavailableError: The source cannot be read.
-            GpumonError: The disk takes no more.
+            GpumonError: The recording cannot be written.
         """
         timer = threading.Timer(min(length_s or 0.0, threading.TIMEOUT_MAX), self.stop)
         timer.daemon = True
@@ -221,24 +221,24 @@ class Recorder:
                     if moment is None:
                         break
                     self._writer.keep(moment, self._header)
-                    progress.tell(moment)
+                    progress.update(moment)
         finally:
             timer.cancel()
             self._watch.close()
 
 
 def _folders() -> Iterable[str]:
-    """Where rings may lie; a folder for them is made, as a daemon would, where that is allowed."""
+    """Patterns of ring folders. Creates the runtime folder, as a daemon would, if permitted."""
     try:
         return ring_folders(claim_runtime_dir())
     except GpumonError:
         return reader_patterns(os.environ, os.geteuid())
 
 
-def _told(writer: RecordingWriter) -> int:
+def _print_result(writer: RecordingWriter) -> int:
     if not writer.kept_count:
-        print("gpumon: nothing was read yet, so nothing is kept", file=sys.stderr)
+        print("gpumon: stopped before the first reading: nothing was recorded", file=sys.stderr)
         return 1
     path = shlex.quote(str(writer.path))
-    print(f"gpumon: {path} holds {amount(writer)}\n  gpumon replay {path}    shows the report")
+    print(f"gpumon: {path} has {amount(writer)}\n  gpumon replay {path}    shows its report")
     return 0

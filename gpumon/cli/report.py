@@ -1,4 +1,4 @@
-"""``gpumon report`` and ``gpumon replay``: where the time went, by whoever can tell."""
+"""``gpumon report`` and ``gpumon replay``: where the GPU time went."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from gpumon.sources.system_clock import SystemClock, read_boot_id
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
 _LOOK_EVERY = 256
-"""Ticks of a recording between two looks at the clock: a tenth of a second at most."""
+"""Ticks of a recording between two checks of the clock: at most a tenth of a second."""
 _PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
 
 
 _Page = Callable[[ReportWithLanes], int]
-"""Writes a page; the exit code."""
+"""Writes a page and returns the exit code."""
 
 
 class ReportCommand:
-    """Say where the GPU time went since the running daemon began.
+    """Show where the GPU time went since the running daemon started.
 
-    Asks `gpumon serve` on this machine, or reads what `gpumon record` kept, or a
-    report that was saved with --json, or compares two of such files.
+    Asks `gpumon serve` on this machine, or reads a recording of `gpumon record` or
+    a report saved with --json, or compares two of these files.
 
-    As a gate for CI, --fail-if-starved-above and --fail-if-lost-above end with
-    exit code 1 when a GPU waits for input, or idles for whatever reason, for more
-    of its time in use. A GPU that worked for less than 10 s is not judged; where
-    none could be judged, the exit code is 5. The report is printed all the same.
+    As a gate for CI, --fail-if-starved-above and --fail-if-lost-above exit with 1
+    when a GPU waits for input, or idles for any reason, for more of its time in
+    use. A GPU that worked for less than 10 s has no verdict; if none has one, the
+    exit code is 5. The report is printed in any case.
 
-    Exit codes: 0 done, 1 above a limit, or a file cannot be read or written, 2 usage, 4 no
-    daemon, 5 no GPU could be judged.
+    Exit codes: 0 success, 1 a limit is exceeded, or a file cannot be read or
+    written, 2 wrong arguments, 4 no daemon, 5 no GPU had a verdict.
     """
 
     example = "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20"
@@ -63,7 +63,7 @@ class ReportCommand:
             "recording",
             metavar="RECORDING",
             nargs="?",
-            help="of gpumon record, not the daemon; or a report saved with --json",
+            help="a recording or a report saved with --json, instead of the daemon",
         )
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
         _add_html_argument(parser)
@@ -71,63 +71,63 @@ class ReportCommand:
             "--since",
             metavar="TIME",
             type=time_argument,
-            help="only the last 90s, 15m, 1h or 2d of the running daemon, or of the recording",
+            help="only the last 90s, 15m, 1h or 2d of the daemon or recording",
         )
         parser.add_argument(
             "--run",
             metavar="NAME",
             dest="run_name",
-            help="only one training run of them, by the name or the pid that the report lists",
+            help="only one training run, by its name or pid in the report",
         )
         parser.add_argument(
             "--fail-if-starved-above",
             metavar="PERCENT",
             type=_PERCENT,
-            help="exit 1 if a GPU starves, or is suspected to, for more of its time in use",
+            help="exit 1 if a GPU is starved, or suspected to be, for more of its time in use",
         )
         parser.add_argument(
             "--fail-if-lost-above",
             metavar="PERCENT",
             type=_PERCENT,
-            help="exit 1 if a GPU idles, whatever for, for more of its time in use",
+            help="exit 1 if a GPU idles for more of its time in use",
         )
         parser.add_argument(
             "--compare",
             metavar=("BEFORE", "AFTER"),
             nargs=2,
-            help="two recordings, or reports saved with --json, beside each other; limits are "
-            "held against the second",
+            help="two recordings, or reports saved with --json, side by side; limits apply to the "
+            "second",
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print the report, and hold it against the limits."""
+        """Print the report, and compare it with the limits."""
         _check(args)
-        write_page, code = _page_asked_for(args.html, args.recording), 0
+        write_page, code = _page_writer(args.html, args.recording), 0
         if args.compare:
             before, report = (read_saved(path).report for path in args.compare)
             _print_both(before, report, as_json=args.json)
         else:
-            told = _told(args)
-            report = told.report
+            found = _found(args)
+            report = found.report
             _print(report, as_json=args.json)
-            code = write_page(told)
-        sys.stdout.flush()  # what was printed stands before what is said of it
+            code = write_page(found)
+        sys.stdout.flush()  # the report comes before messages on limits
         return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above) or code
 
 
 class ReplayCommand:
-    """Print the report of a recording that `gpumon record` made.
+    """Print the report on a recording of `gpumon record`.
 
-    It is the report that a running daemon would have given at the end of the
-    recording, figure for figure: of this machine or of another, however long
-    ago. What was cut off or damaged is left out, and said. To see it live,
-    on the page, in /metrics and in dstat, let a daemon play it.
+    It has the figures that a daemon would have reported at the end of the
+    recording, which may come from another machine. Damaged parts are left out,
+    with a note. To see it live, on the page, in /metrics and in dstat, play it
+    with a daemon.
     """
 
     example = (
         "gpumon replay night.gpumon\n"
         "  gpumon report night.gpumon --since 1h              # only its last hour\n"
-        "  gpumon serve --source replay:night.gpumon,speed=10 # ten seconds of it a second"
+        "  gpumon serve --source replay:night.gpumon,speed=10 # ten times as fast"
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -136,28 +136,26 @@ class ReplayCommand:
         _add_html_argument(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        write_page = _page_asked_for(args.html, args.file)
-        told = _of_recording(args.file, None, None)
-        _print(told.report, as_json=args.json)
-        return write_page(told)
+        write_page = _page_writer(args.html, args.file)
+        found = _of_recording(args.file, None, None)
+        _print(found.report, as_json=args.json)
+        return write_page(found)
 
 
 def _add_html_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html",
         metavar="PAGE",
-        help="also write it as one page that needs no network: phases of each run above, how busy "
-        "each GPU was below, and the seconds",
+        help="also write one HTML page that needs no network: the phases of each run, how busy "
+        "each GPU was, and the report",
     )
 
 
-def _page_asked_for(path: str | None, source: str | None) -> _Page:
-    """What writes the page, once there is a report; checked before anything is read.
-
-    It returns the exit code: 1 where nothing can be drawn here; standard error says why.
+def _page_writer(path: str | None, source: str | None) -> _Page:
+    """The function that writes the page; the path is checked before anything is read.
 
     Raises:
-        UsageError: No file to write to.
+        UsageError: The path is not usable.
     """
     if path is None:
         return lambda report: 0
@@ -177,8 +175,7 @@ def _page_asked_for(path: str | None, source: str | None) -> _Page:
     return write
 
 
-# What writes, compares and judges is brought along once there is a report: who asks where no
-# daemon runs is told so at once.
+# Outlets are imported only when there is a report, so that a missing daemon is reported at once.
 
 
 def _print(report: Report, *, as_json: bool) -> None:
@@ -196,7 +193,7 @@ def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
     from gpumon.outlets.text.style import style_for
 
     if before == after:
-        complain("note: both are the same report: nothing can have changed")
+        complain("note: both are the same report")
     if as_json:
         print(json.dumps(comparison(before, after), indent=2))
     else:
@@ -204,26 +201,26 @@ def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that exclude each other."""
     options = (("--since", args.since), ("--run", args.run_name), ("--html", args.html))
     for option, given in options:
         if args.compare and given is not None:
-            raise UsageError(f"{option} is of one report: it does not go with --compare")
+            raise UsageError(f"{option} cannot be combined with --compare")
     if args.compare and args.recording is not None:
-        raise UsageError("--compare names both of its files: leave the third one out")
+        raise UsageError("--compare takes two files: leave out the third one")
     if args.run_name is not None and args.since is not None:
-        raise UsageError("--run is of a whole run: it does not go with --since")
+        raise UsageError("--run cannot be combined with --since")
 
 
-def _told(args: argparse.Namespace) -> ReportWithLanes:
+def _found(args: argparse.Namespace) -> ReportWithLanes:
     if args.recording is not None:
         return read_saved(args.recording, since_s=args.since, run=args.run_name)
-    looked_in = reader_folder_text(os.environ, os.geteuid())
+    searched = reader_folder_text(os.environ, os.geteuid())
     state_file = find_state_file()
     silent = find_silent_daemon() if state_file is None else None
     if silent is not None:
         raise NoDaemonError(f"{silent.claim}; {END_OR_WAIT}")
-    state = read_state(state_file, SystemClock(), read_boot_id(), looked_in)
+    state = read_state(state_file, SystemClock(), read_boot_id(), searched)
     if args.html is None:
         return ReportWithLanes(fetch_report(state, args.since, args.run_name), None)
     return fetch_report_with_lanes(state, args.since, args.run_name)
@@ -236,28 +233,28 @@ def read_saved(
 
     Args:
         path: Of either file.
-        since_s: Of the last so many seconds of a recording only.
-        run: Of that run of a recording only.
+        since_s: Only the last so many seconds of a recording.
+        run: Only this run of a recording.
 
     Raises:
-        UnreadableLogError: No such file, or neither of the two; says what would do.
-        UsageError: A part of a saved report was asked for, or a run that is none.
+        UnreadableLogError: The file cannot be read, or is neither of the two.
+        UsageError: Part of a saved report was requested, or an unknown run.
     """
     from gpumon.sources.recording import is_recording
 
     if is_recording(path):
         return _of_recording(path, since_s, run)
-    told = _decoded(path)
+    saved = _decoded(path)
     for option, given in (("--since", since_s), ("--run", run)):
         if given is not None:
             raise UsageError(
-                f"{path} is a saved report: {option} is of the running daemon, or of a recording"
+                f"{path} is a saved report: {option} is for the running daemon or a recording"
             )
-    return told
+    return saved
 
 
 def _of_recording(path: str, since_s: float | None, run: str | None) -> ReportWithLanes:
-    # What replays a recording need not be there for the report of the daemon.
+    # Imported here, because the report of the daemon does not need them.
     from gpumon.cli.reading_progress import ReadingProgress
     from gpumon.pipeline.replay import replayed_report
     from gpumon.sources.recording import RecordingFile
@@ -270,7 +267,7 @@ def _of_recording(path: str, since_s: float | None, run: str | None) -> ReportWi
 
 
 def _decoded(path: str) -> ReportWithLanes:
-    """A report that was saved with ``--json``."""
+    """Read a report saved with ``--json``."""
     try:
         document = json.loads(Path(path).read_bytes())
     except OSError as error:
@@ -278,14 +275,14 @@ def _decoded(path: str) -> ReportWithLanes:
     except (ValueError, RecursionError) as error:
         raise _unfit(
             path,
-            "it holds no JSON",
-            f" (the report of a log that nvidia-smi wrote: `gpumon analyze {path}`)",
+            "it is not JSON",
+            f" (for a log of nvidia-smi, run `gpumon analyze {path}`)",
         ) from error
     if isinstance(document, list):
         raise _unfit(
             path,
-            "it holds a list of reports, as `gpumon analyze --json` prints of several files: "
-            "save one of them",
+            "it is a list of reports, as `gpumon analyze --json` prints for several files: save "
+            "one of them",
         )
     try:
         return decode_report_with_lanes(document)
@@ -298,7 +295,7 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
-    """Two reports, in what they are not alike, and what was gained, for machines."""
+    """The ``--json`` document of a comparison."""
     from gpumon.core.diagnosis.run_pace import pairs_of
     from gpumon.core.diagnosis.speedup import speedup
     from gpumon.core.diagnosis.unlike import unlike
@@ -320,10 +317,10 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
 
 
 def _judge(report: Report, *percents: float | None) -> int:
-    """1, with a sentence on each limit, starved and lost, that a GPU is above; else 0.
+    """Exit code 1, with a message, if a GPU exceeds a limit: starved or lost percent; else 0.
 
     Raises:
-        NothingToJudgeError: There are limits, and no GPU with a verdict.
+        NothingToJudgeError: There are limits, but no GPU has a verdict.
     """
     from gpumon.core.diagnosis.gate import Limits, judgement
 
@@ -333,7 +330,7 @@ def _judge(report: Report, *percents: float | None) -> int:
         return 0
     found = judgement(report, limits)
     if not found.is_any_judged:
-        raise NothingToJudgeError(f"nothing to judge: {found.unjudged}")
+        raise NothingToJudgeError(f"no verdict: {found.unjudged}")
     for sentence in found.failures:
         complain(sentence)
     for note in found.notes:

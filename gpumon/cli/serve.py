@@ -51,11 +51,11 @@ _PROC: Final = Path("/proc")
 class ServeCommand:
     """Watch the GPUs of this machine: live page, /metrics for Prometheus, `dstat --gpu`.
 
-    Samples once a period, decides what each idle second was lost to, and
-    publishes it on one port: the page at /, Prometheus metrics at /metrics,
-    health at /-/healthy and /-/ready, JSON at /api/v1/state and /api/v1/report.
-    Ends on Ctrl-C, on SIGTERM, or with its terminal. Each option is also a variable,
-    named in brackets; the command line wins.
+    Samples once a period, attributes each idle second to a cause, and publishes
+    on one port: the page at /, Prometheus metrics at /metrics, health at
+    /-/healthy and /-/ready, JSON at /api/v1/state and /api/v1/report. Ends on
+    Ctrl-C, SIGTERM or SIGHUP. Each option is also an environment variable, in
+    brackets below; the command line wins.
     """
 
     example = "gpumon serve --source simulated:input-bound    # then open the page it names"
@@ -74,22 +74,22 @@ class ServeCommand:
             nargs="+",
             action="extend",
             type=lambda word: str(parse_listen(word)),
-            help="where to serve, once or several times; who comes from beyond loopback gets only "
-            f"/metrics and health (default: {DEFAULT_LISTEN})",
+            help="where to serve; may be repeated; clients beyond loopback get only /metrics and "
+            f"health (default: {DEFAULT_LISTEN})",
         )
         parser.add_argument(
             "--web-token-file",
             metavar="FILE",
             dest="token",
             type=read_token,
-            help="who comes from beyond loopback gets everything with the token in this file, as "
-            "HTTP Basic password or as Bearer",
+            help="clients beyond loopback get everything with the token in this file, as HTTP "
+            "Basic password or as Bearer",
         )
         add_period_argument(parser)
         parser.add_argument(
             "--wait-for-source",
             action="store_true",
-            help="serve health and try again where the source cannot be read, instead of exit 3",
+            help="if the source cannot be read, serve health and retry instead of exit 3",
         )
         add_nvml_arguments(parser)
 
@@ -111,7 +111,7 @@ class ServeCommand:
 
 
 class Daemon:
-    """Everything ``serve`` starts, and its loop."""
+    """Everything that ``serve`` starts, and its loop."""
 
     def __init__(
         self,
@@ -166,25 +166,24 @@ class Daemon:
         """Sample and publish until ``stop``.
 
         Raises:
-            FolderInUseError: Another daemon has taken the runtime folder, which was removed.
+            FolderInUseError: Another daemon has taken the runtime folder.
             RestartNeededError: Only a new process can read the source again.
-            SourceUnavailableError: The source cannot be read, and nobody
-                asked to wait for it.
+            SourceUnavailableError: The source cannot be read, without ``--wait-for-source``.
         """
         try:
-            self._http.start()  # first: a driver may take half a minute to start
+            self._http.start()  # first, because a driver may take half a minute to start
             if not self._wait:
                 self._watch.insist()
             self._greet()
-            gc.freeze()  # what is loaded by now lives as long as the process: not worth looking at
-            is_over = False
+            gc.freeze()  # these objects live as long as the process
+            has_ended = False
             while not self._stopped:
                 moment = self._watch.next_moment()
                 if moment is not None:
-                    self._take(moment)
+                    self._ingest(moment)
                 else:
-                    self._stay(told=is_over)
-                    is_over = True
+                    self._keep_last_state(is_published=has_ended)
+                    has_ended = True
         finally:
             self._state_file.close()
             self._http.close()
@@ -195,7 +194,7 @@ class Daemon:
         trouble = self._folder.keep()
         self._state_file.stay_in(None if self._folder.is_lost else self._folder.path, trouble)
 
-    def _take(self, moment: Moment) -> None:
+    def _ingest(self, moment: Moment) -> None:
         self._keep_folder()
         outlets = (self._state_file.collector_state(), self._http.collector_state())
         collectors = (*outlets, *self._watch.collectors())
@@ -203,8 +202,8 @@ class Daemon:
         self._reports.follow(state)
         self._publish(state)
 
-    def _stay(self, *, told: bool) -> None:
-        """Nothing comes any more: the last state stays, and says so."""
+    def _keep_last_state(self, *, is_published: bool) -> None:
+        """After the end of a recording: publish its last state once, and keep its file current."""
         self._keep_folder()
         last = self._reports.state
         if last is None:
@@ -213,7 +212,7 @@ class Daemon:
         names = {collector.name for collector in own}
         others = [collector for collector in last.collectors if collector.name not in names]
         state = last._replace(collectors=(*others, *own))
-        if told:
+        if is_published:
             self._state_file.write(self._watch.left(state))
         else:
             self._reports.follow(state)
@@ -223,20 +222,20 @@ class Daemon:
         self._state_file.write(self._watch.left(state))
         self._http.publish(self._watch.shown(state))
         self._field_log.follow(state.gpus, state.taken_at_ns)
-        collectors = [one for one in state.collectors if one.name != WEB_SERVER]  # it logs itself
+        collectors = [one for one in state.collectors if one.name != WEB_SERVER]  # logs itself
         self._log.follow(collectors, state.taken_at_ns, logged=self._field_log.sentences)
         self._xid_log.follow(state.gpus, state.taken_at_ns)
 
     def _greet(self) -> None:
         facts = self._watch.facts
-        made_up = " (simulated GPUs)" if facts.simulated else ""
-        made_up += " (a recording: not what happens now)" if facts.replayed else ""
+        kind = " (simulated GPUs)" if facts.simulated else ""
+        kind += " (a recording, not live)" if facts.replayed else ""
         pages = [f"  page     http://{one}/\n" for one in self._http.here]
         if self._has_token and self._http.beyond_loopback:
-            pages.append("  page     for others with the token, at each address below\n")
+            pages.append("  page     with the token, also at each address below\n")
         metrics = [f"  metrics  http://{one}/metrics\n" for one in self._http.endpoints]
         print(
-            f"gpumon: watching {facts.source}{made_up}\n{''.join((*pages, *metrics))}"
+            f"gpumon: watching {facts.source}{kind}\n{''.join((*pages, *metrics))}"
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",
             flush=True,
         )
@@ -244,7 +243,7 @@ class Daemon:
     def _report_document(self, scope: ReportScope) -> dict[str, object] | None:
         newest = self._watch.newest_counts()
         if scope.has_lanes:
-            told = self._reports.report_with_lanes(newest, since_s=scope.since_s, run=scope.run)
-            return None if told is None else encode_report_with_lanes(told)
+            pair = self._reports.report_with_lanes(newest, since_s=scope.since_s, run=scope.run)
+            return None if pair is None else encode_report_with_lanes(pair)
         report = self._reports.report(newest, since_s=scope.since_s, run=scope.run)
         return None if report is None else encode_report(report)

@@ -1,6 +1,6 @@
-"""Specification of `gpumon demo`: what its screen shows, and that each report is of one training.
+"""Tests of `gpumon demo`: its screen, and the report of each run.
 
-The words of a whole demo are specified in tests/e2e/test_demo.py.
+tests/e2e/test_demo.py runs a complete demo.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WAIT = IdleCause.INPUT_WAIT
 STARTED_AT = "2026-11-21T08:00:00+00:00"
 
 
-class TestTheReportOfTheSecondTraining:
-    def test_begins_where_the_first_one_ended(self) -> None:
+class TestTheReportOfTheSecondRun:
+    def test_starts_where_the_first_one_ended(self) -> None:
         first = replace(report(gpu(13.0, {WAIT: 17.0})), started_at=STARTED_AT)
         both = replace(report(gpu(23.0, {WAIT: 17.0})), started_at=STARTED_AT)
 
@@ -36,46 +36,44 @@ class TestTheReportOfTheSecondTraining:
         assert second.origin_ns == both.origin_ns + s(30)
         assert second.gpus[0].totals.busy_ns == s(10)
 
-    def test_does_not_say_that_it_adds_up_both(self) -> None:
+    def test_has_no_notes_on_both_runs(self) -> None:
         first, both = report(gpu(13.0, {WAIT: 17.0})), report(gpu(23.0, {WAIT: 17.0}))
         added_up = "The figures of GPU 0 add up 2 runs since the daemon began."
 
         assert _of_one_stage(first, replace(both, notes=(added_up,))).notes == ()
 
 
-class TestAMachineThatLacksSomething:
-    def test_such_as_room_is_told_what_to_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestAMachine:
+    def test_without_space_gets_advice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
 
         with pytest.raises(GpumonError, match="TMPDIR"):
             DemoCommand().run(argparse.Namespace(steps=20, keras=False, keep=False))
 
-    def test_such_as_keras_is_told_how_to_get_it_and_that_the_demo_needs_it_not(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_keras_gets_advice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-        with pytest.raises(GpumonError, match="jax; without --keras"):
+        with pytest.raises(GpumonError, match="pip install keras jax`, or leave it out"):
             DemoCommand().run(argparse.Namespace(steps=20, keras=True, keep=False))
 
 
 class Shown:
-    """A demo's screen, what a daemon tells it of GPU and run, and what stands there then."""
+    """A screen, the daemon's state that it shows, and its lines."""
 
     def __init__(self, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._state, self._capsys = state, capsys
 
-    def look(self, screen: DemoScreen, seconds: int, steps: int, lost_ms: int = 0) -> None:
-        """The state after so many seconds observed, all busy or none, and steps done."""
+    def update(self, screen: DemoScreen, seconds: int, steps: int, lost_ms: int = 0) -> None:
+        """Show a state after so many observed seconds, all busy or none, and steps."""
         busy_ns, part_ns = 0 if lost_ms else s(seconds), lost_ms * 10**6
         gpu = {"observed_ns": s(seconds), "busy_ns": busy_ns}
         gpu |= {"starved_ns": part_ns, "suspected_ns": part_ns}
         run = {"run": "slow-input", "steps": steps, "phase": "train_step"}
         self._state.write_text(json.dumps({"gpus": [gpu], "runs": [run]}))
-        screen.look(self._state, "slow-input")
+        screen.update(self._state, "slow-input")
 
     def lines(self) -> list[str]:
-        """The lines of the screen, each as it was at last."""
+        """The final lines of the screen."""
         bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._capsys.readouterr().out)
         return re.split("[\r\n]+", bare.rstrip())
 
@@ -87,7 +85,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
 
 @pytest.fixture
 def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DemoScreen:
-    """A terminal of as many columns as the test is parametrised with; else none."""
+    """A terminal of as many columns as the parameter; without one, no terminal."""
     columns = getattr(request, "param", None)
     if columns is not None:
         for name, value in (("COLUMNS", str(columns)), ("LINES", "24"), ("TERM", "xterm")):
@@ -101,13 +99,13 @@ SLOW, AHEAD = "slow input, read in the loop", "the same input, read ahead"
 
 class TestATerminal:
     @pytest.mark.parametrize("screen", [80, 140], indirect=True)
-    def test_has_a_line_that_is_renewed_and_never_cut_off(
+    def test_has_a_line_that_is_updated_and_never_cut_off(
         self, screen: DemoScreen, shown: Shown
     ) -> None:
         with screen:
             screen.begin(SLOW, "slow-input", 300)
-            shown.look(screen, 1, 251)
-            shown.look(screen, 2, 261)
+            shown.update(screen, 1, 251)
+            shown.update(screen, 2, 261)
 
         text = "\n".join(shown.lines())
         assert re.search("step 261/300 .* 100 %, .* 0 % .*: train_step", text)
@@ -118,12 +116,12 @@ class TestATerminal:
         [(124, ("slow-input ", "prefetch "), False), (125, (f"{SLOW} ", f"{AHEAD} "), True)],
         indirect=["screen"],
     )
-    def test_has_whole_titles_bars_and_clocks_in_columns_where_there_is_room(
+    def test_has_full_titles_bars_and_clocks_if_it_is_wide_enough(
         self, screen: DemoScreen, titles: tuple[str, str], has_room: bool, shown: Shown
     ) -> None:
         with screen:
             screen.begin(SLOW, "slow-input", 300)
-            shown.look(screen, 1, 251)
+            shown.update(screen, 1, 251)
             screen.begin(AHEAD, "prefetch", 300)
 
         slow, ahead = shown.lines()[-2:]
@@ -133,8 +131,8 @@ class TestATerminal:
         assert slow.index("step 251/300") == ahead.index("step 0/300")
 
 
-class TestWhereThereIsNoTerminal:
-    def test_there_is_a_line_every_few_seconds_with_the_share_since_the_last_look(
+class TestWithoutATerminal:
+    def test_a_line_every_few_seconds_has_the_share_since_the_last_one(
         self, screen: DemoScreen, shown: Shown, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now_s = 1_000.0
@@ -143,21 +141,21 @@ class TestWhereThereIsNoTerminal:
         with screen:
             screen.begin(SLOW, "slow-input", 300)
             for seconds, steps in ((1, 10), (2, 20), (3, 30)):
-                shown.look(screen, seconds, steps)
+                shown.update(screen, seconds, steps)
                 now_s += 2.5
 
         first, second = (line for line in shown.lines() if "step" in line)
         assert "10/300  GPU: waiting" in first
         assert re.search("step 30/300 .* 100 %, .* 0 %", second)
 
-    def test_the_last_share_stays_where_nothing_new_was_observed(
+    def test_the_last_share_stays_without_new_samples(
         self, screen: DemoScreen, shown: Shown
     ) -> None:
         with screen:
             screen.begin(SLOW, "slow-input", 300)
             for seconds, lost_ms in [(1, 100), (2, 200), (2, 200)]:
-                screen._said_at_s = 0.0
-                shown.look(screen, seconds, 1, lost_ms)
+                screen._printed_at_s = 0.0
+                shown.update(screen, seconds, 1, lost_ms)
 
         shares = [re.findall(r"(\d+) %", line) for line in shown.lines()]
         assert shares.count(["0", "20"]) == 2

@@ -1,7 +1,6 @@
-"""Specification of `gpumon dstat`: which copies it writes and removes, and for whom.
+"""Tests of `gpumon dstat`: the copies it writes and removes, and the hosts it identifies.
 
-dstat, dool and pcp-dstat are told apart by reading files only. Copies of ours are renewed and
-removed, others' never touched. What is said of a machine is in ``tests/golden``.
+Its messages are in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 class TestInstall:
-    def test_writes_each_option_for_both_although_neither_is_there_and_uninstall_undoes_it(
+    def test_writes_each_option_for_dstat_and_dool_and_uninstall_removes_them(
         self, machine: Machine, gpumon: Shell
     ) -> None:
         assert gpumon("dstat", "install").code == 0
@@ -51,25 +50,25 @@ class TestInstall:
         assert gpumon("dstat", "uninstall").code == 0
         assert machine.copies() == []
 
-    def test_writes_the_others_where_one_cannot_be(self, machine: Machine, gpumon: Shell) -> None:
-        stranger = machine.stranger()
-        mine = stranger.read_text()
+    def test_writes_the_others_if_one_fails(self, machine: Machine, gpumon: Shell) -> None:
+        foreign = machine.stranger()
+        content = foreign.read_text()
 
         ended = gpumon("dstat", "install")
 
         assert ended.code == 1
         assert ended.is_refused_in_a_sentence
-        assert stranger.read_text() == mine
+        assert foreign.read_text() == content
         assert machine.copies() == ALL
 
-    def test_is_undone_but_for_a_strangers_file(self, machine: Machine, gpumon: Shell) -> None:
+    def test_is_undone_except_for_a_foreign_file(self, machine: Machine, gpumon: Shell) -> None:
         machine.stranger()
 
         assert gpumon("dstat", "uninstall").code == 0
         assert machine.copies() == [".dstat/dstat_gpu.py"]
 
 
-def test_where_tells_a_script_which_copy_is_loaded(machine: Machine, gpumon: Shell) -> None:
+def test_where_lists_the_loaded_copy_as_json(machine: Machine, gpumon: Shell) -> None:
     machine.command("dstat", DSTAT)
     gpumon("dstat", "install")
 
@@ -111,7 +110,7 @@ class TestAHost:
         ],
         ids=["dstat", "dstat on a new Python", "dool", "dool on a new Python", "pcp-dstat", "else"],
     )
-    def test_is_known_by_its_text_and_where_it_loads_no_plugin_names_what_does(
+    def test_is_identified_by_its_text_and_recommends_dool_if_it_loads_no_plugin(
         self, machine: Machine, name: str, text: str, python: str, flavour: Flavour, works: bool
     ) -> None:
         host = identify(machine.command(name, text, python), machine.environ)
@@ -120,9 +119,7 @@ class TestAHost:
         assert ("`dool -cdn --gpu 1`" in (host.obstacle or "")) is not works
         assert (host.obstacle is None) is works
 
-    def test_is_found_on_the_path_with_the_python_that_it_runs_under(
-        self, machine: Machine
-    ) -> None:
+    def test_is_found_on_the_path_with_its_python(self, machine: Machine) -> None:
         assert find_hosts(machine.environ) == ()
         machine.command("dstat", DSTAT)
 
@@ -135,7 +132,7 @@ class TestAHost:
 
         assert identify(path, machine.environ).python == machine.bin / "python3.11"
 
-    def test_may_be_pcp_dstat_behind_the_name_dstat(self, machine: Machine) -> None:
+    def test_may_be_pcp_dstat_with_the_name_dstat(self, machine: Machine) -> None:
         path = machine.pcp_dstat()
 
         (host,) = find_hosts(machine.environ)
@@ -144,8 +141,8 @@ class TestAHost:
         assert (host.flavour, host.plugin_folders) == (Flavour.PCP_DSTAT, ())
 
 
-class TestWherePluginsAreLookedFor:
-    def test_by_dstat_is_the_home_folder_first(self, machine: Machine) -> None:
+class TestThePluginFolders:
+    def test_of_dstat_start_with_the_home_folder(self, machine: Machine) -> None:
         host = identify(machine.command("dstat", DSTAT), machine.environ)
 
         assert host.plugin_folders == (
@@ -155,7 +152,7 @@ class TestWherePluginsAreLookedFor:
             Path("/usr/local/share/dstat"),
         )
 
-    def test_by_dool_is_its_own_package_too(self, machine: Machine) -> None:
+    def test_of_dool_include_its_package(self, machine: Machine) -> None:
         package = machine.bin.parent / "lib" / "python3.11" / "site-packages" / "dool" / "plugins"
         package.mkdir(parents=True)
 
@@ -195,12 +192,9 @@ class TestACopy:
             (lambda place: place.write_bytes(PLUGIN.read_bytes()), CopyState.CURRENT),
             (lambda place: place.write_bytes(PLUGIN.read_bytes() + b"#"), CopyState.OUTDATED),
         ],
-        ids=["nothing, not even a folder", "a link to what is shipped", "a link to nothing",
-             "a copy that was made by hand", "a copy of an older version"],
+        ids=["nothing", "link to the shipped file", "broken link", "manual copy", "older version"],
     )  # fmt: skip
-    def test_is_a_file_of_its_own_in_place_of(
-        self, place: Path, make: Callable[[Path], object], was: CopyState
-    ) -> None:
+    def test_replaces(self, place: Path, make: Callable[[Path], object], was: CopyState) -> None:
         shipped = PLUGIN.read_bytes()
         make(place)
         assert examine(place) is was
@@ -221,9 +215,7 @@ class TestACopy:
     @pytest.mark.parametrize(
         "content", [b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)]
     )
-    def test_neither_replaces_somebody_elses_file_nor_removes_it(
-        self, place: Path, content: bytes
-    ) -> None:
+    def test_neither_replaces_nor_removes_a_foreign_file(self, place: Path, content: bytes) -> None:
         place.write_bytes(content)
 
         with pytest.raises(GpumonError):
@@ -232,7 +224,7 @@ class TestACopy:
 
         assert place.read_bytes() == content
 
-    def test_says_in_one_sentence_which_folder_cannot_be_written(self, tmp_path: Path) -> None:
+    def test_names_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         place = tmp_path / "file" / "dstat_gpu.py"
         place.parent.touch()
 

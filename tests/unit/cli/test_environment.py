@@ -1,7 +1,4 @@
-"""Specification of options that are variables: the same values, the same sentences.
-
-The sentences are in ``tests/golden``.
-"""
+"""Tests of options as environment variables. Their messages are in ``tests/golden``."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def parsed(words: list[str], **environ: str) -> argparse.Namespace:
 
 
 class TestAVariable:
-    def test_says_what_its_option_would(self, tmp_path: Path) -> None:
+    def test_has_the_effect_of_its_option(self, tmp_path: Path) -> None:
         token = tmp_path / "token"
         token.write_text("0123456789abcdef")
         token.chmod(0o600)
@@ -52,7 +49,7 @@ class TestAVariable:
         assert (args.nvml_off, args.nvml_on) == (["power", "ecc"], ["fan"])
         assert args.token.is_shown("Bearer 0123456789abcdef")
 
-    def test_leaves_complaints_about_the_command_line_as_they_are(
+    def test_does_not_change_errors_of_the_command_line(
         self, gpumon: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPUMON_PERIOD", "0.5")
@@ -62,13 +59,13 @@ class TestAVariable:
         assert ended.code == 2
         assert "error: argument --period" in ended.err
 
-    def test_that_is_empty_or_not_there_says_nothing(self) -> None:
+    def test_has_no_effect_if_it_is_empty(self) -> None:
         nothing = {variable_of(option): " " for option in serve_parser().options}
 
         assert vars(parsed([])).keys() == vars(parsed([], **nothing)).keys()
         assert serve_parser().words_of(nothing, []) == []
 
-    def test_says_nothing_where_the_command_line_does(self) -> None:
+    def test_has_no_effect_if_the_command_line_has_the_option(self) -> None:
         args = parsed(
             ["--listen", "127.0.0.1:9", "--period=2", "--nvml-on", "fan"],
             GPUMON_LISTEN="0.0.0.0:1",
@@ -84,39 +81,39 @@ class TestAVariable:
         ("text", "meant"),
         [("1", True), ("TRUE", True), ("on", True), ("0", False), ("no", False), ("Off", False)],
     )
-    def test_of_a_switch_is_a_yes_or_a_no(self, text: str, meant: bool) -> None:
+    def test_of_a_switch_is_yes_or_no(self, text: str, meant: bool) -> None:
         assert parsed([], GPUMON_WAIT_FOR_SOURCE=text).wait_for_source is meant
 
 
 class TestEachOption:
     @pytest.mark.parametrize("option", serve_parser().options, ids=variable_of)
-    def test_has_a_variable_that_means_nothing_else(self, option: argparse.Action) -> None:
+    def test_has_its_own_variable(self, option: argparse.Action) -> None:
         assert variable_of(option) not in OTHER_VARIABLES
 
-    def test_names_it_in_the_help(self, gpumon: Shell) -> None:
-        said = " ".join(gpumon("serve", "--help").out.split())
+    def test_has_its_variable_in_the_help(self, gpumon: Shell) -> None:
+        text = " ".join(gpumon("serve", "--help").out.split())
 
         for option in serve_parser().options:
-            assert f"[{variable_of(option)}]" in said
-        assert "SUPPRESS" not in said
+            assert f"[{variable_of(option)}]" in text
+        assert "SUPPRESS" not in text
 
-    def test_is_in_the_page_with_its_variable_and_default(self) -> None:
+    def test_is_documented_with_its_variable_and_default(self) -> None:
         rows = re.findall(
             r"^\| `(--[a-z-]+)[^|]*\| `(GPUMON_\w+)` \|(?:[^|]*)\| ([^|]*) \|$",
             PAGE.read_text(),
             re.MULTILINE,
         )
 
-        told = {option: (variable, default) for option, variable, default in rows}
-        assert told.keys() == {option.option_strings[-1] for option in serve_parser().options}
+        documented = {option: (variable, default) for option, variable, default in rows}
+        assert documented.keys() == {option.option_strings[-1] for option in serve_parser().options}
         for option in serve_parser().options:
-            variable, default = told[option.option_strings[-1]]
+            variable, default = documented[option.option_strings[-1]]
             assert variable == variable_of(option)
             if option.default:
                 assert str(option.default) in (default.strip("`"), f"{default}.0")
 
 
-class TestAMisspeltVariable:
+class TestAnUnknownVariable:
     @pytest.mark.parametrize(
         ("name", "meant"),
         [
@@ -126,17 +123,17 @@ class TestAMisspeltVariable:
             ("GPUMON_TOKEN_FILE", "GPUMON_WEB_TOKEN_FILE"),
         ],
     )
-    def test_is_told_with_the_one_that_was_meant(self, name: str, meant: str) -> None:
-        (said,) = misspelt_variables(serve_parser(), {name: "x"})
+    def test_gets_a_suggestion(self, name: str, meant: str) -> None:
+        (message,) = misspelt_variables(serve_parser(), {name: "x"})
 
-        assert re.findall(r"GPUMON_\w+", said) == [name, meant]
+        assert re.findall(r"GPUMON_\w+", message) == [name, meant]
 
     @pytest.mark.parametrize(
         "name",
         [*sorted(OTHER_VARIABLES), "GPUMON_LISTEN", "GPUMON_SERVICE_HOST", "GPUMON_PORT",
          "GPUMON_PORT_19835_TCP", "LISTEN", "GPUMON_UPDATE_GOLDEN"],
     )  # fmt: skip
-    def test_is_none_of_those_that_somebody_reads_or_that_are_like_nothing(self, name: str) -> None:
+    def test_is_ignored_if_it_is_known_or_similar_to_none(self, name: str) -> None:
         assert [*misspelt_variables(serve_parser(), {name: "x"})] == []
 
 

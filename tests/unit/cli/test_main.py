@@ -1,4 +1,4 @@
-"""Specification of a quick start: a command brings along what it needs, and nothing else."""
+"""Tests of start-up: a command imports only what it needs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ print(json.dumps([*sys.modules]), file=sys.stderr)
 HEAVY = {
     "rich", "prometheus_client", "pynvml", "psutil", "ssl", "email", "multiprocessing",
 }  # fmt: skip
-FLOORS = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets")
+LAYERS = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets")
 NEITHER_PIPELINE_NOR_LOGS = ("gpumon.pipeline", "gpumon.sources.nvml", "gpumon.sources.logs")
 
 
 def loaded_by(words: str, folder: Path) -> set[str]:
-    """Which modules a command has imported when it is done."""
     done = ran_python("-c", PROGRAM, *words.split(), environ={"GPUMON_RUNTIME_DIR": str(folder)})
     return set(json.loads(done.stderr.splitlines()[-1]))
 
@@ -34,15 +33,15 @@ def loaded_by(words: str, folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "left_out"),
     [
-        ("--help", FLOORS),
-        ("--version", FLOORS),
-        ("nonsense", FLOORS),
-        ("", FLOORS),
+        ("--help", LAYERS),
+        ("--version", LAYERS),
+        ("nonsense", LAYERS),
+        ("", LAYERS),
         ("report --help", NEITHER_PIPELINE_NOR_LOGS),
         ("report --json", NEITHER_PIPELINE_NOR_LOGS),
     ],
 )
-def test_neither_screen_nor_driver_nor_web_are_loaded_by(
+def test_no_heavy_module_is_imported_by(
     words: str, left_out: tuple[str, ...], tmp_path: Path
 ) -> None:
     loaded = loaded_by(words, tmp_path)
@@ -51,7 +50,7 @@ def test_neither_screen_nor_driver_nor_web_are_loaded_by(
     assert [name for name in loaded if name.startswith(left_out)] == []
 
 
-def test_a_daemon_brings_no_parser_of_logs_along(tmp_path: Path) -> None:
+def test_a_daemon_imports_no_log_parser(tmp_path: Path) -> None:
     loaded = loaded_by("serve --help", tmp_path)
 
     assert "gpumon.cli.serve" in loaded

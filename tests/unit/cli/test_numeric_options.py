@@ -1,4 +1,4 @@
-"""Specification of every option that takes a number: nonsense is one sentence and exit code 2."""
+"""Tests of every numeric option: nonsense is refused with one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from trainer_hooks.trainer_bench import main as trainer_bench
 COMMANDS = ("serve", "analyze", "report", "demo", "doctor", "record", "replay", "dstat")
 NONSENSE = ("nan", "inf", "-inf", "-1", "0", "1e308", "1" + 400 * "0", "", "x")
 OF_WORDS = {Path, column_argument, writable, trainer_bench._gpu, check_source_word, read_token}
-"""Types of options that take no number; whoever adds an option says which it is."""
+"""Types of options that are not numeric."""
 WORDS = {"--listen", "--nvml-off", "--nvml-on"}
-"""Options of words whose types have no name."""
-NOUGHT_IS_MEANT = {
+"""Options whose types are lambdas."""
+ZERO_IS_VALID = {
     ("report", "--fail-if-starved-above"), ("report", "--fail-if-lost-above"),
     ("trainer-bench", "--margin"), ("example", "--gpu"), ("example", "--workers"),
     ("example", "--latency-ms"),
 }  # fmt: skip
-"""0 % lost, no margin, the first GPU, no worker, no latency."""
 EXPECTED = {
     ("serve", "--period"), ("analyze", "--period"), ("record", "--period"), ("record", "--for"),
     ("report", "--since"), ("report", "--fail-if-starved-above"),
@@ -39,7 +38,6 @@ EXPECTED = {
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Every parser there is by what it is of: those of subcommands are within."""
     return {
         "gpumon": build_parser(COMMANDS),
         "trainer-bench": trainer_bench._parser(),
@@ -48,7 +46,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def options(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.Action]]:
-    """Every option of a parser and of its subcommands, with the command it is of."""
+    """Every option of a parser and its subcommands, with the command."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, within in action.choices.items():
@@ -69,11 +67,11 @@ REFUSED = [
     pytest.param(*one, word, id=f"{one[1]} {one[2]} {word[:9] or 'empty'}")
     for one in NUMERIC
     for word in NONSENSE
-    if word != "0" or one[1:] not in NOUGHT_IS_MEANT
+    if word != "0" or one[1:] not in ZERO_IS_VALID
 ]
 
 
-def test_all_of_them_are_found() -> None:
+def test_all_numeric_options_are_found() -> None:
     assert {(name, option) for _, name, option in NUMERIC} == EXPECTED
 
 
@@ -87,16 +85,16 @@ def test_nonsense_is_refused_in_one_sentence(
         parsers()[parser].parse_args([*words, f"{option}={word}"])
 
     assert raised.value.code == 2
-    told = capsys.readouterr().err.partition("error: ")[2].splitlines()
-    assert told[0].startswith(f"argument {option}: ")
-    assert told[1:2] in ([], ["example:"])
-    assert "invalid _" not in told[0]  # which is a name of ours, and tells nobody what is wanted
+    lines = capsys.readouterr().err.partition("error: ")[2].splitlines()
+    assert lines[0].startswith(f"argument {option}: ")
+    assert lines[1:2] in ([], ["example:"])
+    assert "invalid _" not in lines[0]  # a private name
 
 
 class TestThePeriodOfALiveSource:
     @pytest.mark.parametrize("words", [["serve"], ["record", "new"]], ids=" ".join)
     @pytest.mark.parametrize("seconds", ["10.001", "14", "30", "3600"])
-    def test_is_refused_where_the_drivers_ring_might_not_reach_back_so_far(
+    def test_is_refused_if_the_driver_might_lose_samples(
         self, words: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit) as raised:
@@ -110,7 +108,7 @@ class TestThePeriodOfALiveSource:
 
     @pytest.mark.parametrize("words", [["serve"], ["record", "new"]], ids=" ".join)
     @pytest.mark.parametrize("seconds", ["0.05", "1", "10"])
-    def test_may_be_as_long_as_nothing_is_lost(self, words: list[str], seconds: str) -> None:
+    def test_may_be_up_to_ten_seconds(self, words: list[str], seconds: str) -> None:
         args = parsers()["gpumon"].parse_args([*words, "--period", seconds])
 
         assert args.period == float(seconds)

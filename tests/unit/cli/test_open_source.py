@@ -1,7 +1,4 @@
-"""Specification of --nvml-off and --nvml-on: which fields the driver is asked for.
-
-What is refused is in ``tests/golden``.
-"""
+"""Tests of --nvml-off and --nvml-on. Their refusals are in ``tests/golden``."""
 
 from __future__ import annotations
 
@@ -45,12 +42,10 @@ class TestTheOptions:
             ),
         ],
     )
-    def test_take_no_field_one_or_several_in_any_form(
-        self, words: str, options: NvmlOptions
-    ) -> None:
+    def test_accept_fields_in_any_form(self, words: str, options: NvmlOptions) -> None:
         assert options_of(words) == options
 
-    def test_are_explained_with_every_field_that_they_take(self, gpumon: Shell) -> None:
+    def test_list_every_field_in_the_help(self, gpumon: Shell) -> None:
         help_text = gpumon("serve", "--help").out
 
         off, on = help_text.partition("--nvml-off FIELD [FIELD ...]\n")[2].split("--nvml-on FIELD")
@@ -58,7 +53,7 @@ class TestTheOptions:
             listed = on if field.opt_in else off
             assert (field.name in listed) == (field.name != "utilization")
 
-    def test_are_documented_field_by_field(self) -> None:
+    def test_are_documented(self) -> None:
         document = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
         rows = [line for line in document.splitlines() if line.startswith("| `")]
 

@@ -1,7 +1,4 @@
-"""Specification of `gpumon record` and `gpumon replay`: what is typed, and what is told.
-
-What they refuse is in ``tests/golden``.
-"""
+"""Tests of `gpumon record` and `gpumon replay`. Their refusals are in ``tests/golden``."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ SHORTLY = ["--source", "simulated:healthy", "--period", "0.05", "--for", "0.3"]
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """What the command does with signals, put back afterwards."""
+    """Restore signal handlers after the test."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     yield
@@ -57,8 +54,8 @@ def night(path: Path) -> Path:
 
 @pytest.mark.usefixtures("signals")
 class TestRecord:
-    def test_keeps_what_the_source_says_for_so_long(self, path: Path, gpumon: Shell) -> None:
-        told = gpumon("record", path, *SHORTLY, "--note", "two workers")
+    def test_records_for_a_given_time(self, path: Path, gpumon: Shell) -> None:
+        ended = gpumon("record", path, *SHORTLY, "--note", "two workers")
 
         with RecordingFile(path) as recording:
             moments, header = list(recording.moments()), recording.header
@@ -66,12 +63,12 @@ class TestRecord:
         assert 2 <= len(moments) <= 9  # a busy machine skips deadlines
         assert (header.source, header.simulated) == ("simulated:healthy", True)
         assert (header.note, len(header.devices)) == ("two workers", 2)
-        assert (told.code, told.err) == (0, "")
-        assert f"{path} holds {len(moments)} readings" in told.out
-        assert f"gpumon replay {path}" in told.out
+        assert (ended.code, ended.err) == (0, "")
+        assert f"{path} has {len(moments)} readings" in ended.out
+        assert f"gpumon replay {path}" in ended.out
 
     @pytest.mark.parametrize("length", [[], ["--for", "3650d"]])
-    def test_takes_a_last_reading_when_it_is_told_to_end(
+    def test_records_a_last_tick_on_sigterm(
         self, path: Path, gpumon: Shell, length: list[str]
     ) -> None:
         def end_it_once_it_records() -> None:
@@ -88,18 +85,16 @@ class TestRecord:
             assert len(list(recording.moments())) == 2
             assert recording.read_ns < 9e9
 
-    def test_goes_on_under_nohup_when_the_terminal_goes(self, path: Path, gpumon: Shell) -> None:
+    def test_continues_under_nohup(self, path: Path, gpumon: Shell) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
         assert gpumon("record", path, *SHORTLY).code == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
-    def test_keeps_what_it_has_where_only_a_new_process_can_go_on(
+    def test_keeps_its_recording_when_the_driver_is_reloaded(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, gpumon: Shell
     ) -> None:
         class Reloaded(SimulatedSource):
-            """The driver is reloaded under it."""
-
             def read(self) -> Frame:
                 if path.stat().st_size:
                     raise RestartNeededError("reloaded")
@@ -110,63 +105,63 @@ class TestRecord:
             lambda _, clock, *__, **___: Reloaded("flat", clock),
         )
 
-        told = gpumon("record", path, *SHORTLY)
+        ended = gpumon("record", path, *SHORTLY)
 
-        assert told.code == RestartNeededError.exit_code
-        assert told.is_refused_in_a_sentence
-        assert f"{path} holds 1 reading" in told.out
+        assert ended.code == RestartNeededError.exit_code
+        assert ended.is_refused_in_a_sentence
+        assert f"{path} has 1 reading" in ended.out
         with RecordingFile(path) as recording:
             assert (len(list(recording.moments())), recording.troubles()) == (1, ())
 
-    def test_leaves_the_rings_of_ended_trainings_to_the_daemon(
+    def test_leaves_rings_of_ended_runs_to_the_daemon(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, gpumon: Shell
     ) -> None:
-        told = {}
+        given = {}
 
         def watch(*args: object, **options: object) -> None:
-            told.update(options)
+            given.update(options)
             raise SourceUnavailableError("seen enough")
 
         monkeypatch.setattr(record, "watch_machine", watch)
 
         assert gpumon("record", path).code == 3
-        assert told["unlink"] is leave_alone
+        assert given["unlink"] is leave_alone
 
 
-BUSY_AND_MUTE = [
+BUSY_AND_UNKNOWN = [
     GpuSample(device=device, utilization_ratio=ratio)
     for device, ratio in zip(built.DEVICES, (0.97, None), strict=True)
 ]
-TWO_MOMENTS = [built.moment(second, BUSY_AND_MUTE) for second in (1, 2)]
+TWO_MOMENTS = [built.moment(second, BUSY_AND_UNKNOWN) for second in (1, 2)]
 
 
-class TestTheLineWhileItRecords:
+class TestTheProgressLine:
     def shown_on(self, stream: io.StringIO, path: Path, moments: Iterable[Moment]) -> str:
         with RecordingWriter(path) as writer, RecordProgress(stream, writer) as line:
             for one in moments:
                 writer.keep(one, built.header())
-                line.tell(one)
+                line.update(one)
         return stream.getvalue()
 
-    def test_says_how_long_how_much_and_how_busy(self, path: Path) -> None:
+    def test_has_length_size_and_utilisation(self, path: Path) -> None:
         shown = self.shown_on(Terminal(), path, TWO_MOMENTS)
 
         for figure in ("2 readings", "0:01 min, 0.", "GPU 0 97 %, GPU 1 -"):
             assert figure in shown
         assert shown.endswith("\x1b[2K")  # and is gone at the end
 
-    def test_says_why_nothing_comes(self, path: Path) -> None:
+    def test_has_the_error_of_the_source(self, path: Path) -> None:
         shown = self.shown_on(Terminal(), path, [built.moment(1, frames=(), error="NVML 15")])
 
         assert "1 reading of 0:00" in shown
         assert "NVML 15" in shown
 
-    def test_is_not_shown_where_nobody_looks(self, path: Path) -> None:
+    def test_is_not_shown_without_a_terminal(self, path: Path) -> None:
         assert self.shown_on(io.StringIO(), path, TWO_MOMENTS) == ""
 
 
 class TestARecording:
-    def test_is_replayed_as_text_and_as_json(self, night: Path, gpumon: Shell) -> None:
+    def test_is_reported_as_text_and_json(self, night: Path, gpumon: Shell) -> None:
         with RecordingFile(night) as recording:
             report = replayed_report(recording).report
 
@@ -184,20 +179,18 @@ class TestARecording:
         [["replay"], ["report", "--json", "--since", "20s"]],
         ids=" ".join,
     )
-    def test_is_written_as_a_page_beside_the_report(
-        self, night: Path, gpumon: Shell, words: list[str]
-    ) -> None:
+    def test_is_also_written_as_a_page(self, night: Path, gpumon: Shell, words: list[str]) -> None:
         page = night.with_name("night.html")
 
         assert gpumon(*words, night, "--html", page) == gpumon(*words, night)
         assert "resnet-1" in page.read_text()
         assert '<img src="data:' in page.read_text()
 
-    def test_is_held_against_a_limit_of_what_is_starved(self, night: Path, gpumon: Shell) -> None:
+    def test_is_compared_with_a_limit_of_starvation(self, night: Path, gpumon: Shell) -> None:
         assert gpumon("report", night, "--fail-if-starved-above", "5").code == 1
 
     @pytest.mark.parametrize("scope", [[], ["--since", "20s"], ["--run", "resnet-1"]])
-    def test_is_held_in_what_was_asked_of_it_against_a_limit_of_all_that_is_lost(
+    def test_is_compared_in_parts_with_a_limit_of_loss(
         self, night: Path, gpumon: Shell, scope: list[str]
     ) -> None:
         words = ["report", str(night), "--json", *scope, "--fail-if-lost-above"]
@@ -208,14 +201,14 @@ class TestARecording:
         assert shut.code == 1
         assert gpumon(*words, str(100 * max(lost) + 0.01)).code == 0
 
-    def test_is_compared_with_another_and_not_with_two(self, night: Path, gpumon: Shell) -> None:
+    def test_is_compared_with_one_other(self, night: Path, gpumon: Shell) -> None:
         both = gpumon("report", "--json", "--compare", night, night).document
 
         assert both["before"] == both["after"]
         assert gpumon("report", night, "--compare", night, night).code == 2
 
 
-class TestTheSourceWord:
+class TestReplayOf:
     @pytest.mark.parametrize(
         ("word", "meant"),
         [
@@ -225,7 +218,7 @@ class TestTheSourceWord:
             ("simulated:flat", None),
         ],
     )
-    def test_names_a_recording_and_a_speed(self, word: str, meant: Replay | None) -> None:
+    def test_reads_a_recording_and_a_speed(self, word: str, meant: Replay | None) -> None:
         assert replay_of(word) == meant
 
     @pytest.mark.parametrize(
@@ -233,11 +226,11 @@ class TestTheSourceWord:
         ["speed=", "speed=fast", "speed=0", "speed=-1", "speed=nan", "speed=inf", "speed=20000",
          "sped=3"],
     )  # fmt: skip
-    def test_is_refused_with_a_speed_that_is_none_or_another_option(self, option: str) -> None:
+    def test_refuses_wrong_speeds_and_options(self, option: str) -> None:
         with pytest.raises(UsageError):
             replay_of(f"replay:a,{option}")
 
-    def test_may_name_a_file_that_looks_like_an_option(self, tmp_path: Path) -> None:
+    def test_accepts_a_file_that_looks_like_an_option(self, tmp_path: Path) -> None:
         oddly_named = tmp_path / "a,sped=3"
         oddly_named.touch()
 

@@ -1,6 +1,6 @@
-"""Specification of `gpumon report`: from the daemon, of saved files, and as a gate for CI.
+"""Tests of `gpumon report`: from the daemon, from saved files, and as a gate for CI.
 
-What it refuses, and what it says where a limit is passed, is in ``tests/golden``.
+Its refusals and messages are in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def fast(tmp_path: Path) -> str:
 
 
 def changed(tmp_path: Path, document: dict[str, Any]) -> Path:
-    """A file with a report that somebody else has changed."""
+    """A file with a changed report."""
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(document))
     return path
 
 
-class TestTheDaemonsReport:
+class TestTheReportOfTheDaemon:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, str | None]]:
-        """What a daemon that reports SLOW was asked. How, is specified in test_daemon.py."""
+        """The requests to a daemon that reports SLOW."""
         asked = []
 
         def answer(state: object, since_s: float | None, run: str | None) -> Report:
@@ -87,15 +87,15 @@ class TestTheDaemonsReport:
             ("--run train", None, "train"),
         ],
     )
-    def test_may_be_that_of_the_last_while_or_of_one_run(
+    def test_may_cover_a_recent_time_or_one_run(
         self, asked: list[object], gpumon: Shell, words: str, since_s: float, run: str
     ) -> None:
         assert gpumon("report", *words.split()).code == 0
         assert asked == [(since_s, run)]
 
 
-class TestThePageOfTheDaemonsReport:
-    def test_has_the_lanes_that_it_is_asked_for(
+class TestThePage:
+    def test_has_lanes(
         self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked, lane = [], Lane(s(7), s(8), s(1), (s(1),), (s(1),), (s(1),))
@@ -112,7 +112,7 @@ class TestThePageOfTheDaemonsReport:
         assert asked == [(None, "train")]
         assert '<img src="data:' in page.read_text()
 
-    def test_comes_without_a_page_where_nothing_can_draw_it(
+    def test_is_left_out_without_matplotlib(
         self, slow: str, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
@@ -138,7 +138,7 @@ class TestASavedReport:
         assert "<table>" in page.read_text()
         assert "<img" not in page.read_text()
 
-    def test_is_shown_as_it_was(self, slow: str, gpumon: Shell) -> None:
+    def test_is_shown_as_text_and_as_json(self, slow: str, gpumon: Shell) -> None:
         assert gpumon("report", slow) == (0, render_report(SLOW, PLAIN), "")
         assert gpumon("report", slow, "--json").document == encode_report(SLOW)
 
@@ -168,17 +168,17 @@ class TestTheGate:
             (report(), "", 0),
         ],
     )
-    def test_is_shut_above_a_limit_and_the_report_is_printed_all_the_same(
+    def test_fails_above_a_limit_and_prints_the_report_anyway(
         self, tmp_path: Path, gpumon: Shell, one: Report, limits: str, code: int
     ) -> None:
         ended = gpumon("report", "--json", saved(tmp_path, "a.json", one), *limits.split())
 
         assert (ended.code, ended.document) == (code, encode_report(one))
 
-    def test_takes_a_blank_before_the_sign(self, slow: str, gpumon: Shell) -> None:
+    def test_accepts_a_blank_before_the_percent_sign(self, slow: str, gpumon: Shell) -> None:
         assert gpumon("report", slow, LOST, "50 %").code == 0
 
-    def test_is_told_of_after_the_report_in_one_log_of_both_streams(
+    def test_writes_messages_after_the_report(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
@@ -194,13 +194,13 @@ class TestTheGate:
 
 
 class TestTwoSavedReports:
-    def test_are_shown_beside_each_other(self, slow: str, fast: str, gpumon: Shell) -> None:
+    def test_are_shown_side_by_side(self, slow: str, fast: str, gpumon: Shell) -> None:
         ended = gpumon("report", "--compare", slow, fast)
 
         assert (ended.code, ended.err) == (0, "")
         assert "29 s" in ended.out
 
-    def test_are_compared_for_machines_too(self, slow: str, fast: str, gpumon: Shell) -> None:
+    def test_are_compared_as_json(self, slow: str, fast: str, gpumon: Shell) -> None:
         document = gpumon("report", "--json", "--compare", slow, fast).document
 
         assert document["schema"] == "gpumon.comparison/1"
@@ -208,11 +208,11 @@ class TestTwoSavedReports:
         assert document["before"]["gpus"][0]["verdict"] == "starved"
         assert document["unlike"] == []
 
-    def test_hold_the_second_against_the_limit(self, slow: str, fast: str, gpumon: Shell) -> None:
+    def test_compare_the_second_with_the_limit(self, slow: str, fast: str, gpumon: Shell) -> None:
         assert gpumon("report", "--compare", slow, fast, STARVED, "5").code == 0
         assert gpumon("report", "--compare", fast, slow, STARVED, "5").code == 1
 
-    def test_say_for_machines_in_what_they_are_unlike_and_how_fast_each_run_was(
+    def test_have_differences_and_speedups_by_run_as_json(
         self, slow: str, tmp_path: Path, gpumon: Shell
     ) -> None:
         runs = (*FAST.runs, replace(run(), run="b"))
@@ -227,9 +227,7 @@ class TestTwoSavedReports:
         assert document["runs"][0]["before"]["wall_seconds_per_step"] == pytest.approx(0.12)
         assert document["runs"][1]["before"] is None
 
-    def test_may_have_been_saved_by_an_older_gpumon(
-        self, tmp_path: Path, fast: str, gpumon: Shell
-    ) -> None:
+    def test_may_be_of_an_older_version(self, tmp_path: Path, fast: str, gpumon: Shell) -> None:
         document = encode_report(SLOW)
         added_later: list[tuple[dict[str, Any], str]] = [
             (document, "machine sampling findings notes replayed simulated"),
@@ -244,9 +242,7 @@ class TestTwoSavedReports:
         assert gpumon("report", "--compare", older, older, STARVED, "49", LOST, "49").code == 1
         assert gpumon("report", "--json", "--compare", fast, older).code == 0
 
-    def test_by_somebody_else_put_nothing_on_the_terminal_but_text(
-        self, tmp_path: Path, fast: str, gpumon: Shell
-    ) -> None:
+    def test_print_no_control_characters(self, tmp_path: Path, fast: str, gpumon: Shell) -> None:
         document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
         foul = "\x1b]0;owned\x07\x1b[2J\u202e\n"
         outside: list[tuple[dict[str, Any], str]] = [
@@ -271,7 +267,7 @@ class TestTwoSavedReports:
          ("wall_seconds", float("nan")), ("samples", float("inf"))],
     )  # fmt: skip
     @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-    def test_whose_runs_claim_nonsense_end_with_no_traceback(
+    def test_with_impossible_runs_are_compared_without_a_traceback(
         self, tmp_path: Path, fast: str, gpumon: Shell, words: list[str], field: str, value: object
     ) -> None:
         document = encode_report(SLOW)

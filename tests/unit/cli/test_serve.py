@@ -1,4 +1,4 @@
-"""Specification of the daemon: what it cannot have, it lets go of, and how its own parts fare."""
+"""Tests of the daemon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from tests.patience import PATIENCE_S, wait_until
 
 
-def test_a_daemon_without_a_folder_gives_its_port_back(
+def test_a_daemon_without_a_folder_releases_its_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("no folder")
@@ -36,7 +36,7 @@ def test_a_daemon_without_a_folder_gives_its_port_back(
     socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_a_fault_of_the_web_server_is_survived_and_counted_in_metrics(
+def test_a_fault_of_the_web_server_is_counted_in_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "run"))
