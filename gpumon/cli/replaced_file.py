@@ -25,7 +25,7 @@ def readable_lines(text: LogText, options: LogOptions) -> Iterator[str]:
     head: list[str] = []
     first: list[str] = []
     files = 0
-    for line in text.lines_there_are():
+    for line in text.available_lines():
         if text.new_files != files:
             files, first = text.new_files, []
         if not files and len(head) < _HEAD_LINES:

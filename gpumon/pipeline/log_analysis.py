@@ -1,4 +1,4 @@
-"""A finished log, read once from front to end, as a report."""
+"""Turns a finished log, read once from start to end, into a report."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample, RowCo
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 _HEAD_ROOM_NS: Final = 1 << 55
-"""Stamps are counted from about a year before the log's first: the detector's clock, like any
-monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
+"""Times count from about a year before the log's first stamp: the detector's clock has no time
+before 0, and the first sample of a relative log begins before its 0."""
 
 _OFTEN_NS: Final = NS_PER_S // 1000
-"""No driver takes samples as often as that."""
+"""No driver updates its utilisation as often as this."""
 _RARE_NS: Final = 100 * NS_PER_S
 _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
     VerdictName.HEALTHY: ", and was busy almost all its time in use until then",
@@ -40,12 +40,10 @@ _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
 class LogAnalysis:
     """Settles the rows of one log, GPU by GPU.
 
-    Memory does not grow with the log but for where GPUs began and ceased to
-    work: 8 bytes a change, up to ``MOST_CHANGES``.
+    Memory does not grow with the log, except for 8 bytes a change of state, up to ``MOST_CHANGES``.
 
     Args:
-        period_ns: Time between two rows of one GPU, where the user knows it;
-            ``None``: as the stamps say.
+        period_ns: Time between two rows of one GPU, if the user gives it; ``None``: see the stamps.
     """
 
     def __init__(self, settings: DetectorSettings, period_ns: int | None = None) -> None:
@@ -57,10 +55,10 @@ class LogAnalysis:
         self._zero_ns: int | None = None
 
     def ingest(self, samples: Iterable[LogSample]) -> None:
-        """Settle rows in file order, to the end of the log.
+        """Ingest rows in file order, to the end of the log.
 
         Raises:
-            UnreadableLogError: The log cannot be read on.
+            UnreadableLogError: The rest of the log cannot be read.
         """
         self.ingest_blocks(
             [RowColumns(row.gpu, (row.stamp_ns,), (row.busy_ratio,), (row.memory_used_bytes,))]
@@ -68,10 +66,10 @@ class LogAnalysis:
         )
 
     def ingest_blocks(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
-        """The same rows in fewer steps: what comes next of each GPU, to the end of the log.
+        """Ingest the same rows as blocks of columns, to the end of the log.
 
         Raises:
-            UnreadableLogError: The log cannot be read on.
+            UnreadableLogError: The rest of the log cannot be read.
         """
         for block in blocks:
             if self._zero_ns is None and block:
@@ -92,7 +90,7 @@ class LogAnalysis:
         return tracks[gpu]
 
     def report(self, source: str, facts: LogFacts) -> Report:
-        """What the log of that name says, and what its reader knows now that it is read."""
+        """Return the report of the log named ``source``, with the facts of its reader."""
         named = _in_order(facts.gpus, self._tracks)
         self._shown = tracks = [track for _, _, track in named]
         origin_ns = min(track.first_ns or 0 for track in tracks)
@@ -107,7 +105,7 @@ class LogAnalysis:
         troubles_by_track = [losses.of(track) for track in tracks]
         lost_share = facts.lost_rows / max(1, sum(track.rows for track in tracks))
         totals_of = [
-            # Where the driver failed, its trouble says so, and when.
+            # Driver errors are reported as troubles of their own.
             self._totals(track, gpu, 0 if lost else _unusable(track, lost_share))
             for (_, gpu, track), lost in zip(named, troubles_by_track, strict=True)
         ]
@@ -160,7 +158,7 @@ class LogAnalysis:
         )
 
     def _totals(self, track: GpuTrack, gpu: LoggedGpu, unusable: int) -> GpuTotals:
-        """Where the time of a GPU went; nothing of one whose instances alone work (MIG)."""
+        """Return a GPU's totals; none for a partitioned GPU (MIG) without work of its own."""
         totals = track.ledger.snapshot()
         if gpu.mig_enabled and not totals.busy_ns:
             return GpuTotals()
@@ -173,7 +171,7 @@ class LogAnalysis:
             totals = totals._replace(irregular_ns=0, suspicion=None)
         suspicion = totals.suspicion
         if suspicion is None or suspicion.input_probability < self._settings.suspected_from:
-            # What the shape of the pauses said of a part of the log, all of them do not bear out.
+            # A suspicion about a part of the log that the pauses of all of it do not confirm.
             totals = totals._replace(suspected_ns=0, starved_intervals=(), episodes=0)
         return totals
 
@@ -183,23 +181,23 @@ class LogAnalysis:
 
     @property
     def rows(self) -> int:
-        """How many rows the sums are of."""
+        """Number of rows in the totals."""
         return sum(track.samples for track in self._tracks)
 
     @property
     def newest_ratios(self) -> tuple[float, ...]:
-        """How busy each GPU of the report was in its newest row, in its order."""
+        """Busy ratio of each GPU in its newest row, in the order of the report."""
         return tuple(track.newest_ratio for track in self._shown)
 
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
         if len(tracks) < 2 or self._room.is_full:
             return None
-        # Rows may come quicker than the driver's windows, which begin when they like on each GPU.
+        # Rows may be closer than the driver's windows, which are not aligned between GPUs.
         longest_ns = max(LONGEST_WINDOW_NS, *(track.times.usual_ns for track in tracks))
         return together([track.changes for track in tracks], tolerance_ns=longest_ns // 2)
 
     def _ended_early(self, track: GpuTrack, verdict: Verdict, clock: LogClock) -> Iterator[Trouble]:
-        """That the log tells of a GPU no more, though it goes on with others and says not why."""
+        """Yield a trouble if a GPU's rows end while the log goes on with other GPUs."""
         longest_ns = max(one.ledger.last_end_ns for one in self._shown)
         first_ns = min(one.first_ns or 0 for one in self._shown)
         limits, end_ns = self._settings.log, track.ledger.last_end_ns
@@ -234,15 +232,15 @@ class LogAnalysis:
                 "without a row. No sum includes them."
             )
         if any(track.period_is_assumed for track in tracks):
-            yield "The log has too few rows to tell the time between two: taken as 1 s."
-        told = times.main_periods()
-        if len(told) > 1:
-            parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
+            yield "The log has too few rows to find the time between two: 1 s was assumed."
+        periods = times.main_periods()
+        if len(periods) > 1:
+            parts = [f"{in_time(period_ns)} for {in_time(time)}" for period_ns, time in periods]
             yield f"The time between two rows changes: {listed(parts)} of GPU time."
         if len(tracks) > 1 and self._room.is_full:
             yield (
-                f"The GPUs began or ceased to work more than {MOST_CHANGES:,} times: what they did "
-                "at the same time was not compared."
+                f"The GPUs started or stopped working more than {MOST_CHANGES:,} times: their "
+                "pauses were not compared."
             )
         merged = sum(gpu.totals.merged_intervals for gpu in gpus)
         if merged:
@@ -252,7 +250,7 @@ class LogAnalysis:
 
 
 def _note_on_unit(heading: str | None, period_ns: int) -> str:
-    """That bare numbers were read as seconds, where no log has rows like that; else empty."""
+    """Return a note that bare numbers were read as seconds, if the period is implausible."""
     if heading is None or _OFTEN_NS <= period_ns < _RARE_NS:
         return ""
     if period_ns < _OFTEN_NS:
@@ -267,7 +265,7 @@ def _note_on_unit(heading: str | None, period_ns: int) -> str:
 
 
 def _advice_on(gpus: Sequence[GpuReport], unit_note: str) -> tuple[Advice, ...]:
-    """What to do; first about a unit of times that may be what leaves the samples too few."""
+    """Return the advice; a doubtful unit of time comes first if it may explain too few samples."""
     advice = advise(gpus, ())
     if not (unit_note and advice and advice[0].cause == TOO_FEW_SAMPLES):
         return advice
@@ -277,9 +275,9 @@ def _advice_on(gpus: Sequence[GpuReport], unit_note: str) -> tuple[Advice, ...]:
 
 
 def _unusable(track: GpuTrack, lost_share: float) -> int:
-    """Rows of a GPU that do not say how busy it was.
+    """Return how many rows of a GPU have no utilisation.
 
-    ``lost_share``: rows of which no GPU can be told, for each of which one can be.
+    ``lost_share``: rows of no known GPU, as a share of all rows.
     """
     return track.unanswered + round(lost_share * track.rows)
 
@@ -287,7 +285,7 @@ def _unusable(track: GpuTrack, lost_share: float) -> int:
 def _in_order(
     gpus: Sequence[LoggedGpu], tracks: Sequence[GpuTrack]
 ) -> list[tuple[int, LoggedGpu, GpuTrack]]:
-    """The GPUs that have a row, with their indices; a MIG instance comes after its GPU."""
+    """Return the GPUs that have rows, with their indices; MIG instances follow their GPU."""
     named = [
         (position if gpu.index is None else gpu.index, gpu, track)
         for position, (gpu, track) in enumerate(zip(gpus, tracks, strict=False))

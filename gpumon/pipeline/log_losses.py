@@ -1,4 +1,4 @@
-"""Which GPUs of a log its errors are about, and for which of its rows they could not be read."""
+"""Which GPUs the driver errors of a log concern, and during which rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from gpumon.sources.logs.log_sample import LogFacts
 
 A_FEW_ROWS: Final = 4
 _ROWS_APART: Final = 1.5
-"""So many periods without a row, and one is missing."""
+"""A row is missing after this many periods."""
 _NEVER_BACK: Final = Outages(0, 0, None)
 
 
 class LogLosses:
-    """The errors of a log that is read to its end, and the GPUs that each is about.
+    """The driver errors of a finished log, by GPU.
 
     Args:
-        facts: Of the log.
         tracks: By position.
-        zero_ns: What the tracks' clock calls 0.
+        zero_ns: Stamp at 0 of the tracks' clock.
     """
 
     def __init__(self, facts: LogFacts, tracks: Sequence[GpuTrack], zero_ns: int) -> None:
@@ -33,7 +32,7 @@ class LogLosses:
         self._gpus_of_errors = [(error, self._positions(error)) for error in facts.errors]
 
     def of(self, track: GpuTrack) -> tuple[Trouble, ...]:
-        """Why a GPU could not be read in a part of the log, or from some line of it on."""
+        """Return why a GPU could not be read during a part of the log, or from a line on."""
         position = next(at for at, one in self._tracks.items() if one is track)
         found = [
             self._trouble(error, position, len(positions))
@@ -46,15 +45,15 @@ class LogLosses:
         return tuple(found)
 
     def elsewhere(self) -> tuple[str, ...]:
-        """That a GPU of which the log has no row cannot be read, a colon, and what to do."""
-        said = []
+        """Return sentences on GPUs without any row that could not be read."""
+        sentences = []
         for error in (error for error, positions in self._gpus_of_errors if not positions):
             meaning, _, todo = error.says.what.partition(": ")
-            said.append(
+            sentences.append(
                 f"{_named(error)}, which this log does not hold, cannot be read ({meaning}; line "
                 f"{error.first.line:,}): {todo}"
             )
-        return tuple(said)
+        return tuple(sentences)
 
     def _trouble(self, error: LoggedError, position: int, gpus: int) -> Trouble:
         track = self._tracks[position]
@@ -79,10 +78,9 @@ class LogLosses:
         )
 
     def _positions(self, error: LoggedError) -> Sequence[int]:
-        """The GPUs that an error is about; none where that is another one.
+        """Return the positions of the GPUs that an error concerns; none if it is another GPU.
 
-        One whose rows go on was not lost by an error that names another GPU, or one of which
-        nothing tells which it is.
+        A GPU whose rows go on was not lost by an error that names another GPU or none.
         """
         if not error.says.is_of_one:
             return [*self._tracks]
@@ -99,7 +97,7 @@ class LogLosses:
         return gone or [at for at in self._tracks if self._was_silent(error, at)]
 
     def _named_position(self, error: LoggedError) -> int | None:
-        """Whose cell an error stands in, or whose bus id or index it names."""
+        """Return the GPU whose cell holds the error, or whose bus id or index it names."""
         if error.gpu is not None or not error.says.which:
             return error.gpu
         for at, gpu in enumerate(self._facts.gpus):
@@ -109,14 +107,14 @@ class LogLosses:
         return None
 
     def _is_lost(self, error: LoggedError, position: int) -> bool:
-        """Whether no row follows an error; an only line at the end of a log is as those before."""
+        """Return whether no row follows an error; a single last line is treated as those before."""
         track, known = self._tracks[position], error.outages.get(position)
         if known is None:
             return not error.outages or track.last_row_ns + track.period_ns < self._ends_ns
         return known.back_ns is None and (error.lines > 1 or self._was_silent(error, position))
 
     def _was_silent(self, error: LoggedError, position: int) -> bool:
-        """Whether a row of a GPU is missing where an error is."""
+        """Return whether a row of a GPU is missing at an error."""
         known = error.outages.get(position)
         is_first = error.first.before_ns is None and error.lines == 1
         return (
@@ -126,7 +124,7 @@ class LogLosses:
         )
 
     def _why(self, error: LoggedError, gpus: int) -> str:
-        """Why so many GPUs cannot be read, a colon, and what to do."""
+        """Return why ``gpus`` GPUs cannot be read, a colon, and what to do."""
         ids = [one.bus_id if ":" in error.says.which else one.index for one in self._facts.gpus]
         is_another = bool(error.says.which) and None not in ids
         is_known = self._named_position(error) is not None
@@ -140,7 +138,7 @@ class LogLosses:
 
 
 def _is_silence(silence_ns: int, track: GpuTrack) -> bool:
-    """Whether that is longer than between two rows that follow each other."""
+    """Return whether a gap is longer than the interval between two rows."""
     return silence_ns > _ROWS_APART * track.period_ns
 
 

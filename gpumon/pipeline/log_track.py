@@ -1,4 +1,4 @@
-"""One GPU of a log: from the stamps of its rows to the time they speak for."""
+"""One GPU of a log: turns its rows into samples and settles them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,13 @@ LONGEST_WINDOW_NS: Final = NS_PER_S
 
 
 def merge_equal_samples(samples: Sequence[BusySample]) -> list[BusySample]:
-    """Neighbours that say the same become one sample, of at most the longest window.
+    """Join neighbours with equal ratios, up to the longest window.
 
-    A logger that asks ten times a second is told each window of the driver
-    several times. Taken row by row, the window in which a pause begins would
-    be a burst of several rows, and only the last of them its edge.
+    A logger that reads ten times a second gets each window of the driver several times. Row by row,
+    the window in which a pause begins would be a burst of several rows.
 
     Args:
-        samples: Of one GPU, disjoint, oldest first; shorter than a window.
-
-    Returns:
-        Samples with the same sums.
+        samples: Of one GPU, disjoint, oldest first, each shorter than a window.
     """
     joined: list[BusySample] = []
     for sample in samples:
@@ -48,21 +44,21 @@ def merge_equal_samples(samples: Sequence[BusySample]) -> list[BusySample]:
 
 
 HOLE_PERIODS: Final = DEFAULT_SETTINGS.log.hole_periods
-"""A silence longer than that is not observed: nobody knows what the GPU did."""
+"""A longer gap is not observed."""
 ROWS_OF_A_CHANGE: Final = 4
-"""So many rows in turn, equally far apart, and the period has changed: fewer may be holes."""
+"""The period has changed after this many equal intervals; fewer may be holes."""
 LONGEST_PERIOD_NS: Final = 1 << 55
-"""About a year: rows further apart are no log of a GPU, and their stamps no times."""
+"""About a year: rows further apart have no valid time."""
 _FIRST_ROWS: Final = 6
 _SAME_WITHIN: Final = 1.25
 _MOST_PERIODS: Final = 64
 _FEW_ROWS: Final = 0.1
-"""A period that fewer of the rows have is not that of the log, however long it is."""
+"""A period that fewer of the rows have is never the usual one."""
 _MAIN_SHARE: Final = DEFAULT_SETTINGS.log.period_told_from
 
 
 def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
-    """Median time between two stamps, 0 where none rises or they are no times.
+    """Return the median time between two stamps; 0 if none rises or they are no times.
 
     >>> [usual_interval_ns(stamps) for stamps in ([10, 20, 30, 25, 70], [9, 20, 5, 21, 22], [1, 1])]
     [10, 1, 0]
@@ -74,9 +70,9 @@ def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
 
 
 def first_interval_ns(stamps_ns: Sequence[int], period_ns: int) -> int:
-    """How long the first row speaks for: a period, or less where the rows begin much closer.
+    """Return the time the first row covers: a period, or less if the first rows are closer.
 
-    At most the driver's longest window: nothing is known of the time before it.
+    It is at most the driver's longest window: the time before that is not observed.
 
     >>> first_interval_ns([0, 60, 120], 60), first_interval_ns([0, 1, 2, 3, 63, 123], 60)
     (60, 1)
@@ -89,7 +85,7 @@ def first_interval_ns(stamps_ns: Sequence[int], period_ns: int) -> int:
 
 
 def common_interval_ns(intervals_ns: Sequence[int]) -> int:
-    """Their median, 0 where they differ too much to be one period.
+    """Return the median interval; 0 if they differ too much for one period.
 
     >>> common_interval_ns([60, 61, 59, 120]), common_interval_ns([60, 600, 60, 70])
     (60, 0)
@@ -100,13 +96,12 @@ def common_interval_ns(intervals_ns: Sequence[int]) -> int:
 
 
 class PeriodTimes:
-    """How much observed time had which period. Periods that differ by jitter are one."""
+    """Observed time by period. Periods that differ only by jitter count as one."""
 
     def __init__(self) -> None:
         self._time_ns: dict[int, int] = {}
 
     def add(self, period_ns: int, time_ns: int) -> None:
-        """More time of that period."""
         if time_ns <= 0:
             return
         for known_ns in self._time_ns:
@@ -117,7 +112,7 @@ class PeriodTimes:
             self._time_ns[period_ns] = time_ns
 
     def merge(self, others: Iterable[PeriodTimes]) -> PeriodTimes:
-        """This one with all others."""
+        """Add the times of others; return self."""
         for other in others:
             for period_ns, time_ns in other._time_ns.items():
                 self.add(period_ns, time_ns)
@@ -125,7 +120,7 @@ class PeriodTimes:
 
     @property
     def usual_ns(self) -> int:
-        """The period that most of the time had, of those that many rows have; 0 without any."""
+        """The period with the most time, if enough rows have it; 0 without any."""
         by_time = self._time_ns
         rows = {period_ns: time_ns / period_ns for period_ns, time_ns in by_time.items()}
         many = min(_FEW_ROWS * sum(rows.values()), max(rows.values(), default=0.0))
@@ -134,7 +129,7 @@ class PeriodTimes:
 
     @property
     def median_ns(self) -> int:
-        """The period that half of the rows have, or a shorter one; 0 without any."""
+        """The median period of all rows; 0 without any."""
         left = sum(time_ns / period_ns for period_ns, time_ns in self._time_ns.items()) / 2
         for period_ns, time_ns in sorted(self._time_ns.items()):
             left -= time_ns / period_ns
@@ -143,22 +138,22 @@ class PeriodTimes:
         return 0
 
     def main_periods(self) -> tuple[tuple[int, int], ...]:
-        """Periods and their times, in order of appearance, without those that hardly matter."""
+        """Periods and times, in order of appearance, without those of little time."""
         least_ns = _MAIN_SHARE * sum(self._time_ns.values())
         return tuple(item for item in self._time_ns.items() if item[1] >= least_ns)
 
 
 _PERIOD_SAMPLES: Final = 64
-"""First rows of a GPU from which its period is taken."""
+"""First rows of a GPU that determine its period."""
 _MOST_WAITING: Final = 32_768
-"""Samples of all GPUs that may wait to be settled: a quarter of a kilobyte each."""
+"""Samples of all GPUs that may wait to be settled, a quarter of a kilobyte each."""
 _BATCH_SAMPLES: Final = 2_048
-"""Samples settled at once: the detector's cost of a call is shared by many."""
+"""Samples settled at once, to share the cost of a call."""
 _LEAST_BATCH: Final = 32
 
 
 class _Row(NamedTuple):
-    """A row that is held back until it is known what it speaks for."""
+    """A row that is held back until the time it covers is known."""
 
     stamp_ns: int
     silence_ns: int
@@ -167,33 +162,29 @@ class _Row(NamedTuple):
 
 
 class GpuTrack:
-    """Takes the rows of one GPU in file order, and settles the time they speak for.
+    """Ingests the rows of one GPU in file order, and settles the time they cover.
 
-    A row speaks for the time since the row before it. After a silence of more
-    than 2.5 periods it speaks for one period: the rest is a hole. But where
-    several such silences in turn are about equally long, the period has
-    changed, and nothing is a hole.
+    A row covers the time since the row before it; after a gap of more than 2.5 periods, only one
+    period. The rest is a hole. If several such gaps in turn are about equal, the period has changed
+    and there is no hole.
 
     Args:
-        period_ns: Time between two rows, where the user knows it: then it
-            does not change.
-        room: For what all GPUs of the log keep of their states.
+        period_ns: Time between two rows, if the user gives it: then it does not change.
+        room: Limits the changes of state of all GPUs of the log.
 
     Attributes:
         ledger: Where the time went.
-        lane: How busy it was, for a picture.
-        changes: When it worked, paused, and was out of use.
-        held: Memory held without work; ``None`` where the log has no memory.
-        first_ns: Where the first row's time begins; ``None`` before it is known.
-        period_ns: Time between two rows at present.
-        times: How much time had which period, once the log is over.
-        period_is_assumed: Whether there were too few rows to tell it.
-        samples: Rows that say how busy it was.
-        unanswered: Rows that do not.
-        newest_ratio: What the newest of them says; 0 before the first.
+        lane: How busy the GPU was, for a picture.
+        changes: When it worked, paused and was out of use.
+        held: Memory held without work; ``None``: the log has no memory.
+        first_ns: Start of the first row's time; ``None`` before it is known.
+        period_ns: Current time between two rows.
+        times: Observed time by period, once the log has ended.
+        period_is_assumed: Whether there were too few rows to determine it.
+        samples: Rows with a utilisation.
+        unanswered: Rows without one.
+        newest_ratio: Of the newest sample; 0 before the first.
         dropped: Rows whose time did not rise.
-        holes: How many there are.
-        holes_ns: Their time.
     """
 
     def __init__(self, settings: DetectorSettings, period_ns: int | None, room: ChangeRoom) -> None:
@@ -210,7 +201,7 @@ class GpuTrack:
         self._batch_samples = _BATCH_SAMPLES
         self._follows_period = period_ns is None
         self.period_ns = period_ns or 0
-        self._shortest_ns, self._longest_ns = 0, -1  # no row comes as usual before that is known
+        self._shortest_ns, self._longest_ns = 0, -1  # of a usual interval: none before the period
         self._last_ns = self._timed_ns = 0
         self._memory, self._has_memory = HeldMemoryTracker(settings), False
         self._releases = MemoryRelease(settings)
@@ -220,27 +211,27 @@ class GpuTrack:
         self._starts_ns: list[int] = []
         self._ends_ns: list[int] = []
         self._ratios: list[float] = []
-        self._window: list[BusySample] = []  # at most one, which the next rows may repeat
+        self._window: list[BusySample] = []  # at most one, which the next row may repeat
         self._used: list[int | None] = []
 
     @property
     def rows(self) -> int:
-        """All its rows, with a value or without."""
+        """All rows, with a utilisation or without."""
         return self.samples + self.unanswered
 
     @property
     def idle_after_use_ns(self) -> int | None:
-        """From the end of its last active sample to that of its last; ``None``: none was active."""
+        """Time from the end of the last active sample on; ``None``: none was active."""
         ledger = self.ledger
         return ledger.last_end_ns - ledger.last_active_end_ns if ledger.last_active_end_ns else None
 
     @property
     def last_row_ns(self) -> int:
-        """When its last row was written, with a value or without."""
+        """Time of the last row, with a utilisation or without."""
         return self._last_ns
 
     def ingest(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
-        """The next row."""
+        """Ingest the next row."""
         silence_ns = stamp_ns - self._last_ns
         if not self._shortest_ns <= silence_ns <= self._longest_ns:
             self._ingest_unusual(stamp_ns, silence_ns, busy_ratio, used_bytes)
@@ -256,7 +247,7 @@ class GpuTrack:
         busy_ratios: Sequence[float | None],
         used_bytes: Sequence[int | None],
     ) -> None:
-        """The next rows, as columns: the same as one by one, in one step where all is usual."""
+        """Ingest the next rows as columns, in one step if all come one period apart."""
         if self._are_usual(stamps_ns, busy_ratios):
             self._starts_ns += (self._last_ns, *stamps_ns[:-1])
             self._ends_ns += stamps_ns
@@ -270,18 +261,18 @@ class GpuTrack:
                 self.ingest(*row)
 
     def _are_usual(self, stamps_ns: Sequence[int], busy_ratios: Sequence[float | None]) -> bool:
-        """Whether all these rows come a period after the one before them, and answer."""
+        """Return whether all rows have a ratio and come one period after the row before."""
         if self.first_ns is None or self._late or self._short or None in busy_ratios:
             return False
         silences_ns: list[int] = list(map(sub, stamps_ns, (self._last_ns, *stamps_ns)))
         return self._shortest_ns <= min(silences_ns) <= max(silences_ns) <= self._longest_ns
 
     def share_memory(self, gpus: int) -> None:
-        """Let fewer samples wait, so that those of so many GPUs take no more memory together."""
+        """Let fewer samples wait, so that many GPUs need no more memory together."""
         self._batch_samples = min(_BATCH_SAMPLES, max(_LEAST_BATCH, _MOST_WAITING // gpus))
 
     def finish(self) -> None:
-        """The log is over: nothing stays pending."""
+        """Settle what is left: the log has ended."""
         if self.first_ns is None and self._waiting:
             self._begin()
         self._end_unusual()
@@ -295,7 +286,7 @@ class GpuTrack:
     def _ingest_unusual(
         self, stamp_ns: int, silence_ns: int, busy_ratio: float | None, used_bytes: int | None
     ) -> None:
-        """A row that does not come one period after the row before it."""
+        """Ingest a row that does not come one period after the row before it."""
         if self.first_ns is None:
             self._waiting.append((stamp_ns, busy_ratio, used_bytes))
             if len(self._waiting) >= _PERIOD_SAMPLES:
@@ -314,7 +305,7 @@ class GpuTrack:
             self._decide_on_short()
 
     def _decide_on_late(self) -> None:
-        """Whether the silences so far are a new period."""
+        """Adopt the gaps so far as a new period, if they are one."""
         self._short.clear()
         late = self._late
         if not self._follows_period:
@@ -330,7 +321,7 @@ class GpuTrack:
                 self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
 
     def _decide_on_short(self) -> None:
-        """Whether the rows come much closer now. What each speaks for is known anyway."""
+        """Adopt a new period if the rows come much closer now."""
         if len(self._short) >= ROWS_OF_A_CHANGE:
             period_ns = common_interval_ns(self._short)
             self._short.clear()
@@ -338,7 +329,7 @@ class GpuTrack:
                 self._adopt(period_ns)
 
     def _end_unusual(self) -> None:
-        """A row came as usual: what was odd before it was no change."""
+        """A row came after a usual interval: the ones before were no change of period."""
         self._short.clear()
         self._end_late()
 
@@ -367,7 +358,7 @@ class GpuTrack:
             self._settle()
 
     def _begin(self) -> None:
-        """Take the period from what was waiting, then take what was waiting."""
+        """Determine the period from the waiting rows, then ingest them."""
         waiting, self._waiting = self._waiting, []
         stamps_ns = [stamp_ns for stamp_ns, _, _ in waiting]
         period_ns = self.period_ns or usual_interval_ns(stamps_ns)
@@ -393,7 +384,7 @@ class GpuTrack:
         self._timed_ns = observed_ns
 
     def _settle(self, *, goes_on: bool = True) -> None:
-        """Settle the batch; if the log ``goes_on``, a row may repeat the window of the last one."""
+        """Settle a batch. If the log ``goes_on``, the next row may repeat the last window."""
         columns, used_bytes = self._next_batch()
         self.samples += len(columns)
         if len(columns):
@@ -412,7 +403,7 @@ class GpuTrack:
             self._memory.observe_columns(columns, used_bytes)
 
     def _next_batch(self) -> tuple[SampleColumns, list[int | None]]:
-        """What is settled now, and the memory in use at the end of each."""
+        """Return the samples to settle now, and the memory in use at the end of each."""
         cut = self._batch_samples
         columns = SampleColumns(
             self._starts_ns[:cut], self._ends_ns[:cut], self._ratios[:cut], self.ledger.levels

@@ -1,4 +1,1 @@
-"""What only a finished log can tell: lanes of a picture, common pauses of GPUs, memory held.
-
-Not here: reading logs (``sources.logs``), and the sums that live samples have too (``time``).
-"""
+"""What a finished log shows beyond its totals: lanes, common pauses of GPUs, held memory."""

@@ -1,4 +1,4 @@
-"""When one GPU began to work, to pause and to be out of use: a log's samples in few words."""
+"""When one GPU worked, paused and was out of use: a log's samples as changes of state."""
 
 from __future__ import annotations
 
@@ -13,47 +13,46 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 
 MOST_CHANGES: Final = 6_000_000
-"""Changes kept of all GPUs of a log: 8 bytes each, and no log of as many rows needs more."""
+"""Most changes kept for all GPUs of a log, 8 bytes each."""
 _STATE_BITS: Final = 2
 _LATEST_NS: Final = 1 << (62 - _STATE_BITS)
 
 
 class GpuActivity(IntEnum):
-    """What one GPU does at a moment."""
+    """What one GPU does at one time."""
 
     UNOBSERVED = 0
-    """Nobody knows."""
+    """No sample covers this time."""
     OUT_OF_USE = 1
     """Idle, before the first active sample of a job or after the last."""
     PAUSED = 2
     """Idle, between two active samples of a job."""
     WORKING = 3
-    """In an active sample, without the idle part of one that begins or ends a pause."""
+    """In an active sample. The idle part of a sample beside a pause belongs to the pause."""
 
 
 class ChangeRoom:
-    """How many changes the GPUs of a log may still keep together."""
+    """How many more changes the GPUs of a log may keep in total."""
 
     def __init__(self, limit: int = MOST_CHANGES) -> None:
         self.left = limit
 
     @property
     def is_full(self) -> bool:
-        """Whether there were more: then none is kept any longer."""
+        """Whether the limit was exceeded: then no change is kept any more."""
         return self.left < 0
 
 
 class StateChanges:
     """Follows the samples of one GPU, oldest first, and keeps where its state changed.
 
-    Whether a pause was one is known only when the GPU works again, so what was
-    kept of it is corrected then. A burst rarely begins where a sample does: as
-    for the ledger's pauses, the idle part of the sample on either side belongs
-    to the pause. In-use time is that of ``GpuLedger`` where no process list
-    says more, and samples are equally long.
+    A pause is known to be one only when the GPU works again; until then its changes may be
+    corrected. As in the ledger, the idle part of the sample on either side of a pause belongs to
+    the pause, because a burst rarely begins where a sample does. In-use time equals that of
+    ``GpuLedger`` without a process list and with samples of equal length.
 
     Args:
-        settings: Says what is active, and when a job is over.
+        settings: When a sample is active, and when a job is over.
         room: Shared by all GPUs of the log.
     """
 
@@ -68,11 +67,11 @@ class StateChanges:
         self._last = BusySample(-1, -1, 0.0)
 
     def observe(self, samples: Sequence[BusySample]) -> None:
-        """Take more samples, oldest first; what the ledger refuses is left out here, too."""
+        """Add samples, oldest first; those that the ledger rejects are left out here, too."""
         self.observe_columns(SampleColumns.of(samples, self._levels, self._until_ns)[0])
 
     def observe_columns(self, columns: SampleColumns) -> None:
-        """Take more samples, which come after those before."""
+        """Add samples that come after those before."""
         for begin, end in columns.runs:
             is_active = columns.levels[begin] & ACTIVE != 0
             if columns.starts_ns[begin] != self._until_ns or is_active is not self._is_active:
@@ -81,13 +80,13 @@ class StateChanges:
             self._last = columns.sample(end - 1)
 
     def end_job(self) -> None:
-        """The job is over, as something else than its samples tells: what follows is no pause."""
+        """The job is known to be over: what follows is no pause."""
         self._leave_job()
         self._active_until_ns = -1
         self._ended_at_ns = self._until_ns
 
     def finish(self) -> None:
-        """The log is over: what followed the last active sample was no pause."""
+        """The log has ended: what followed the last active sample was no pause."""
         if self._until_ns < 0:
             return
         self._leave_job()
@@ -95,13 +94,13 @@ class StateChanges:
         self._is_active, self._until_ns = None, -1
 
     def __iter__(self) -> Iterator[tuple[int, GpuActivity]]:
-        """Each change, oldest first: when, in nanoseconds, and to which state."""
+        """Yield each change, oldest first: the time in nanoseconds, and the new state."""
         states = tuple(GpuActivity)
         for word in self._changes:
             yield word >> _STATE_BITS, states[word & 3]
 
     def _turn(self, sample: BusySample) -> None:
-        """Another state begins with this sample, or time without any lies before it."""
+        """Begin another state, or the same state after unobserved time."""
         start_ns, end_ns, busy_ratio = sample
         is_active, is_next = busy_ratio > self._settings.active_above, start_ns == self._until_ns
         if self._is_active and self._until_ns != self._ended_at_ns:
@@ -127,7 +126,7 @@ class StateChanges:
         self._add(at_ns, GpuActivity.WORKING)
 
     def _leave_job(self) -> None:
-        """What was kept since the last active sample was out of use, and no pause."""
+        """Turn the pauses since the last active sample into time out of use."""
         if self._active_until_ns < 0 or self._is_active:
             return
         changes = self._changes

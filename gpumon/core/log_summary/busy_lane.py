@@ -14,24 +14,22 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 
 MOST_CELLS: Final = 2_000
-"""About one and a half times as many as a picture has columns: folding halves them at worst."""
+"""About one and a half times the columns of a picture; folding halves them at worst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One GPU's time in cells of equal width, as a picture needs it.
+    """One GPU's time in cells of equal width.
 
-    Cell ``n`` covers ``cell_ns`` from ``start_ns + n * cell_ns`` on; the last
-    one may reach beyond ``end_ns``.
+    Cell ``n`` covers ``cell_ns`` from ``start_ns + n * cell_ns`` on; the last one may reach beyond
+    ``end_ns``.
 
     Attributes:
-        start_ns: Where the first sample began, on the clock of the samples.
-        end_ns: Where the newest one ended; ``start_ns`` without any.
-        cell_ns: Width of a cell.
-        observed_ns: Of each cell, the time that samples cover.
-        busy_ns: Of each cell, the busy time.
-        active_ns: Of each cell, the time that active samples cover. Where
-            there is none for long, the GPU was not in use.
+        start_ns: Start of the first sample.
+        end_ns: End of the newest sample.
+        observed_ns: Time in each cell that samples cover.
+        busy_ns: Busy time in each cell.
+        active_ns: Time in each cell that active samples cover.
     """
 
     start_ns: int = 0
@@ -43,16 +41,15 @@ class Lane:
 
 
 class BusyLane:
-    """Takes the samples of one GPU, oldest first; memory does not grow with them.
+    """Sums the samples of one GPU, oldest first, in a bounded number of cells.
 
-    Sums run on, and what they are where a cell ends is noted: a cell has what
-    they grew by. When the log outgrows the cells, every other note goes, and
-    neighbours have become one. Nothing is lost, in whole nanoseconds: of a
-    sample that lies in several cells, each gets its part.
+    It keeps the running sums at the end of each cell; a cell is the growth between two. When the
+    log outgrows the cells, every other sum is dropped, which joins neighbours without loss. A
+    sample that lies in several cells is split between them in integer nanoseconds.
 
     Args:
         limit: Most cells kept, at least 2.
-        settings: Say from which ratio on a sample is active.
+        settings: From which ratio on a sample is active.
     """
 
     def __init__(
@@ -67,20 +64,15 @@ class BusyLane:
         self._observed, self._busy, self._active = array("q"), array("q"), array("q")
 
     def observe(self, samples: Sequence[BusySample]) -> None:
-        """Take more samples.
-
-        Args:
-            samples: As ``GpuLedger.observe`` takes them; what it refuses is
-                left out here too, so both come to the same sums.
-        """
+        """Add samples; those that ``GpuLedger`` rejects are left out here, too."""
         self.observe_columns(SampleColumns.of(samples, self._levels, self._end_ns)[0])
 
     def observe_columns(self, columns: SampleColumns) -> None:
-        """Take more samples, which come after those before."""
+        """Add samples that come after those before."""
         for begin, end in columns.runs:
             is_active = columns.levels[begin] & ACTIVE != 0
             while begin < end:
-                # All up to the one that ends the cell, or that one alone.
+                # All samples up to the end of the cell, or the one that crosses it.
                 upto = bisect_right(columns.ends_ns, self._cell_end_ns, begin, end)
                 upto = max(upto, begin + 1)
                 start_ns, self._end_ns = columns.starts_ns[begin], columns.ends_ns[upto - 1]
@@ -107,7 +99,7 @@ class BusyLane:
         )
 
     def _close_cells(self, start_ns: int, length_ns: int, busy_ns: int, active_ns: int) -> None:
-        """Note the sums at the end of every cell that is over before a sample is."""
+        """Keep the sums at the end of each cell that ends within a sample."""
         end_ns = start_ns + length_ns
         if self._start_ns is None:
             self._start_ns = start_ns

@@ -18,16 +18,14 @@ class Together:
     """What several GPUs did at the same time, nanoseconds.
 
     Attributes:
-        in_use_ns: Time in which two or more of them were in use.
-        all_paused_ns: Of it, stretches in which all that were in use paused.
-        all_pauses: How many of them.
-        in_use_gpu_ns: The time of each GPU in ``in_use_ns``, summed over the GPUs.
-        paused_gpu_ns: Of it, what each GPU paused.
-        by_chance_ns: About how long all would have paused at once if none
-            knew of the others.
-        in_use: Positions of the GPUs that were in use beside another.
-        idle_beside_peer_ns: Of each GPU, the time in which it idled, in use or
-            not, while another one worked.
+        in_use_ns: Time in which two or more GPUs were in use.
+        all_paused_ns: The part of it in which all GPUs in use paused.
+        all_pauses: Number of these common pauses.
+        in_use_gpu_ns: ``in_use_ns`` summed over the GPUs in use.
+        paused_gpu_ns: The part of ``in_use_gpu_ns`` in which the GPU paused.
+        by_chance_ns: Expected common pause if the GPUs were independent.
+        in_use: Positions of the GPUs that were in use while another one was.
+        idle_beside_peer_ns: For each GPU, idle time while another one worked.
     """
 
     in_use_ns: int
@@ -41,10 +39,7 @@ class Together:
 
     @property
     def common_share(self) -> float:
-        """How much of what could be common of their pauses is: 0 as by chance, 1 all of it.
-
-        Below 0 where they pause in turns.
-        """
+        """How common the pauses are: 0 as by chance, 1 fully, below 0 if they take turns."""
         if not self.in_use_gpu_ns:
             return 0.0
         most_ns = self.in_use_ns * self.paused_gpu_ns / self.in_use_gpu_ns
@@ -54,19 +49,14 @@ class Together:
 
 
 def together(gpus: Sequence[Iterable[tuple[int, GpuActivity]]], tolerance_ns: int) -> Together:
-    """Join what each GPU did.
+    """Compare what the GPUs did at the same time, in O(n log g) for n changes of g GPUs.
 
-    GPUs are read in turn in one tick, so their stamps differ a little, and a
-    pause of all of them begins and ends a little apart: a stretch shorter than
-    the tolerance is neither a pause of all nor idleness beside a peer.
+    GPUs are read one after another, so a common pause begins and ends a little apart: a stretch
+    shorter than the tolerance is neither a common pause nor idle time beside a peer.
 
     Args:
-        gpus: Of each GPU its changes of state, oldest first; before the first
-            it is unobserved. They need not overlap in time.
+        gpus: The changes of state of each GPU, oldest first.
         tolerance_ns: Half the time between two samples, or half a driver's window.
-
-    Complexity: O(n log g) for n changes of g GPUs, and O(g) more each time
-    that the first of all begins to work, or the last one stops.
     """
     sweep = _Sweep(len(gpus), tolerance_ns)
     turns = merge(*(_numbered(number, changes) for number, changes in enumerate(gpus)))
@@ -99,7 +89,7 @@ class _Sweep:
         self._ns_by_count: dict[int, int] = {}
 
     def move(self, at_ns: int, changed: Sequence[tuple[int, GpuActivity]]) -> None:
-        """Go on to a later moment, and take the numbers of GPUs that change, with their states."""
+        """Advance to a later time at which these GPUs, by number, change their states."""
         in_use, idle, states = self._in_use, self._idle, self._states
         count = len(in_use)
         if count > 1:
@@ -123,10 +113,10 @@ class _Sweep:
         self._follow_all()
 
     def result(self) -> Together:
-        """All sums, once every GPU has come to its end."""
+        """Return the sums, once every GPU has ended."""
         in_use_ns = sum(self._ns_by_count.values())
         share = self._paused_gpu_ns / self._in_use_gpu_ns if self._in_use_gpu_ns else 0.0
-        # The product of unequal shares is less than that of their mean: in doubt, it was chance.
+        # The product of unequal shares is below that of their mean: prefers chance.
         by_chance_ns = sum(ns * share**count for count, ns in sorted(self._ns_by_count.items()))
         return Together(
             in_use_ns=in_use_ns,
@@ -140,13 +130,13 @@ class _Sweep:
         )
 
     def _follow_idle(self, changed: Sequence[tuple[int, GpuActivity]]) -> None:
-        """Begin and end the stretches in which a GPU idles beside one that works."""
+        """Track the stretches in which a GPU idles beside one that works."""
         now_ns, since = self._now_ns, self._beside_since
         if not self._working:
             for number in list(since):
                 self._end_beside(number)
             return
-        if not since:  # it may be that nothing worked before
+        if not since:  # perhaps no GPU worked before
             for number in self._idle:
                 since[number] = now_ns
             return
@@ -162,7 +152,7 @@ class _Sweep:
             self._beside_ns[number] += self._now_ns - since_ns
 
     def _follow_all(self) -> None:
-        """Begin and end the stretches in which all in use pause."""
+        """Track the stretches in which all GPUs in use pause."""
         if len(self._in_use) > 1 and not self._working:
             if self._all_paused_since is None:
                 self._all_paused_since = self._now_ns

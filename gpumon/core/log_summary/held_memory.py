@@ -12,10 +12,10 @@ from gpumon.core.settings.detector import DetectorSettings
 
 
 class HeldMemory(NamedTuple):
-    """What one GPU held while nothing ran for long.
+    """Memory that one GPU held while nothing ran.
 
     Attributes:
-        idle_ns: Those stretches together.
+        idle_ns: Total time of these stretches.
         peak_bytes: The most memory in use in any of them; 0 without one.
     """
 
@@ -27,31 +27,25 @@ class HeldMemory(NamedTuple):
 class HeldMemoryTracker:
     """Follows the samples of one GPU, oldest first, with the memory in use.
 
-    A stretch counts from as long on as ends a job: what is shorter may be a
-    pause of one that is still there. A sample without a word on memory ends
-    a stretch, and so does a silence in which a job may have come and gone;
-    no silence counts.
+    A stretch counts if it is long enough to end a job; a shorter one may be a pause. A sample
+    without memory ends a stretch, and so does a gap in which a job may have come and gone. Gaps
+    never count.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._levels = Levels(settings)
         self._idle_ns = self._longest_ns = self._peak_bytes = 0
-        # The stretch that is open: none where its peak is nothing.
+        # Of the open stretch; there is none while its peak is 0.
         self._end_ns = -1
         self._sample_ns = self._length_ns = self._peak = 0
 
     def observe(self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]) -> None:
-        """Take more samples.
-
-        Args:
-            samples: Disjoint, oldest first.
-            used_bytes: Memory in use at the end of each; ``None``: not told.
-        """
+        """Add disjoint samples, oldest first, and the memory in use at the end of each."""
         self.observe_columns(SampleColumns.of(samples, self._levels, -1)[0], used_bytes)
 
     def observe_columns(self, columns: SampleColumns, used_bytes: Sequence[int | None]) -> None:
-        """As ``extend``, of columns."""
+        """As ``observe``, of columns."""
         held_from = self._settings.log.held_from_bytes
         bridged_ns = self._settings.idle_job_ends_after_ns
         for begin, end in columns.runs:
@@ -74,12 +68,12 @@ class HeldMemoryTracker:
                     self._peak = used
 
     def finish(self) -> HeldMemory:
-        """The log is over: what was held up to here."""
+        """Return what was held up to the end of the log."""
         self._close()
         return HeldMemory(self._idle_ns, self._longest_ns, self._peak_bytes)
 
     def _close(self) -> None:
-        """The stretch is over; it counts if it was longer than a job's pauses can be."""
+        """End the stretch; it counts if it is longer than a pause of a job can be."""
         length_ns = self._length_ns
         if length_ns >= job_patience_ns(self._sample_ns, self._settings):
             self._idle_ns += length_ns

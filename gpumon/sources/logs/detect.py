@@ -1,4 +1,4 @@
-"""Which format a log has, by its content and never by its file name, or why it is not read."""
+"""Finds the format of a log by its content, never by its file name, or refuses it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _AS_CSV: Final = (
     '"utilization.gpu [%]", and analyze that'
 )
 _SCREEN: Final = "it holds only what changed on the screen; log line by line, with " + BEST_QUERY
-_AT_A_PLACE: Final = r"\x1b\[\d+;\d+[Hf]|\x1b\[\d+[dG]|\x1b\[\?1049h"
-"""How a program writes at some place of a terminal."""
+_CURSOR_MOVE: Final = r"\x1b\[\d+;\d+[Hf]|\x1b\[\d+[dG]|\x1b\[\?1049h"
+"""How a program writes at a position of a terminal."""
 
 
 def _first_line_like(pattern: str) -> Mark:
-    """A mark: the first line that is not blank, if ``pattern`` matches its beginning."""
+    """Return a mark: the first line that is not blank, if ``pattern`` matches its start."""
     sought = re.compile(pattern, re.I)
 
     def mark(head: Sequence[str]) -> int | None:
@@ -55,17 +55,17 @@ def _first_line_like(pattern: str) -> Mark:
 
 
 def _screen_with(pattern: str) -> Mark:
-    """A mark: a screen of a terminal, if ``pattern`` is found on it."""
-    sought, at_a_place = line_like(pattern), line_like(_AT_A_PLACE)
+    """Return a mark: a screen of a terminal, if ``pattern`` is on it."""
+    sought, cursor_move = line_like(pattern), line_like(_CURSOR_MOVE)
 
     def mark(head: Sequence[str]) -> int | None:
         number = sought(head)
-        return number if at_a_place(head) is not None else None
+        return number if cursor_move(head) is not None else None
 
     return mark
 
 
-_TABLE: Final = (
+_OTHER_TOOLS: Final = (
     ("the XML of nvidia-smi -q -x", line_like(r"<nvidia_smi_log\b"), _ADVICE),
     (
         "a page of HTML",
@@ -133,22 +133,13 @@ _TABLE: Final = (
         _AS_CSV,
     ),
     ("a screen of asitop, for Apple GPUs", line_like(r"\basitop\b|\bE-CPU Usage:"), _AS_CSV),
-    ("a screen of a terminal", line_like(_AT_A_PLACE), _SCREEN),
+    ("a screen of a terminal", line_like(_CURSOR_MOVE), _SCREEN),
 )
 
 
-def refuse_what_is_not_read(head: Sequence[str], name: str, *, before: int | None) -> None:
-    """Refuse what another tool wrote, in a sentence that names it and says what to do.
-
-    Args:
-        head: The first lines.
-        name: Of the log.
-        before: The line from which on the log is known; ``None``: it is not.
-
-    Raises:
-        UnreadableLogError: The head is of such a tool.
-    """
-    for title, mark, advice in _TABLE:
+def _refuse_other_tools(head: Sequence[str], name: str, *, before: int | None) -> None:
+    """Refuse the output of another tool, if it comes before the line of a known format."""
+    for title, mark, advice in _OTHER_TOOLS:
         number = mark(head)
         if number is not None and (before is None or number <= before):
             raise UnreadableLogError(
@@ -168,7 +159,7 @@ FORMATS: Final[tuple[type[GpuLog], ...]] = (
     NvidiaSmiDmonLog,
     NvidiaSmiTableLog,
 )
-"""The formats that are known by a line of their own. Every other log is read as a plain CSV."""
+"""Formats with an identifying line. Every other log is read as a plain CSV."""
 _BEGINNING: Final = re.compile(
     r'\ufeff?\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[{\["]|$|-?\d[\d.]*\s*,))'
 )  # fmt: skip
@@ -181,12 +172,11 @@ _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^
 
 
 def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> OrderedLog:
-    """The reader that understands a log; only its first lines are consumed here.
+    """Return the reader of a log; only its first lines are consumed here.
 
     Raises:
-        UnreadableLogError: A format that is known and not read, JSON of a
-            kind that nobody knows, or several logs line by line.
-        UsageError: ``options`` name a column that is not read by its name in such a log.
+        UnreadableLogError: A known format that is not read, unknown JSON, or mixed logs.
+        UsageError: ``options`` name a column that such a log does not have.
     """
     head = head_of(lines)
     if not head:
@@ -195,7 +185,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> Order
     if prefix is not None:
         head, lines = list(prefix.without(iter(head))), prefix.without(lines)
     known, number = _format_of(head)
-    refuse_what_is_not_read(head, name, before=number)
+    _refuse_other_tools(head, name, before=number)
     errors, passed = DriverErrors(), 0
     if errors.are_all(head):
         head, passed = errors.pass_over(lines, len(head))
@@ -213,21 +203,21 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> Order
 
 
 def _refuse_unused(options: LogOptions, known: type[GpuLog], name: str) -> None:
-    for said in options.columns:
-        column = column_named(said)
+    for name_given in options.columns:
+        column = column_named(name_given)
         if column is None:
-            raise unknown_column(said)
+            raise unknown_column(name_given)
         if column not in known.settable:
             read = ", ".join(one.value for one in known.settable)
             raise UsageError(
-                f"--column {said}: {name} is of the format {known.title}, "
+                f"--column {name_given}: {name} is of the format {known.title}, "
                 + (f"where only {read} can be named" if read else "whose columns are known")
                 + "; leave it out"
             )
 
 
 def _refuse_json(head: Sequence[str], *, name: str) -> None:
-    """Refuse a log that is JSON, and that no format knows: say what it holds and is needed."""
+    """Refuse a log that is JSON of no known format: say what it holds and what is needed."""
     first_line = next((line for line in head if line.strip()), "")
     if _BEGINNING.match(first_line) is None:
         return
@@ -238,18 +228,18 @@ def _refuse_json(head: Sequence[str], *, name: str) -> None:
         found = "has `gpus` and no `query_time`"
     elif keys:
         more = ", ..." if len(first) > len(keys) else ""
-        found = f"tells {', '.join(keys)}{more}, and no utilisation of a GPU that gpumon knows"
+        found = f"has {', '.join(keys)}{more}, and no utilisation of a GPU that gpumon knows"
     else:
         found = "holds no complete object"
     raise UnreadableLogError(f"{name}: line 1: this is JSON that {found}; {_NEEDED}")
 
 
 def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
-    """The format that comes first in a log, and the number of the line that gives it away."""
+    """Return the first format in a log, and the number of the line that identifies it."""
     marks = [(one, one.mark(head)) for one in FORMATS]
     found = [(number, one) for one, number in marks if number is not None]
     first, known = min(found, key=lambda pair: pair[0], default=(None, None))
-    # A CSV whose logger was followed by another tool is one until then.
+    # A CSV may be followed by the output of another tool.
     before = head[: (first or len(head) + 1) - 1]
     is_table = known is not None and separator_of(before) == BARS  # of nvidia-smi, cut off
     csv_at = None if is_table else _csv_line(before)
@@ -259,7 +249,7 @@ def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
 
 
 def _csv_line(head: Sequence[str]) -> int | None:
-    """Number of the first line that is surely of a CSV: a header above a row, or a dated row."""
+    """Return the number of the first line of a CSV: a header above a row, or a dated row."""
     splitter = CellSplitter(separator_of(head))
     width = 0
     for number, line in enumerate(head, start=1):

@@ -15,12 +15,12 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.nvml.codes import driver_trouble
 
 CELL_CODES: Final = {Refusal.LOST: 15, Refusal.RESET: 16, Refusal.ERROR: 999}
-"""NVML's codes of what stands in a GPU's own cell."""
+"""NVML codes of the errors in a GPU's own cell."""
 ERROR_MARKS: Final = ("ERR!", "[Unknown Error]")
-"""What stands in a cell of which the driver gave nothing but an error."""
+"""Cells of which the driver returned an error."""
 _OF_A_GPU: Final = (15, 16)
-"""Codes that a line says of one GPU, whichever."""
-_WAYS: Final = (
+"""Codes that always concern one GPU."""
+_PATTERNS: Final = (
     (15, r"gpu is lost|fallen off the bus"),
     (16, r"requires? (?:a )?reset"),
     (18, r"driver/library"),
@@ -30,7 +30,7 @@ _WAYS: Final = (
     (4, r"insufficient permissions"),
     (999, r"unknown error"),
 )
-_CODES: Final = tuple((code, re.compile(pattern, re.I)) for code, pattern in _WAYS)
+_CODES: Final = tuple((code, re.compile(pattern, re.I)) for code, pattern in _PATTERNS)
 _OF_ONE: Final = re.compile(
     r"device handle for (?:gpu)? ?"
     r"(?P<gpu>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d{1,4}\b)?",
@@ -57,9 +57,9 @@ class DriverError(NamedTuple):
     """Why something cannot be read.
 
     Attributes:
-        code: NVML's; ``None``: no code is known, or there is no GPU.
-        which: The bus id or the index of the one GPU that it is about; ``""``: not told.
-        is_of_one: Whether it is about one GPU; else about the driver, and so about all.
+        code: NVML's code; ``None``: unknown, or there is no GPU.
+        which: Bus id or index of the one GPU concerned; ``""``: unknown.
+        is_of_one: Whether it concerns one GPU; otherwise the driver, and so all GPUs.
     """
 
     code: int | None
@@ -68,7 +68,7 @@ class DriverError(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Why, a colon, and what to do, as of a GPU that is read live."""
+        """Why, a colon, and what to do, as for a GPU that is read live."""
         if not self.is_of_one:
             return driver_trouble(self.code)
         of_one = UNREADABLE.get(self.code or 0)
@@ -78,12 +78,12 @@ class DriverError(NamedTuple):
 
 
 class Outages(NamedTuple):
-    """When a GPU could not be read, by what lies between the rows of a log.
+    """When a GPU could not be read.
 
     Attributes:
         times: How often it was read again.
-        longest_ns: Longest time from the last row of any GPU before an error to its next own row.
-        back_ns: When it was read again after the last error; ``None``: it was not.
+        longest_ns: Longest time from the last row of any GPU before an error to its own next row.
+        back_ns: When it was read again after the last error; ``None``: never.
     """
 
     times: int
@@ -92,7 +92,7 @@ class Outages(NamedTuple):
 
 
 class ErrorLine(NamedTuple):
-    """A line with an error, when it says that it was written, and the last row's stamp before."""
+    """A line with an error, its stamp, and that of the last row before it."""
 
     line: int
     stamp_ns: int | None = None
@@ -100,15 +100,15 @@ class ErrorLine(NamedTuple):
 
 
 class LoggedError(NamedTuple):
-    """Why the driver could not read GPUs in a part of a log.
+    """A driver error in a part of a log.
 
     Attributes:
-        says: What it says, and of which GPU.
-        gpu: Position of the GPU whose own cell says it; ``None``: no cell does.
+        says: The error.
+        gpu: Position of the GPU whose own cell holds it; ``None``: no cell does.
         first: Where it is first.
         newest: Where its last outage begins.
-        lines: In how many lines it came since then.
-        outages: By position, of each GPU that was read again.
+        lines: Lines with it since then.
+        outages: Of each GPU that was read again, by position.
     """
 
     says: DriverError
@@ -120,7 +120,7 @@ class LoggedError(NamedTuple):
 
 
 def error_in(text: str) -> DriverError | None:
-    """The error that a line which is no row tells; ``None``: none.
+    """Return the error that a line reports; ``None``: there is none.
 
     >>> error_in("Unable to determine the device handle for GPU 0000:18:00.0: GPU is lost.")
     DriverError(code=15, which='0000:18:00.0', is_of_one=True)
@@ -134,12 +134,12 @@ def error_in(text: str) -> DriverError | None:
 
 
 def is_unfinished(text: str) -> bool:
-    """Whether the rest of what a line tells is in the next one."""
+    """Return whether the message goes on in the next line."""
     return _ERROR.search(text) is not None and _UNFINISHED.search(text) is not None
 
 
 def is_continued(text: str) -> bool:
-    """Whether a line only adds to an error in the line before it."""
+    """Return whether a line only adds to the error in the line before it."""
     return _CONTINUED.search(text) is not None
 
 
@@ -175,12 +175,12 @@ class _Found:
 
 
 class DriverErrors:
-    """Follows them from line to line; memory is that of the different errors.
+    """Follows errors from line to line; memory grows only with different errors.
 
     Attributes:
-        began: How often one began: the next row of each GPU tells whether it is over.
-        partly: By position, the line and the stamp of the first row of a GPU that has an error
-            beside a utilisation.
+        began: How often an error began: the next row of each GPU shows whether it is over.
+        partly: Line and stamp of the first row of a GPU with an error beside a utilisation, by
+            position.
     """
 
     def __init__(self) -> None:
@@ -197,32 +197,32 @@ class DriverErrors:
         return bool(self._found)
 
     def read_line(self, text: str, where: ErrorLine) -> bool:
-        """Whether a line that is no row says it, or is a part of what says it."""
+        """Return whether a line that is not a row is an error, or a part of one."""
         begun = self._begun if self._begun_at == where.line - 1 else ""
         self._begun = ""
-        whole = f"{begun} {text.strip()}".strip()
-        if not begun and is_unfinished(whole):
-            self._begun, self._begun_at = whole, where.line
+        message = f"{begun} {text.strip()}".strip()
+        if not begun and is_unfinished(message):
+            self._begun, self._begun_at = message, where.line
             return True
-        error = error_in(whole)
+        error = error_in(message)
         if error is None:
-            return is_continued(whole)
-        self._add(error, None, whole, where._replace(line=where.line - bool(begun)))
+            return is_continued(message)
+        self._add(error, None, message, where._replace(line=where.line - bool(begun)))
         return True
 
     def add_cell(self, reason: Refusal, gpu: int | None, number: int, stamp_ns: int | None) -> None:
-        """A GPU's own cell says it, for one of the reasons in ``CELL_CODES``."""
+        """Add an error in a GPU's own cell, for one of the reasons in ``CELL_CODES``."""
         error = DriverError(CELL_CODES[reason], "", is_of_one=True)
         self._add(error, gpu, f"a row {reason.value}", ErrorLine(number, stamp_ns, None))
 
     def read_again(self, gpu: int, stamp_ns: int) -> None:
-        """A row says how busy a GPU was."""
+        """A row has a utilisation of this GPU: its outages are over."""
         for (_, position), found in self._found.items():
             if position in (None, gpu):
                 found.end(gpu, stamp_ns)
 
     def are_all(self, head: Sequence[str], *, but: int = 0) -> bool:
-        """Whether, but for so few lines and for dates, the first ones of a log say nothing else."""
+        """Return whether the first lines hold nothing but errors, dates and ``but`` other lines."""
         self._forget()
         passed = [self._is_passed(line, number) for number, line in enumerate(head, start=1)]
         if passed.count(False) > but:
@@ -230,7 +230,7 @@ class DriverErrors:
         return bool(self)
 
     def pass_over(self, lines: Iterator[str], number: int) -> tuple[list[str], int]:
-        """The first lines after those, and how many are before them; none: there are none."""
+        """Return the first lines after the errors, and the number of lines before them."""
         dated: list[str] = []
         for line in lines:
             number += 1
@@ -246,14 +246,14 @@ class DriverErrors:
         return is_date or not line.strip() or self.read_line(line, ErrorLine(number))
 
     def all(self) -> tuple[LoggedError, ...]:
-        """All of them."""
+        """Return all errors."""
         return tuple(
             LoggedError(error, gpu, found.first, found.newest, found.lines_since, found.outages)
             for (error, gpu), found in self._found.items()
         )
 
     def sentence(self) -> str:
-        """Why a log in which there is nothing else tells nothing, and what to do."""
+        """Return why a log of nothing but errors has no data, and what to do."""
         (error, _), found = next(iter(self._found.items()))
         count = counted(sum(one.lines for one in self._found.values()), "line", "lines")
         return (

@@ -1,4 +1,4 @@
-"""What the bytes of a log are: an encoding, blocks of zeros of a crash, or no text at all."""
+"""Encodings of logs, blocks of zero bytes, and binary files."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ _HIGH: Final = re.compile(rb"[\x80-\xff]+")
 _ODD_BYTES: Final = bytes({*range(32), *range(0x80, 0xA0)} - {*b"\t\r\n\f\x1b"})
 _ZEROS: Final = re.compile(rb"(\n?)\0+")
 _MOST_ZEROS: Final = 1 << 26
-"""Zero bytes at the beginning of a log; of more, as of ``/dev/zero``, nobody waits for the end."""
+"""Give up after this many zero bytes at the start, as of ``/dev/zero``."""
 _MAX_ODD_SHARE: Final = 0.10
-"""Share of control and undecodable characters from which on a file is no text."""
+"""A file with a larger share of control and undecodable characters is binary."""
 
 
 class Stream(Protocol):
-    """Bytes, read once from front to end."""
+    """Bytes, read once from start to end."""
 
     def read(self, count: int, /) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Return up to ``count`` bytes; none at the end."""
         ...
 
 
 class WithoutZeros:
-    """A stream without its blocks of zero bytes: a line that one cuts ends in a single zero.
+    """A stream without blocks of zero bytes: a line that one cuts ends in a single zero.
 
     Args:
-        stream: What it reads.
-        count: Zero bytes that were passed over before.
+        count: Zero bytes that were skipped before.
 
     Attributes:
-        count: Zero bytes that were passed over.
+        count: Zero bytes that were skipped.
     """
 
     def __init__(self, stream: Stream, count: int = 0) -> None:
@@ -47,7 +46,7 @@ class WithoutZeros:
         self.count = count
 
     def read(self, count: int, /) -> bytes:
-        """Up to so many bytes; none at the end, and where nothing but zeros comes."""
+        """Return up to ``count`` bytes; none at the end, or if nothing but zeros comes."""
         while not self._ready:
             data = self._stream.read(count)
             if not data or (self.count > _MOST_ZEROS and not self._has_begun):
@@ -70,7 +69,7 @@ class WithoutZeros:
 
 
 def encoding_of(head: bytes) -> str:
-    """Name of the encoding, by a mark, by zero bytes, or by what is no UTF-8.
+    """Return the encoding, by a byte order mark, by zero bytes, or by bytes that are not UTF-8.
 
     >>> encoding_of("time,Auslastung".encode("utf-16-le")), encoding_of("°C".encode("cp1252"))
     ('utf-16-le', 'cp1252')
@@ -92,10 +91,7 @@ def encoding_of(head: bytes) -> str:
 
 
 def _legacy_of(head: bytes) -> str:
-    """The encoding of bytes that are no UTF-8: of Chinese letters, which come in pairs, or cp1252.
-
-    What is neither is read as cp1252 too, of which Latin-1 is a part: no number depends on it.
-    """
+    """Return the encoding of bytes that are not UTF-8: Chinese in pairs, or cp1252."""
     runs = [len(run) for run in _HIGH.findall(head)]
     if sum(size % 2 == 0 for size in runs) < 0.9 * len(runs):
         return "cp1252"
@@ -107,7 +103,7 @@ def _legacy_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes, encoding: str) -> bool:
-    """Whether the first bytes of a file are no text."""
+    """Return whether the first bytes of a file are not text."""
     if encoding == "cp1252":
         odd = len(head) - len(head.translate(None, _ODD_BYTES))
         return odd > _MAX_ODD_SHARE * len(head)

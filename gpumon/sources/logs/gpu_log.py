@@ -1,4 +1,4 @@
-"""What the readers of all formats do alike: number lines, count what is skipped, tell of GPUs."""
+"""What the readers of all formats have in common."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ Rows = Iterator[LogSample | None]
 
 
 class GpuLog(ABC):
-    """One log in one format, read once from front to end; its rows are what a format gives.
+    """One log in one format, read once from start to end.
 
     Args:
-        lines: Every line of the log, those included by which it is known.
+        lines: Every line of the log, including those that identify the format.
 
     Attributes:
-        title: What to call the format in sentences.
-        mark: By which it is known, whatever the file is called.
-        settable: The columns that a user may name by ``LogOptions.columns``.
-        yields_to_csv: Whether one column of it, which the user names, is read as of any CSV.
-        nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number,
-            ``{title}`` for the title.
+        title: Name of the format in messages.
+        mark: Identifies the format.
+        settable: Columns that a user may name by ``LogOptions.columns``.
+        yields_to_csv: Whether a user who names the utilisation has it read as any CSV.
+        nothing: Message if no GPU has a utilisation, with ``{lines}`` and ``{title}``.
     """
 
     title: ClassVar[str]
@@ -47,31 +46,31 @@ class GpuLog(ABC):
         self._skipped = SkippedLines()
         self._cells = UtilizationCells(is_percent=True)
         self._gpus = GpuTable()
-        self._unit: GuessedUnit | None = None  # to be settled at the end
+        self._unit: GuessedUnit | None = None  # checked at the end
         self._row_clock = RowClock(options.period_ns)
         self._number = 0
         self._clock: LogClock = NO_CLOCK
         self._stamps: StampParser | None = None
-        self._counts_rows = False  # nothing but the number of a row tells its moment
+        self._counts_rows = False  # rows have no time but their number
         self._has_answer = False
         self._broken_off: str | None = None
         self._is_guessed = False
         self._errors = DriverErrors()
         self._lost_rows = 0
         self._bare_times: str | None = None
-        self._last_ns: int | None = None  # of the last row that says how busy a GPU was
+        self._last_ns: int | None = None  # of the last row with a utilisation
 
     def begin_below(self, errors: DriverErrors, lines: int) -> None:
-        """Take note of what the lines before those of this log say, and of how many they are."""
+        """Continue after ``lines`` lines with these errors."""
         self._errors, self._number = errors, lines
 
     def samples(self) -> Iterator[LogSample]:
-        """Every row that belongs to a GPU and a moment, in file order.
+        """Yield every row of a known GPU and time, in file order.
 
         Raises:
-            UnreadableLogError: No row tells how busy a GPU was, or it cannot be told which of its
-                columns does; a stream that breaks off.
-            UsageError: ``--column`` names a column that is not there.
+            UnreadableLogError: No row has a utilisation, or none that can be identified; a stream
+                that breaks off.
+            UsageError: ``--column`` names a column that does not exist.
         """
         yield from filter(None, self._read())
         if self._unit is not None:
@@ -82,7 +81,7 @@ class GpuLog(ABC):
             raise UnreadableLogError(f"{self._name}: {self._nothing()}")
 
     def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
+        """Return what is known so far; complete once ``samples`` is exhausted."""
         return LogFacts(
             clock=self._clock if self._stamps is None else self._stamps.clock,
             gpus=self._gpus.labelled_gpus,
@@ -99,21 +98,21 @@ class GpuLog(ABC):
 
     @abstractmethod
     def _read(self) -> Rows:
-        """The samples of the log, in file order; ``None``: a row that is none."""
+        """Yield the samples in file order; ``None`` for a row that is not one."""
 
     def _notes(self) -> list[str]:
-        """What was assumed or guessed."""
+        """Return notes on what was assumed."""
         return [self._row_clock.note] if self._counts_rows else []
 
     def _nothing(self) -> str:
-        """Why there is nothing to analyse."""
+        """Return why there is nothing to analyse."""
         reasons = " ".join(self._skipped.sentences())
         if self._skipped.has(Refusal.NO_ANSWER):
             reasons = f"{reasons} {WITH_MIG}"
         return f"{self.nothing.format(lines=self._number, title=self.title)} {reasons}"
 
     def _numbered(self, longest: int) -> Iterator[tuple[int, str]]:
-        """Each line with its number, without those too long to be a part of such a log."""
+        """Yield each line with its number, except lines that are too long for such a log."""
         is_within = False
         for piece in self._lines:
             self._number += not is_within
@@ -124,12 +123,12 @@ class GpuLog(ABC):
             is_within = not piece.endswith("\n")
 
     def _foreign(self, line: str, number: int, stamp_ns: int | None = None) -> None:
-        """Pass over a line that is no part of such a log, but for what it says of the driver."""
+        """Count a line that is not part of such a log, and read driver errors from it."""
         is_error = self._errors.read_line(line, ErrorLine(number, stamp_ns, self._last_ns))
         self._skipped.add(Refusal.DRIVER if is_error else Refusal.FOREIGN, number)
 
     def _lose_row(self, reason: Refusal, number: int, gpus: int = 1) -> None:
-        """Pass over a line that is a row of so many GPUs, of no moment or GPU that can be told."""
+        """Count a row of ``gpus`` GPUs whose GPU or time is unknown."""
         self._skipped.add(reason, number)
         self._lost_rows += gpus
 
@@ -142,11 +141,11 @@ class GpuLog(ABC):
         used_bytes: int | None = None,
         line: str = "",
     ) -> LogSample | None:
-        """A row as a sample; ``None``: of no GPU, or of no moment. The line counts once."""
+        """Return a row as a sample; ``None``: no known GPU or time. Counts a bad line once."""
         if isinstance(ratio, Refusal):
             self._skipped.add(ratio, number)
         elif gpu is None:
-            self._skipped.add(Refusal.NOBODY, number)
+            self._skipped.add(Refusal.UNKNOWN_GPU, number)
         elif stamp_ns is None:
             self._skipped.add(Refusal.STAMP, number)
         if isinstance(ratio, Refusal) and ratio in CELL_CODES:

@@ -1,4 +1,4 @@
-"""JSON out of the pieces of a log: one object after another, however they are laid out."""
+"""JSON objects from the pieces of a log, however they are laid out."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 MAX_DOCUMENT: Final = 1 << 25
-"""Characters of one object: those of 55 GPUs and as many moments as Prometheus answers with."""
+"""Characters of one object: 55 GPUs with as many points as Prometheus returns."""
 _BLOCK: Final = 1 << 16
 _BETWEEN: Final = " \t\r\n\f\ufeff,[]"
-"""What may lie between two objects. Brackets: somebody made them one list."""
+"""May stand between two objects; brackets if they are one list."""
 _OBJECT: Final = re.compile(r"\{")
 _DEEPEST: Final = 1_000
 _LONGEST_WORD: Final = len("-Infinity")
-"""So far before the end of a text that is cut short the parser may stop."""
+"""The parser may stop this far before the end of text that is cut short."""
 _PARSER: Final = json.JSONDecoder(parse_constant=str)
-"""Python writes NaN and Infinity, which are no JSON: they are read as texts."""
+"""Python writes NaN and Infinity, which are not JSON: they are read as texts."""
 
 Document = dict[str, Any]
 
 
 class JsonDocuments:
-    """The objects of a log, one after another: pretty-printed, one a line, or in one list.
+    """The objects of a log: pretty-printed, one a line, or in one list.
 
-    An object that is cut short or damaged is left out and counted, with what follows up to the
-    next line that begins with an object and is indented no further.
+    An object that is cut short or damaged is skipped and counted, up to the next line that begins
+    with an object and is indented no further.
 
     Attributes:
-        broken_off: How the log ended in the middle of an object, once it was read to its end;
-            ``None``: it did not.
-        left_out: How many objects were.
+        broken_off: How the log ended in the middle of an object; ``None``: it did not.
+        left_out: Number of skipped objects.
     """
 
     def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:
@@ -49,7 +48,7 @@ class JsonDocuments:
         self.left_out = 0
 
     def __iter__(self) -> Iterator[tuple[int, Document]]:
-        """Each object with the number of the line it began in.
+        """Yield each object with the number of its first line.
 
         Raises:
             UnreadableLogError: An object is larger than ``MAX_DOCUMENT``.
@@ -75,7 +74,7 @@ class JsonDocuments:
         yield from self._objects(is_end=True)
 
     def _objects(self, *, is_end: bool) -> Iterator[tuple[int, Document]]:
-        """What is complete, or damaged, of the text at hand; the rest stays there."""
+        """Yield what is complete or damaged in the text at hand; the rest stays there."""
         at = 0
         while found := self._sought.search(self._text, at):
             at = self._go_on(at, found.end() - 1)
@@ -100,14 +99,14 @@ class JsonDocuments:
         self._text = self._text[at:]
 
     def _may_go_on(self, error: Exception) -> bool:
-        """Whether an object is damaged at most by having no end yet."""
+        """Return whether an object may only lack its end so far."""
         if not isinstance(error, json.JSONDecodeError):
             return False
         is_at_end = len(self._text.rstrip()) - error.pos <= _LONGEST_WORD
         return is_at_end or error.msg.startswith("Unterminated string")
 
     def _leave_out(self, at: int) -> int:
-        """Count the object that begins there, and find where another one may begin."""
+        """Count the object that begins at ``at``, and find where another may begin."""
         self._skip(self._number)
         self.left_out += 1
         indent = at - self._text.rfind("\n", 0, at) - 1
@@ -115,7 +114,7 @@ class JsonDocuments:
         return at + 1
 
     def _go_on(self, at: int, to: int) -> int:
-        """Go on to the next object, or to the end, and count the lines with something else."""
+        """Advance to the next object, or to the end, and count the lines with other text."""
         between = self._text[at:to]
         if self._sought is _OBJECT:
             for number, line in enumerate(between.split("\n"), start=self._number):

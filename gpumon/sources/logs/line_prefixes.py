@@ -1,4 +1,4 @@
-"""What stands before each line of a log that another program passed on: a time, a name, a level."""
+"""Prefixes that another program put before each line: a time, a name, a level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROGRAM: Final = r"[^\s:\[\]]{1,80}(?:\[\d{1,10}\])?:"
 _LOGGING: Final = rf"\[?{_MOMENT}\]?[ :|,-]{{1,8}}(?P<who>(?:{_NAME}[ :|-]{{1,40}})?){_LEVEL}"
 _QUOTE: Final = re.compile(r"\s{0,3}(?:> ?)+")
 _ESCAPED: Final = re.compile(r"\\([\\#|_*<>\[\]()-])")
-"""What Markdown puts before a sign that would mean something to it."""
+"""Signs that Markdown escapes."""
 _SHAPES: Final = (
     _QUOTE,
     # Python's logging as it is before anybody sets it up
@@ -45,17 +45,17 @@ _SHAPES: Final = (
     ),
 )
 _MIN_SHARE: Final = 0.8
-"""Share of the lines that have to begin alike."""
+"""Share of the lines that must begin alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinePrefix:
-    """What is taken from the beginning of each line.
+    """What is removed from the start of each line.
 
     Attributes:
-        shape: What it looks like.
-        who: The writer whose lines are meant; ``None``: it names none, or one alone.
-        shown: How it stands before the line that gave the log away.
+        shape: Matches it.
+        who: The writer whose lines are read; ``None``: there are no names.
+        shown: An example for the note.
     """
 
     shape: re.Pattern[str]
@@ -64,48 +64,47 @@ class LinePrefix:
 
     @property
     def note(self) -> str:
-        """What the report has to say of it."""
-        return f'Ignored what stands before each line, such as "{self.shown}".'
+        """A note for the report."""
+        return f'Ignored the prefix of each line, such as "{self.shown}".'
 
     def without(self, lines: Iterator[str]) -> Iterator[str]:
-        """The lines, or pieces of lines, without it; those that do not have it as they are."""
+        """Yield the lines, or pieces of lines, without it; others stay as they are."""
         at_line_start = True
         for piece in lines:
             found = self.shape.match(piece) if at_line_start else None
             at_line_start = piece.endswith("\n")
-            is_meant = found is not None and (self.who is None or found["who"] == self.who)
-            bare = piece[found.end() :] if found is not None and is_meant else piece
+            is_wanted = found is not None and (self.who is None or found["who"] == self.who)
+            bare = piece[found.end() :] if found is not None and is_wanted else piece
             yield _ESCAPED.sub(r"\1", bare) if self.shape is _QUOTE else bare
 
 
-def prefix_of(head: Sequence[str], telling_line: Mark, *, name: str) -> LinePrefix | None:
-    """What stands before each line; ``None``: nothing does.
+def prefix_of(head: Sequence[str], format_line: Mark, *, name: str) -> LinePrefix | None:
+    """Return the prefix of each line; ``None``: there is none.
 
-    Only what hides a log is taken for a prefix: without it a format knows the
-    lines, by one of those that had it.
+    It counts as a prefix only if a format recognises the lines without it.
 
     Raises:
-        UnreadableLogError: The logs of several writers are mixed; says whose.
+        UnreadableLogError: The logs of several writers are mixed.
     """
     for shape in _shapes_of(head):
-        number = telling_line(list(LinePrefix(shape, None, "").without(iter(head))))
+        number = format_line(list(LinePrefix(shape, None, "").without(iter(head))))
         began = shape.match(head[number - 1]) if number is not None else None
         if began is None:
             continue
         who = began["who"] if "who" in shape.groupindex else None
         if who is not None:
-            _refuse_mixed(head, shape, who, telling_line, name)
+            _refuse_mixed(head, shape, who, format_line, name)
         return LinePrefix(shape, who, began[0].strip())
     return None
 
 
 def _refuse_mixed(
-    head: Sequence[str], shape: re.Pattern[str], who: str, telling_line: Mark, name: str
+    head: Sequence[str], shape: re.Pattern[str], who: str, format_line: Mark, name: str
 ) -> None:
     """Refuse a log in which another writer than ``who`` logs GPUs, too."""
     matches = [(found, line) for line in head if (found := shape.match(line))]
     others = [(found["who"], line[found.end() :]) for found, line in matches if found["who"] != who]
-    number = telling_line([line for _, line in others])
+    number = format_line([line for _, line in others])
     if number is not None:
         raise UnreadableLogError(
             f"{name}: the lines of several logs are mixed, such as {who} and "

@@ -1,4 +1,4 @@
-"""What logs say in the words every format shares: samples, GPUs, facts, and marks."""
+"""What all log formats produce: samples, GPUs and facts."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from gpumon.sources.logs.driver_errors import LoggedError
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 BEST_QUERY: Final = "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
-"""What to log with, where a log cannot be read: it says all that is needed."""
+"""What to log with if a log cannot be read."""
 
 WITH_MIG: Final = (
     "nvidia-smi shows no utilisation of a GPU with MIG on: `dcgmi dmon -e 1001` logs that of its "
     "instances, and `gpumon serve` watches those that the board shows. With MIG off, `gpumon "
     "doctor` on that machine says whether its driver reports one"
 )
-"""What to say where nothing tells how busy a GPU was."""
+"""What to say if no row has a utilisation."""
 
 Mark = Callable[[Sequence[str]], "int | None"]
-"""Number, from 1, of the line among the first ones that gives a log away; ``None``: none does."""
+"""Number, from 1, of the first line that identifies a format; ``None``: there is none."""
 
 
 class LogSample(NamedTuple):
-    """One row of a log: how busy one GPU was over the time that ends at the stamp.
+    """One row of a log: how busy one GPU was up to its stamp.
 
     Attributes:
         gpu: Position of the GPU in ``LogFacts.gpus``.
         stamp_ns: Nanoseconds on the log's own clock, which may run back from row to row.
-        busy_ratio: 0 to 1; ``None`` where the row gives no answer that a
-            device can have meant. The time before it was then not observed.
-        memory_used_bytes: Memory of the GPU that was in use; ``None`` where
-            the row does not say.
+        busy_ratio: 0 to 1; ``None``: no valid answer; the time before it was not observed.
+        memory_used_bytes: Memory of the GPU in use; ``None``: unknown.
     """
 
     gpu: int
@@ -43,7 +41,7 @@ class LogSample(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """Rows of one GPU in turn, as columns: see ``LogSample``."""
+    """Consecutive rows of one GPU as columns: see ``LogSample``."""
 
     gpu: int
     stamps_ns: Sequence[int]
@@ -53,16 +51,16 @@ class RowColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedGpu:
-    """A GPU as a log knows it; ``None`` where the log does not say.
+    """A GPU as a log describes it; ``None`` where the log does not say.
 
     Attributes:
-        index: NVML's index; for a MIG instance that of the GPU it is a part of.
+        index: NVML's index; for a MIG instance that of its GPU.
         uuid: Of the GPU, or of the MIG instance.
         name: The model's name.
-        memory_bytes: How much memory it has.
-        mig_index: Number of the MIG instance on its GPU; ``None``: a whole GPU.
-        mig_enabled: Whether it is a GPU that is cut into instances.
-        bus_id: Where it sits on the PCI bus.
+        memory_bytes: Total memory.
+        mig_index: Number of the MIG instance on its GPU; ``None``: a full GPU.
+        mig_enabled: Whether the GPU is MIG-partitioned.
+        bus_id: PCI bus id.
     """
 
     index: int | None = None
@@ -76,12 +74,11 @@ class LoggedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """What the user says about a log that does not say it itself.
+    """What the user says about a log.
 
     Attributes:
-        columns: Column name, as nvidia-smi calls it, to its position, from 0,
-            or to what the log itself calls it.
-        period_ns: Time between two rows; ``None``: as the stamps say, or 1 s.
+        columns: Column name, as nvidia-smi calls it, to its position, from 0, or to its heading.
+        period_ns: Time between two rows; ``None``: from the stamps, or 1 s.
     """
 
     columns: Mapping[str, int | str] = field(default_factory=dict)
@@ -90,24 +87,21 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What is known of a log as a whole, once it has been read to its end.
+    """What is known of a log once it has been read to its end.
 
     Attributes:
         clock: What its stamps mean.
-        gpus: The GPUs it told apart, in order of appearance.
+        gpus: Its GPUs, in order of appearance.
         skipped_lines: Lines that could not be used.
-        period_ns: Time between two rows, where the stamps do not tell it.
-        notes: Sentences: what was assumed, guessed or skipped.
-        broken_off: How and where the log broke off, without a full stop; ``None``: it did not, or
-            nobody can tell.
-        is_guessed: Whether nothing but the shape of its cells says which of them are the
-            utilisation.
-        errors: Why the driver could not read GPUs in a part of it.
-        lost_rows: Rows in the skipped lines of no GPU or no moment that can be told, one a GPU.
-        partly: By position, the line and the stamp of the first row of a GPU that has an error
-            beside a utilisation.
-        bare_times: Heading of times that were read as seconds though nothing says their unit;
-            ``None``: there are none.
+        period_ns: Time between two rows, if there are no stamps.
+        notes: Sentences on what was assumed, guessed or skipped.
+        broken_off: How and where the log broke off, without a full stop; ``None``: not known to.
+        is_guessed: Whether the utilisation column was found only by the shape of its cells.
+        errors: Driver errors.
+        partly: Line and stamp of the first row of a GPU that has an error beside a utilisation, by
+            position.
+        lost_rows: Skipped rows, one a GPU, whose GPU or time is unknown.
+        bare_times: Heading of times that were read as seconds without a unit; ``None``: none.
     """
 
     clock: LogClock
@@ -124,7 +118,7 @@ class LogFacts:
 
 
 def line_like(pattern: str) -> Mark:
-    """A mark: the first line in which ``pattern`` is found.
+    """Return a mark: the first line in which ``pattern`` is found.
 
     >>> line_like("^# gpu")(["", "# gpu  pwr", "    0   43"])
     2

@@ -1,4 +1,4 @@
-"""A log as lines of text, whatever it was packed and encoded in, and lines with their numbers."""
+"""A log as lines of text, however it was packed and encoded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from gpumon.sources.logs.encodings import Stream, WithoutZeros, encoding_of, is_
 
 STANDARD_INPUT: Final = "-"
 MAX_PIECE: Final = 1 << 16
-"""Characters of a line that come at once; the rest of a longer line comes in further pieces."""
+"""Longer lines come in pieces of this many characters."""
 _HEAD_LINES: Final = 512
-"""Lines looked at before the first is read: to know the format, the header or the columns."""
+"""Lines that determine the format, the header and the columns."""
 _HEAD_SIGNS: Final = 1 << 18
 _HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -40,31 +40,29 @@ _PACKED: Final = MappingProxyType(
     }
 )
 _TAR_AT: Final = 257
-"""Where the magic of tar is."""
+"""Offset of tar's magic bytes."""
 _LOOKS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
 
 
 class LogText:
-    """One opened log. Reads as a stream: memory does not grow with the file.
+    """One opened log, read as a stream: memory does not grow with the file.
 
-    Gzip is seen by its first bytes, the encoding by its byte order mark, by where the zero bytes
-    are, or by what its other bytes are in no UTF-8; ``-`` is the standard input. Of a file that
-    grows, what was there when it was opened is read, up to its last whole line, unless it is
-    followed. Blocks of zero bytes, as a crash leaves them, are passed over; a line that one cuts
-    ends in a zero.
+    Gzip and the encoding are found from the first bytes; ``-`` is the standard input. A file that
+    grows is read up to the last complete line it had when it was opened, unless it is followed.
+    Blocks of zero bytes, as a crash leaves them, are skipped; a line that one cuts ends in a zero.
 
     Args:
-        standard_input: Its bytes, where they were opened already.
+        standard_input: Its bytes, if they are open already.
         name: ``None``: as its path.
-        live: Who may end a pipe or a followed file, and looks on; ``None``: nobody.
-        follows: Whether a file is read on as it grows, until ``live`` ends it.
+        live: Can end a pipe or a followed file.
+        follows: Whether a growing file is read on until ``live`` ends it.
 
     Attributes:
-        damage: Where the data broke off, once ``lines_there_are`` met it.
+        damage: Where the data broke off, once ``available_lines`` reached it.
 
     Raises:
-        UnreadableLogError: Missing, a directory, not readable, empty or
-            binary; while reading: packed data that ends too early.
+        UnreadableLogError: Missing, a directory, not readable, empty or binary; while reading:
+            packed data that ends too early.
     """
 
     def __init__(
@@ -109,12 +107,12 @@ class LogText:
 
     @property
     def is_live(self) -> bool:
-        """Whether it comes while it is read: how much is to come, nobody knows."""
+        """Whether it is still being written, so that its size is unknown."""
         return self._is_live
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the report has to say of the bytes that were read."""
+        """Notes on the bytes that were read."""
         notes = []
         if self._zeros is not None and self._zeros.count:
             notes.append(
@@ -133,15 +131,14 @@ class LogText:
         return 0 if self._followed is None else self._followed.new_files
 
     def position_bytes(self) -> int | None:
-        """How much of the file was read so far; ``None`` for a pipe."""
+        """Return how much of the file was read so far; ``None`` for a pipe."""
         opened = self._file
         return opened.tell() if opened is not None and opened.seekable() else None
 
     def lines(self) -> Iterator[str]:
-        """Every line, its line end included: always one newline.
+        """Yield every line, ending in exactly one newline.
 
-        A line of more than ``MAX_PIECE`` characters comes in pieces of that
-        many; only its last piece ends in a newline.
+        A line of more than ``MAX_PIECE`` characters comes in pieces without newlines but the last.
         """
         number = 0
         try:
@@ -150,28 +147,28 @@ class LogText:
                     if piece[-1] == "\n":
                         number += 1
                     elif len(piece) < MAX_PIECE and (self._followed or self.has_grown()):
-                        break  # half a line: the other half was written later, or never
+                        break  # an incomplete line
                     yield piece
                 if self._followed is None or not self._enter_next(self._followed):
                     return
         except (OSError, EOFError, zlib.error, UnicodeError) as error:
             raise self._damaged(error, number) from error
 
-    def lines_there_are(self) -> Iterator[str]:
-        """As ``lines``, and where the data break off they end; ``damage`` then says so."""
+    def available_lines(self) -> Iterator[str]:
+        """Yield ``lines`` up to where the data break off, and set ``damage`` there."""
         try:
             yield from self.lines()
         except UnreadableLogError as error:
             self.damage = error
 
     def _enter_next(self, followed: FollowedFile) -> bool:
-        """Whether the followed file became another one, whose lines come next."""
+        """Return whether another file has replaced the followed one; its lines come next."""
         if not followed.next_file():
             return False
         try:
             self._text = self._decoded(followed)
         except UnreadableLogError:
-            if self.has_grown():  # it was ended before the new one had a line
+            if self.has_grown():  # ended before the new file had a line
                 return False
             raise
         return True
@@ -203,14 +200,14 @@ class LogText:
         return self._file
 
     def _size(self) -> int | None:
-        """Bytes of the file as it was opened; ``None`` for a pipe, and where nobody knows."""
+        """Size of the file as it was opened; ``None`` for a pipe, and if unknown."""
         if self._file is None:
             return None
         status = os.fstat(self._file.fileno())
         return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
 
     def has_grown(self) -> bool:
-        """Whether more was written than is read: since the file was opened, or the end was set."""
+        """Return whether more was written than is read."""
         if self._is_live and self._live is not None and self._live.ended:
             return True
         return self.size_bytes is not None and (self._size() or 0) > self.size_bytes
@@ -255,7 +252,7 @@ class LogText:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream that cannot seek, with the bytes that were looked at put back in front."""
+    """A stream that cannot seek, with the bytes that were peeked at put back in front."""
 
     def __init__(self, head: bytes, rest: Stream) -> None:
         self._head = head
@@ -274,7 +271,7 @@ class _Rejoined(io.RawIOBase):
 
 
 class _UpToItsSize:
-    """A file up to the size it had: whatever is written to it meanwhile is not read."""
+    """A file up to the size it had: later writes are not read."""
 
     def __init__(self, stream: Stream, size_bytes: int) -> None:
         self._stream = stream
@@ -290,7 +287,7 @@ def _peek(stream: Stream, *, is_live: bool = False) -> tuple[bytes, io.BufferedR
     head = stream.read(_HEAD_BYTES)
     packed = (_GZIP_MAGIC, *_PACKED)
     while is_live and 0 < len(head) < _HEAD_BYTES and b"\n" not in head:
-        # A live input gives what there is.
+        # A live input returns what is available.
         more = b"" if head.startswith(packed) else stream.read(_HEAD_BYTES - len(head))
         if not more:
             break
@@ -307,7 +304,7 @@ def _has_descriptor(stream: TextIO) -> bool:
 
 
 def head_of(lines: Iterator[str]) -> list[str]:
-    """The first lines of a log, few enough to be held."""
+    """Return the first lines of a log, few enough for memory."""
     head: list[str] = []
     signs = 0
     for line in lines:
@@ -319,5 +316,5 @@ def head_of(lines: Iterator[str]) -> list[str]:
 
 
 def without_colours(line: str) -> str:
-    """A line as a terminal shows it, without what only changes its looks."""
+    """Return a line without the escape sequences that only change its looks."""
     return _LOOKS.sub("", line) if "\x1b" in line or "\r" in line else line

@@ -1,4 +1,4 @@
-"""Which of Prometheus' series tell how busy a GPU was, and which GPU they speak of."""
+"""Metric names of exporters, and the labels that identify a GPU."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _INDEX: Final = re.compile(r"(?:nvidia|gpu|cuda:)?(\d{1,4})(?::(\d{1,2}))?", re.
 
 
 class SeriesOwner(NamedTuple):
-    """The GPU a series speaks of.
+    """The GPU of a series.
 
     Attributes:
-        key: What tells it from others.
-        host: Where it is; ``""``: the labels do not say.
-        gpu: What they say of it.
+        key: Identifies it.
+        host: Its host; ``""``: unknown.
+        gpu: What the labels say of it.
     """
 
     key: tuple[str | None, ...]
@@ -82,11 +82,11 @@ class SeriesOwner(NamedTuple):
 
 
 def metric_of(name: str | None, chosen: str | None) -> Heading | None:
-    """What a metric tells, as a heading without a GPU; ``None``: nothing that matters here.
+    """Return the meaning of a metric, as a heading without a GPU; ``None``: not relevant.
 
     Args:
         name: ``None``: calculated by a query, which loses the name.
-        chosen: Name of the metric the user says is the utilisation.
+        chosen: Name of the metric that the user calls the utilisation.
 
     >>> metric_of("DCGM_FI_DEV_GPU_UTIL", None).is_percent
     True
@@ -105,27 +105,27 @@ def metric_of(name: str | None, chosen: str | None) -> Heading | None:
 
 
 def is_counter(name: str) -> bool:
-    """Whether a name is that of busy time that adds up: to be asked for as a rate."""
+    """Return whether a name is that of a busy-time counter, which needs a rate."""
     return _COUNTER.fullmatch(name) is not None
 
 
 def is_known(name: str) -> bool:
-    """Whether a name is that of a metric of an exporter, whose meaning is no guess."""
+    """Return whether a name is that of a known exporter's metric."""
     return name in _KNOWN
 
 
 def owner_of(labels: Mapping[str, str]) -> SeriesOwner:
-    """Of which GPU, on which host, a series is."""
+    """Return the GPU and host of a series."""
     host = _first(labels, _HOSTS) or ""
     uuid = _first(labels, _UUIDS)
-    said = _first(labels, _INDICES)
-    found = _INDEX.fullmatch(said) if said is not None else None
+    label = _first(labels, _INDICES)
+    found = _INDEX.fullmatch(label) if label is not None else None
     index = int(found[1]) if found else None
     part = labels.get("GPU_I_ID") or (found[2] if found else None)
     mig_index = int(part) if part and part.isdigit() else None
-    key: tuple[str | None, ...] = (uuid or host, None if uuid else said, part)
-    if uuid is None and said is None:
-        # No GPU is named: each set of labels is taken for one.
+    key: tuple[str | None, ...] = (uuid or host, None if uuid else label, part)
+    if uuid is None and label is None:
+        # No GPU is named: each set of labels counts as one.
         key = tuple(f"{name}={value}" for name, value in sorted(labels.items())
                     if name != "__name__")  # fmt: skip
     gpu = LoggedGpu(index=index, uuid=uuid, name=_first(labels, _NAMES), mig_index=mig_index)

@@ -23,7 +23,7 @@ class Replaced:
         self.new_files = 0
         self.damage: UnreadableLogError | None = None
 
-    def lines_there_are(self) -> Iterator[str]:
+    def available_lines(self) -> Iterator[str]:
         for number, file in enumerate(self._files):
             self.new_files = number
             yield from file.splitlines(keepends=True)

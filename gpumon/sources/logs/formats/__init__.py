@@ -1,1 +1,1 @@
-"""The readers of formats; ``detect.py`` lists them."""
+"""The readers of log formats; ``FORMATS`` in ``detect.py`` lists them."""

@@ -20,11 +20,11 @@ _COLUMNS: Final = frozenset(
     """pwr gtemp mtemp sm mem enc dec jpg ofa mclk pclk pviol tviol fb bar1 ccpm sbecc dbecc pci
     rxpci txpci gi ci entity gputl gract smact""".split()  # noqa: SIM905  (names side by side)
 )
-"""Names that no unit has: a line of the header with one of them was meant to name columns."""
-_MOST_SIGNS: Final = 8_192
-"""More signs than a row of any ``-s`` has."""
+"""Names that are no units: a line with one of them is meant as a header."""
+_MAX_LENGTH: Final = 8_192
+"""No row is longer."""
 _UNUSABLE: Final = -1
-"""The width of a table that cannot be read: no row has as many cells."""
+"""Width of a table that cannot be read: no row has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,19 @@ class TableHeader:
 
     Attributes:
         names: In lower case, in the order of the cells of a row.
-        separator: What stands between two cells; ``None``: blanks.
+        separator: ``None``: blanks.
     """
 
     names: tuple[str, ...]
     separator: str | None
 
     def at(self, name: str) -> int | None:
-        """Position of a column, from 0; ``None`` where there is none of that name."""
+        """Return the position of a column, from 0; ``None``: there is none."""
         return self.names.index(name) if name in self.names else None
 
 
 def header_of(line: str) -> TableHeader | None:
-    """The columns a line announces; ``None`` where it is units, or no header.
+    """Return the columns of a header line; ``None``: units, or no header.
 
     >>> header_of("#Time        gpu    sm").names
     ('time', 'gpu', 'sm')
@@ -69,16 +69,15 @@ def _mark(head: Sequence[str]) -> int | None:
 
 
 class ScrollingTable(GpuLog):
-    """A log whose rows are read by the header above them.
+    """A log whose header may come again and change.
 
     Attributes:
-        busy: Columns that tell how busy a GPU is, of which a table has one at least.
+        busy: Utilisation columns; a table has at least one of them.
     """
 
     busy: ClassVar[Collection[str]] = ("sm",)
     nothing = (
-        "no row with a utilisation in {lines} lines; `{title}` tells it in the column sm, with "
-        "-s u."
+        "no row with a utilisation in {lines} lines; `{title} -s u` prints it in the column sm."
     )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -88,7 +87,7 @@ class ScrollingTable(GpuLog):
         self._time_columns: tuple[bool, bool] | None = None  # whether rows have a date, and a time
 
     def _read(self) -> Rows:
-        for number, line in self._numbered(_MOST_SIGNS):
+        for number, line in self._numbered(_MAX_LENGTH):
             cells = line.split(self._separator)
             if len(cells) == self._width and cells[0].strip()[:1].isdigit():
                 yield from self._row(cells, number)
@@ -97,18 +96,18 @@ class ScrollingTable(GpuLog):
 
     @abstractmethod
     def _row(self, cells: Sequence[str], number: int) -> Rows:
-        """The samples that are known once a row is."""
+        """Yield the samples of a row."""
 
     @abstractmethod
     def _adopt(self, header: TableHeader) -> None:
-        """Take note of where the columns are now that are read by one of the formats alone."""
+        """Note the columns that only one of the formats has."""
 
     def _gpu_number(self, cell: str) -> int | None:
         bare = cell.strip()
         return int(bare) if bare.isdecimal() and len(bare) <= 4 else None
 
     def _stamp_ns(self, cells: Sequence[str]) -> int | None:
-        """When a row was written, where rows tell it; ``None``: that cannot be read."""
+        """Return when a row was written; ``None``: that cannot be read."""
         text = " ".join(cells[at].strip() for at in self._stamp_at)
         if _TIME.search(text) is None:
             return None
@@ -137,15 +136,15 @@ class ScrollingTable(GpuLog):
                 self._width, self._refusal = _UNUSABLE, Refusal.UNHEADED
             return
         self._separator = header.separator
-        told_time = header.at("date") is not None, header.at("time") is not None
+        has_date_and_time = header.at("date") is not None, header.at("time") is not None
         busy = {name: at for name in self.busy if (at := header.at(name)) is not None}
         if not busy:
             self._width, self._refusal = _UNUSABLE, Refusal.HEADER
-        elif self._time_columns not in (None, told_time):
+        elif self._time_columns not in (None, has_date_and_time):
             self._width, self._refusal = _UNUSABLE, Refusal.CLOCK
         else:
-            self._time_columns = told_time
-            self._counts_rows = not told_time[1]
+            self._time_columns = has_date_and_time
+            self._counts_rows = not has_date_and_time[1]
             places = [header.at(name) for name in ("date", "time")]
             self._stamp_at = [at for at in places if at is not None]
             self._gpu_at, self._busy_at = header.at("gpu") or 0, busy
@@ -155,10 +154,7 @@ class ScrollingTable(GpuLog):
 
 
 class NvidiaSmiDmonLog(ScrollingTable):
-    """One log of ``nvidia-smi dmon``, in blanks or commas.
-
-    ``sm`` is NVML's utilisation of the GPU, ``fb`` its memory in use.
-    """
+    """``nvidia-smi dmon``: ``sm`` is the utilisation, ``fb`` the memory in use."""
 
     title = "nvidia-smi dmon"
     mark = _mark
@@ -169,7 +165,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
     def _row(self, cells: Sequence[str], number: int) -> Rows:
         gpu = self._position_of(cells)
         if gpu is None:
-            self._skipped.add(Refusal.NOBODY, number)
+            self._skipped.add(Refusal.UNKNOWN_GPU, number)
             return
         ratio = self._cells.read(cells[self._busy_at["sm"]])
         stamp_ns = self._row_clock.next_ns(gpu) if self._counts_rows else self._stamp_ns(cells)
@@ -192,25 +188,27 @@ class NvidiaSmiDmonLog(ScrollingTable):
 _HEADER: Final = re.compile(r"#\s*Entity\s")
 _ENTITY: Final = re.compile(r"^([A-Z][A-Za-z-]{1,15}) {1,9}(\d{1,5})(?=\s)", re.ASCII)
 _INSTANCE: Final = "GPU-I"
-_PASSED_OVER: Final = frozenset(["GPU-CI", "Switch", "Link", "CPU", "CPU-Core", "Core", "Global"])
-"""Entities that are no GPU and no instance: a compute instance is a part of one."""
+_OTHER_ENTITIES: Final = frozenset(
+    ["GPU-CI", "Switch", "Link", "CPU", "CPU-Core", "Core", "Global"]
+)
+"""Entities other than GPUs and MIG instances."""
 _MEANING: Final = {
     "gputl": "GPUTL (203), the driver's utilisation",
     "gract": "GRACT (1001), the share of time in which any engine of the GPU had work",
     "smact": "SMACT (1002), the mean over the multiprocessors: lower than a utilisation would be",
 }
-"""Fields that tell how busy, the best first."""
+"""Utilisation fields, best first."""
 
 
 class DcgmiDmonLog(ScrollingTable):
-    """One log of ``dcgmi dmon``. It has no stamps, whatever ``-d`` was."""
+    """``dcgmi dmon`` with any fields. It has no stamps."""
 
     title = "dcgmi dmon"
     mark = line_like(r"^\s*#\s*Entity\s+[A-Z]")
     busy = tuple(_MEANING)
     nothing = (
-        "no row with a utilisation in {lines} lines; `dcgmi dmon -e 203,252` tells it, and the "
-        "memory in use."
+        "no row with a utilisation in {lines} lines; `dcgmi dmon -e 203,252` prints it and "
+        "the memory in use."
     )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -224,8 +222,8 @@ class DcgmiDmonLog(ScrollingTable):
             yield number, _as_dmon(line)
 
     def _notes(self) -> list[str]:
-        taken = "; where that has no answer ".join(_MEANING[field] for field in self._fields_used)
-        return [*([f"Busy is {taken}."] if taken else ()), *super()._notes()]
+        fields = "; where that has no answer ".join(_MEANING[field] for field in self._fields_used)
+        return [*([f"Busy is {fields}."] if fields else ()), *super()._notes()]
 
     def _adopt(self, header: TableHeader) -> None:
         self._entity_at = header.at("entity") or 0
@@ -234,22 +232,22 @@ class DcgmiDmonLog(ScrollingTable):
         kind, entity = cells[self._entity_at], self._gpu_number(cells[self._gpu_at])
         gpu = None if entity is None else self._position_of(kind, entity)
         if gpu is None:
-            if kind not in _PASSED_OVER:
-                self._skipped.add(Refusal.NOBODY, number)
+            if kind not in _OTHER_ENTITIES:
+                self._skipped.add(Refusal.UNKNOWN_GPU, number)
             return
         used = None if self._fb_at is None else bytes_in(cells[self._fb_at])
         stamp_ns = self._row_clock.next_ns(gpu)
         yield self._sample(gpu, stamp_ns, self._ratio(cells), number, used)
 
     def _ratio(self, cells: Sequence[str]) -> float | Refusal:
-        """The best field that has an answer."""
-        said: float | Refusal = Refusal.NO_ANSWER
+        """Return the best field that has an answer."""
+        ratio: float | Refusal = Refusal.NO_ANSWER
         for field, position in self._busy_at.items():
-            said = self._readers[field].read(cells[position])
-            if said is not Refusal.NO_ANSWER and said not in CELL_CODES:
+            ratio = self._readers[field].read(cells[position])
+            if ratio is not Refusal.NO_ANSWER and ratio not in CELL_CODES:
                 self._fields_used[field] = None
                 break
-        return said
+        return ratio
 
     def _position_of(self, kind: str, entity: int) -> int | None:
         if kind not in ("GPU", _INSTANCE):
@@ -257,11 +255,11 @@ class DcgmiDmonLog(ScrollingTable):
         position = self._gpus.known((kind, entity))
         if position is not None:
             return position
-        told = LoggedGpu(index=entity) if kind == "GPU" else self._instance(entity)
-        return self._gpus.position((kind, entity), told)
+        gpu = LoggedGpu(index=entity) if kind == "GPU" else self._instance(entity)
+        return self._gpus.position((kind, entity), gpu)
 
     def _instance(self, number: int) -> LoggedGpu:
-        """A MIG instance, whose GPU dcgmi does not name: it is known where there is but one."""
+        """Return a MIG instance; its GPU is known only if there is just one."""
         gpus = [at for at, gpu in enumerate(self._gpus.gpus) if gpu.mig_index is None]
         if len(gpus) != 1:
             return LoggedGpu(name=f"{_INSTANCE} {number}")
@@ -269,7 +267,7 @@ class DcgmiDmonLog(ScrollingTable):
 
 
 def _as_dmon(line: str) -> str:
-    """A line as nvidia-smi dmon would write it.
+    """Return a line as nvidia-smi dmon would write it.
 
     >>> _as_dmon("#Entity  GPUTL  FBUSD"), _as_dmon("   GPU 0  Not Supported  12.5"), _as_dmon("ID")
     ('# gpu entity GPUTL  fb', '0 GPU  N/A  12.5', '#')

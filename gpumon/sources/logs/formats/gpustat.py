@@ -1,4 +1,4 @@
-"""gpustat: its JSON, and its lines for people."""
+"""gpustat: its JSON, and the lines that it prints for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 
 
 class GpustatJsonLog(GpuLog):
-    """Readings as JSON objects: pretty-printed as gpustat does, or one a line."""
+    """Readings of ``gpustat --json``: pretty-printed, or one a line."""
 
     title = "gpustat --json"
     mark = line_like(r'"query_time"\s*:')
@@ -27,7 +27,7 @@ class GpustatJsonLog(GpuLog):
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
         self._dates = self._stamps = DateStamps()
-        self._places: dict[tuple[str, int | None], int] = {}
+        self._positions: dict[tuple[str, int | None], int] = {}
 
     def _read(self) -> Rows:
         documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
@@ -47,23 +47,23 @@ class GpustatJsonLog(GpuLog):
 
     def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Rows:
         if not isinstance(gpu, dict) or (position := self._position(gpu, host)) is None:
-            self._skipped.add(Refusal.NOBODY, number)
+            self._skipped.add(Refusal.UNKNOWN_GPU, number)
             return
         ratio = ratio_of(gpu.get("utilization.gpu"), full=100.0)
         used_bytes = bytes_of(gpu.get("memory.used"), unit_bytes=MIB)
         yield self._sample(position, stamp_ns, ratio, number, used_bytes)
 
     def _position(self, gpu: Document, host: object) -> int | None:
-        uuid, name, said = gpu.get("uuid"), gpu.get("name"), gpu.get("index")
-        index = said if isinstance(said, int) and 0 <= said < MAX_GPUS else None
+        uuid, name, index = gpu.get("uuid"), gpu.get("name"), gpu.get("index")
+        index = index if isinstance(index, int) and 0 <= index < MAX_GPUS else None
         if not isinstance(uuid, str) and index is None:
             return None
-        # The same UUID on another host does not exist; the same index does.
-        place = (str(host), index)
-        if not isinstance(uuid, str) and place in self._places:
-            return self._places[place]
+        # A UUID is unique; the same index may be on another host.
+        key = (str(host), index)
+        if not isinstance(uuid, str) and key in self._positions:
+            return self._positions[key]
         position = self._gpus.position(
-            uuid if isinstance(uuid, str) else place,
+            uuid if isinstance(uuid, str) else key,
             LoggedGpu(
                 index=index,
                 uuid=uuid if isinstance(uuid, str) else None,
@@ -71,8 +71,8 @@ class GpustatJsonLog(GpuLog):
                 memory_bytes=bytes_of(gpu.get("memory.total"), unit_bytes=MIB),
             ),
         )
-        if position is not None and len(self._places) < MAX_GPUS:
-            self._places[place] = position
+        if position is not None and len(self._positions) < MAX_GPUS:
+            self._positions[key] = position
         return position
 
 
@@ -82,16 +82,16 @@ _GPU: Final = re.compile(
     re.ASCII,
 )
 _PERCENTS: Final = re.compile(r"(?:([ED]:)\s*)?(\d{1,9}|\?) %", re.ASCII)
-"""Of the fan, if it is shown, of the GPU, and marked by a letter of its encoder and decoder."""
+"""Of the fan, of the GPU, and, marked by a letter, of its encoder and decoder."""
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD: Final = re.compile(r"(?P<host>\S+)  +\S.*\d(?::|[时時시] ?)\d\d")
 _BELOW_GPU: Final = re.compile(r"\s|[├└│|+]")
-"""How lines about processes begin, under the line of their GPU."""
+"""Start of the lines about processes, below the line of their GPU."""
 _UNKNOWN: Final = "[N/A]"
 
 
 class GpustatTextLog(GpuLog):
-    """The lines for people, with or without colours and head."""
+    """The lines of ``gpustat -i``, with or without colours and header."""
 
     title = "gpustat's lines"
     mark = line_like(r"^(?:\x1b\[[0-9;]*m)*\[\d{1,4}\](?:\x1b\[[0-9;]*m)* [^|]*\|.*(?:°|'|º)C")
@@ -133,8 +133,10 @@ class GpustatTextLog(GpuLog):
 
     def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Rows:
         total = bytes_in(found["total"] or "")
-        told = LoggedGpu(int(found["index"]), name=found["name"].rstrip(" "), memory_bytes=total)
-        gpu = self._gpus.position((self._host, found["index"]), told)
+        gpu_of_line = LoggedGpu(
+            int(found["index"]), name=found["name"].rstrip(" "), memory_bytes=total
+        )
+        gpu = self._gpus.position((self._host, found["index"]), gpu_of_line)
         if self._counts_rows and gpu is not None:
             stamp_ns = self._row_clock.next_ns(gpu)
         percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]

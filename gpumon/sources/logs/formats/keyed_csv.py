@@ -1,4 +1,4 @@
-"""CSVs with a row for each metric and moment: of MLflow, ClearML, Grafana, of any data frame."""
+"""CSVs with a row for each metric and time: MLflow, ClearML, Grafana, melted data frames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Keyed:
 
 
 def _keyed(head: Sequence[str]) -> tuple[int, _Keyed] | None:
-    """The line of a header with rows under it whose keys name a utilisation, and what it says."""
+    """Return the number and columns of a header above rows whose keys name a utilisation."""
     looked_at = 0
     for number, line in enumerate(head, start=1):
         separator = next((sign for sign in ",;\t" if sign in line), ",")
@@ -52,7 +52,7 @@ def _keyed(head: Sequence[str]) -> tuple[int, _Keyed] | None:
         rows = [cells_of(splitter, one) for one in head[number:]]
         for at in keys_at:
             ranks = [_busy_rank(cells[at]) for cells in rows if len(cells) == len(header)]
-            # Names of GPUs alone, without what is said of them, need to be all there is.
+            # Names of GPUs alone count only if no other key is there.
             if any(rank < 2 for rank in ranks) or (ranks and max(ranks) == 2):
                 return number, _Keyed(separator, header, at, value_at)
     return None
@@ -69,7 +69,7 @@ def _mark(head: Sequence[str]) -> int | None:
 
 
 class KeyedCsvLog(WideTable):
-    """One CSV whose rows say by a key what they hold; those of other metrics are passed over."""
+    """A CSV whose rows name their metric by a key; rows of other metrics are skipped."""
 
     title = "CSV with a row for each metric"
     mark = _mark
@@ -89,7 +89,7 @@ class KeyedCsvLog(WideTable):
         yield from self._of_rows(self._rows(islice(self._numbered(MAX_PIECE), number, None)))
 
     def _rows(self, numbered: Iterable[tuple[int, str]]) -> Iterator[WideRow]:
-        """The rows of utilisations, each under the key of its series."""
+        """Yield the rows of utilisations, each under the key of its series."""
         splitter = CellSplitter(self._table.separator)
         for at, line in numbered:
             cells = cells_of(splitter, line)
@@ -128,7 +128,7 @@ class KeyedCsvLog(WideTable):
 
 
 def _gpu_of(named: HeadingGpu | None, labels: dict[str, str]) -> HeadingGpu:
-    """The GPU that the key names, or else the labels beside it."""
+    """Return the GPU that the key names, or else the labels beside it."""
     owner = owner_of(labels)
     run = next((labels[name] for name in _RUNS if labels.get(name)), "")
     host = owner.host or (named.owner if named is not None else "")

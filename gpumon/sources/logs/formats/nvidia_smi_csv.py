@@ -1,4 +1,4 @@
-"""Any column choice of ``nvidia-smi --query-gpu=... --format=csv``, and plain CSVs."""
+"""CSVs with a row for each GPU: ``nvidia-smi --query-gpu --format=csv`` and plain CSVs."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TICK_ROWS: Final = 64
 _MOST_CELLS: Final = 32_768
-"""More different cells of a column than that are not worth remembering."""
-_LOOKED_AT: Final = ('"', *ERROR_MARKS)
-"""A row with one of them is looked at whole."""
+"""Different cells of a column to remember."""
+_READ_IN_FULL: Final = ('"', *ERROR_MARKS)
+"""A row with one of these is read in full."""
 _UNUSABLE: Final = -1
 _MOST_HEADERS: Final = 2
-"""More lines than that are no header and its units."""
+"""A header and its units."""
 
 
 class NvidiaSmiCsvLog(GpuLog):
-    """One CSV log with a row for each GPU and moment.
+    """A CSV with a row for each GPU and time.
 
-    Header or none, repeated headers, any order of columns, units or none,
-    one GPU or many. What had to be assumed is said in the notes.
+    With or without header, repeated headers, columns in any order, with or without units, one GPU
+    or many. Notes say what was assumed.
 
-    Most cells of a log are as others before: what they say is remembered, and only the stamp of
-    a row is read. Without that a long log takes twice as long.
+    Most cells of a log repeat: their meaning is remembered, and only the stamp of a row is parsed.
+    Without that a long log takes twice as long.
     """
 
     title = "CSV"
@@ -62,8 +62,8 @@ class NvidiaSmiCsvLog(GpuLog):
 
     def _notes(self) -> list[str]:
         notes = [*self._guesses, *super()._notes()]
-        said = (self._stamps.note if self._stamps else None), self._rows.note
-        return [*notes, *filter(None, said)]
+        stated = (self._stamps.note if self._stamps else None), self._rows.note
+        return [*notes, *filter(None, stated)]
 
     def _read(self) -> Rows:
         head = head_of(self._lines)
@@ -78,16 +78,16 @@ class NvidiaSmiCsvLog(GpuLog):
             else:
                 began = self._errors.began
                 row = self._row(line, feed)
-                if self._errors.began != began:  # the next row of each GPU is to be looked at
+                if self._errors.began != began:  # the next row of each GPU must be read in full
                     self._positions.clear()
                 yield row
 
     def _row_of_known_cells(self, line: str) -> LogSample | None:
-        """A row whose cells, but for its stamp, were met before; ``None``: one was not."""
+        """Return a row whose cells but the stamp are known; ``None``: one is not."""
         cells = line.split(self._separator)
         if len(cells) != self._width or self._parse_stamp is None:
             return None
-        for sign in _LOOKED_AT:
+        for sign in _READ_IN_FULL:
             if sign in line:
                 return None
         ratio = self._ratios.get(cells[self._utilization_at])
@@ -110,7 +110,7 @@ class NvidiaSmiCsvLog(GpuLog):
         return known[cell]
 
     def _remember(self, cells: Sequence[str], gpu: int, ratio: float) -> None:
-        """Take note of the cells of a row: others that have them are of this GPU, this busy."""
+        """Remember that rows with these cells are of this GPU and this busy."""
         if len(self._ratios) < _MOST_CELLS:
             self._ratios[cells[self._utilization_at]] = ratio
             self._positions[cells[self._key_at]] = gpu
@@ -141,7 +141,7 @@ class NvidiaSmiCsvLog(GpuLog):
         return self._errors.read_line(line, where)
 
     def _stamp_of(self, cells: Sequence[str]) -> int | None:
-        """When a line was written that is no row, where it begins as one."""
+        """Return the stamp of a line that is not a row but begins as one."""
         if self._stamps is None or max(self._stamp_at, default=0) >= len(cells):
             return None
         return copy(self._stamps).parse(stamp_text(cells, self._stamp_at))
@@ -150,8 +150,8 @@ class NvidiaSmiCsvLog(GpuLog):
         cell = cells[self._utilization_at]
         if self._unit is not None:
             self._unit.check(cell, self._number)
-        is_whole = self._utilization_at < self._width - 1 or line.endswith("\n")
-        ratio = self._cells.read(cell, is_whole=is_whole)
+        is_complete = self._utilization_at < self._width - 1 or line.endswith("\n")
+        ratio = self._cells.read(cell, is_complete=is_complete)
         if ratio is Refusal.NO_NUMBER:
             if looks_like_header(cells):
                 self._read_header(cells)
@@ -168,8 +168,8 @@ class NvidiaSmiCsvLog(GpuLog):
                 self._refuse_crowd()
             elif stamp_ns is None:
                 stamp_ns = self._row_clock.next_ns(gpu)
-        is_plain = self._parse_stamp is not None and line[-1:] == "\n" and '"' not in line
-        if is_plain and gpu is not None and stamp_ns is not None and isinstance(ratio, float):
+        is_simple_row = self._parse_stamp is not None and line[-1:] == "\n" and '"' not in line
+        if is_simple_row and gpu is not None and stamp_ns is not None and isinstance(ratio, float):
             self._remember(cells, gpu, ratio)
         return self._sample(gpu, stamp_ns, ratio, self._number, self._used_bytes(cells), line)
 
@@ -182,7 +182,7 @@ class NvidiaSmiCsvLog(GpuLog):
             )
 
     def _read_header(self, cells: Sequence[str]) -> None:
-        """Read on by a header; under one of another table, read nothing until the next one."""
+        """Continue with a new header; skip the rows of a table without utilisation."""
         header = [cell.strip() for cell in cells]
         if header == self._header:
             self._width = self._layout.width
@@ -199,7 +199,7 @@ class NvidiaSmiCsvLog(GpuLog):
             return
         if layout.is_percent is not None:
             if self._unit is not None:
-                self._unit.settle()  # the rows that it was guessed for are over
+                self._unit.settle()
             self._is_percent, self._unit = layout.is_percent, None
         self._header = header
         self._adopt(layout)
@@ -238,9 +238,9 @@ class NvidiaSmiCsvLog(GpuLog):
         self._unit_bytes, _ = layout.memory_unit_bytes
         self._separator = self._splitter.separator
         is_by_cell = self._rows.is_by_cell and self._separator not in (BLANKS, BARS)
-        is_quick = is_by_cell and self._stamp_at == (0,) and layout.width > 1
-        self._parse_stamp = self._stamps.parse if is_quick and self._stamps is not None else None
-        # Where no column names the GPU there is one, which any cell of the utilisation names.
+        is_simple = is_by_cell and self._stamp_at == (0,) and layout.width > 1
+        self._parse_stamp = self._stamps.parse if is_simple and self._stamps is not None else None
+        # Without a column that names the GPU there is only one, so any column identifies it.
         self._key_at = (
             self._utilization_at if self._rows.key_column is None else self._rows.key_column
         )
@@ -250,6 +250,6 @@ class NvidiaSmiCsvLog(GpuLog):
     def _first_stamps_ns(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> list[int]:
         if self._stamps is None:
             return []
-        parse = copy(self._stamps).parse  # the log's own parser has not begun
+        parse = copy(self._stamps).parse  # the log's own parser must not advance
         stamps_ns = (parse(stamp_text(row, layout.stamp_positions)) for row in body)
         return [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]

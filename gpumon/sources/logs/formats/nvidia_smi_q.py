@@ -1,4 +1,4 @@
-"""``nvidia-smi -q``, whole or with ``-d UTILIZATION``, again and again: a page for each moment."""
+"""``nvidia-smi -q`` in a loop, complete or with ``-d UTILIZATION``: a page for each reading."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpumon.sources.logs.stamps.stamp_parsers import date_in
 from gpumon.sources.logs.table.cell_values import bytes_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
-_MOST_SIGNS: Final = 1_024
+_MAX_LENGTH: Final = 1_024
 _GPU: Final = re.compile(r"(\s*)GPU ([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F])\s*", re.I)
 _TITLE: Final = "NVSMI LOG"
 _STAMP: Final = "Timestamp"
 _TOP_LINE: Final = re.compile(r"=|[A-Z][A-Za-z ]{2,40} : ")
-"""What a page has at the beginning of a line, besides GPUs."""
+"""Other lines without indentation."""
 _UTILIZATION: Final = ("utilization", "gpu")
 _USED: Final = ("fb memory usage", "used")
 _TOTAL: Final = ("fb memory usage", "total")
@@ -27,19 +27,19 @@ _MIG_MODE: Final = ("mig mode", "current")
 _NAME: Final = ("", "product name")
 _UUID: Final = ("", "gpu uuid")
 _WANTED: Final = frozenset([_UTILIZATION, _USED, _TOTAL, _MIG_MODE, _NAME, _UUID])
-_LAST_WORDS: Final = frozenset(key for _, key in _WANTED)
+_KEYS: Final = frozenset(key for _, key in _WANTED)
 
 
 @dataclass(slots=True)
 class _Page:
-    """What is said of one GPU at one moment.
+    """One GPU at one time.
 
     Attributes:
-        bus_id: What its page is headed with.
-        indent: Blanks before that heading.
+        bus_id: From the heading of the page.
+        indent: Blanks before the heading.
         line_number: Of the heading.
-        values: Section and key, in lower case, to what is said, as written.
-        answered_at: Line of the utilisation; 0: there is none so far.
+        values: Values by section and key, in lower case.
+        answered_at: Line of the utilisation; 0: none so far.
     """
 
     bus_id: str
@@ -55,8 +55,8 @@ class NvidiaSmiQueryLog(GpuLog):
     title = "nvidia-smi -q"
     mark = line_like(rf"^=+{_TITLE}=+")
     nothing = (
-        "no GPU with a utilisation in {lines} lines; `nvidia-smi -q -d UTILIZATION,MEMORY` tells "
-        "it."
+        "no GPU with a utilisation in {lines} lines; `nvidia-smi -q -d UTILIZATION,MEMORY` "
+        "prints it."
     )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
@@ -66,7 +66,7 @@ class NvidiaSmiQueryLog(GpuLog):
         self._section = ""
 
     def _read(self) -> Rows:
-        for number, line in self._numbered(_MOST_SIGNS):
+        for number, line in self._numbered(_MAX_LENGTH):
             key, colon, value = line.partition(" : ")
             if colon and self._page is not None and key.strip() != _STAMP:
                 self._note(self._page, key, value.strip(), number)
@@ -79,21 +79,21 @@ class NvidiaSmiQueryLog(GpuLog):
 
     def _note(self, page: _Page, key: str, value: str, number: int) -> None:
         name = key.strip().lower()
-        if name not in _LAST_WORDS:
+        if name not in _KEYS:
             return
         depth = len(key) - len(key.lstrip()) - page.indent
-        told = ("" if depth == 4 else self._section, name)
-        if told not in _WANTED or depth > 8:  # deeper ones are of parts of the GPU
+        path = ("" if depth == 4 else self._section, name)
+        if path not in _WANTED or depth > 8:  # deeper keys belong to parts of the GPU
             return
-        if told == _UTILIZATION:
-            if page.answered_at:  # another GPU's, whose heading cannot be read
-                self._skipped.add(Refusal.NOBODY, number)
+        if path == _UTILIZATION:
+            if page.answered_at:  # of another GPU with a damaged heading
+                self._skipped.add(Refusal.UNKNOWN_GPU, number)
                 return
             page.answered_at = number
-        page.values.setdefault(told, value)
+        page.values.setdefault(path, value)
 
     def _heading(self, line: str, key: str, value: str, number: int) -> Rows:
-        """Take a line that opens something; the page that is over by it, if one is."""
+        """Read a line that opens something; yield the page that it ends."""
         bare = line.strip()
         if key.strip() == _STAMP:
             yield from self._finish()
@@ -113,14 +113,14 @@ class NvidiaSmiQueryLog(GpuLog):
                 self._section = bare.lower()
 
     def _read_stamp(self, value: str, number: int) -> None:
-        told = date_in(value)
-        if told is None:
+        printed = date_in(value)
+        if printed is None:
             self._skipped.add(Refusal.STAMP, number)
             self._stamp_ns = None
             return
-        self._stamp_ns = told.stamp_ns
+        self._stamp_ns = printed.stamp_ns
         if self._clock is NO_CLOCK:
-            self._clock = told.clock
+            self._clock = printed.clock
 
     def _finish(self) -> Rows:
         page, self._page = self._page, None
@@ -136,17 +136,17 @@ class NvidiaSmiQueryLog(GpuLog):
         yield self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
 
     def _position_of(self, page: _Page) -> int | None:
-        told = LoggedGpu(
+        gpu = LoggedGpu(
             uuid=page.values.get(_UUID),
             name=page.values.get(_NAME),
             memory_bytes=self._bytes_of(page, _TOTAL),
         )
-        position = self._gpus.position(page.bus_id, told)
+        position = self._gpus.position(page.bus_id, gpu)
         if position is not None and page.values.get(_MIG_MODE) == "Enabled":
             self._gpus.mark_partitioned(position)
             self._has_answer = True
         return position
 
-    def _bytes_of(self, page: _Page, told: tuple[str, str]) -> int | None:
-        text = page.values.get(told, "")
+    def _bytes_of(self, page: _Page, key: tuple[str, str]) -> int | None:
+        text = page.values.get(key, "")
         return bytes_in(text) if text.endswith("MiB") else None

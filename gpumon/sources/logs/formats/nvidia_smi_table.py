@@ -1,4 +1,4 @@
-"""The table ``nvidia-smi`` prints for people, of any driver since 390, with or without a date."""
+"""The table that ``nvidia-smi`` prints, of any driver since 390, with or without a date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTANCE: Final = re.compile(r"\s*(\d{1,4})\s+\d{1,4}\s+\d{1,4}\s+(\d{1,4})\s*"
 _GPU_ROW_CELLS: Final = 5
 _INSTANCE_ROW_CELLS: Final = 6
 """The frame stands at both ends of a row: a row that was cut has fewer."""
-_MOST_SIGNS: Final = 1_024
+_MAX_LENGTH: Final = 1_024
 
 
 class _Section(Enum):
@@ -35,10 +35,10 @@ class _Section(Enum):
 
 
 class NvidiaSmiTableLog(GpuLog):
-    """One log of tables, each of them one moment of all GPUs.
+    """A log of tables, each with all GPUs at one time.
 
-    The date that stands nearest above a table is the table's. Processes are
-    passed over; MIG instances have memory and no utilisation.
+    The nearest date above a table is its time. Processes are skipped; MIG instances have memory but
+    no utilisation.
     """
 
     title = "nvidia-smi's table"
@@ -65,7 +65,7 @@ class NvidiaSmiTableLog(GpuLog):
         self._counts_rows = self._dating is None
         if self._dating is not None:
             self._clock = self._dating.clock
-        for number, line in self._numbered(_MOST_SIGNS):
+        for number, line in self._numbered(_MAX_LENGTH):
             bare = line.strip()
             if bare.startswith("|") and not _is_rule(bare):
                 yield self._framed(bare, number)
@@ -83,7 +83,7 @@ class NvidiaSmiTableLog(GpuLog):
             return self._gpu_line(cells, number)
         elif self._section is _Section.INSTANCES:
             return self._instance(cells)
-        elif _name_row(cells) is not None:  # its table's first line is not there
+        elif _name_row(cells) is not None:  # the first line of its table is missing
             self._skipped.add(Refusal.CUT_TABLE, number)
         return None
 
@@ -105,8 +105,8 @@ class NvidiaSmiTableLog(GpuLog):
         self, gpu: LoggedGpu, answer: str, cells: Sequence[str], number: int
     ) -> LogSample | None:
         used_bytes, total_bytes = self._used_and_total(cells[2])
-        told = replace(gpu, memory_bytes=total_bytes)
-        position = self._last_gpu = self._gpus.position((gpu.index, None), told)
+        logged = replace(gpu, memory_bytes=total_bytes)
+        position = self._last_gpu = self._gpus.position((gpu.index, None), logged)
         ratio = self._cells.read(answer)
         return self._sample(position, self._table_ns, ratio, number, used_bytes, "|".join(cells))
 
@@ -120,14 +120,14 @@ class NvidiaSmiTableLog(GpuLog):
             self._has_answer = True
 
     def _instance(self, cells: Sequence[str]) -> LogSample | None:
-        """A MIG instance, of which nvidia-smi's table tells the memory and no utilisation."""
+        """Return a MIG instance; the table shows its memory but no utilisation."""
         found = _INSTANCE.fullmatch(cells[1]) if len(cells) == _INSTANCE_ROW_CELLS else None
         if found is None or self._table_ns is None:
             return None
         used_bytes, total_bytes = self._used_and_total(cells[2])
         key = int(found[1]), int(found[2])
-        told = LoggedGpu(index=key[0], mig_index=key[1], memory_bytes=total_bytes)
-        position = self._gpus.position(key, told)
+        logged = LoggedGpu(index=key[0], mig_index=key[1], memory_bytes=total_bytes)
+        position = self._gpus.position(key, logged)
         return None if position is None else LogSample(position, self._table_ns, None, used_bytes)
 
     def _enter(self, section: _Section, number: int) -> None:
@@ -136,18 +136,18 @@ class NvidiaSmiTableLog(GpuLog):
         self._section, self._waiting, self._last_gpu = section, None, None
 
     def _begin_table(self) -> None:
-        told, self._date = self._date, None
+        date, self._date = self._date, None
         if self._dating is None:
             self._table_ns = self._row_clock.next_ns(0)
         else:
-            fits = told is not None and told.form == self._dating.form
-            self._table_ns = told.stamp_ns if told is not None and fits else None
+            fits = date is not None and date.form == self._dating.form
+            self._table_ns = date.stamp_ns if date is not None and fits else None
 
     def _outside(self, bare: str, number: int) -> None:
-        told = date_in(bare)
-        if told is not None:
+        date = date_in(bare)
+        if date is not None:
             self._enter(_Section.OUTSIDE, number)
-            self._date = told
+            self._date = date
         else:
             stamp_ns = None if self._date is None else self._date.stamp_ns
             is_error = self._errors.read_line(bare, ErrorLine(number, stamp_ns, self._last_ns))
@@ -156,20 +156,20 @@ class NvidiaSmiTableLog(GpuLog):
 
 
 def _dating_of(head: Sequence[str]) -> PrintedDate | None:
-    """The date of the first table that has one: the others are written alike."""
-    told: PrintedDate | None = None
+    """Return the date of the first table with one: the others have the same form."""
+    date: PrintedDate | None = None
     for line in head:
         bare = line.strip()
         if bare.startswith("|"):
-            if told is not None and _section_opened_by(bare) is _Section.GPUS:
-                return told
+            if date is not None and _section_opened_by(bare) is _Section.GPUS:
+                return date
         elif not bare.startswith("+"):
-            told = date_in(bare) or told
+            date = date_in(bare) or date
     return None
 
 
 def _section_opened_by(bare: str) -> _Section | None:
-    """The section a framed line opens; ``None`` where it is another line of the table."""
+    """Return the section that a framed line opens; ``None``: it opens none."""
     title = bare[1:20].lstrip()
     opened = (_Section.GPUS, _Section.INSTANCES, _Section.PROCESSES)
     return next((section for section in opened if title.startswith(section.value)), None)
@@ -188,12 +188,12 @@ def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
 
 
 def _is_mig_line(cells: Sequence[str]) -> bool:
-    """Whether the third row of a GPU says that it is cut into MIG instances."""
+    """Return whether the third row of a GPU says that it is MIG-partitioned."""
     return len(cells) == _GPU_ROW_CELLS and cells[3].strip() == "Enabled" and not cells[1].strip()
 
 
 def _is_heading(cells: Sequence[str]) -> bool:
-    """Whether a framed line of the GPUs' section only names what is below it, or says nothing."""
+    """Return whether a framed line is a heading, or blank."""
     text = cells[1] if len(cells) > 1 else ""
     if len(cells) == _GPU_ROW_CELLS and not text.strip():
         return not cells[2].strip()

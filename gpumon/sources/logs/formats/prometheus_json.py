@@ -1,4 +1,4 @@
-"""The answer of Prometheus to a range query: of dcgm-exporter, nvidia_gpu_exporter and others."""
+"""Prometheus' answer to a range query: dcgm-exporter, nvidia_gpu_exporter and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _FINITE: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?", re.ASCII | re.I)
 _END_OF_TIME_S: Final = 9e9
-"""The year 2255: nanoseconds up to there are a number of 64 bits."""
+"""The year 2255: up to there nanoseconds fit into 64 bits."""
 _ADVICE: Final = (
     "ask for a range, such as `curl 'http://HOST:9090/api/v1/query_range?query="
     "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1'`"
@@ -30,10 +30,9 @@ _WAY_OUT: Final = "ask for one unit: multiply what is a share by 100"
 
 
 class PrometheusLog(GpuLog):
-    """Answers one after another: the values of each GPU in order of time, the GPUs in turn.
+    """Answers one after another: the values of each GPU in order of time, GPU by GPU.
 
-    ``--column utilization.gpu=METRIC`` names the metric to read. Memory, which comes in other
-    series, is not read.
+    ``--column utilization.gpu=METRIC`` names the metric. Memory is in other series and not read.
     """
 
     title = "Prometheus"
@@ -52,13 +51,13 @@ class PrometheusLog(GpuLog):
         self._clock = UTC_CLOCK
         self._chosen_metric = chosen
         self._metric_name: str | None = None
-        self._metric: Heading | None = None  # the one that is read, once it is known
+        self._metric: Heading | None = None  # the one that is read, once known
         self._full: float | None = None
-        self._others: dict[str, None] = {}  # that tell how busy, and are not read
-        self._left_out: dict[str, None] = {}  # that tell something else
+        self._others: dict[str, None] = {}  # other utilisations
+        self._left_out: dict[str, None] = {}  # other metrics
         self._guesses: list[str] = []
         self._has_clipped = False
-        self._until_ns: dict[int, int] = {}  # of each GPU, the last moment that was told
+        self._until_ns: dict[int, int] = {}  # last time of each GPU
 
     def _read(self) -> Rows:
         documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
@@ -92,7 +91,7 @@ class PrometheusLog(GpuLog):
     def _values_in(
         self, all_series: list[dict[str, Any]], number: int
     ) -> dict[int, dict[int, str]]:
-        """By GPU and moment what the series say that are read; what else there is is noted."""
+        """Return the values by GPU and time of the series that are read."""
         busy: list[tuple[Heading, dict[str, str], list[object]]] = []
         for series in all_series:
             labels = {key: str(value) for key, value in series["metric"].items()}
@@ -110,7 +109,7 @@ class PrometheusLog(GpuLog):
             if name != self._metric_name:
                 self._others[name or "the series without a name"] = None
             elif (gpu := self._position(labels)) is None:
-                self._skipped.add(Refusal.NOBODY, number)
+                self._skipped.add(Refusal.UNKNOWN_GPU, number)
             else:
                 self._add(values.setdefault(gpu, {}), pairs, number)
         return values
@@ -125,13 +124,13 @@ class PrometheusLog(GpuLog):
 
     def _position(self, labels: dict[str, str]) -> int | None:
         key, host, gpu = owner_of(labels)
-        note = "A series names no GPU by its labels: taken for one GPU."
+        note = "The labels of a series name no GPU: it counts as one GPU."
         if not gpu.uuid and gpu.index is None and note not in self._guesses:
             self._guesses.append(note)
         return self._gpus.position(key, gpu, host)
 
     def _add(self, values: dict[int, str], pairs: list[object], number: int) -> None:
-        """Take the values of one more series of a GPU: of pods that share it, the first one's."""
+        """Add a series of a GPU; of pods that share it, the first one counts."""
         for pair in pairs:
             moment = _time_and_value(pair)
             if moment is None:
@@ -146,7 +145,7 @@ class PrometheusLog(GpuLog):
         highest = max(numbers, default=0.0)
         if 0.0 < highest <= OVER_FULL and all(value in (0.0, 1.0) for value in numbers):
             raise UnreadableLogError(
-                f"{self._name}: the values are 0 and 1 only, and nothing says whether 1 is 1 % or "
+                f"{self._name}: the values are 0 and 1 only, and it is unclear whether 1 is 1 % or "
                 "all of the time; ask for percent: multiply by 100"
             )
         self._full = 1.0 if highest <= OVER_FULL else 100.0
@@ -166,8 +165,8 @@ class PrometheusLog(GpuLog):
         if self._metric is not None:
             return f"no value that is a utilisation. {' '.join(self._skipped.sentences())}"
         if self._skipped.count and not self._left_out:
-            said = self._broken_off or " ".join(self._skipped.sentences()).rstrip(".")
-            return f"{said}; no answer is whole: ask Prometheus again"
+            reason = self._broken_off or " ".join(self._skipped.sentences()).rstrip(".")
+            return f"{reason}; no answer is complete: ask Prometheus again"
         if self._chosen_metric is not None:
             return f"has no series of {self._chosen_metric}, which --column names"
         counters = [name for name in self._left_out if is_counter(name)]
@@ -182,12 +181,14 @@ class PrometheusLog(GpuLog):
 
 
 def _time_and_value(pair: object) -> tuple[int, str] | None:
-    """Nanoseconds since 1970 and the value of a pair; ``None``: it is none.
+    """Return the time in nanoseconds since 1970 and the value of a pair; ``None``: invalid.
 
-    Prometheus knows milliseconds; a float does not hold more either.
+    Prometheus stores milliseconds; a float holds no more either.
 
-    >>> _time_and_value([1700000000.125, "96"]), _time_and_value([None, "96"]), _time_and_value([1e11, "96"])
-    ((1700000000125000000, '96'), None, None)
+    >>> _time_and_value([1700000000.125, "96"]), _time_and_value([None, "96"])
+    ((1700000000125000000, '96'), None)
+    >>> _time_and_value([1e11, "96"]) is None
+    True
     """
     if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str)):
         return None
@@ -200,14 +201,14 @@ def _time_and_value(pair: object) -> tuple[int, str] | None:
 
 
 def _series_of(answer: Document, name: str) -> list[dict[str, Any]]:
-    """The series of an answer, or of its data alone, or the one that it is.
+    """Return the series of an answer, of its data alone, or a single series.
 
     Raises:
-        UnreadableLogError: An answer that says it is none, or none over time.
+        UnreadableLogError: The answer is an error, or has no series over time.
     """
     if "error" in answer:
-        said = str(answer["error"])[:300]
-        raise UnreadableLogError(f"{name}: Prometheus refused the query: {said}; {_ADVICE}")
+        reason = str(answer["error"])[:300]
+        raise UnreadableLogError(f"{name}: Prometheus refused the query: {reason}; {_ADVICE}")
     data = answer.get("data", answer)
     data = data if isinstance(data, dict) else {}
     if (kind := data.get("resultType", "matrix")) != "matrix":
@@ -221,4 +222,6 @@ def _series_of(answer: Document, name: str) -> list[dict[str, Any]]:
 
 
 def _no_range(what: str, name: str) -> UnreadableLogError:
-    return UnreadableLogError(f"{name}: Prometheus gave {what}, not series over time; {_ADVICE}")
+    return UnreadableLogError(
+        f"{name}: Prometheus returned {what}, not series over time; {_ADVICE}"
+    )

@@ -24,15 +24,15 @@ from gpumon.sources.logs.table.headings import LAST_STAMP_RANK, columns_by_meani
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 Cells = Callable[[Any], Any]
-"""The cell of a row under a key; ``None`` where there is none."""
+"""Returns the cell of a row under a key; ``None``: there is none."""
 WideRow = tuple[int, Cells, "Collection[Hashable] | None"]
-"""The number of a row, its cells, and the keys that are there; ``None``: all."""
-_LOOKED_AT_ROWS: Final = 512
-"""Rows from which it is decided whether utilisation without a unit is percent."""
+"""Number of a row, its cells, and its keys; ``None``: all keys."""
+_UNIT_ROWS: Final = 512
+"""Rows that determine whether utilisation without a unit is percent."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _EPOCH: Final = re.compile(r"1\d{9}|1\.\d*e\+?0?9", re.ASCII)
 _NO_MEMORY: Final = (0, None, 1)
-_MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
+_MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: only the first {MAX_GPUS:,} were read."
 _WAY_OUT: Final = (
     'write the unit into the headings, such as "gpu0 [%]", or read one of them: --column '
     '"utilization.gpu [%]=HEADING" or "utilization.gpu [ratio]=HEADING"'
@@ -51,7 +51,7 @@ class _GpuColumns:
 
 
 class WideTable(GpuLog):
-    """A log whose rows are read by what their headings mean."""
+    """A log with a row for all GPUs, read by the meaning of its headings."""
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
@@ -65,11 +65,11 @@ class WideTable(GpuLog):
         self._stated_unit = GuessedUnit(name, is_percent=True, way_out=_WAY_OUT, is_stated=True)
         self._stamp_at: tuple[int, Hashable, int] | None = None
         self._stamp_heading = ""
-        self._has_rows_of_others = False
+        self._has_other_rows = False
         self._counts_rows = True
 
     def _learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
-        """Take note of columns, which later rows may add to, by key and what stands above."""
+        """Add columns, by key and heading."""
         for key, text in headings:
             meaning = heading_of(text)
             if self._chosen_stamp is not None and self._chosen_stamp in (text.strip(), key):
@@ -79,26 +79,26 @@ class WideTable(GpuLog):
                 self._place(key, meaning, text)
 
     def _of_rows(self, rows: Iterator[WideRow]) -> Rows:
-        """The samples of all rows: the first ones decide what their cells mean."""
-        head = list(islice(rows, _LOOKED_AT_ROWS))
+        """Yield the samples of all rows; the first ones determine what the cells mean."""
+        head = list(islice(rows, _UNIT_ROWS))
         getters = [get for _, get, _ in head]
         self._decide_stamps(getters)
         self._decide_unit(getters)
-        self._find_rows_of_others(getters)
+        self._decide_other_rows(getters)
         for number, get, keys in chain(head, rows):
             self._decide_unit([get])
             yield from self._of_row(get, number, keys)
         self._stated_unit.settle()
 
     def _decide_stamps(self, rows: Sequence[Cells]) -> None:
-        """Decide by the first rows in which form the times are."""
+        """Determine the form of the times from the first rows."""
         if self._stamp_at is None or self._stamps is not None:
             return
         rank, key, unit_ns = self._stamp_at
         cells = [get(key) for get in rows]
         texts = [f"{cell}".strip()[:64] for cell in cells if cell is not None]
         if rank >= LAST_STAMP_RANK and not all(_EPOCH.match(text) for text in texts):
-            self._stamp_at, self._counts_rows = None, True  # it counts epochs of a training
+            self._stamp_at, self._counts_rows = None, True  # it counts training epochs
         else:
             self._decide(texts, unit_ns)
 
@@ -108,13 +108,13 @@ class WideTable(GpuLog):
         self._bare_times = without_unit(self._stamps, self._stamp_heading)
         self._clock = self._stamps.clock if self._stamps else NO_CLOCK
 
-    def _find_rows_of_others(self, rows: Sequence[Cells]) -> None:
-        """Decide by the first rows whether most are of something else, as those of a training."""
+    def _decide_other_rows(self, rows: Sequence[Cells]) -> None:
+        """Determine whether most rows hold something else, such as training metrics."""
         blank = sum(all(_is_blank(get(key)) for key in self._by_key) for get in rows)
-        self._has_rows_of_others = 2 * blank >= len(rows) > 4
+        self._has_other_rows = 2 * blank >= len(rows) > 4
 
     def _decide_unit(self, rows: Sequence[Cells]) -> None:
-        """Decide by the first rows whether columns without a unit are percent or shares."""
+        """Determine from the first rows whether columns without a unit are percent."""
         if not self._unsure:
             return
         if self._unit is None:
@@ -134,7 +134,7 @@ class WideTable(GpuLog):
         self._read_totals(get)
         refused: Refusal | None = None
         columns_there = self._columns_of(keys)
-        if self._has_rows_of_others and all(_is_blank(get(one.busy)) for one in columns_there):
+        if self._has_other_rows and all(_is_blank(get(one.busy)) for one in columns_there):
             return
         for columns in columns_there:
             cell = get(columns.busy)
@@ -142,20 +142,20 @@ class WideTable(GpuLog):
                 continue
             ratio = self._ratio(cell, columns, number)
             gpu = columns.position
-            moment_ns = self._row_clock.next_ns(gpu) if stamp_ns is None else stamp_ns
+            at_ns = self._row_clock.next_ns(gpu) if stamp_ns is None else stamp_ns
             if isinstance(ratio, Refusal):
                 refused = refused or ratio
-                yield LogSample(gpu, moment_ns, None)
+                yield LogSample(gpu, at_ns, None)
                 continue
             self._has_answer = True
             _, used_at, unit_bytes = self._used.get(columns.gpu, _NO_MEMORY)
             used = None if used_at is None else get(used_at)
-            yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=unit_bytes))
+            yield LogSample(gpu, at_ns, ratio, bytes_of(used, unit_bytes=unit_bytes))
         if refused is not None:
             self._skipped.add(refused, number)
 
     def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
-        """The columns that a row has, or whose absence says something: rows may be of few each."""
+        """Return the columns that a row has, or whose absence means something."""
         if keys is None or len(keys) >= len(self._columns) or not self._may_be_absent:
             return self._columns.values()
         return [self._by_key[key] for key in keys if key in self._by_key]
@@ -206,8 +206,8 @@ class WideTable(GpuLog):
         if columns is not None and columns.busy_rank <= meaning.rank:
             return
         if columns is None:
-            told = LoggedGpu(gpu.number, gpu.uuid, mig_index=gpu.mig_index)
-            position = self._gpus.position(gpu, told, gpu.owner)
+            logged = LoggedGpu(gpu.number, gpu.uuid, mig_index=gpu.mig_index)
+            position = self._gpus.position(gpu, logged, gpu.owner)
             if position is None:
                 self._has_more = True
                 return
@@ -252,9 +252,9 @@ def _is_blank(cell: object) -> bool:
 
 _SEPARATORS: Final = ",;\t"
 _HINT: Final = re.compile("gpu|cuda|device|util", re.I)
-"""A line without any of these is no header, and need not be taken apart to know it."""
+"""A line without any of these is no header and is not parsed."""
 _MOST_COLUMNS: Final = 1 << 15
-"""Three columns of each of 1,024 GPUs, ten times over."""
+"""Three columns for each of 1,024 GPUs, ten times over."""
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
 
@@ -264,7 +264,7 @@ def _mark(head: Sequence[str]) -> int | None:
 
 
 class WideCsvLog(WideTable):
-    """One CSV whose header says which columns are of which GPU."""
+    """A CSV whose header names the GPU of each column."""
 
     title = "CSV with a column for each GPU"
     mark = _mark
@@ -289,15 +289,15 @@ class WideCsvLog(WideTable):
         yield from self._of_rows((at, cells.__getitem__, None) for at, cells in rows)
 
     def _rows_of(self, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Sequence[str]]]:
-        """The rows under the header; its repetitions, blank lines and other tables are none."""
-        width, is_ours = len(self._header), True
+        """Yield the rows below the header, without repeated headers and other tables."""
+        width, is_our_table = len(self._header), True
         for number, line in numbered:
             cells = cells_of(self._splitter, line)
             if cells == self._header:
-                is_ours = True
+                is_our_table = True
             elif len(cells) == width:
-                is_ours = is_ours and not (cells[0][:1].isalpha() and _wide_header(line))
-                if is_ours:
+                is_our_table = is_our_table and not (cells[0][:1].isalpha() and _wide_header(line))
+                if is_our_table:
                     yield number, cells
                 else:
                     self._skipped.add(Refusal.HEADER, number)
@@ -306,12 +306,12 @@ class WideCsvLog(WideTable):
 
 
 def cells_of(splitter: CellSplitter, line: str) -> list[str]:
-    """The cells of a line without the blanks around them."""
+    """Return the cells of a line without surrounding blanks."""
     return [cell.strip() for cell in splitter.split(line.rstrip("\r\n"))]
 
 
 def _wide_header(line: str) -> str | None:
-    """The separator of a line that is the header of a wide table; ``None``: it is none."""
+    """Return the separator of a line that is the header of a wide table; else ``None``."""
     bare = line.strip()
     if not bare or bare[0] in "{[" or '": ' in bare or not _HINT.search(bare):
         return None
@@ -324,8 +324,8 @@ def _wide_header(line: str) -> str | None:
         meanings = [meant for cell in cells if (meant := heading_of(cell)) is not None]
         busy = [one for one in meanings if one.column is Column.UTILIZATION and one.gpu]
         if all(one.rank == 2 for one in busy) and "" in cells:
-            continue  # dstat names the GPUs alone, in a line above that of the columns
-        # Headings that say both GPU and utilisation give it away alone; `gpu0` needs company.
+            continue  # dstat names the GPUs alone in a line above the header
+        # A heading with both GPU and utilisation is enough; `gpu0` alone is not.
         own = any(one.rank == 0 for one in busy)
         has_time = any(one.column in (Column.STAMP, Column.DATE) for one in meanings)
         if own or (busy and (has_time or len({one.gpu for one in busy}) > 1)):
@@ -337,7 +337,7 @@ _MOST_KEYS: Final = 65_536
 
 
 class WideJsonLog(WideTable):
-    """One object a moment, whose keys say what is of which GPU. Keys may come and go."""
+    """One JSON object for each time, whose keys name the GPUs. Keys may come and go."""
 
     title = "JSON with a key for each GPU"
     mark = line_like(

@@ -1,4 +1,1 @@
-"""What the stamps of a log mean, how they are read, and rows put in their order.
-
-Which cell of a row is its stamp stands in ``table``.
-"""
+"""What the stamps of a log mean, and its rows in order of time."""

@@ -1,4 +1,4 @@
-"""Dates in numbers or in words of many languages, and times of day."""
+"""Dates in numbers, or in words of many languages, and times of day."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_NS: Final = 86_400 * NS_PER_S
 
 
 class DateOrder(Enum):
-    """What the first two numbers of a date are."""
+    """The order of the first two numbers of a date."""
 
     DAY_FIRST = "day/month"
     MONTH_FIRST = "month/day"
@@ -52,12 +52,12 @@ TIME_SHAPE: Final = _shape(
 
 @dataclass(frozen=True, slots=True)
 class WrittenTime:
-    """A moment as it was written.
+    """A time as it was written.
 
     Attributes:
-        day: Days since 1970-01-01; in a year of their own where none is written.
+        day: Days since 1970-01-01; in a fixed year if none is written.
         clock_ns: Nanoseconds since midnight.
-        zone_s: Seconds east of UTC; ``None``: no zone that says how many.
+        zone_s: Seconds east of UTC; ``None``: unknown.
         has_year: Whether the year was written.
     """
 
@@ -68,14 +68,14 @@ class WrittenTime:
 
     @property
     def stamp_ns(self) -> int:
-        """Nanoseconds since 1970, in UTC where the zone is known."""
+        """Nanoseconds since 1970, in UTC if the zone is known."""
         return self.day * DAY_NS + self.clock_ns - (self.zone_s or 0) * NS_PER_S
 
 
 def written_time(
     text: str, shape: re.Pattern[str], order: DateOrder = DateOrder.DAY_FIRST
 ) -> WrittenTime | None:
-    """A date with its time in one of ``DATED_SHAPES``; ``None``: no such moment."""
+    """Return the date and time in one of ``DATED_SHAPES``; ``None``: invalid."""
     found = shape.fullmatch(text)
     return None if found is None else time_of_parts(found.groupdict(), order)
 
@@ -83,7 +83,7 @@ def written_time(
 def time_of_parts(
     parts: Mapping[str, str | None], order: DateOrder = DateOrder.DAY_FIRST
 ) -> WrittenTime | None:
-    """The moment of parts named as the groups of ``DATED_SHAPES``; ``None``: there is none."""
+    """Return the time from parts named as the groups of ``DATED_SHAPES``; ``None``: invalid."""
     clock_ns = clock_of(parts)
     if clock_ns is None:
         return None
@@ -100,7 +100,7 @@ def time_of_parts(
 
 
 def day_number(year: int, month: int, day: int) -> int | None:
-    """Days since 1970-01-01; ``None``: no calendar has that day."""
+    """Return the days since 1970-01-01; ``None``: no such day."""
     try:
         return date(year, month, day).toordinal() - _DAY_ZERO
     except ValueError:
@@ -108,7 +108,7 @@ def day_number(year: int, month: int, day: int) -> int | None:
 
 
 def clock_of(parts: Mapping[str, str | None]) -> int | None:
-    """Nanoseconds of ``hour``, ``minute``, ``second``, ``fraction`` and ``half``; ``None``: none.
+    """Return nanoseconds of ``hour``, ``minute``, ``second``, ``fraction``, ``half``, or ``None``.
 
     >>> clock_of({"hour": "12", "minute": "30", "second": None, "half": "a"})
     1800000000000
@@ -121,12 +121,12 @@ def clock_of(parts: Mapping[str, str | None]) -> int | None:
         hour = hour % 12 + (12 if half[0] in "pP" else 0)
     if minute > 59 or second > 60 or (hour > 23 and "days" not in parts):
         return None
-    whole_ns = ((hour * 60 + minute) * 60 + second) * NS_PER_S
-    return whole_ns + int((parts.get("fraction") or "").ljust(9, "0"))
+    full_ns = ((hour * 60 + minute) * 60 + second) * NS_PER_S
+    return full_ns + int((parts.get("fraction") or "").ljust(9, "0"))
 
 
 def order_of(texts: Iterable[str], shape: re.Pattern[str]) -> DateOrder | None:
-    """Whether days or months come first, where a number above 12 shows it."""
+    """Return whether days or months come first, if a number above 12 shows it."""
     for text in texts:
         found = shape.fullmatch(text)
         if found is None or "one" not in found.groupdict():
@@ -139,7 +139,7 @@ def order_of(texts: Iterable[str], shape: re.Pattern[str]) -> DateOrder | None:
 
 
 def zone_seconds(zone: str | None) -> int | None:
-    """Seconds east of UTC; ``None``: no zone, or letters that do not tell it, such as CET.
+    """Return seconds east of UTC; ``None``: no zone, or ambiguous letters such as CET.
 
     >>> zone_seconds("Z"), zone_seconds("-03:30"), zone_seconds("CET")
     (0, -12600, None)
@@ -168,7 +168,7 @@ _MONTHS: Final = (
     "jänner feber mrz apr май jun jul aug set okt nov dez",
     "jan feb mrt apr mei jun jul aug sep okt nov dec",
 )
-"""Of each language, and two rows of names that are no beginnings of those."""
+"""Month names by language; the last two rows are abbreviations that are no prefixes."""
 _SHORTEST_MONTH: Final = 3
 _TIME_WITH_SECONDS: Final = re.compile(
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d):(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d{1,9}))?",
@@ -190,7 +190,7 @@ _BETWEEN: Final = frozenset("de of den the à um at kl".split())  # noqa: SIM905
 
 
 def spaced(text: str) -> str:
-    """A text whose date is in blanks and whose time in colons, as most languages have them.
+    """Return a text with blanks in its date and colons in its time.
 
     >>> spaced("2026年03月02日 09时00分05秒"), spaced("오후 09시 00분 05초"), spaced("13-Jun-2025")
     ('2026年 03月 02日  09:00:05', '09:00:05 PM', '13 Jun 2025')
@@ -205,11 +205,11 @@ def spaced(text: str) -> str:
 
 
 def time_of_words(
-    written: Sequence[str], *, is_all: bool = True
+    written: Sequence[str], *, must_be_all: bool = True
 ) -> tuple[WrittenTime, tuple[str, ...]] | None:
-    """The moment around the first time of day among words, and what its parts are, in their order.
+    """Return the date around the first time of day among words, and the kinds of its parts.
 
-    ``None``: there is none, or it is not all that the words say, and ``is_all``.
+    ``None``: there is none, or ``must_be_all`` and other words remain.
     """
     words = [bare for word in written if (bare := word.strip(",")) not in _BETWEEN]
     at = next((i for i, word in enumerate(words) if _TIME_WITH_SECONDS.fullmatch(word)), None)
@@ -219,7 +219,7 @@ def time_of_words(
     first = at
     if first and not words[first - 1].isascii():
         first -= 1
-        date.adds(words[first])  # or the day of the week, which is none of the parts
+        date.adds(words[first])  # or it is the day of the week
     while first and date.adds(words[first - 1]):
         first -= 1
     end = at + 1
@@ -229,18 +229,18 @@ def time_of_words(
     is_weekday = len(before) == 1 and _WORD.fullmatch(before[0]) is not None
     if is_weekday and month_of(before[0]) and before[0].lower().rstrip(".") != "mar":
         is_weekday = False  # in four languages Tuesday is written as March is
-    if is_all and (after or (before and not is_weekday)):
+    if must_be_all and (after or (before and not is_weekday)):
         return None
     moment = time_of_parts(date.parts) if {"month", "day"}.issubset(date.kinds) else None
     return None if moment is None else (moment, tuple(date.kinds))
 
 
 class _Date:
-    """The parts of a date, each of which comes once.
+    """The parts of a date, each at most once.
 
     Attributes:
-        parts: What is said, by the names of ``time_of_parts``.
-        kinds: What was added, in that order.
+        parts: By the names of ``time_of_parts``.
+        kinds: What was added, in order.
     """
 
     def __init__(self, time: str) -> None:
@@ -249,27 +249,27 @@ class _Date:
         self.kinds: list[str] = ["time"]
 
     def adds(self, word: str) -> bool:
-        """Take note of a word beside the others; whether it is a part of the date."""
+        """Add a word beside the others; return whether it is a part of the date."""
         month = _MONTH_NUMBER.fullmatch(word)
         number = int(month[1]) if month else month_of(word)
         found = _PART.fullmatch(word)
-        kind, said = "month", f"{number or ''}"
+        kind, text = "month", f"{number or ''}"
         if not number:
             if found is None or found.lastgroup is None:
                 return False
-            kind, said = found.lastgroup, found[found.lastgroup]
+            kind, text = found.lastgroup, found[found.lastgroup]
         if kind == "day" and kind in self.kinds:
-            kind = "month"  # 2026. 03. 02.: the numbers are read from the time backwards
+            kind = "month"  # 2026. 03. 02.: numbers are read backwards from the time
         if kind in self.kinds:
             return False
         self.kinds.append(kind)
-        self.parts[kind] = said.removeprefix("UTC").removeprefix("GMT") or said
+        self.parts[kind] = text.removeprefix("UTC").removeprefix("GMT") or text
         return True
 
 
 @lru_cache(256)
 def month_of(word: str) -> int | None:
-    """Number of a month by its name, or the beginning of it, in the languages of ``_MONTHS``.
+    """Return the number of a month by its name or a prefix of it.
 
     >>> month_of("janv."), month_of("Mär"), month_of("сент"), month_of("Mayor"), month_of("jui")
     (1, 3, 9, None, None)

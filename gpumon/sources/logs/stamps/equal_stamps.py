@@ -1,4 +1,4 @@
-"""Rows of one GPU with the same stamp: there twice, or of a clock too coarse for them."""
+"""Rows of one GPU with equal stamps: copies, or rows of a clock that is too coarse."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.log_sample import LogSample
 
 _RESOLUTIONS_NS: Final = (60 * NS_PER_S, NS_PER_S)
-"""What a clock may count, the coarsest first: spreadsheets keep minutes, `date +%s` seconds."""
+"""Resolutions of coarse clocks: spreadsheets store minutes, `date +%s` seconds."""
 MOST_ROWS_A_STAMP: Final = 1_000
-"""More rows than that at one moment: the clock stands still."""
+"""With more rows at one time, the clock stands still."""
 _CROWD: Final = 1.3
-"""Rows a stamp, in the mean, from which on equal rows are no copies but a coarse clock."""
+"""Mean rows a stamp from which on the clock is coarse; below, equal rows are copies."""
 _stamp_of: Final = itemgetter(1)
 
 
@@ -27,10 +27,10 @@ class EqualStamps:
     """How many rows of a log shared a stamp, and what was done with them.
 
     Attributes:
-        copies: Rows dropped because the same was there.
-        contradictions: Rows dropped because another row has that moment.
-        standing: Rows dropped because the clock stood still.
-        spread: Rows that were given moments of their own.
+        copies: Dropped because the same row was there.
+        contradictions: Dropped because another row has that time.
+        standing: Dropped because the clock stood still.
+        spread: Given times of their own.
     """
 
     copies: int = 0
@@ -43,16 +43,16 @@ class EqualStamps:
 
     @property
     def period_ns(self) -> int:
-        """Time between two of most rows that were spread; 0 where none was."""
+        """Most frequent time between two rows that were spread; 0 without any."""
         return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
 
     def made_to_rise(
         self, rows: Sequence[LogSample], before_ns: int | None = None
     ) -> list[LogSample]:
-        """The same rows with stamps that rise.
+        """Return the same rows with stamps that rise.
 
         Args:
-            rows: Of one GPU, by stamp; all rows of any stamp that is in them.
+            rows: Of one GPU, by stamp, with all rows of each stamp.
             before_ns: Stamp of the GPU's row before them; ``None``: there is none.
         """
         if len(set(map(_stamp_of, rows))) == len(rows):
@@ -70,16 +70,16 @@ class EqualStamps:
                 continue
             last_ns = runs[at - 1][0].stamp_ns if at else before_ns
             goes_before = last_ns is not None and run[0].stamp_ns - last_ns == resolution_ns
-            # A stretch begins and ends anywhere within its first and last second.
+            # A stretch may begin and end anywhere within its first and last second.
             apart += self._spread(
                 run, resolution_ns, resolution_ns // usual, begins=not goes_before
             )
         return apart
 
     def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
-        """What the clock counts, 0 where it is finer than any that is known.
+        """Return what the clock counts; 0 if it is fine enough.
 
-        Two stamps may happen to be whole minutes: then, as before.
+        Two stamps may happen to be full minutes: then the previous resolution counts.
         """
         found_ns = next(
             (unit_ns for unit_ns in _RESOLUTIONS_NS if not any(at % unit_ns for at in stamps_ns)), 0
@@ -90,7 +90,7 @@ class EqualStamps:
         return found_ns
 
     def _usual_rows(self, counts: Sequence[int]) -> int:
-        """Rows a stamp. The first and the last stamp may lack some: then, as before."""
+        """Return rows a stamp, without the first and last stamp, which may lack some."""
         if len(counts) <= 2:
             return self._seen_rows or median_low(counts)
         self._seen_rows = median_low(counts[1:-1])

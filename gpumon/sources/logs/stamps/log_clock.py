@@ -1,4 +1,4 @@
-"""What the stamps of a log mean, and a clock for a log that has none: its rows, counted."""
+"""What the stamps of a log mean, and a clock that counts rows where there are none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ class LogClock:
     """What the stamps of a log mean.
 
     Attributes:
-        is_wall: Whether they count from 1970-01-01; else from nobody knows when.
-        utc_offset_s: Zone of the log, in seconds east of UTC; ``None``: local
-            time of a machine that did not write its zone.
-        shift_ns: What is to be added to the stamps, where a later row showed it.
+        is_wall: Whether they count from 1970-01-01.
+        utc_offset_s: Zone of the log, in seconds east of UTC; ``None``: local time of unknown zone.
+        shift_ns: Correction to all stamps that a later row showed.
     """
 
     is_wall: bool
@@ -27,7 +26,7 @@ class LogClock:
     shift_ns: int = 0
 
     def iso(self, stamp_ns: int) -> str | None:
-        """ISO 8601, without a zone where the log has none; ``None`` without a wall clock.
+        """Return ISO 8601, without a zone if the log has none; ``None`` without a wall clock.
 
         >>> LogClock(True).iso(86_400_500_000_000)
         '1970-01-02T00:00:00.500'
@@ -47,14 +46,14 @@ class LogClock:
 
 NO_CLOCK: Final = LogClock(is_wall=False)
 LOCAL_CLOCK: Final = LogClock(is_wall=True)
-"""Of a machine that did not write its zone, or by letters that do not tell how far from UTC."""
+"""Local time of a machine that did not write its zone, or only letters."""
 UTC_CLOCK: Final = LogClock(is_wall=True, utc_offset_s=0)
 
 
 class RowClock:
-    """Counts the rows of each GPU, and gives each the time that rows before it took.
+    """Counts the rows of each GPU, one period each.
 
-    A period that the user does not tell (``None``) is taken for a second.
+    ``period_ns``: ``None`` if the user does not give it; then a second.
     """
 
     def __init__(self, period_ns: int | None) -> None:
@@ -63,12 +62,12 @@ class RowClock:
         self._rows: Counter[int] = Counter()
 
     def next_ns(self, gpu: int) -> int:
-        """Stamp of the next row of a GPU, by its position."""
+        """Return the stamp of a GPU's next row."""
         self._rows[gpu] += 1
         return self._rows[gpu] * self.period_ns
 
     @property
     def note(self) -> str:
-        """What the report has to say of it."""
-        said = "as --period says" if self._is_given else "assumed; --period changes it"
-        return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({said})."
+        """A note for the report."""
+        source = "as --period says" if self._is_given else "assumed; --period changes it"
+        return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({source})."

@@ -26,7 +26,7 @@ _MAX_DISORDER: Final = 0.2
 _MIN_ROWS: Final = 10
 """With fewer rows, one late row would be a large share."""
 _MIN_PERIOD_NS: Final = NS_PER_S // 50
-"""A driver averages over at least a sixth of a second: nobody logs more often than this."""
+"""Rows closer than this are no log: a driver averages over at least a sixth of a second."""
 _stamp_of: Final = itemgetter(1)
 
 
@@ -76,7 +76,7 @@ class OrderedLog:
             wanted = max(_BLOCK_ROWS, 2 * WINDOW_ROWS * len(self._gpus))
         if not self._gpus:
             notes = " ".join(self._reader.facts().notes)
-            text = f"no line of it tells of a GPU at a moment. {notes}".rstrip()
+            text = f"no line has both a GPU and a time. {notes}".rstrip()
             raise UnreadableLogError(f"{self._name}: {text}")
         yield self._in_order((), is_end=True)
         self._refuse_standing_time()
@@ -136,13 +136,13 @@ class OrderedLog:
         rows = self._row_count
         if rows > 2 * len(self._gpus) and not any(gpu.has_moved for gpu in self._gpus.values()):
             raise UnreadableLogError(
-                f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
-                f"the time of each row, as {BEST_QUERY} does, or none at all: then say --period"
+                f"{self._name}: time stands still: all {rows:,} rows have the same time; log the "
+                f"time of each row, as {BEST_QUERY} does, or no time, and use --period"
             )
 
 
 class _GpuOrder:
-    """Sorts one GPU's rows, of which the newest ``WINDOW_ROWS`` are held back.
+    """Sorts one GPU's rows, and holds the newest ``WINDOW_ROWS`` back.
 
     Attributes:
         late: Rows that came after a later one and were put back.
@@ -244,12 +244,13 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
         notes.append(f"Put {counted(late, 'row', 'rows')} that came late back in order.")
     if equal.spread:
         notes.append(
-            f"{counted(equal.spread, 'row', 'rows')} share their time with others, which the log "
-            f"writes too coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
+            f"{counted(equal.spread, 'row', 'rows')} share their time with others, because the "
+            "clock of the log is coarse: spread evenly, one every "
+            f"{plainly(seconds(equal.period_ns))} s."
         )
     dropped = (
         (equal.copies, "there twice"),
-        (equal.contradictions, "of a moment that another row has"),
+        (equal.contradictions, "with a time that another row has"),
         (equal.standing, "while the clock stood still"),
         (sum(gpu.strays for gpu in gpus), "whose time is far after that of the last row"),
         (

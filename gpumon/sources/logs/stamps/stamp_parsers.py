@@ -1,4 +1,4 @@
-"""When a row was written: every form of timestamp, and which one a log has."""
+"""Parsers for every form of timestamp, and which one a log has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNITS_NS: Final = MappingProxyType(
      "sec": NS_PER_S, "secs": NS_PER_S, "seconds": NS_PER_S, "min": 60 * NS_PER_S,
      "minutes": 60 * NS_PER_S, "h": 3_600 * NS_PER_S, "hours": 3_600 * NS_PER_S}
 )  # fmt: skip
-"""Units of time, as headings name them."""
+"""Units of time in headings."""
 _SAYS_SECONDS: Final = re.compile(r"(?<![a-z])s(?:ecs?|econds?)?(?![a-z])", re.I)
 _MEMO_LIMIT: Final = 65_536
 _EPOCH_UNITS: Final = (
@@ -42,24 +42,24 @@ _EPOCH_UNITS: Final = (
     (10**11, 1_000_000),
     (10**8, NS_PER_S),
 )
-"""Smallest number taken for an epoch stamp (1973) in ns, us, ms, s. Below: since the start."""
+"""Smallest epoch stamp (1973) in ns, us, ms, s. Smaller numbers count from the start."""
 FIRST_EPOCH_NS: Final = 10**17 * 9
-"""1998: what is less is no moment since 1970, for nobody logged GPUs then."""
+"""1998: no GPU was logged before."""
 LAST_EPOCH_NS: Final = 10**17 * 41
 """2099."""
 _HALF_YEAR_NS: Final = 183 * DAY_NS
 _LATEST_NS: Final = 600 * NS_PER_S
-"""By so much a row of before midnight may come after it."""
+"""A row from before midnight may come this much later."""
 _LEAP_YEAR_NS: Final = 366 * DAY_NS
 
 
 class NumberStamps:
-    """Seconds (or another unit) since the epoch or since the log began.
+    """Seconds, or another unit, since the epoch or since the log began.
 
     Args:
-        scale_ns: What they count.
+        scale_ns: The unit.
         clock: What they count from.
-        is_bare: Whether nothing but a heading can say that they are seconds.
+        is_bare: Whether only a heading could say that they are seconds.
     """
 
     note: str | None = None
@@ -77,16 +77,15 @@ class NumberStamps:
         whole, fraction = found.groups()
         stamp_ns = int(whole) * self._scale_ns
         if fraction:
-            # Whole-number arithmetic: a float cannot hold nanoseconds since 1970.
+            # Integers: a float cannot hold nanoseconds since 1970.
             stamp_ns += int(fraction) * self._scale_ns // 10 ** len(fraction)
         return stamp_ns
 
 
 class DateStamps:
-    """``2025/06/13 00:27:52.195`` as nvidia-smi writes it, or ISO 8601 with or without a zone.
+    """nvidia-smi's ``2025/06/13 00:27:52.195``, or ISO 8601 with or without a zone.
 
-    Millions of rows share few minutes and few ways to write a second, so both
-    are remembered.
+    Millions of rows share few minutes and few texts of seconds, so both are remembered.
     """
 
     note: str | None = None
@@ -95,14 +94,14 @@ class DateStamps:
     def __init__(self) -> None:
         self._minute_text = "none yet"
         self._minute_ns = 0
-        self._cut = 0
+        self._minute_length = 0
         self._seconds_ns: dict[str, int] = {}
         self.clock = LOCAL_CLOCK
 
     def parse(self, text: str) -> int | None:
         if not text.startswith(self._minute_text) and not self._enter_minute(text):
             return None
-        rest = text[self._cut :]
+        rest = text[self._minute_length :]
         after_minute_ns = self._seconds_ns.get(rest)
         if after_minute_ns is None:
             after_minute_ns = self._read_seconds(rest)
@@ -120,8 +119,8 @@ class DateStamps:
             return False
         minutes = (days * 24 + int(hour)) * 60 + int(minute)
         self._minute_ns = minutes * 60 * NS_PER_S
-        self._cut = found.end()
-        self._minute_text = text[: self._cut]
+        self._minute_length = found.end()
+        self._minute_text = text[: self._minute_length]
         return True
 
     def _read_seconds(self, rest: str) -> int | None:
@@ -133,7 +132,7 @@ class DateStamps:
         if zone is not None:
             offset_s = zone_seconds(zone) or 0
             after_minute_ns -= offset_s * NS_PER_S
-            if not self._seconds_ns:  # the first of them speaks for all
+            if not self._seconds_ns:  # the first zone counts
                 self.clock = LogClock(is_wall=True, utc_offset_s=offset_s)
         if len(self._seconds_ns) < _MEMO_LIMIT:
             self._seconds_ns[rest] = after_minute_ns
@@ -145,7 +144,7 @@ class WrittenStamps:
 
     Args:
         shape: One of ``DATED_SHAPES``; ``None``: in words.
-        order: Of day and month, where the first rows tell it.
+        order: Of day and month, if the first rows show it.
         first: The first stamp.
     """
 
@@ -167,7 +166,7 @@ class WrittenStamps:
 
     @property
     def note(self) -> str | None:
-        """What the report has to say of it."""
+        """A note for the report."""
         if self._is_unsure:
             return (
                 f"The dates of the log could begin with day or month: read as {self._order.value}."
@@ -192,7 +191,7 @@ class WrittenStamps:
         return stamp_ns
 
     def _settled_order(self, text: str, written: WrittenTime, before: WrittenTime) -> WrittenTime:
-        """The order by which the log's first new day is the nearer one."""
+        """Use the order that makes the log's first new day the nearer one."""
         self._is_unsure = False
         other_order = next(order for order in DateOrder if order is not self._order)
         other = _written(text, self._shape, other_order)
@@ -215,10 +214,10 @@ def _written(text: str, shape: re.Pattern[str] | None, order: DateOrder) -> Writ
 
 
 class ClockStamps:
-    """Times of day that begin anew at midnight, or lengths of time that do not.
+    """Times of day that restart at midnight, or lengths of time that do not.
 
     Args:
-        is_elapsed: Whether they count from the log's beginning.
+        is_elapsed: Whether they count from the start of the log.
     """
 
     form = "time"
@@ -250,11 +249,10 @@ class ClockStamps:
 
 
 StampParser = NumberStamps | DateStamps | WrittenStamps | ClockStamps
-"""Reads the stamps of one log, which all look alike.
+"""Reads the stamps of one log.
 
-``parse`` gives nanoseconds on the log's ``clock``, and ``None`` for what is no stamp of this log;
-``note`` is what the report has to say of how they were read, if anything; ``form`` is the same for
-two that are written alike.
+``parse`` returns nanoseconds on the log's ``clock``; ``None``: not a stamp of this form. ``note``
+is for the report. ``form`` is equal for stamps of the same form.
 """
 
 
@@ -265,20 +263,20 @@ def parser_for(
     unit_ns: int = NS_PER_S,
     is_elapsed: bool = False,
 ) -> StampParser | None:
-    """The parser that understands a log's first stamp; ``None`` if nobody does.
+    """Return the parser of a log's first stamp; ``None``: no known form.
 
     Args:
-        text: The stamp as written, without surrounding blanks.
-        others: Further ones, which may tell days from months.
-        unit_ns: What a number counts; where that is seconds, a number too
-            large for them may be of another unit and since the epoch.
-        is_elapsed: Whether a bare time is known to be no time of day.
+        text: Without surrounding blanks.
+        others: Further stamps, which may tell days from months.
+        unit_ns: Unit of a number. If it is seconds, a number too large for them is taken as another
+            unit since the epoch.
+        is_elapsed: Whether a bare time is no time of day.
     """
     dates = DateStamps()
     if dates.parse(text) is not None:
         return dates
     written = _written_parser(text, others, is_elapsed=is_elapsed)
-    if written is not None and text.isdigit():  # a date without any mark in it, and no number
+    if written is not None and text.isdigit():  # a date of digits alone
         return written
     return _number_parser(text, unit_ns) or written
 
@@ -286,7 +284,7 @@ def parser_for(
 def parser_among(
     texts: Sequence[str], unit_ns: int = NS_PER_S, *, is_elapsed: bool = False
 ) -> StampParser | None:
-    """As ``parser_for``, of the first of some stamps that has a form; ``None``: none has."""
+    """Return the parser of the first stamp that has a form; ``None``: none has."""
     parsers = (
         parser_for(text, texts[at + 1 :], unit_ns=unit_ns, is_elapsed=is_elapsed)
         for at, text in enumerate(texts)
@@ -300,7 +298,7 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
         return None
     number = int(found[1])
     if unit_ns != NS_PER_S:
-        # A heading that names its unit is believed, also by times since the log began.
+        # A heading with a unit also holds for times since the log began.
         is_wall = FIRST_EPOCH_NS <= number * unit_ns < LAST_EPOCH_NS
         return NumberStamps(unit_ns, UTC_CLOCK if is_wall else NO_CLOCK)
     for smallest, scale_ns in _EPOCH_UNITS:
@@ -310,7 +308,7 @@ def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
 
 
 def without_unit(stamps: StampParser | None, heading: str) -> str | None:
-    """The heading of numbers that were read as seconds though nothing says so; else ``None``."""
+    """Return the heading of numbers that were read as seconds by assumption; else ``None``."""
     is_bare = isinstance(stamps, NumberStamps) and stamps.is_bare
     return heading.strip() if is_bare and not _SAYS_SECONDS.search(heading) else None
 
@@ -331,7 +329,7 @@ def _written_parser(
     found = TIME_SHAPE.fullmatch(first)
     if found is None or clock_of(found.groupdict()) is None:
         return None
-    # No day has 24 hours and more, and a log that begins at 0:00:00 counts from there.
+    # No time of day has 24 hours or more.
     counts = is_elapsed or bool(found["days"]) or int(found["hour"]) > 23
     return ClockStamps(is_elapsed=counts)
 
@@ -344,11 +342,11 @@ _MOST_SIGNS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PrintedDate:
-    """When a line says it was printed.
+    """A line with nothing but a date.
 
     Attributes:
-        stamp_ns: Since 1970, in the line's own zone where ``clock`` has none.
-        form: How it was written: two lines of one program have the same.
+        stamp_ns: Since 1970, in the line's own zone if ``clock`` has none.
+        form: Equal for two lines of one program.
         clock: What the stamp means.
     """
 
@@ -358,9 +356,9 @@ class PrintedDate:
 
 
 def date_in(line: str) -> PrintedDate | None:
-    """The moment a line consists of; ``None``: it is no date, or none that is understood.
+    """Return the date that a line consists of; ``None``: it is none.
 
-    Understood is what a column of stamps may hold, with a year and without a doubt.
+    It has the forms of a column of stamps, with a year and unambiguous.
 
     >>> own, wordy = date_in("Sat Jan 24 21:52:14 2026"), date_in("Sat 24 Jan 2026 09:52:14 PM CET")
     >>> own.stamp_ns == wordy.stamp_ns == date_in("sam. 24 janv. 2026 21:52:14").stamp_ns
@@ -383,12 +381,12 @@ def date_in(line: str) -> PrintedDate | None:
 
 
 def looks_like_date(line: str) -> bool:
-    """Whether a line has the time on it and might be a date in another language."""
+    """Return whether a line has a time and might be a date in another language."""
     return len(line) <= _LONGEST and _CLOCK_FACE.search(line) is not None
 
 
 def find_ctime(text: str) -> int | None:
-    """Nanoseconds since 1970 of the moment in a line, on the clock it was written by.
+    """Return nanoseconds since 1970 of the date in a line, on the clock of the log.
 
     >>> find_ctime("node7  Sun Nov 22 00:00:09 2026  580.95") == find_ctime(
     ...     "Sun 22 Nov 2026 12:00:09 AM UTC"
@@ -400,5 +398,5 @@ def find_ctime(text: str) -> int | None:
     words = spaced(text[:_MOST_SIGNS])
     if _CLOCK_FACE.search(words) is None:
         return None
-    found = time_of_words(words.split()[:_MOST_WORDS], is_all=False)
+    found = time_of_words(words.split()[:_MOST_WORDS], must_be_all=False)
     return found[0].stamp_ns if found is not None and found[0].has_year else None

@@ -16,7 +16,7 @@ BYTES_OF_UNIT: Final = MappingProxyType(
     {"b": 1, "byte": 1, "bytes": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": MIB, "mib": MIB,
      "m": MIB, "mibytes": MIB, "gb": 1 << 30, "gib": 1 << 30, "g": 1 << 30}
 )  # fmt: skip
-"""GPU tools count in powers of two, whatever they call them."""
+"""GPU tools count in powers of two, whatever the unit's name."""
 _MEMORY: Final = re.compile(
     r"(\d{1,3}(?:,\d{3}){1,4}(?=[. A-Za-z]|$)|\d{1,15})(?:[.,](\d{0,9}))? ?([A-Za-z]{0,7})"
 )
@@ -33,28 +33,26 @@ _ERRORS: Final = MappingProxyType(
         Refusal.ERROR: re.compile(r"err!?|\[?(?:unknown )?error\]?", re.I),
     }
 )
-"""What nvidia-smi writes into a cell of a GPU that its driver cannot read."""
+"""What nvidia-smi writes into a cell of a GPU that the driver cannot read."""
 _MEMO_LIMIT: Final = 16_384
 _ROUNDING: Final = 1e-9
 
 
 class UtilizationCells:
-    """Reads the utilisation cells of one log, which share a unit: percent, or ratios 0 to 1."""
+    """Reads the utilisation cells of one log, which share a unit: percent, or ratios."""
 
     def __init__(self, *, is_percent: bool) -> None:
         self._scale = 100.0 if is_percent else 1.0
         self._has_sign: bool | None = None
         self._known = lru_cache(_MEMO_LIMIT)(self._meaning_of)
 
-    def read(self, cell: str, *, is_whole: bool = False) -> float | Refusal:
-        """The ratio, 0 to 1, or why there is none.
+    def read(self, cell: str, *, is_complete: bool = False) -> float | Refusal:
+        """Return the ratio, 0 to 1, or why there is none.
 
-        Args:
-            cell: As written.
-            is_whole: Whether it is known not to be cut off, with or without the others' unit.
+        ``is_complete``: the cell is known to be complete, even without the unit of the others.
         """
         known = self._known(cell)
-        if known is Refusal.CUT_SHORT and is_whole:
+        if known is Refusal.CUT_SHORT and is_complete:
             return _possible_ratio(_number(cell.strip()) / self._scale)
         return known
 
@@ -73,7 +71,7 @@ class UtilizationCells:
 
 
 def _possible_ratio(ratio: float) -> float | Refusal:
-    """The ratio itself, or why no GPU can have it. What means have over 1 by rounding is cut off.
+    """Return the ratio, or ``IMPOSSIBLE``; rounding errors above 1 are removed.
 
     >>> _possible_ratio(0.5), _possible_ratio(1.0000000000000002)
     (0.5, 1.0)
@@ -84,7 +82,7 @@ def _possible_ratio(ratio: float) -> float | Refusal:
 
 
 def _refusal_of(text: str) -> Refusal:
-    """Why a cell that holds no number says nothing of the GPU, or what it says instead.
+    """Return why a cell without a number has no utilisation.
 
     >>> [_refusal_of(text).name for text in ("[N/A]", "[GPU is lost]", "ERR!", "95 W")]
     ['NO_ANSWER', 'LOST', 'ERROR', 'NO_NUMBER']
@@ -96,7 +94,7 @@ def _refusal_of(text: str) -> Refusal:
 
 
 def utilization_in(text: str) -> tuple[float, bool] | None:
-    """The number of a cell, and whether it has a percent sign; ``None``: it is no number."""
+    """Return the number of a cell, and whether it has a percent sign; ``None``: no number."""
     found = _NUMBER.fullmatch(text.strip())
     return (_number(found[1]), bool(found[2])) if found else None
 
@@ -107,7 +105,7 @@ def _number(text: str) -> float:
 
 @lru_cache(_MEMO_LIMIT)
 def bytes_in(cell: str, unit_bytes: int = MIB) -> int | None:
-    """The bytes of a cell, where a bare number counts ``unit_bytes``; ``None``: it is no amount.
+    """Return the bytes of a cell, a bare number in ``unit_bytes``; ``None``: no amount.
 
     >>> bytes_in(" 12MiB "), bytes_in("1.5 GB"), bytes_in("4096", 1), bytes_in("-")
     (12582912, 1610612736, 4096, None)
@@ -128,11 +126,9 @@ def bytes_in(cell: str, unit_bytes: int = MIB) -> int | None:
 
 
 def ratio_of(value: object, *, full: float) -> float | Refusal:
-    """A JSON value, or a cell without a percent sign, as a ratio, 0 to 1, or why it is none.
+    """Return a JSON value, or a cell without a percent sign, as a ratio, or why it is none.
 
-    Args:
-        value: A number, or its text; ``null``, ``NaN`` and what cells say instead are no answer.
-        full: What stands for all of the time: 100 for percent.
+    ``full`` is the value of the full time: 100 for percent.
 
     >>> ratio_of(96, full=100), ratio_of(None, full=100).name
     (0.96, 'NO_ANSWER')
@@ -153,7 +149,7 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
 
 
 def bytes_of(value: object, *, unit_bytes: int) -> int | None:
-    """A JSON value, or a cell, as bytes; ``None`` if it is no amount of memory.
+    """Return a JSON value, or a cell, as bytes; ``None``: no amount of memory.
 
     >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)
     (12582912000, None)
@@ -171,16 +167,16 @@ def bytes_of(value: object, *, unit_bytes: int) -> int | None:
 
 
 OVER_FULL: Final = 1.05
-"""A share may be a little over 1, as rates are; what is above is percent."""
+"""A ratio may be a little above 1, as rates are; larger values are percent."""
 
 
 class GuessedUnit:
-    """Holds every value against the unit that was guessed by the first ones.
+    """Checks every value against the unit that the first ones suggested.
 
     Args:
-        is_percent: The guess; else a share, 0 to 1.
-        way_out: How the user can say the unit.
-        is_stated: Whether a heading says percent: fractions alone, all below 1, contradict it.
+        is_percent: The guess; otherwise ratios.
+        way_out: How the user can state the unit.
+        is_stated: Whether a heading says percent: only fractions, all below 1, contradict it.
     """
 
     def __init__(
@@ -196,18 +192,18 @@ class GuessedUnit:
 
     @classmethod
     def of(cls, name: str, cells: Sequence[str], *, way_out: str) -> GuessedUnit:
-        """The guess that the first cells of a log bear out."""
+        """Return the guess from the first cells of a log."""
         return cls(name, is_percent=not _are_ratios(cells), way_out=way_out)
 
     @property
     def notes(self) -> list[str]:
-        """What the report has to say of it."""
+        """Notes for the report."""
         if self.is_percent:
             return []
         return ["The utilisation lies between 0 and 1: read as a share, not as percent."]
 
     def check(self, value: object, line_number: int) -> None:
-        """Take note of a value; refuse the log where it is percent, and a share was guessed."""
+        """Check a value; refuse the log if it is percent, and ratios were guessed."""
         if self._is_sure and self.is_percent:
             return
         text = str(value).strip()
@@ -228,7 +224,7 @@ class GuessedUnit:
             self._one = text, line_number
 
     def settle(self) -> None:
-        """The log is over: refuse it where percent was guessed, and all could be shares.
+        """Refuse a finished log if percent was guessed, and all values could be ratios.
 
         A log of zeros is the same in both units.
         """
@@ -251,14 +247,14 @@ class GuessedUnit:
 
 
 def _are_ratios(cells: Sequence[str]) -> bool:
-    """Whether values of a column without a unit look like 0 to 1 and not like percent.
+    """Return whether values of a column without a unit look like ratios and not like percent.
 
     >>> _are_ratios(["0.0", "0.97"]), _are_ratios(["0", "1"]), _are_ratios(["0.5", "97.0"])
     (True, False, False)
     >>> _are_ratios(["0.5 %", "0.7 %"])
     False
     """
-    found = [said for cell in cells if (said := utilization_in(cell)) is not None]
+    found = [read for cell in cells if (read := utilization_in(cell)) is not None]
     if any(has_sign for _, has_sign in found):
         return False
     numbers = [number for number, _ in found]

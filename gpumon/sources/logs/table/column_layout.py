@@ -1,4 +1,4 @@
-"""Which column of a CSV log says what: by its header, by what the user says, or both."""
+"""Which column of a CSV holds what: from its header, from the user, or both."""
 
 from __future__ import annotations
 
@@ -34,17 +34,15 @@ _VALUE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnLayout:
-    """Where to look in a row.
+    """The columns of a table.
 
     Attributes:
         width: Cells in a row; a row with more or fewer is damaged.
-        positions: Where each known column is, from 0.
-        stamp_unit_ns: What a bare number in the stamp column counts.
-        memory_unit_bytes: What a bare number in the column of memory in use
-            and in that of all memory counts.
-        is_elapsed: Whether a bare time is surely no time of day.
-        is_percent: Whether utilisation is surely percent; ``None``: the
-            values have to tell; ``False``: surely a ratio.
+        positions: Position of each known column, from 0.
+        stamp_unit_ns: Unit of a bare number in the stamp column.
+        memory_unit_bytes: Units of bare numbers of memory in use and of total memory.
+        is_elapsed: Whether a bare time is no time of day.
+        is_percent: Whether utilisation is percent; ``False``: a ratio; ``None``: see the values.
     """
 
     width: int
@@ -56,28 +54,28 @@ class ColumnLayout:
 
     @property
     def stamp_positions(self) -> tuple[int, ...]:
-        """The columns that tell the time together: a date may have one of its own."""
+        """The columns of the time: a date may have one of its own."""
         parts = (Column.DATE, Column.STAMP) if Column.STAMP in self.positions else ()
         return tuple(self.positions[part] for part in parts if part in self.positions)
 
 
 def identifying_position(positions: Mapping[Column, int]) -> int | None:
-    """Where the surest of the columns is that tell GPUs apart; ``None``: none of them is there."""
+    """Return the position of the best column that identifies GPUs; ``None``: there is none."""
     return next((positions[column] for column in IDENTIFYING if column in positions), None)
 
 
 def stamp_text(cells: Sequence[str], positions: Sequence[int]) -> str:
-    """What a row says of its time, by ``ColumnLayout.stamp_positions``."""
+    """Return a row's time as text."""
     return " ".join([cells[at].strip() for at in positions])
 
 
 def is_elapsed_heading(heading: str) -> bool:
-    """Whether a heading of times says that they count from the log's beginning."""
+    """Return whether a heading of times means time since the log began."""
     return _ELAPSED.search(heading) is not None
 
 
 def looks_like_header(cells: Sequence[str]) -> bool:
-    """Whether a row names columns that matter here and holds no value.
+    """Return whether a row names relevant columns and holds no value.
 
     >>> looks_like_header(["timestamp", " utilization.gpu [%]"])
     True
@@ -85,16 +83,16 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     False
     """
     texts = [cell.strip() for cell in cells]
-    # A command that was echoed names columns, too.
+    # An echoed command names columns, too.
     if any(_VALUE.fullmatch(text) or "--" in text for text in texts):
         return False
-    # A line that names the host alone stands above a header, as in dstat's files.
+    # A line with the host alone stands above a header in dstat's files.
     names_one = any(column_named(text) not in (None, Column.HOST) for text in texts)
     return names_one and all(_WORD.search(text) or not text for text in texts)
 
 
 def names_columns(cells: Sequence[str]) -> bool:
-    """Whether a row is made of words, whatever they mean, as only a header is.
+    """Return whether a row consists of words, as only a header does.
 
     >>> names_columns(["epoch", "loss", "val acc"]), names_columns(["epoch 1", "0.7"])
     (True, False)
@@ -108,25 +106,27 @@ def names_columns(cells: Sequence[str]) -> bool:
 
 
 def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> ColumnLayout | None:
-    """The layout a header announces; ``None`` if it has no utilisation column.
+    """Return the layout of a header; ``None`` if it has no utilisation column.
 
-    What the user said goes before the header.
+    The user's choice overrides the header.
 
     Raises:
         AmbiguousColumnError: Several columns could be the utilisation.
-        UsageError: The user named a column that is not there.
+        UsageError: The user named a column that does not exist.
     """
     positions: dict[Column, int] = {}
     named = [column_named(cell.strip()) for cell in cells]
     for position, column in enumerate(named):
         if column is not None and column is not Column.UTILIZATION:
             positions.setdefault(column, position)
-    told = chosen_columns(chosen, len(cells), cells)
-    if Column.UTILIZATION not in told:
+    by_user = chosen_columns(chosen, len(cells), cells)
+    if Column.UTILIZATION not in by_user:
         utilization = _surest_utilization(cells, named)
         if utilization is not None:
             positions[Column.UTILIZATION] = utilization
-    positions = {column: at for column, at in positions.items() if at not in told.values()} | told
+    positions = {
+        column: at for column, at in positions.items() if at not in by_user.values()
+    } | by_user
     if Column.UTILIZATION not in positions:
         return None
     if Column.STAMP not in positions and Column.DATE in positions:
@@ -149,7 +149,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
 
 
 class AmbiguousColumnError(UnreadableLogError):
-    """Several columns could be the one that is sought; the message names them."""
+    """Several columns could be the utilisation; the message names them."""
 
 
 def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
@@ -168,7 +168,7 @@ def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) ->
 
 
 def _refuse_of_another_device(cells: Sequence[str], at: int) -> None:
-    """Nothing but "utilization" may be a disk's, a network's or a processor's, as in iostat's."""
+    """Refuse a bare "utilization" that may be a disk's, a network's or a processor's."""
     texts = [cell.strip() for cell in cells]
     others = [text for text in texts if _OF_ANOTHER_DEVICE.search(text)]
     if others and not any(_OF_A_GPU.search(text) for text in texts):
@@ -191,15 +191,15 @@ def _heading(cells: Sequence[str], positions: Mapping[Column, int], column: Colu
 def chosen_columns(
     chosen: Mapping[str, int | str], width: int, headings: Sequence[str] = ()
 ) -> dict[Column, int]:
-    """The columns the user named, as positions from 0.
+    """Return the columns that the user named, as positions from 0.
 
     Args:
         chosen: Column name to position, from 0, or to heading.
-        width: How many columns the log has.
-        headings: What the log calls them; empty where it has no header.
+        width: Number of columns in the log.
+        headings: Empty if the log has no header.
 
     Raises:
-        UsageError: A name that is no column of interest, or a column the log does not have.
+        UsageError: A name is no relevant column, or the log has no such column.
     """
     positions: dict[Column, int] = {}
     for name, place in chosen.items():
@@ -218,7 +218,7 @@ def chosen_columns(
 
 
 def unknown_column(name: str) -> UsageError:
-    """What to raise where a user names a column that means nothing here."""
+    """Return the error for a column name without a meaning."""
     known = ", ".join(column.value for column in Column)
     return UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
 

@@ -1,4 +1,4 @@
-"""The columns that matter, and the table of names: which words of which language name them."""
+"""The relevant columns, and the table of names for them in many languages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumon.sources.logs.table.cell_values import BYTES_OF_UNIT, MIB
 
 
 class Column(str, Enum):
-    """Columns that matter here, as nvidia-smi calls them."""
+    """The relevant columns, as nvidia-smi calls them."""
 
     UTILIZATION = "utilization.gpu"
     STAMP = "timestamp"
@@ -30,15 +30,15 @@ class Column(str, Enum):
 
 
 IDENTIFYING: Final = (Column.UUID, Column.BUS_ID, Column.INDEX, Column.SERIAL)
-"""Columns that tell two GPUs apart, the surest first."""
+"""Columns that identify a GPU, most reliable first."""
 
 
 class HeadingGpu(NamedTuple):
     """A GPU as a heading names it.
 
     Attributes:
-        owner: The run or node it belongs to; ``""``: the heading does not say.
-        number: Its index there; ``None``: the heading does not say.
+        owner: The run or node it belongs to; ``""``: unknown.
+        number: Its index there; ``None``: unknown.
         mig_index: Number of the MIG instance on it.
         uuid: Of the GPU.
     """
@@ -55,12 +55,12 @@ class Heading:
 
     Attributes:
         column: What the column holds.
-        gpu: Of which GPU, where the heading says it: such a table has a column for each GPU.
-        rank: Of several columns that hold the same, the one with the lowest is read.
-        unit: Bytes or nanoseconds that a 1 stands for.
-        is_percent: Of a utilisation; ``None``: the values have to show it.
-        is_optional: Whether rows of others leave the cell blank.
-        is_worded: Whether anybody may have written it, so that the values may contradict it.
+        gpu: The GPU, if there is a column for each GPU.
+        rank: Of several columns with the same content, the one with the lowest rank is read.
+        unit: Bytes or nanoseconds for a 1.
+        is_percent: Of a utilisation; ``None``: the values must show it.
+        is_optional: Whether other rows leave the cell blank.
+        is_worded: Whether it is not a fixed name of a tool, so that the values may contradict it.
     """
 
     column: Column
@@ -73,7 +73,7 @@ class Heading:
 
 
 class WordKind(Enum):
-    """What a word of a heading is."""
+    """Kinds of words in headings."""
 
     GPU, PERCENT, RATIO = "gpu", "percent", "ratio"
     SURELY_BUSY, BUSY, WEAKLY_BUSY = "surely busy", "busy", "busy, of a GPU only"
@@ -154,11 +154,11 @@ _NAMES: Final[dict[WordKind, str]] = {
         "der den di um van von na y e et und i и"
     ),
 }
-"""A heading of such words alone, in any order, is known. A new language is a few more of them."""
+"""A heading of these words alone, in any order, is known. A new language adds its words here."""
 
 
 def folded(text: str) -> str:
-    """A text in lower case, without accents, in the widths that ASCII has.
+    """Return a text in lower case, without accents, in ASCII widths.
 
     >>> folded("Mémoire GPU")
     'memoire gpu'
@@ -170,7 +170,7 @@ def folded(text: str) -> str:
 
 
 BYTES_OF_NAME: Final = MappingProxyType({**BYTES_OF_UNIT, "megabytes": MIB, "gigabytes": MIB << 10})
-"""Units of memory, as headings name them."""
+"""Units of memory in headings."""
 
 
 def _kinds() -> dict[str, frozenset[WordKind]]:
@@ -181,4 +181,4 @@ def _kinds() -> dict[str, frozenset[WordKind]]:
 
 
 KINDS: Final = MappingProxyType(_kinds())
-"""What each known word may be, by the word as ``folded`` has it."""
+"""Kinds of each known word, by its ``folded`` form."""

@@ -1,4 +1,4 @@
-"""Lines of a CSV log as cells: the separator, and quotes."""
+"""Splits the lines of a CSV into cells: the separator, and quotes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ _COLUMN_GAP: Final = re.compile(r"\s{2,}")
 _RULE: Final = re.compile(r"[\s|+:=-]*")
 _MIN_SHARE: Final = 0.8
 BLANKS: Final = " "
-"""In place of a separator: cells are set apart by any number of blanks."""
+"""Stands for a separator of any number of blanks."""
 BARS: Final = "|"
-"""As in Markdown and in what databases print: bars may also stand at both ends of a row."""
+"""As in Markdown and in the output of databases: bars may also stand at both ends of a row."""
 
 
 def separator_of(head: Sequence[str]) -> str:
-    """The separator that most of the first lines have; a comma in doubt.
+    """Return the separator that most of the first lines have; a comma in doubt.
 
-    A comma within a number, as many countries write it, is in fewer lines
-    than a separator, or in as many: then the other one is the separator.
-
-    Where more lines are values between blanks and have no separator, they count.
+    A decimal comma is in fewer lines than a separator, or in as many: then the other one counts. If
+    more lines are values between blanks, blanks count.
 
     >>> separator_of(["time;util", "0,5;12"]), separator_of(["a,b", "c,d"]), separator_of(["1 2"])
     (';', ',', ' ')
@@ -37,7 +35,7 @@ def separator_of(head: Sequence[str]) -> str:
     bare = [_QUOTED.sub("", line.strip()) for line in head if line.strip()]
     found = {sign: sum(sign in line for line in bare) for sign in _SEPARATORS}
     if found["\t"] == sum(",\t" in line for line in bare):
-        found["\t"] = 0  # set after each comma for the eye
+        found["\t"] = 0  # it only follows each comma
     best = max(_SEPARATORS, key=lambda sign: found[sign])
     apart = [line for line in bare if best not in line and _VALUES_BETWEEN_BLANKS.fullmatch(line)]
     if found[best] and found[best] >= len(apart):
@@ -48,19 +46,18 @@ def separator_of(head: Sequence[str]) -> str:
 
 
 def _cells_between_blanks(line: str) -> list[str]:
-    """Cells of a line that has no separator but blanks; ``45 %`` is one of them."""
+    """Split a line at blanks; ``45 %`` is one cell."""
     return _UNIT_APART.sub("", line).split()
 
 
 class CellSplitter:
-    """Splits the lines of one log at a separator, as ``separator_of`` has it."""
+    """Splits the lines of one log at a separator from ``separator_of``."""
 
     def __init__(self, separator: str) -> None:
         self.separator = separator
         self._has_gaps = False
 
     def split(self, line: str) -> Sequence[str]:
-        """Cells of one line."""
         if '"' in line:
             return self._quoted_cells(line)
         if self.separator == BLANKS:
@@ -71,7 +68,7 @@ class CellSplitter:
         return line.split(self.separator)
 
     def rows(self, lines: Sequence[str]) -> list[Sequence[str]]:
-        """Cells of several lines, for a first look."""
+        """Return the cells of the first lines, and find out how blanks separate them."""
         if self.separator == BLANKS:
             self._has_gaps = _has_words_within_columns(lines)
         return [self.split(line) for line in lines]
@@ -84,7 +81,7 @@ class CellSplitter:
 
 
 def _has_words_within_columns(lines: Sequence[str]) -> bool:
-    """Whether columns are set apart by two blanks or more, and one blank is within a heading."""
+    """Return whether two or more blanks separate columns, and one is within headings."""
     by_gaps = [(_COLUMN_GAP.split(line.strip()), len(line.split())) for line in lines]
     widths = Counter(len(columns) for columns, _ in by_gaps if len(columns) > 1)
     usual, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
@@ -99,7 +96,7 @@ def _has_words_within_columns(lines: Sequence[str]) -> bool:
 
 
 def _between_bars(line: str) -> Sequence[str]:
-    """The cells of a row between bars; a rule below headings has none.
+    """Split a row between bars; a rule below headings has one empty cell.
 
     >>> _between_bars("| time | util |"), _between_bars("|------|:----:|"), _between_bars(" a | b")
     ([' time ', ' util '], [''], ['a ', ' b'])

@@ -1,4 +1,4 @@
-"""What the first lines of a CSV log tell about all of them."""
+"""Reads the first lines of a CSV: its header, columns, units and times."""
 
 from __future__ import annotations
 
@@ -44,16 +44,15 @@ class CsvHead:
     """How a log is to be read.
 
     Attributes:
-        layout: As its header or its guess has it, without the columns that never say anything.
+        layout: From its header or a guess, without columns that are always empty.
         body: The first rows of values.
-        stamps: The parser for the stamps; ``None``: there are none.
+        stamps: The parser of the stamps; ``None``: there are none.
         is_percent: Whether utilisation is percent, else a ratio.
-        unit: Holds later rows against that, where it was guessed; ``None``: it is said.
+        unit: Checks later rows against that; ``None``: the unit is certain.
         notes: What was guessed.
-        is_guessed: Whether the column of the utilisation was, by the shape of its cells.
-        header: As it is written, even where it names one column less than the rows have; empty:
-            there is none.
-        is_of_processes: Whether the rows of a moment are of processes, not of GPUs.
+        is_guessed: Whether the utilisation column was found only by the shape of its cells.
+        header: As written, even with one column fewer than the rows; empty: none.
+        is_of_processes: Whether there is a row for each process.
     """
 
     layout: ColumnLayout
@@ -70,11 +69,11 @@ class CsvHead:
 def head_of_csv(
     rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool
 ) -> CsvHead:
-    """What the first rows tell; ``is_apart``: something else than blanks sets cells apart.
+    """Read the first rows; ``is_apart``: not only blanks separate the cells.
 
     Raises:
-        UnreadableLogError: No utilisation column, or columns that cannot be told apart.
-        UsageError: ``--column`` names a column that is not there.
+        UnreadableLogError: No utilisation column, or several candidates.
+        UsageError: ``--column`` names a column that does not exist.
     """
     notes: list[str] = []
     short_at = _short_header(rows)
@@ -111,7 +110,7 @@ def head_of_csv(
 def _refuse_shares_of_processes(
     layout: ColumnLayout, body: Sequence[Sequence[str]], line: str
 ) -> None:
-    """Refuse rows of processes that say different things of one GPU at one moment."""
+    """Refuse rows of processes that contradict each other about one GPU."""
     key_at = identifying_position(layout.positions)
     busy: dict[tuple[str, str], str] = {}
     for row in body:
@@ -119,8 +118,8 @@ def _refuse_shares_of_processes(
         cell = row[layout.positions[Column.UTILIZATION]].strip()
         if busy.setdefault(of_gpu, cell) != cell:
             raise UnreadableLogError(
-                f"{line}: the rows of a moment are of processes, and say different things of one "
-                f"GPU; log a row for each GPU, as with {BEST_QUERY}"
+                f"{line}: the rows are of processes, and those of one time differ for one GPU; "
+                f"log a row for each GPU, as with {BEST_QUERY}"
             )
 
 
@@ -148,14 +147,13 @@ def _layout_of(
     *,
     is_apart: bool,
 ) -> tuple[ColumnLayout, int]:
-    """The layout, and which row is its header; -1: none is.
+    """Return the layout, and the position of its header; -1: there is none.
 
-    The first header with a utilisation and rows under it: a command that was
-    echoed and what a login prints may look like one, too.
+    It is the first header with a utilisation and rows below it; an echoed command may look alike.
     """
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
-    told = [row for row in rows if _is_other_line(row)]
+    other_lines = [row for row in rows if _is_other_line(row)]
     last_values = _last_values(rows)
     for at in _headers_among(rows):
         cells = rows[at]
@@ -168,7 +166,7 @@ def _layout_of(
             return layout, at
         if layout is not None:
             rowless = rowless or (layout, at)
-        elif has_values or not told:
+        elif has_values or not other_lines:
             found = ", ".join(cell.strip() for cell in cells)[:200]
             refusal = refusal or UnreadableLogError(
                 f"{name}: line {at + 1}: no utilisation column among: {found}; {_NEEDED}"
@@ -177,13 +175,13 @@ def _layout_of(
         return rowless
     if refusal is not None:
         raise refusal
-    layout, note = guess_layout(told or rows, options.columns, name, is_apart=is_apart)
+    layout, note = guess_layout(other_lines or rows, options.columns, name, is_apart=is_apart)
     notes.append(note)
     return layout, -1
 
 
 def _short_header(rows: Sequence[Sequence[str]]) -> int | None:
-    """Where the header is, if nearly every row under it has one cell more than it."""
+    """Return the position of a header to which nearly every row has one cell more."""
     at = next((at for at, row in enumerate(rows) if looks_like_header(row)), None)
     if at is None:
         return None
@@ -220,7 +218,7 @@ def _with_unnamed(
     body: Sequence[Sequence[str]],
     notes: list[str],
 ) -> ColumnLayout:
-    """The layout with a clock and an index that the header calls by names nobody knows."""
+    """Add a clock and an index under unknown headings to the layout."""
     positions = dict(layout.positions)
     cells = [[cell.strip() for cell in row] for row in body]
     if Column.STAMP not in positions:
@@ -240,16 +238,16 @@ def _with_unnamed(
 
 def _taken(header: Sequence[str], at: int, column: Column) -> str:
     return (
-        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {column.value} by what is in '
-        "it. Say --column NAME=N if that is wrong."
+        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {column.value} because '
+        "of its values. Use --column NAME=N if that is wrong."
     )
 
 
 def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
-    """Positions of the rows that may be a header, the first first."""
+    """Yield the positions of possible headers."""
     spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
     for at, cells in enumerate(rows):
-        # Below a row of values words are an odd row; above all of them they name the columns.
+        # Words above all values name the columns.
         if looks_like_header(cells) or (
             at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
         ):
@@ -269,7 +267,7 @@ def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
 
 
 def _is_other_line(cells: Sequence[str]) -> bool:
-    """Whether a row is neither blank nor words alone nor a command with options."""
+    """Return whether a row is neither blank nor words alone nor a command with options."""
     text = "".join(cells)
     return bool(text.strip()) and "--" not in text and not names_columns(cells)
 
@@ -279,7 +277,7 @@ def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
 
 
 def _without_empty_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
-    """The layout without columns besides time and utilisation in which no row says anything."""
+    """Return the layout without empty columns, except time and utilisation."""
     spoken = {
         column: position
         for column, position in layout.positions.items()

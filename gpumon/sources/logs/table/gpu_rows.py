@@ -1,4 +1,4 @@
-"""The GPUs of a log, and which of them a row is about."""
+"""The GPUs of a log, and which of them a row concerns."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from gpumon.sources.logs.table.column_layout import ColumnLayout, identifying_po
 from gpumon.sources.logs.table.column_names import Column
 
 MAX_GPUS: Final = 1_024
-"""More different names than that are no GPUs: the column is something else."""
+"""With more different names the column is something else."""
 _NAMED_IN_NOTE: Final = 8
+_UNNAMED: Final = "an unnamed owner"
 
 
 class GpuTable:
-    """Gives each GPU its position, in order of appearance.
-
-    Attributes:
-        gpus: What is known of them; ``LogFacts.gpus`` in the end.
-    """
+    """Gives each GPU its position, in order of appearance."""
 
     def __init__(self) -> None:
         self.gpus: list[LoggedGpu] = []
@@ -32,16 +29,16 @@ class GpuTable:
         self._positions: dict[Hashable, int] = {}
 
     def known(self, key: Hashable) -> int | None:
-        """Where a GPU is in ``gpus``, if it was seen before."""
+        """Return the position of a GPU that was seen before."""
         return self._positions.get(key)
 
     def position(self, key: Hashable, gpu: LoggedGpu, owner: str = "") -> int | None:
-        """Where the GPU is in ``gpus``; ``None`` once there are too many to be GPUs.
+        """Return the position of a GPU; ``None`` once there are too many.
 
         Args:
-            key: What tells it from the others.
-            gpu: What the log says of it; kept the first time it is seen.
-            owner: The host or run it belongs to; ``""``: the log does not say.
+            key: Identifies it.
+            gpu: What the log says of it; kept the first time.
+            owner: The host or run it belongs to; ``""``: unknown.
         """
         position = self._positions.get(key)
         if position is None and len(self.gpus) < MAX_GPUS:
@@ -51,46 +48,46 @@ class GpuTable:
         return position
 
     def mark_partitioned(self, position: int) -> LoggedGpu:
-        """Take note that a GPU is cut into MIG instances."""
+        """Note that a GPU is MIG-partitioned."""
         self.gpus[position] = gpu = replace(self.gpus[position], mig_enabled=True)
         return gpu
 
     def partitioned_notes(self, tool: str) -> list[str]:
-        """A sentence on the GPUs that are cut into instances of which a tool tells nothing."""
-        cut = [
+        """Return a note on MIG-partitioned GPUs whose instances a tool does not show."""
+        partitioned = [
             position if gpu.index is None else gpu.index
             for position, gpu in enumerate(self.gpus)
             if gpu.mig_enabled
         ]
-        if not cut:
+        if not partitioned:
             return []
         return [
-            f"MIG is on, on {gpus_named(map(str, sorted(cut)))}: {tool} shows no utilisation of "
-            "the instances, and they are not observed."
+            f"MIG is on, on {gpus_named(map(str, sorted(partitioned)))}: {tool} shows no "
+            "utilisation of the instances, and they are not observed."
         ]
 
     @property
     def labelled_gpus(self) -> tuple[LoggedGpu, ...]:
-        """The GPUs; under names that say whose they are where they are of several owners."""
+        """The GPUs; with their owner in the name if there are several owners."""
         if len(set(self._owners)) < 2:
             return tuple(self.gpus)
         return tuple(
-            replace(gpu, index=None, name=f"{gpu.name or 'GPU'} of {owner or 'nobody named'}")
+            replace(gpu, index=None, name=f"{gpu.name or 'GPU'} of {owner or _UNNAMED}")
             for gpu, owner in zip(self.gpus, self._owners, strict=True)
         )
 
     def owner_notes(self) -> list[str]:
-        """A sentence that says whose they are, where they are of several owners."""
+        """Return a note on the owner of each GPU, if there are several."""
         if len(set(self._owners)) < 2:
             return []
-        said = [
+        owners = [
             f"GPU {position} is {'the one' if gpu.index is None else gpu.index} "
-            f"of {owner or 'nobody named'}"
+            f"of {owner or _UNNAMED}"
             for position, (gpu, owner) in enumerate(zip(self.gpus, self._owners, strict=True))
         ]
-        more = len(said) - _NAMED_IN_NOTE
-        listed = ", ".join(said[:_NAMED_IN_NOTE]) + (f" and {more} more" if more > 0 else "")
-        return [f"The log speaks of GPUs in several places: {listed}."]
+        more = len(owners) - _NAMED_IN_NOTE
+        listed = ", ".join(owners[:_NAMED_IN_NOTE]) + (f" and {more} more" if more > 0 else "")
+        return [f"The log has GPUs of several owners: {listed}."]
 
 
 _MAX_ROWS_PER_TICK: Final = 16
@@ -100,17 +97,15 @@ _INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
 
 
 class GpuRows:
-    """Gives every row the position of its GPU; ``None``: the row belongs to nobody.
+    """Gives every row the position of its GPU; ``None``: unknown.
 
-    A cell names it, or the n-th row of a tick is that of the n-th GPU.
+    A cell names the GPU, or the n-th row of a tick is that of the n-th GPU.
 
     Args:
-        layout: Where which cell is.
-        stamps_ns: Those of the log's first rows; empty: it has none.
-        gpus: What is known of the GPUs.
+        stamps_ns: Of the log's first rows; empty: it has none.
 
     Attributes:
-        key_column: Position of the cell that names it; ``None``: none does.
+        key_column: Position of the identifying cell; ``None``: there is none.
     """
 
     def __init__(self, layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> None:
@@ -133,7 +128,7 @@ class GpuRows:
         return key_column
 
     def relayout(self, layout: ColumnLayout) -> bool:
-        """Go on by a new header; whether its rows can be told apart as those before."""
+        """Continue with a new header; return whether its rows identify GPUs as before."""
         if self.key_column is not None:
             key_column = self._key_in(layout)
             if key_column is None and len(self._gpus.gpus) > 1:
@@ -144,27 +139,27 @@ class GpuRows:
 
     @property
     def is_by_cell(self) -> bool:
-        """Whether one cell of a row tells its GPU, without its time, or there is but one GPU."""
+        """Whether one cell of a row identifies its GPU, or there is only one GPU."""
         return self._rows_per_tick == 1 and self._host_column is None
 
     @property
     def note(self) -> str | None:
-        """What the report has to say of it."""
+        """A note for the report."""
         if self._rows_per_tick == 1:
             return None
         return (
-            f"No column names the GPUs: the {self._rows_per_tick} rows of a moment were taken for "
+            f"No column names the GPUs: the {self._rows_per_tick} rows of one time were taken as "
             f"{self._rows_per_tick} GPUs, in their order."
         )
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
         if self.key_column is None:
             return self._position_in_tick(cells, stamp_ns)
-        said = cells[self.key_column].strip()
+        name = cells[self.key_column].strip()
         host = "" if self._host_column is None else cells[self._host_column].strip()
-        key = (host, said) if host else said  # two hosts have the same indices
+        key = (host, name) if host else name  # two hosts have the same indices
         position = self._gpus.known(key)
-        if position is not None or not said or said.startswith("["):
+        if position is not None or not name or name.startswith("["):
             return position
         return self._gpus.position(key, _described(self._layout, cells), host)
 
@@ -183,7 +178,7 @@ class GpuRows:
 
 
 def rows_per_tick(stamps_ns: Sequence[int]) -> tuple[int, int]:
-    """How many rows every tick has, and the shortest time between two ticks, ns.
+    """Return how many rows every tick has, and the shortest time between two ticks, ns.
 
     >>> rows_per_tick([0, 1, 1000, 1001, 2000, 2001])
     (2, 1000)

@@ -1,6 +1,6 @@
-"""Which column says what, in a log without a header: by the shape of its cells, or not at all.
+"""Finds the columns of a log without a header by the shape of their cells, or refuses it.
 
-Its ``body`` is the first rows, their cells without surrounding blanks.
+``body`` is the first rows, their cells without surrounding blanks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _USUAL_WORD: Final = re.compile(
     r"|Sep(?:tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?",
     re.I,
 )
-"""What a log of a GPU has between its numbers, and a sentence has not alone."""
+"""Words between the numbers of a GPU log that do not make it a sentence."""
 _UNANSWERED: Final = re.compile(r"\[[^\]]*\]|N/A", re.I)
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
@@ -62,20 +62,19 @@ def guess_layout(
     *,
     is_apart: bool = True,
 ) -> tuple[ColumnLayout, str]:
-    """The layout of a log without a header, and a sentence that says what was guessed.
+    """Return the layout of a log without a header, and a note.
 
-    ``is_apart``: something else than blanks sets cells apart, as in no sentence.
+    ``is_apart``: not only blanks separate the cells, as they would in a sentence.
 
     Raises:
-        UnreadableLogError: More than one column could be the utilisation, or none could;
-            or the lines are sentences, whose numbers may mean anything.
-        UsageError: The user named a column that is not there.
+        UnreadableLogError: No or several columns could be the utilisation, or lines are sentences.
+        UsageError: The user named a column that does not exist.
     """
     width = _usual_width(rows, source)
     body = [[cell.strip() for cell in row] for row in rows if len(row) == width]
     positions = _by_shape(body, width)
-    told = chosen_columns(chosen, width)
-    positions.update(told)
+    by_user = chosen_columns(chosen, width)
+    positions.update(by_user)
     counting = columns_that_count_gpus(body, positions.get(Column.STAMP))
     free = [column for column in _free(width, positions) if column not in counting]
     for column in _free(width, positions):
@@ -89,20 +88,20 @@ def guess_layout(
         positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
         if words and not _is_percent_column(body, positions[Column.UTILIZATION]):
             raise _refuse_words(words, source)
-    elif told.get(Column.UTILIZATION) in counting:
+    elif by_user.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
-        remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
-    said = ", ".join(
+        remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as you say."
+    listed = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])
     )
-    note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
+    note = f"The log has no header: took {listed}.{remarks} Use --column NAME=N if that is wrong."
     percent = chosen_unit_is_percent(chosen)
     return ColumnLayout(width=width, positions=positions, is_percent=percent), note
 
 
 def _words_in(body: Sequence[Sequence[str]]) -> list[str]:
-    """The first cell of each column of words, as sentences have them and logs of GPUs have not."""
+    """Return the first cell of each column of words that GPU logs do not have."""
     return [
         cell
         for column, cell in enumerate(body[0] if body else ())
@@ -111,11 +110,10 @@ def _words_in(body: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _refuse_words(words: Sequence[str], source: str) -> UnreadableLogError:
-    said = ", ".join(word[:30] for word in words[:4])
+    listed = ", ".join(word[:30] for word in words[:4])
     return UnreadableLogError(
-        f"{source}: line 1: lines with words ({said}) and no header: nothing says which number "
-        "is the utilisation of a GPU, and it is not guessed; say --column utilization.gpu=N, or "
-        f"log with {BEST_QUERY}"
+        f"{source}: line 1: no header, and the lines contain words ({listed}): name the column of "
+        f"the utilisation with --column utilization.gpu=N, or log with {BEST_QUERY}"
     )
 
 
@@ -159,18 +157,18 @@ def _date_and_time(body: Sequence[Sequence[str]], width: int) -> dict[Column, in
 
 
 def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int | None:
-    """The column whose cells are moments that come one after another; ``None``: there is none."""
+    """Return the column whose cells are rising times; ``None``: there is none."""
     return next((at for at in free if _most(body, at, _is_wall_stamp) and _rises(body, at)), None)
 
 
 def are_shares(body: Sequence[Sequence[str]], column: int) -> bool:
-    """Whether most cells of a column may be a utilisation."""
+    """Return whether most cells of a column may be a utilisation."""
     cells = [[cell.strip() for cell in row] for row in body[:64]]
     return _most(cells, column, _SHARE.fullmatch)
 
 
 def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
-    """Whether stamps of a column rise, and are of a time in which there were GPUs to log."""
+    """Return whether the stamps of a column rise, and are since 1998."""
     parser = parser_among([row[column] for row in body])
     stamps_ns = [parser.parse(row[column]) for row in body] if parser is not None else []
     known = [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
@@ -181,7 +179,7 @@ def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
-    """Columns that run from 0 to n - 1 within every tick, as an index does; none without stamps."""
+    """Return columns that run from 0 to n - 1 in every tick, as an index does."""
     if stamp_at is None:
         return []
     parser = parser_among([row[stamp_at] for row in body])
@@ -236,12 +234,12 @@ def _utilization_among(
             f"{source}: line 1: no utilisation column; gpumon needs utilization.gpu, as in "
             f"{BEST_QUERY}"
         )
-    mute = [column for column in free if _most(body, column, _UNANSWERED.fullmatch)]
-    if mute and not percents and len({row[at] for row in body for at in possible}) == 1:
+    unanswered = [column for column in free if _most(body, column, _UNANSWERED.fullmatch)]
+    if unanswered and not percents and len({row[at] for row in body for at in possible}) == 1:
         raise UnreadableLogError(
-            f"{source}: line 1: no header, and no answer in column {mute[0] + 1}, while column "
-            f"{possible[0] + 1} never changes: which is the utilisation is not guessed; say "
-            f"--column utilization.gpu=N. {WITH_MIG}"
+            f"{source}: line 1: no header, no value in column {unanswered[0] + 1}, and column "
+            f"{possible[0] + 1} never changes: name the column of the utilisation with --column "
+            f"utilization.gpu=N. {WITH_MIG}"
         )
     is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
     if len(possible) == 1 or is_pair:

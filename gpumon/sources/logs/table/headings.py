@@ -1,4 +1,4 @@
-"""What the heading of a column means: one table of names, whoever wrote the log."""
+"""The meaning of a column's heading, whichever tool wrote the log."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gpumon.sources.logs.table.column_names import (
 _UNSPACED: Final = re.compile(
     "|".join(sorted((word for word in KINDS if word > "\u1100"), key=len, reverse=True))
 )
-"""Words of languages that put nothing between two."""
+"""Words of languages without blanks between words."""
 _CAMELS: Final = re.compile(
     r"(?<=[a-z])(?<![KMGT]i)(?=[A-Z])|(?<=GPU)(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])"
 )
 _TOKENS: Final = re.compile(r"[^\W_]+|%|[^\w\s.:/()\[\]#',;°-]")
 _WORD_AND_NUMBER: Final = re.compile(r"([^\W\d]+)(\d{1,4})")
 _LONGEST: Final = 1_000
-"""Characters of a heading that means something: names of a run and of a node are in it."""
+"""Longest heading with a meaning; it may contain the names of a run and a node."""
 _LONGEST_PLAIN: Final = 120
 _LABELS: Final = re.compile(r"\s*([^{}]*?)\s*\{([^{}]*)\}\s*")
 _LABEL: Final = re.compile(r'([A-Za-z_]\w*)\s*[=:]\s*"?([^",}]*)"?')
@@ -41,10 +41,10 @@ _OF_A_GPU: Final = re.compile(r"gpu|cuda|device")
 _OF_SOMETHING_ELSE: Final = re.compile(r"cpu|mem|disk|net|process|pid|power|temp")
 _RELATIVE: Final = frozenset(("relative", "since", "run", "start", "t", "second", "seconds"))
 LAST_STAMP_RANK: Final = 900
-"""Of ``epoch``, which may as well be the epoch of a training."""
+"""Of ``epoch``, which may also be the epoch of a training run."""
 _OWN: Final = tuple(
-    (re.compile(pattern, re.ASCII), whats)
-    for pattern, whats in (
+    (re.compile(pattern, re.ASCII), meanings)
+    for pattern, meanings in (
         # Weights & Biases
         (r"(?:(?P<run>.+) - )?(?:system[./])?gpu\.(?P<gpu>\d{1,4})\."
          r"(?P<what>gpu|memoryAllocatedBytes)(?:/l:(?P<node>.+))?",
@@ -63,12 +63,12 @@ _OWN: Final = tuple(
          {"use": (Column.UTILIZATION, 1)}),
     )
 )  # fmt: skip
-"""Headings of one tool each: what its heading looks like, and what its words mean."""
+"""Headings of single tools: their pattern, and the meaning of its words."""
 
 
 @lru_cache(4_096)
 def heading_of(text: str) -> Heading | None:
-    """What a heading means; ``None``: nothing that matters here.
+    """Return the meaning of a heading; ``None``: not relevant.
 
     >>> heading_of("night-run - system/gpu.1.gpu").gpu
     HeadingGpu(owner='night-run', number=1, mig_index=None, uuid=None)
@@ -94,7 +94,7 @@ def heading_of(text: str) -> Heading | None:
 
 
 def column_named(text: str) -> Column | None:
-    """The column a heading means in a table with a row for each GPU; ``None``: none.
+    """Return the column of a heading in a table with a row for each GPU; ``None``: none.
 
     >>> column_named("Utilisation du GPU (%)"), column_named("gpu0_util"), column_named("epoch")
     (<Column.UTILIZATION: 'utilization.gpu'>, None, None)
@@ -106,26 +106,29 @@ def column_named(text: str) -> Column | None:
 
 
 def _of_one_tool(text: str) -> Heading | None:
-    for pattern, whats in _OWN:
+    for pattern, meanings in _OWN:
         found = pattern.fullmatch(text)
         if found is None:
             continue
-        said = found.groupdict()
-        column, unit = whats[said["what"]]
-        rank = 2 * (said.get("tag") or "").count("/") + (said.get("how") == "last")
+        named = found.groupdict()
+        column, unit = meanings[named["what"]]
+        rank = 2 * (named.get("tag") or "").count("/") + (named.get("how") == "last")
         if column is Column.STAMP:
-            # One collection may run inside another: the outer one has the shorter name.
-            return Heading(column, rank=rank + 100 * (said["what"] != "timestamp"), unit=unit)
-        owner = " on ".join(filter(None, (said.get("run"), said.get("node"))))
-        index, part = said.get("gpu") or said["mig_gpu"], said.get("part") or said.get("mig_part")
+            # Collections may be nested: the outer one has the shorter name.
+            return Heading(column, rank=rank + 100 * (named["what"] != "timestamp"), unit=unit)
+        owner = " on ".join(filter(None, (named.get("run"), named.get("node"))))
+        index, part = (
+            named.get("gpu") or named["mig_gpu"],
+            named.get("part") or named.get("mig_part"),
+        )
         gpu = HeadingGpu(owner, int(index or 0), int(part) if part else None)
-        is_optional = "run" in said
+        is_optional = "run" in named
         return Heading(column, gpu, rank=rank, unit=unit, is_optional=is_optional)
     return None
 
 
 def _with_labels(text: str) -> Heading | None:
-    """``DCGM_FI_DEV_GPU_UTIL{gpu="0"}`` as Grafana writes it, or a legend before the labels."""
+    """Read ``DCGM_FI_DEV_GPU_UTIL{gpu="0"}`` as Grafana writes it, or a legend before labels."""
     found = _LABELS.fullmatch(text)
     labels = dict(_LABEL.findall(found[2].replace('""', '"'))) if found else {}
     name = found[1] or labels.pop("__name__", "") if found else ""
@@ -141,7 +144,7 @@ def _with_labels(text: str) -> Heading | None:
 
 
 def _in_path(path: str, name: str) -> Heading | None:
-    """``device_id: 0/utilization.gpu (%)``: the GPU may be named in front."""
+    """Read ``device_id: 0/utilization.gpu (%)``, where the GPU may stand in front."""
     meant = _from_words(name)
     if meant is None or _OF_SOMETHING_ELSE.search(path):
         return None
@@ -156,7 +159,7 @@ def _in_path(path: str, name: str) -> Heading | None:
 
 
 def _from_words(text: str) -> Heading | None:
-    """``gpu_2_mem_used_mib``, ``GPU-Auslastung [%]``: known words alone, at most one number."""
+    """Read ``gpu_2_mem_used_mib``, ``GPU-Auslastung [%]``: known words and at most one number."""
     words: list[str] = []
     numbers: list[str] = []
     spaced = _CAMELS.sub(" ", text)
@@ -195,7 +198,7 @@ class _Words:
         return not self._kinds.isdisjoint(kinds)
 
     def are(self, *kinds: WordKind) -> bool:
-        """Whether each word is of one of the kinds."""
+        """Return whether each word is of one of the kinds."""
         return all(not KINDS[word].isdisjoint((*kinds, WordKind.FILLER)) for word in self._words)
 
     def meaning(self, number: int | None, text: str) -> Heading | None:
@@ -231,10 +234,10 @@ class _Words:
         units = [BYTES_OF_NAME[word] for word in self._words if word in BYTES_OF_NAME]
         is_total = self.has(WordKind.TOTAL) and not self.has(WordKind.USED)
         column = Column.MEMORY_TOTAL if is_total else Column.MEMORY_USED
-        says_which = self.has(WordKind.USED, WordKind.TOTAL) or bool(units)
-        if gpu is None and not says_which:
-            says_which = self.has(WordKind.GPU) or "vram" in self._words
-        if not says_which or (gpu is not None and not units):
+        has_kind = self.has(WordKind.USED, WordKind.TOTAL) or bool(units)
+        if gpu is None and not has_kind:
+            has_kind = self.has(WordKind.GPU) or "vram" in self._words
+        if not has_kind or (gpu is not None and not units):
             return None
         return Heading(column, gpu, unit=units[0] if units else MIB)
 
@@ -277,32 +280,31 @@ class _Words:
 
 
 def heading_is_percent(heading: str) -> bool | None:
-    """Whether a heading means percent (``True``), a ratio (``False``), or does not say."""
+    """Return whether a heading means percent, a ratio (``False``), or does not say."""
     meant = heading_of(heading)
     if meant is not None and meant.column is Column.UTILIZATION:
         return meant.is_percent
     return True if {"%", "percent", "pct"} & set(_TOKENS.findall(heading.lower())) else None
 
 
-def columns_by_meaning(told: Mapping[str, int | str]) -> dict[Column, int | str]:
-    """What a user said of columns, by what each of them is; names of none are left out.
+def columns_by_meaning(chosen: Mapping[str, int | str]) -> dict[Column, int | str]:
+    """Return the columns that a user named, by meaning; unknown names are left out.
 
     >>> columns_by_meaning({"utilization.gpu [%]": 1, "mood": 2})
     {<Column.UTILIZATION: 'utilization.gpu'>: 1}
     """
-    named = {column_named(name): place for name, place in told.items()}
+    named = {column_named(name): place for name, place in chosen.items()}
     return {column: place for column, place in named.items() if column is not None}
 
 
-def chosen_unit_is_percent(told: Mapping[str, int | str]) -> bool | None:
-    """Whether a user said percent (``True``) or share (``False``) with the utilisation's name.
+def chosen_unit_is_percent(chosen: Mapping[str, int | str]) -> bool | None:
+    """Return whether a user named the utilisation with percent or ratio (``False``), or neither.
 
-    >>> chosen_unit_is_percent({"utilization.gpu [%]": 1}), chosen_unit_is_percent({"utilization.gpu [ratio]": 1})
-    (True, False)
-    >>> chosen_unit_is_percent({"utilization.gpu": 1}) is None
-    True
+    >>> names = ("utilization.gpu [%]", "utilization.gpu [ratio]", "utilization.gpu")
+    >>> [chosen_unit_is_percent({name: 1}) for name in names]
+    [True, False, None]
     """
-    for name in told:
+    for name in chosen:
         if column_named(name) is Column.UTILIZATION:
             tokens = set(_TOKENS.findall(name.lower().replace("_", " ")))
             if tokens & {"percent", "pct", "%"}:

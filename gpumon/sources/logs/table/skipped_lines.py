@@ -1,4 +1,4 @@
-"""Lines of a log that were not used: how many, why, and where each reason was first met."""
+"""Lines of a log that were not used: how many, and why."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from gpumon.core.wording import counted
 class Refusal(str, Enum):
     """Why a line cannot be used, as the report says it."""
 
-    NO_ANSWER = "without a utilisation (the cell is empty, or says [N/A] or the like)"
+    NO_ANSWER = "without a utilisation (an empty cell, [N/A] or the like)"
     LOST = "in which the GPU is lost"
-    RESET = "in which the GPU asks for a reset"
-    ERROR = "with an error of the driver instead of an answer (ERR!, [Unknown Error])"
-    IMPOSSIBLE = "with a utilisation no GPU can have (over 100 %, negative or not a number)"
-    NO_NUMBER = "with something else than a utilisation in its column"
-    CUT_SHORT = "without the unit the other lines have"
+    RESET = "in which the GPU requires a reset"
+    ERROR = "with a driver error instead of a value (ERR!, [Unknown Error])"
+    IMPOSSIBLE = "with an impossible utilisation (over 100 %, negative or not a number)"
+    NO_NUMBER = "with something other than a utilisation in its column"
+    CUT_SHORT = "without the unit of the other lines"
     WIDTH = "with more or fewer columns than the header"
     STAMP = "with a time that cannot be read"
-    NOBODY = "of no GPU that can be told from the others"
+    UNKNOWN_GPU = "of an unknown GPU"
     HEADER = "of a table without a utilisation column"
-    UNHEADED = "before a header that can be read and tells the columns"
-    CLOCK = "of a table that tells the time in another way than the first"
+    UNHEADED = "before the first header that can be read"
+    CLOCK = "of a table whose time has another form than the first one"
     CUT_TABLE = "of a table that was cut off"
-    FOREIGN = "that such a log does not hold"
-    TOO_LONG = "too long to be a part of such a log"
-    DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
-    TWICE = "of a moment of its GPU that an earlier series told"
-    DRIVER = "in which nvidia-smi says that it could not ask the GPU"
+    FOREIGN = "with other text than such a log has"
+    TOO_LONG = "too long for such a log"
+    DAMAGED_JSON = "of JSON that is cut short or damaged, or of other text"
+    TWICE = "with a time that an earlier series of its GPU has"
+    DRIVER = "in which nvidia-smi could not read the GPU"
 
 
 class SkippedLines:
-    """How many lines were not used, why, and where each reason was first met."""
+    """Counts lines that were not used, by reason, with the first line of each."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,11 +44,10 @@ class SkippedLines:
         entry[0] += 1
 
     def has(self, reason: Refusal) -> bool:
-        """Whether a line was skipped for that reason."""
         return reason in self._reasons
 
     def sentences(self) -> tuple[str, ...]:
-        """One sentence for each reason."""
+        """Return one sentence for each reason."""
         return tuple(
             f"Skipped {counted(count, 'line', 'lines')} {reason.value}"
             f"{'; first at' if count > 1 else ':'} line {first}."

@@ -63,12 +63,12 @@ CORNERS = {
             *json.split("\n"), refused=rf"\A.*{found}.*gpustat --json.*\Z"
         )
         for json, found in (
-            ('{"loss": 0.3, "lr": 1}', "tells loss, lr, and no utilisation"),
+            ('{"loss": 0.3, "lr": 1}', "has loss, lr, and no utilisation"),
             ('{\n    "gpus": []\n}', "has `gpus` and no `query_time`"),
-            ('[{"step": 1}]', "tells step, and"),
+            ('[{"step": 1}]', "has step, and"),
             ("[1, 2, 3]", "holds no complete object"),
             ('{"loss": ', "holds no complete object"),
-            ('\n\n{"a": {"b": [1, 2]}}', "tells a, and"),
+            ('\n\n{"a": {"b": [1, 2]}}', "has a, and"),
         )
     },
 }  # fmt: skip

@@ -75,7 +75,7 @@ class TestWhatStandsBeforeEveryLine:
         assert samples == bare
         assert facts.skipped_lines == 0
         assert facts.notes[-len(bare_facts.notes) or len(facts.notes) :] == bare_facts.notes
-        assert "Ignored what stands" in facts.notes[0]
+        assert "Ignored the prefix" in facts.notes[0]
 
     test_is_heard_as_it_is_told = heard(CORNERS)
 
@@ -86,7 +86,7 @@ class TestWhatIsNoPrefix:
         samples, facts = read_log(rows(*log))
 
         assert len(samples) == 2
-        assert not any("Ignored what stands" in note for note in facts.notes)
+        assert not any("Ignored the prefix" in note for note in facts.notes)
 
     def test_is_a_time_that_stands_where_a_name_might(self) -> None:
         """A writer is looked for once for each shape, and not for each line."""

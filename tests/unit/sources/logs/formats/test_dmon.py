@@ -59,7 +59,7 @@ CORNERS = {
     ),
     "the clock stays what the first header made it": corner(
         *T, "10:00:00 0 45", *U, "0 50 3", *T, "10:00:02 0 45",
-        at_s=[0, 2], skipped=1, noted="1 line of a table that tells the time in another way",
+        at_s=[0, 2], skipped=1, noted="1 line of a table whose time has another form",
     ),
     "the clock is not guessed from a damaged stamp": corner(
         *DT, "20260124 09:59:59 0 40 9", "20260124 25:00:00 0 45 9", "20261324 10:00:00 0 45 9",
@@ -67,7 +67,7 @@ CORNERS = {
         busy=[40, 50], skipped=3, noted="Skipped 3 lines with a time that cannot be read",
     ),
     "a log without sm is of no use": corner(
-        "# gpu pwr gtemp", "0 70 41", refused="in the column sm, with -s u"
+        "# gpu pwr gtemp", "0 70 41", refused="dmon -s u` prints it in the column sm"
     ),
     "a log of commas without a header is not guessed at": corner(
         *["20260124, 21:52:14, 0, 70, 41, -, 45, 3"] * 2, refused="no header, and the"

@@ -49,7 +49,7 @@ CORNERS = {
     **{
         f"rows of processes that differ are refused: {of_gpu or 'of one GPU'}": corner(
             f"timestamp,{of_gpu}PID,gpu_util", f"{ONE},{of_gpu and '0,'}11,40",
-            f"{ONE},{of_gpu and '0,'}12,7", refused="line 1: the rows of a moment are of processes",
+            f"{ONE},{of_gpu and '0,'}12,7", refused="line 1: the rows are of processes",
         )
         for of_gpu in ("", "index,")
     },
@@ -90,7 +90,7 @@ CORNERS = {
         f"timestamp, {UTIL}",
         *(f"{smi_stamp(at + gpu * 0.003)}, {gpu + 1} %" for at in range(5) for gpu in (0, 1)),
         of=[0, 1] * 5, busy=[1, 2] * 5, gpu_count=2,
-        noted="the 2 rows of a moment were taken for 2 GPUs",
+        noted="the 2 rows of one time were taken as 2 GPUs",
     ),
     "GPUs are told apart by the next best where their name has no answer": corner(
         f"uuid, index, {UTIL}", "[N/A], 0, 1 %", "[N/A], 1, 2 %", of=[0, 1]
@@ -107,7 +107,7 @@ CORNERS = {
     "damaged lines are skipped and counted with their reason": corner(
         smi_log([45, 250, -3, "nan", 7]), "garbage", "a, b, c, d, e",
         busy=[45, None, None, None, 7], skipped=5,
-        noted="3 lines with a utilisation no GPU can have",
+        noted="3 lines with an impossible utilisation",
     ),
     "a line without an answer still marks its moment": corner(
         smi_log([45]), f"{TWO}, 0, NVIDIA A40, [N/A], [N/A]",
@@ -158,7 +158,7 @@ CORNERS = {
     ),
     "a log of errors alone is not put down to MIG": corner(
         f"timestamp, {UTIL}", *(f"{smi_stamp(at)}, 130 %" for at in range(60)),
-        refused=r"^(?!.*MIG).*no GPU can have",
+        refused=r"^(?!.*MIG).*an impossible utilisation",
     ),
     "a log of times of no known form is refused": corner(
         "time,util", "half past ten,45", refused="'half past ten' has no form"
@@ -199,7 +199,7 @@ CORNERS = {
     ),
     "errors of nvidia-smi between rows are counted with that reason": corner(
         smi_log([5, 6]), "", *ERRORS,
-        busy=[5, 6], skipped=4, noted="4 lines in which nvidia-smi says that it could not ask",
+        busy=[5, 6], skipped=4, noted="4 lines in which nvidia-smi could not read",
     ),
     "memory of the GPU is told once": corner(
         "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]",

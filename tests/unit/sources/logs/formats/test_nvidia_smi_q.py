@@ -70,7 +70,7 @@ CORNERS = {
     ),
     "a page whose heading cannot be read is not that of the GPU before": corner(
         *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],
-        busy=[29], skipped=2, noted="Skipped 1 line of no GPU",
+        busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
     ),
     "a page without its unit is no utilisation": corner(
         *WHOLE, *moment(15, page("2")), busy=[29, None], skipped=1

@@ -100,7 +100,7 @@ TABLES = {
     ),
     "between lines of another program is read": corner(
         "epoch 1", *WHOLE, "epoch 2: loss 0.3",
-        busy=[29], skipped=2, noted="2 lines that such a log does not hold; first at line 1",
+        busy=[29], skipped=2, noted="2 lines with other text than such a log has; first at line 1",
     ),
     "takes no GPU for cut because of a row after one that cannot be read": corner(
         DATE, *HEADS, *gpu(0, "29%"), name_row(1), "| ?", MIG_ON, RULE,
@@ -113,7 +113,7 @@ TABLES = {
     "without an answer is of no use": corner(DATE, *table("N/A"), refused="without a utilisation"),
     "of instances and no moment is of no use": corner(
         DATE, TITLE, RULE, *HEADS, name_row(), answer_row("N/A"), MIG_ON, RULE,
-        refused="no line of it tells of a GPU at a moment",
+        refused="no line has both a GPU and a time",
     ),
 }  # fmt: skip
 

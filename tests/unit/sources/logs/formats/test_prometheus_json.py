@@ -55,7 +55,7 @@ SERIES = {
         WHOLE[: WHOLE.index('"30"') + 2], refused="the JSON is cut short.*ask Prometheus again"
     ),
     "that is damaged is refused with what to do": corner(
-        WHOLE.replace('"30"', "30 x"), refused="no answer is whole: ask Prometheus again"
+        WHOLE.replace('"30"', "30 x"), refused="no answer is complete: ask Prometheus again"
     ),
     "is read of answers end to end, as a loop of curl saves them": corner(
         WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
@@ -75,15 +75,15 @@ SERIES = {
     ),
     "that is there twice counts once": corner(
         f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
-        skipped=4, noted="4 lines of a moment of its GPU that an earlier series told",
+        skipped=4, noted="4 lines with a time that an earlier series of its GPU has",
     ),
     "that overlaps another one of its GPU is put together with it": corner(
         answer(series([96, 0, 1], gpu="0"), series([0, 1, 2], gpu="0", start=1)),
         busy=[96, 0, 1, 2], skipped=2, gpu_count=1,
-        noted="2 lines of a moment of its GPU that an earlier series told",
+        noted="2 lines with a time that an earlier series of its GPU has",
     ),
     "without a label of a GPU is taken for one": corner(
-        answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="names no GPU"
+        answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="name no GPU"
     ),
     "is of utilisation rather than of engine activity": corner(
         answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
@@ -137,8 +137,8 @@ SERIES = {
     **{
         f"over no time is refused with what to ask: {said}": corner(text, refused=f"{said}.*query")
         for text, said in (
-            ('{"status":"success","data":{"resultType":"vector","result":[]}}', "gave a vector"),
-            ('{"data":{"result":[{"metric":{},"value":[1,"2"]}]}}', "gave values of one moment"),
+            ('{"status":"success","data":{"resultType":"vector","result":[]}}', "a vector"),
+            ('{"data":{"result":[{"metric":{},"value":[1,"2"]}]}}', "values of one moment"),
             ('{"status":"error","errorType":"bad_data","error":"parse error"}', "parse error"),
             (answer(), "the answer has no series"),
         )

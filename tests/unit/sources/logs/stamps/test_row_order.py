@@ -114,7 +114,7 @@ ORDERS: dict[str, tuple[Any, ...]] = {
         ("late back", "3 rows there twice"),
     ),
     "a row that is there twice with another value is dropped where the clock is fine enough": (
-        [row(1.5), row(2.5), row(2.5, 0.0), row(3.5)], every_second(1.5, 3), ("1 row of a moment",)
+        [row(1.5), row(2.5), row(2.5, 0.0), row(3.5)], every_second(1.5, 3), ("1 row with a time",)
     ),
     "time that stands still is not known from two rows": (
         [row(TEN)] * 2, every_second(TEN, 2, 0.5), None

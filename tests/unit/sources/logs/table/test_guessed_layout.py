@@ -93,7 +93,7 @@ REFUSED = {
         "could be any", [line.replace(", 1, ", ", 2, ") for line in TWO_GPUS]
     ),
     "beside a column without an answer, which stand still": (
-        r"no answer in column 3, while column 2 never changes.*with MIG on",
+        r"no value in column 3, and column 2 never changes.*with MIG on",
         [f"{AT}, 0, [N/A], 1830"] * 20,
     ),
     "that all exceed 100": ("no utilisation column", [f"{AT}, 364, 1200", f"{AT}, 365, 1210"]),
@@ -105,14 +105,14 @@ REFUSED = {
 }  # fmt: skip
 SAID: dict[str, tuple[str, list[str], dict[str, int]]] = {
     "which columns it took, counted from 1": (
-        "column 1 as timestamp, column 2 as utilization.gpu. Say --column", [f"{AT}, 45 %"], {}
+        "column 1 as timestamp, column 2 as utilization.gpu. Use --column", [f"{AT}, 45 %"], {}
     ),
     "which column was the index and which was ruled out": (
         "column 2 as index, column 4 as utilization.gpu. Column 3 is no utilisation: it exceeds",
         ticks(("364, 50",), ("2048, 98",)), {},
     ),
     "that the user named what looks like an index": (
-        "Column 2 looks like the GPUs' index; taken as utilization.gpu as told.",
+        "Column 2 looks like the GPUs' index; taken as utilization.gpu as you say.",
         TWO_GPUS, {"utilization.gpu": 1},
     ),
 }  # fmt: skip
@@ -172,7 +172,7 @@ class TestLinesOfWordsWithoutAHeader:
         ],
     )
     def test_are_refused_with_what_is_missing(self, pattern: str) -> None:
-        with pytest.raises(UnreadableLogError, match=r"words \(.*\) and .*--column"):
+        with pytest.raises(UnreadableLogError, match=r"words \(.*\): .*--column"):
             ratios(lines_of(pattern))
 
     def test_are_read_once_the_user_says_which_number_it_is(self) -> None:
