@@ -1,7 +1,6 @@
 """Write ``dashboards/gpu-starvation.json``: ``python -m grafana.generate``.
 
-The JSON is committed, so that nobody needs this file to use the dashboard; a
-test regenerates it and accepts no difference.
+The JSON is committed, and a test compares it with a new one.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ def _choice(name: str, label: str, query: str) -> build.QueryVariable:
 
 
 def dashboard() -> build.Dashboard:
-    """The whole of it."""
+    """The complete dashboard."""
     whole = (
         build.Dashboard("GPU starvation")
         .uid("gpumon-starvation")
-        .description("How much GPU time is lost, to what, and on which GPU. Made by gpumon.")
+        .description("How much GPU time is lost, why, and on which GPU. Made by gpumon.")
         .tags(["gpu", "gpumon", "training"])
         .refresh("10s")
         .time("now-1h", "now")
@@ -75,16 +74,16 @@ def dashboard() -> build.Dashboard:
     )
     for make in PANELS:
         whole = whole.with_panel(make())
-    whole = whole.with_row(build.Row("How full the GPUs are, and what holds them back").id(11))
+    whole = whole.with_row(build.Row("How full the GPUs are, and what slows them down").id(11))
     for make_more in FILL_PANELS:
         whole = whole.with_panel(make_more())
     return whole
 
 
 def _without_nulls(value: object) -> object:
-    """Grafana reads a null as a setting: what is not set must not be there.
+    """Remove nulls, which Grafana reads as settings.
 
-    Except in the first step of thresholds, where null is its minus infinity.
+    In the first step of thresholds, null is minus infinity and stays.
     """
     if isinstance(value, list):
         return [_without_nulls(inner) for inner in value]

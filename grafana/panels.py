@@ -1,4 +1,4 @@
-"""The panels of the dashboard: lost time, how full GPUs are, and what holds them back."""
+"""The panels of the dashboard: lost time, how full GPUs are, and what slows them down."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _query(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().expr(expr).legend_format(legend).ref_id(ref).datasource(SOURCE)
 
 
-def _moment(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
+def _instant(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     """A query for one value over the whole time shown."""
     return _query(expr, legend, ref).instant()
 
 
 def _thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
-    """Colours from a value on; ``None`` is minus infinity."""
+    """Colours by lower bound; ``None`` is minus infinity."""
     return (
         build.ThresholdsConfig()
         .mode(model.ThresholdsMode.ABSOLUTE)
@@ -52,12 +52,11 @@ def _property(key: str, value: object) -> model.DynamicConfigValue:
 
 
 def _fixed(colour: str) -> model.DynamicConfigValue:
-    """One colour, whatever the value."""
     return _property("color", {"mode": "fixed", "fixedColor": colour})
 
 
 def _figures(panel_id: int, title: str, unit: str) -> stat.Panel:
-    """Large figures of now, with their names."""
+    """Large present values with their names."""
     return (
         stat.Panel()
         .id(panel_id)
@@ -71,14 +70,14 @@ def _figures(panel_id: int, title: str, unit: str) -> stat.Panel:
 
 
 def lost_share() -> stat.Panel:
-    """What the time shown has cost."""
+    """The loss over the time shown."""
     return (
         _figures(1, "GPU time lost", "percentunit")
         .description(
             "Share of in-use GPU time in which no kernel ran, over the time shown. Starved: "
-            "idle while a tagged training waited for input. Suspected: pauses that no tag "
-            "explains and that probably did. GPU time: the loss of all GPUs together, in seconds. "
-            "'not in use': the GPUs answer and nothing trains on them. 'No data': nothing is "
+            "idle while a tagged run waited for input. Suspected: untagged pauses that were "
+            "probably waits for input. GPU time: the loss of all GPUs together, in seconds. "
+            "'not in use': the GPUs answer, but no job runs on them. 'No data': nothing is "
             "scraped."
         )
         .span(16)
@@ -86,30 +85,30 @@ def lost_share() -> stat.Panel:
         .mappings([_NOT_IN_USE])
         .thresholds(_thresholds((None, "green"), (0.05, "orange"), (0.2, "red")))  # as the verdict
         .color_mode(common.BigValueColorMode.VALUE)
-        .with_target(_moment(queries.LOST_SHARE, "lost", "A"))
-        .with_target(_moment(queries.STARVED_SHARE, "starved", "B"))
-        .with_target(_moment(queries.SUSPECTED_SHARE, "suspected", "C"))
-        .with_target(_moment(queries.LOST_SECONDS, "GPU time", "D"))
+        .with_target(_instant(queries.LOST_SHARE, "lost", "A"))
+        .with_target(_instant(queries.STARVED_SHARE, "starved", "B"))
+        .with_target(_instant(queries.SUSPECTED_SHARE, "suspected", "C"))
+        .with_target(_instant(queries.LOST_SECONDS, "GPU time", "D"))
         .override_by_name("GPU time", [_property("unit", "s"), _fixed("text")])
     )
 
 
 def culprit() -> stat.Panel:
-    """The one cause to look at first."""
+    """The cause to look at first."""
     return (
         _figures(2, "Main culprit", "s")
         .description(
-            "The cause that took the most in-use GPU time over the time shown, and how much, in "
-            "seconds of GPU time. 'unknown' means that no training was tagged."
+            "The cause with the most lost GPU time over the time shown, and the GPU time lost to it, "
+            "in seconds. 'unknown' means that no run was tagged."
         )
         .span(8)
         .thresholds(_thresholds((None, "text")))
-        .with_target(_moment(queries.CULPRIT, "{{cause}}", "A"))
+        .with_target(_instant(queries.CULPRIT, "{{cause}}", "A"))
     )
 
 
 def _curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
-    """Lines over the time shown, half the dashboard wide."""
+    """Lines over the time shown, in half the width."""
     return (
         timeseries.Panel()
         .id(panel_id)
@@ -137,17 +136,16 @@ def _stacked(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def use_of_time() -> timeseries.Panel:
-    """Busy, idle and starved, adding up to the whole."""
+    """Busy, idle and starved time, adding up to 100 %."""
     panel = _stacked(_curves(3, "Where the GPU time went", "percentunit")).description(
-        "Share of GPU time, all chosen GPUs together; the bands add up to 100 %. Built on time "
-        "counters, so that no rhythm of scraping hides a pause. An idle time whose cause is not "
-        "decided yet appears once it is."
+        "Share of the time of all selected GPUs; the bands add up to 100 %. It uses time counters, "
+        "so that no scrape interval hides a pause. Idle time appears once its cause is settled."
     )
     bands = (
         (queries.BUSY_BAND, "busy", "green"),
         (queries.STARVED_BAND, "starved", "red"),
         (queries.SUSPECTED_BAND, "suspected", "orange"),
-        (queries.OTHER_LOSS_BAND, "lost to something else", "yellow"),
+        (queries.OTHER_LOSS_BAND, "other loss", "yellow"),
         (queries.NOT_IN_USE_BAND, "not in use", "#5a5a5a"),
     )
     for ref, (expr, name, colour) in zip("ABCDE", bands, strict=True):
@@ -156,12 +154,12 @@ def use_of_time() -> timeseries.Panel:
 
 
 def causes() -> timeseries.Panel:
-    """What the lost time went to."""
+    """Causes of the lost time."""
     return (
         _stacked(_curves(4, "What the lost time went to", "none"))
         .description(
-            "GPUs lost to each cause: 1 is one whole GPU standing idle, summed over the chosen "
-            "ones. Time before the first work of a job and after its last is left out."
+            "GPUs lost to each cause, summed over the selected ones: 1 is one idle GPU. Time "
+            "outside jobs is left out."
         )
         .decimals(2)
         .with_target(_query(queries.CAUSES, "{{cause}}", "A"))
@@ -171,15 +169,14 @@ def causes() -> timeseries.Panel:
 
 
 def reasons() -> timeseries.Panel:
-    """Why batches are late."""
+    """Reasons of input waits."""
     return (
         _stacked(_curves(12, "Why batches are late", "none"))
         .description(
-            "GPUs that wait for input, by what holds the input up: 1 is one whole GPU standing "
-            "idle. cpu_bound: preprocessing; gil_bound: Python's lock; disk_bound, network_bound, "
-            "memory_pressure, latency_bound: as they say; unknown: nothing that was seen tells. "
-            "Together they are the band input_wait beside this. What to change first is in the "
-            "runbook of GpumonGPUStarved. 'no tagged wait': no training said that it waits."
+            "GPUs that wait for input, by reason: 1 is one idle GPU. cpu_bound: preprocessing; "
+            "gil_bound: the GIL; disk_bound, network_bound, memory_pressure, latency_bound; "
+            "unknown: no evidence. Together they are the band input_wait beside this. The runbook "
+            "of GpumonGPUStarved says what to change first. 'no tagged wait': no tagged run waits."
         )
         .decimals(2)
         .with_target(_query(queries.REASONS, "{{reason}}", "A"))
@@ -189,13 +186,13 @@ def reasons() -> timeseries.Panel:
 
 
 def gaps() -> timeseries.Panel:
-    """How long the pauses are: the shape of the trouble."""
+    """Lengths of pauses."""
     return (
         _curves(5, "Length of the pauses", "s")
         .description(
             "Median and 95th percentile of the pauses between two bursts of work, in seconds, "
-            "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) do "
-            "not show as such; they lower the busy share instead. No line: no pause ended."
+            "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) are "
+            "invisible here; they lower the busy share. No line: no pause ended."
         )
         .with_target(_query(queries.GAP_MEDIAN, "GPU {{gpu}} {{name}} median", "A"))
         .with_target(_query(queries.GAP_P95, "GPU {{gpu}} {{name}} 95 %", "B"))
@@ -211,7 +208,7 @@ _COLUMNS: Final = {
     "memory": ("Memory", "percentunit"),
     "now": ("Starved now", "bool_yes_no"),
 }
-"""Key of the query: heading and unit."""
+"""Heading and unit by key of the query."""
 
 
 def _arrangement() -> list[model.DataTransformerConfig]:
@@ -235,9 +232,9 @@ def per_gpu() -> table.Panel:
         .id(6)
         .title("Each GPU")
         .description(
-            "Over the time shown: shares of observed time; Lost is in-use GPU time in seconds "
-            "in which no kernel ran; Pause 95 % the 95th percentile of the pauses in seconds; "
-            "Memory its newest share in use; Starved now: 5 % of the last minute in use were."
+            "Over the time shown: shares of observed time; Lost: in-use GPU time in seconds in "
+            "which no kernel ran; Pause 95 %: 95th percentile of the pauses in seconds; Memory: "
+            "present share in use; Starved now: 5 % of the last minute in use were."
         )
         .height(9)
         .span(_WIDE)
@@ -245,7 +242,7 @@ def per_gpu() -> table.Panel:
         .transformations(_arrangement())
     )
     for key, expr in queries.TABLE.items():
-        panel = panel.with_target(_moment(expr, "", key).format(PromQueryFormat.TABLE))
+        panel = panel.with_target(_instant(expr, "", key).format(PromQueryFormat.TABLE))
     for heading, unit in _COLUMNS.values():
         panel = panel.override_by_name(heading, [_property("unit", unit)])
     return panel.override_by_name(_COLUMNS["gap"][0], [_property("mappings", [_NO_PAUSE])])
@@ -255,7 +252,7 @@ def per_gpu() -> table.Panel:
 
 _STATES: Final = (
     ("free", "green"),
-    ("set by somebody", "blue"),
+    ("configured", "blue"),
     ("power limit", "yellow"),
     ("heat", "orange"),
     ("the board itself", "red"),
@@ -263,16 +260,15 @@ _STATES: Final = (
 
 
 def filling() -> timeseries.Panel:
-    """How much of each GPU works."""
+    """Activity of each GPU."""
     panel = (
         _curves(7, "How full the GPUs are", "percentunit")
         .max(1)
         .description(
-            "Share of the multiprocessors that have work, share of the time in which the tensor "
-            "cores work, and memory bandwidth in use (GPM, Hopper and later). A GPU can be busy "
-            "all the time and yet little of it works: below half of the multiprocessors, and with "
-            "memory bandwidth to spare, try a larger batch and fewer, larger kernels. "
-            "'No data': no GPU here tells."
+            "Active multiprocessors, active tensor cores, and memory bandwidth in use (GPM, Hopper "
+            "and later). A GPU can be busy all the time while little of it works: below half of "
+            "the multiprocessors, and with memory bandwidth to spare, try a larger batch and "
+            "fewer, larger kernels. 'No data': no GPU supports this."
         )
     )
     for ref, (what, expr) in zip("ABC", queries.FILLING.items(), strict=True):
@@ -281,20 +277,20 @@ def filling() -> timeseries.Panel:
 
 
 def power() -> timeseries.Panel:
-    """How near each GPU is to its power limit."""
+    """Power as a share of its limit."""
     return (
         _curves(8, "Power against its limit", "percentunit")
         .description(
-            "Power draw of each board, of the limit in force. A busy GPU that draws less than half "
-            "of it at full clock is probably not full; where activity is told beside this, that is "
-            "the better evidence."
+            "Power draw of each board as a share of its enforced limit. A busy GPU that draws less "
+            "than half of it at full clock is probably not full; activity, beside this, is the "
+            "better evidence."
         )
         .with_target(_query(queries.POWER_SHARE, "GPU {{gpu}} {{name}}", "A"))
     )
 
 
 def held_down() -> statetimeline.Panel:
-    """Why the clocks are held down, one row for each GPU."""
+    """Reasons for reduced clocks, one row for each GPU."""
     states = {
         str(number): model.ValueMappingResult(text=text, color=colour)
         for number, (text, colour) in enumerate(_STATES)
@@ -304,9 +300,9 @@ def held_down() -> statetimeline.Panel:
         .id(9)
         .title("What holds the clocks down")
         .description(
-            "The gravest reason for which a board holds its clocks down. The power limit at full "
-            "load is as it should be; heat and the board itself (hardware slowdown, power brake) "
-            "want a look at cooling and power supply. Grey: not known."
+            "The worst reason why a board holds its clocks down. The power limit at full load is "
+            "normal; for heat and the board itself (hardware slowdown, power brake), check "
+            "cooling and power supply. Grey: unknown."
         )
         .height(8)
         .span(_HALF)
@@ -325,9 +321,9 @@ def xid_errors() -> timeseries.Panel:
         .height(8)
         .decimals(0)
         .description(
-            "Errors that the driver reported while gpumon listened, counted by XID: each step is "
-            "one more. XID 13, 31, 43 and 45 mostly come from a program, others from the board or "
-            "its links; the runbook of GpumonGPUXidErrors says what to do. A line at 0: none."
+            "Errors that the driver reported while gpumon was running, by XID. XID 13, 31, 43 and "
+            "45 mostly come from a program, others from the board or its links; the runbook of "
+            "GpumonGPUXidErrors says what to do. A line at 0: none."
         )
         .with_target(_query(queries.XID_ERRORS, "GPU {{gpu}} {{name}} XID {{xid}}", "A"))
         .override_by_regexp(".*XID none", [_fixed("text")])

@@ -1,9 +1,9 @@
-"""The PromQL of the dashboard, each expression under the name of what it answers.
+"""The PromQL of the dashboard.
 
 ``$job``, ``$instance`` and ``$gpu`` are the dashboard's variables;
 ``$__range`` is the time shown, ``$__rate_interval`` at least four scrapes.
-Everything is built on counters: a gauge that is scraped in the rhythm of a
-training shows one phase of it and nothing else.
+Shares of time use counters: a gauge scraped in the rhythm of a training run
+would only show one phase of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHOWN: Final = "$__range"
 RATE: Final = "$__rate_interval"
 
 LOST: Final = 'cause!~"not_in_use|start_up"'
-"""Idle time before a job's first work and after its last is nobody's loss."""
+"""Idle time outside jobs is no loss."""
 NOT_LOST: Final = 'cause=~"not_in_use|start_up"'
 
 
@@ -29,12 +29,12 @@ def _idle(causes: str, function: str, window: str) -> str:
 
 
 def _sum(series: str) -> str:
-    """A sum that is 0 where the series is not born yet."""
+    """A sum that is 0 where the series does not exist yet."""
     return f"(sum({series}) or vector(0))"
 
 
 def _of_in_use(part: str) -> str:
-    """A share of in-use time; -1 where GPUs answer and none was used; nothing without answers."""
+    """A share of in-use time; -1 if GPUs answer but none was used; empty without answers."""
     lost = _sum(_idle(LOST, "increase", SHOWN))
     in_use = f"(sum({_time('busy', 'increase', SHOWN)}) + {lost} > 0)"
     none_used = f"sum({_time('observed', 'increase', SHOWN)}) * 0 - 1"
@@ -42,7 +42,7 @@ def _of_in_use(part: str) -> str:
 
 
 def _band(part: str) -> str:
-    """A share of the time whose use is decided: the bands add up to 1 at every point."""
+    """A share of the settled time: the bands add up to 1 at every point."""
     busy = f"sum({_time('busy', 'rate', RATE)})"
     idle = _sum(f"rate(gpumon_gpu_idle_seconds_total{{{GPU}}}[{RATE}])")
     return f"{part} / ({busy} + {idle} > 0)"
@@ -66,9 +66,9 @@ _SUSPECTED: Final = _sum(_time("suspected", "rate", RATE))
 BUSY_BAND: Final = _band(_sum(_time("busy", "rate", RATE)))
 STARVED_BAND: Final = _band(_STARVED)
 _NOT_PROVED: Final = f"clamp_min({_sum(_idle(LOST, 'rate', RATE))} - {_STARVED}, 0)"
-# Pauses of many minutes become suspected in one moment: no more of them than was lost meanwhile.
+# Long pauses become suspected at once: show no more than was lost in the window.
 SUSPECTED_BAND: Final = _band(f"(({_SUSPECTED}) < {_NOT_PROVED} or {_NOT_PROVED})")
-# All that is lost and in no band of its own: also the wait for a very first batch.
+# All other losses, including the wait for the first batch.
 OTHER_LOSS_BAND: Final = _band(f"clamp_min({_NOT_PROVED} - ({_SUSPECTED}), 0)")
 NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
@@ -79,16 +79,16 @@ REASONS: Final = (
     f"label_replace(sum({_time('observed', 'rate', RATE)}) * 0, "
     '"reason", "no tagged wait", "", "")'
 )
-"""Why batches are late: the reasons add up to the cause ``input_wait``."""
+"""Reasons add up to the cause ``input_wait``."""
 
 
 def _named(per_gpu: str) -> str:
-    """Joined with the GPU's index and name, for legends that people recognise."""
+    """Joined with the GPU's index and name, for legends."""
     return f"{per_gpu} * on({ONE_GPU}) group_left(gpu, name) gpumon_gpu_info{{{GPU}}}"
 
 
 def gap_quantile(quantile: float, window: str) -> str:
-    """Length in seconds that this share of the pauses does not exceed."""
+    """Quantile of the length of pauses in seconds."""
     buckets = f"rate(gpumon_gpu_idle_gap_seconds_bucket{{{GPU}}}[{window}])"
     return f"histogram_quantile({quantile}, sum by ({ONE_GPU}, le) ({buckets}))"
 
@@ -116,7 +116,7 @@ TABLE: Final = {
     ),
     "now": f"max by ({ONE_GPU}) (gpumon_gpu_starved{{{GPU}}})",
 }
-"""One row for each GPU over the time shown; all but ``info`` carry the same three labels."""
+"""One row for each GPU over the time shown; all but ``info`` have the same three labels."""
 
 FILLING: Final = {
     what: _named(f"gpumon_gpu_{name}_ratio{{{GPU}}}")
@@ -126,7 +126,7 @@ FILLING: Final = {
         ("memory bandwidth", "memory_bandwidth"),
     )
 }
-"""What works of a GPU while it is busy: gauges, each over the stretch since it was read before."""
+"""Gauges of activity, each over the time since the previous reading."""
 
 POWER_SHARE: Final = _named(
     f"(gpumon_gpu_power_watts{{{GPU}}} / on({ONE_GPU}) gpumon_gpu_power_limit_watts{{{GPU}}})"
@@ -146,9 +146,9 @@ HELD_DOWN: Final = _named(
     f"max by ({ONE_GPU}) (4 * {_held(_BOARD)} or 3 * {_held(_HEAT)}"
     f" or 2 * {_held(_POWER_LIMIT)} or {_held(_SET)})"
 )
-"""The gravest reason of each GPU: 0 none, 1 set so, 2 power limit, 3 heat, 4 the board itself."""
+"""The worst reason of each GPU: 0 none, 1 configured, 2 power limit, 3 heat, 4 the board itself."""
 
-# A GPU that is lost has no gpumon_gpu_info any more, and this tells why: its UUID names it then.
+# A lost GPU has no gpumon_gpu_info, and its XID may be the reason: then its UUID names it.
 _XIDS: Final = f"sum by ({ONE_GPU}, xid) (gpumon_gpu_xid_errors_total{{{GPU}}})"
 XID_ERRORS: Final = (
     f"{_named(_XIDS)} or on({ONE_GPU}, xid) "

@@ -1,4 +1,4 @@
-"""The dashboard's expressions, on time of which every part is known."""
+"""Tests of the dashboard's expressions with known time counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BANDS = (
     queries.OTHER_LOSS_BAND,
     queries.NOT_IN_USE_BAND,
 )
-# Seconds in each second: of the wait for input a tenth is starved, the rest was for a first batch.
+# Seconds per second. A third of the input wait is starved, the rest was for a first batch.
 GROWTH = {
     "busy_seconds_total": 0.3,
     "starved_seconds_total": 0.1,
@@ -33,7 +33,7 @@ GROWTH = {
 }
 
 
-def test_bands_of_time_add_up_to_the_whole_with_a_first_batch_among_it(tmp_path: Path) -> None:
+def test_bands_add_up_to_one_including_the_wait_for_a_first_batch(tmp_path: Path) -> None:
     labels = 'job="gpumon",instance="a",uuid="GPU-0"'
     series = []
     for name, growth in GROWTH.items():
@@ -49,7 +49,7 @@ def test_bands_of_time_add_up_to_the_whole_with_a_first_batch_among_it(tmp_path:
             {"expr": f"round({whole}, 1e-6)", "eval_time": "15m", "exp_samples": [{"value": 1.0}]}
         ],
     }
-    path = tmp_path / "bands.json"  # which is YAML, too
+    path = tmp_path / "bands.json"  # JSON is YAML
     path.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}), encoding="utf-8")
 
     done = subprocess.run(
