@@ -1,14 +1,14 @@
-"""What a training imports: tags that tell gpumon what it does, and one batch over several GPUs.
+"""Hooks for training scripts: tags for gpumon, and one batch over several GPUs.
 
 >>> from trainer_hooks import PhaseTagger, phase, step, timed
 >>> from trainer_hooks import NaNGuard, fixed_batches, prefetch_to_device
 
-Of Keras on TensorFlow: ``multi_gpu_model``, ``to_multi_gpu``, ``slice_batch``, ``serialize`` and
+For Keras on TensorFlow: ``multi_gpu_model``, ``to_multi_gpu``, ``slice_batch``, ``serialize`` and
 ``RatioBalancer``.
 
-``trainer_hooks.devices`` says which GPUs there are; ``trainer_hooks.ddp``, ``.lightning``,
-``.accelerate`` and ``.huggingface`` split batches over the ranks of PyTorch. Importing this brings
-neither Keras nor any framework along, and starts nothing.
+``trainer_hooks.devices`` lists the GPUs; ``trainer_hooks.ddp``, ``.lightning``, ``.accelerate`` and
+``.huggingface`` split batches over the ranks of PyTorch. Importing this package imports neither
+Keras nor any framework, and starts nothing.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ _MODULES: Final = {
     "slice_batch": "multi_gpu",
     "to_multi_gpu": "multi_gpu",
 }
-"""Where each name is that brings a framework along, or little less."""
+"""The modules of names that need a framework."""
 
-_FIXES: Final = {"keras": "which is not there (`pip install keras`)"} | {
-    backend: f"which is to run on {backend}, and that is not there (set KERAS_BACKEND to the one "
-    "of tensorflow, jax and torch that you have)"
+_FIXES: Final = {"keras": "which is not installed (`pip install keras`)"} | {
+    backend: f"which is set to run on {backend}, but that is not installed (set KERAS_BACKEND to "
+    "tensorflow, jax or torch, whichever you have)"
     for backend in ("tensorflow", "jax", "torch")
 }
 
 
 def __getattr__(name: str) -> object:
-    """What is imported when it is asked for."""
+    """Import what needs a framework when it is used."""
     if name == "devices":
         return import_module("trainer_hooks.devices")
     if name not in _MODULES:
@@ -82,13 +82,13 @@ def __getattr__(name: str) -> object:
             raise
         if _MODULES[name] == "multi_gpu":
             raise ModuleNotFoundError(
-                f"{name} needs Keras on TensorFlow, and {error.name} is not there (`pip install "
-                "tensorflow`); for the same ratios on PyTorch see trainer_hooks.ddp",
+                f"{name} needs Keras on TensorFlow, but {error.name} is not installed (`pip "
+                "install tensorflow`); for ratios on PyTorch see trainer_hooks.ddp",
                 name=error.name,
             ) from None
         raise ModuleNotFoundError(
             f"{name} is for Keras 3, {what_to_do}; phase, timed and step need "
             "no framework, and trainer_hooks.lightning and trainer_hooks.huggingface have "
-            "taggers of their own",
+            "their own taggers",
             name=error.name,
         ) from None

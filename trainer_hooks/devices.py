@@ -1,24 +1,22 @@
-"""Which GPUs this process may use, and how many, without any framework.
+"""The GPUs this process may use, without any framework.
 
 >>> from trainer_hooks import devices
 >>> gpus = devices.gpu_count()
 >>> names = [gpu.name for gpu in devices.visible_gpus()]
 
-No framework is imported, no session made, no CUDA context created: the driver
-is asked through NVML, once a process, and ``$CUDA_VISIBLE_DEVICES`` is applied
-to its answer as CUDA would. So a script can choose its batch size, or how many
-processes to start, before anything holds memory on a GPU.
+No framework is imported, no session and no CUDA context created: the driver is asked through NVML,
+once a process, and ``$CUDA_VISIBLE_DEVICES`` is applied as CUDA would. So a script can choose its
+batch size, or how many processes to start, before anything holds memory on a GPU.
 
-What cannot be known this way:
+Limits:
 
 * Unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` is set, CUDA numbers GPUs of different
   models by a rule of its own ("fastest first"), so a *number* may mean another
-  board than here; ``Gpu.is_certain`` says so. How many there are does not depend on
-  it. Boards of one model are taken to be in the order of their bus, as everywhere seen.
-* CUDA reads its variables when it is first used; what is changed later counts
-  here, and not there.
+  GPU than here; ``Gpu.is_certain`` says so. The count does not depend on it.
+  GPUs of one model are assumed to be in bus order, as everywhere seen.
+* CUDA reads its variables when it is first used; a later change counts here only.
 * A list that mixes numbers, UUIDs and MIG names is read up to its first change;
-  CUDA does not document what it does.
+  CUDA does not document its behaviour.
 """
 
 from __future__ import annotations
@@ -40,24 +38,24 @@ if TYPE_CHECKING:
 __all__ = ["Gpu", "gpu_count", "refresh", "visible_gpus"]
 
 PROC_GPUS: Final = Path("/proc/driver/nvidia/gpus")
-"""Where the kernel module lists its GPUs, for when NVML is not installed."""
+"""Where the kernel module lists its GPUs, for machines without NVML."""
 
 _MOST_GPUS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU, or one MIG part of a GPU, that this process may use.
+    """One GPU, or one MIG instance, that this process may use.
 
     Attributes:
         number: CUDA's number for it in this process: 0 is ``GPU:0``, ``cuda:0``.
-        index: Its number on the machine, as ``nvidia-smi`` and gpumon show it;
-            of the whole GPU where this is a part.
-        uuid: ``GPU-...`` or ``MIG-...``; ``None`` if the driver does not say.
-        name: Such as ``"NVIDIA H100 80GB HBM3"``; ``None`` if it does not say.
-        memory_bytes: All its memory, used or not, in bytes; ``None`` if it does not say.
-        parent_uuid: Of the GPU that this is a part of; ``None`` for a whole GPU.
-        is_certain: Whether CUDA means this very board by ``number``.
+        index: Its number on the machine, as ``nvidia-smi`` and gpumon show it; for a MIG
+            instance that of the GPU.
+        uuid: ``GPU-...`` or ``MIG-...``; ``None`` if the driver does not report it.
+        name: Such as ``"NVIDIA H100 80GB HBM3"``; ``None`` if not reported.
+        memory_bytes: All its memory, used or not, in bytes; ``None`` if not reported.
+        parent_uuid: Of the GPU of a MIG instance; ``None`` for a GPU.
+        is_certain: Whether CUDA means this GPU by ``number``.
     """
 
     number: int
@@ -70,13 +68,13 @@ class Gpu:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The GPUs this process may use, in CUDA's numbering.
+    """Return the GPUs this process may use, in CUDA's numbering.
 
-    The driver is asked by the first call; ``$CUDA_VISIBLE_DEVICES`` is read by each.
+    The first call asks the driver; each call reads ``$CUDA_VISIBLE_DEVICES``.
 
     Returns:
-        One entry for each; empty without a driver or GPU, or where the
-        variable hides them all. Never raises.
+        One entry each; empty without a driver or GPU, or where the variable hides them all.
+        Never raises.
     """
     known = _known_devices()
     certain = _numbers_are_certain(known, os.environ)
@@ -95,18 +93,18 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def gpu_count() -> int:
-    """How many GPUs this process may use: 0 without a driver. Never raises."""
+    """Return how many GPUs this process may use: 0 without a driver. Never raises."""
     return len(visible_gpus())
 
 
 def refresh() -> None:
-    """Ask the driver anew at the next call: a GPU was added, lost, or cut by MIG."""
+    """Ask the driver again at the next call: a GPU was added, lost, or repartitioned by MIG."""
     with _Cache.lock:
         _Cache.known = None
 
 
 class _Cache:
-    """What module-level state there is: the machine's GPUs and MIG instances, asked for once."""
+    """The module's state: the machine's GPUs and MIG instances, asked for once."""
 
     known: tuple[Device, ...] | None = None
     lock = threading.Lock()
@@ -120,7 +118,7 @@ def _known_devices() -> tuple[Device, ...]:
 
 
 def _ask() -> tuple[Device, ...]:
-    """NVML's answer; else the kernel module's; else none."""
+    """Return NVML's answer; else the kernel module's; else none."""
     with contextlib.suppress(Exception):  # no library, no driver, no permission: then no GPU
         from gpumon.sources.nvml.binding import NvmlLibrary
 
@@ -135,7 +133,7 @@ def _ask() -> tuple[Device, ...]:
 
 
 def _devices(library: NvmlLibrary) -> Iterator[Device]:
-    """Every GPU that NVML lets this process open, for CUDA numbers no other, and its instances."""
+    """Yield the GPUs that NVML lets this process open, which CUDA numbers, and their instances."""
     for index in range(min(library.device_count(), _MOST_GPUS)):
         handle = library.handle_by_index(index)
         if handle is None:
@@ -163,18 +161,18 @@ def _device(library: NvmlLibrary, handle: int, index: int) -> Device:
 
 
 def _devices_in_proc(folder: Path) -> Iterator[Device]:
-    """What the kernel module tells: no memory, no MIG, and a UUID only of a GPU in use before."""
+    """Yield what the kernel module knows: no memory, no MIG, no UUID of a GPU never opened."""
     for index, path in enumerate(sorted(folder.glob("*/information"))[:_MOST_GPUS]):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
-        uuid = said.get("GPU UUID", "")
-        if "?" in uuid:  # what it says of a GPU that nobody has opened yet
+        fields = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
+        uuid = fields.get("GPU UUID", "")
+        if "?" in uuid:  # a GPU that was never opened
             uuid = ""
-        yield Device(uuid=uuid, index=index, name=said.get("Model"))
+        yield Device(uuid=uuid, index=index, name=fields.get("Model"))
 
 
 def _numbers_are_certain(known: Sequence[Device], environ: Mapping[str, str]) -> bool:
-    """Whether CUDA's numbers are those of the bus, or names are used instead."""
+    """Whether CUDA numbers GPUs by bus, or names are used instead."""
     if environ.get("CUDA_VISIBLE_DEVICES", "").strip().startswith(("GPU-", "MIG-")):
         return True
     in_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"

@@ -41,21 +41,19 @@ _FRAMES_TO_THE_METHOD: Final = 3
 
 
 class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed where mypy runs
-    """Tags every moment of ``trainer.train()`` with its phase.
+    """Tags all of ``trainer.train()`` with phases.
 
     ``Trainer(..., callbacks=[PhaseTagger()])``
-        the run is called after ``$GPUMON_RUN``, else after the script.
+        the run is named after ``$GPUMON_RUN``, else after the script.
     ``PhaseTagger(run="bert", gpus=[0, 1])``
-        says the name, and which GPUs it trains on.
+        names the run and its GPUs.
 
-    It tells apart ``start_up, compile, input_wait, train_step, callbacks,
-    checkpoint, validation, predict, between_epochs``, and how long each class
-    of callback took. A step is a step of the optimizer, as in
-    ``trainer.state.global_step``, however many batches it accumulates. An
-    ``evaluate`` or ``predict`` outside ``train`` is told as well.
+    It distinguishes ``start_up, compile, input_wait, train_step, callbacks, checkpoint, validation,
+    predict, between_epochs``, and times each class of callback. A step is a step of the optimizer,
+    as in ``trainer.state.global_step``, however many batches it accumulates. ``evaluate`` and
+    ``predict`` outside ``train`` are tagged as well.
 
-    It never blocks, raises, or changes a result; without a daemon it works as
-    well.
+    It never blocks, raises, or changes a result, with or without a daemon.
 
     Args:
         run: Name of the run.
@@ -71,7 +69,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     @property
     def tags_now(self) -> bool:
-        """Whether a training is under way that this tagger tags."""
+        """Whether this tagger is tagging a run."""
         return self._tagging is not None and self._tagging.is_here
 
     @guarded
@@ -84,14 +82,14 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     def _begin(self, loader: Any, model: Any) -> None:  # noqa: ANN401
         if self._tagging is not None and self._tagging.encloses:
-            return  # a callback of that one trains something of its own
-        self._stop()  # what a training that raised left behind
+            return  # a callback of that trainer trains another model
+        self._stop()  # left behind by a training that raised
         ring = process_ring()
         trainer = self._trainer()
         if ring.writer is None:
             return
         if trainer is None:
-            self._warn("gpumon tags no phases: it does not find the Trainer that it is called by")
+            self._warn("gpumon tags no phases: it does not find the Trainer that calls it")
             return
         if self._is_seen_to(trainer):
             return
@@ -108,7 +106,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         return _trainer_of(self)
 
     def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
-        """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""
+        """See evaluations outside ``train``, which begin by watching the ``Trainer``'s memory."""
         memory = getattr(trainer, MEMORY, None)
         start = getattr(memory, "start", None)
         if memory is not None and start and type(start) is not StartOfEvaluation:
@@ -128,7 +126,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
             self._tagging = LoneEvaluation(ring, ring.writer_here, trainer, mode)
 
     def _is_seen_to(self, trainer: Any) -> bool:  # noqa: ANN401
-        """Whether another tagger of the same ``Trainer`` tags what it does now."""
+        """Whether another tagger of the same ``Trainer`` is tagging now."""
         others = trainer.callback_handler.callbacks
         return any(isinstance(other, PhaseTagger) and other.tags_now for other in others)
 
@@ -140,15 +138,14 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
         with ``per_device_train_batch_size=50``, rank 0 computes 60 samples and rank 1 40.
 
     The gradient is that of one device with the whole batch, also over
-    ``gradient_accumulation_steps``: the mean over all samples of a step or,
-    where the model counts ``num_items_in_batch``, over all its tokens. The
-    order of an epoch follows from ``data_seed``, else ``seed``. A checkpoint in
-    mid-epoch is continued at its step, also with other ratios. Evaluation is
-    split evenly, as the ``Trainer`` does.
+    ``gradient_accumulation_steps``: the mean over all samples of a step or, where the model counts
+    ``num_items_in_batch``, over all its tokens. The order of an epoch follows from ``data_seed``,
+    else ``seed``. A checkpoint in mid-epoch is continued at its step, also with other ratios.
+    Evaluation is split evenly, as the ``Trainer`` does.
 
     Args:
-        ratios: One positive number for each rank, by rank; only their proportions count.
-        balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
+        ratios: One positive number per rank, in order; only their proportions count.
+        balancer: Refused: ratios can be balanced in your own loop with DDP, and in Lightning.
 
     Raises:
         TypeError: There are no ratios.
@@ -164,7 +161,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
         self._run: _SplitRun | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._end()  # what a training that raised left behind
+        self._end()  # left behind by a training that raised
         if args.world_size == 1:
             raise ValueError(
                 "ratios split batches over several processes, and this is the only one: start the "
@@ -203,11 +200,11 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
             self._run = None
 
     def _weighed(self, run: _SplitRun, training_step: Any) -> Any:  # noqa: ANN401
-        """The trainer's step, in which gradients have their batch's weight while the run lasts."""
+        """Return the trainer's step with weighted gradients while the run lasts."""
 
         @wraps(training_step)
         def step(model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:  # noqa: ANN401
-            if self._run is run:  # another callback may have kept this from being removed
+            if self._run is run:  # another callback may have prevented its removal
                 run.begin_batch(num_items_in_batch)
             return training_step(model, inputs, num_items_in_batch)
 
@@ -215,7 +212,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class _SplitRun:
-    """One training whose batches are split; they are trained in the order of the loader."""
+    """One run whose batches are split; they are trained in the order of the loader."""
 
     def __init__(self, trainer: Any, sampler: RatioSampler, gradients: GradientWeights) -> None:  # noqa: ANN401
         self.gradients = gradients
@@ -223,7 +220,7 @@ class _SplitRun:
         self._next_epoch = self._first_batch = self._next_batch = 0
 
     def resume(self, steps: int, *, skips_batches: bool) -> None:
-        """Go on after so many steps; the Trainer skips the batches of the begun epoch, or not."""
+        """Continue after ``steps`` steps; the Trainer may skip the batches of the current epoch."""
         self._next_epoch, done = divmod(steps, self._sampler.steps)
         self._first_batch = done * self._trainer.args.gradient_accumulation_steps * skips_batches
 
@@ -235,13 +232,13 @@ class _SplitRun:
     def begin_batch(self, num_items_in_batch: object) -> None:
         share = self._sampler.begin_batch(self._next_batch)
         self._next_batch += 1
-        # A sum is divided by the items of all ranks already, a mean by a step's batches.
+        # A sum was divided by the items of all ranks, a mean by the step's batches.
         is_weighed = num_items_in_batch is not None and _counts_items(self._trainer)
         self.gradients.weight = 1.0 if is_weighed else share.weight * share.micro_batches
 
 
 def _counts_items(trainer: Any) -> bool:  # noqa: ANN401
-    """Whether losses are sums over the items of all ranks in a step, as models of language have."""
+    """Whether losses are sums over the items of all ranks in a step, as in language models."""
     return not _has_own_loss(trainer) and (
         trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
     )
@@ -252,7 +249,7 @@ def _has_own_loss(trainer: Any) -> bool:  # noqa: ANN401
 
 
 def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | None:  # noqa: ANN401
-    """Why this training cannot be split, and what to write instead."""
+    """Return why this training cannot be split, and what to write instead."""
     if trainer is None:
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
     if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:
@@ -286,7 +283,7 @@ def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | No
 
 
 def _trainer_of(callback: Any) -> Any | None:  # noqa: ANN401
-    """The ``Trainer`` among the callers: callbacks are handed everything but that."""
+    """Return the ``Trainer`` among the callers, which callbacks do not receive."""
 
     def calls_it(found: Any) -> bool:  # noqa: ANN401
         handler = getattr(found, "callback_handler", None)

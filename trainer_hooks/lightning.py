@@ -21,23 +21,22 @@ _LENT_METHODS: Final = frozenset({"log", "log_dict"})
 
 
 class PhaseTagger(Tagger):
-    """Tags every moment of ``fit``, ``validate``, ``test`` and ``predict`` with its phase.
+    """Tags all of ``fit``, ``validate``, ``test`` and ``predict`` with phases.
 
     ``Trainer(callbacks=[PhaseTagger()])``
-        the run is called after ``$GPUMON_RUN``, else after the script.
+        the run is named after ``$GPUMON_RUN``, else after the script.
     ``PhaseTagger(run="resnet", gpus=[0, 1])``
-        says the name, and which GPUs it trains on.
+        names the run and its GPUs.
 
-    It tells apart ``start_up, compile, input_wait, host_to_device,
-    train_step, callbacks, checkpoint, validation, predict, between_epochs``,
-    and how long each class of callback took. It listens to
-    the actions that Lightning reports to ``trainer.profiler``; a profiler of
-    the user's own hears of the same actions as without it. A step is a batch,
-    or the batches that were accumulated into one step of the optimizer.
+    It distinguishes ``start_up, compile, input_wait, host_to_device, train_step, callbacks,
+    checkpoint, validation, predict, between_epochs``, and times each class of callback. It listens
+    to the actions that Lightning reports to ``trainer.profiler``; a profiler of the user's own
+    receives the same actions as without it. A step is a batch, or the batches accumulated into one
+    step of the optimizer.
 
-    It never blocks, raises, or changes a result; without a daemon it works as
-    well. It is a callback of ``lightning.pytorch`` or of ``pytorch_lightning``,
-    whichever has been imported when it is made.
+    It never blocks, raises, or changes a result, with or without a daemon. It is a callback of
+    ``lightning.pytorch`` or of ``pytorch_lightning``, whichever has been imported when it is
+    created.
 
     Args:
         run: Name of the run.
@@ -51,7 +50,7 @@ class PhaseTagger(Tagger):
 
     @passes_through
     def __new__(cls, *_: object, **__: object) -> PhaseTagger:
-        """An instance that is also a callback of the Lightning in use."""
+        """Create an instance that is also a callback of the Lightning in use."""
         bases = tuple(package.Callback for package in lightning_packages())
         if issubclass(cls, bases):
             return super().__new__(cls)
@@ -66,26 +65,25 @@ class PhaseTagger(Tagger):
         self._set_up(run, gpus, framework="lightning")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the methods that Lightning lends to every callback of a trainer."""
+        """Leave out the methods that Lightning puts on every callback of a trainer."""
         return {
             name: kept for name, kept in super().__getstate__().items() if name not in _LENT_METHODS
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The class of an instance is made as it is, and of no module."""
+        """The class of an instance is created dynamically and is in no module."""
         kind = type(self)
         return _new_instance, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     @property
     @passes_through
     def state_key(self) -> str:
-        """As of any callback of Lightning, which asks the class for it, too."""
+        """The key of any Lightning callback, which Lightning also reads from the class."""
         return type(self).__qualname__
 
     @RefusesClass
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        self._move_lent_methods()
         self._begin(trainer)
 
     @guarded
@@ -127,17 +125,10 @@ class PhaseTagger(Tagger):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._end(trainer)
 
-    def _move_lent_methods(self) -> None:
-        """Where the class stood in the trainer's list: it would keep the user's model for ever."""
-        kind = vars(type(self)).get("_made_of", type(self))
-        for name in _LENT_METHODS & vars(kind).keys():
-            setattr(self, name, getattr(kind, name))
-            delattr(kind, name)
-
     def _begin(self, trainer: Any) -> None:  # noqa: ANN401
         tagging, ring = self._tagging, process_ring()
         if tagging is not None and tagging.encloses and tagging.trainer is not trainer:
-            return  # a callback of that one runs another with the same tagger
+            return  # a callback of that trainer runs another with the same tagger
         self._stop()
         if ring.writer is not None:
             self._describe_run()
@@ -148,7 +139,7 @@ class PhaseTagger(Tagger):
             self._stop()
 
     def _tagging_of(self, trainer: Any) -> LightningTagging | None:  # noqa: ANN401
-        """What is tagged now, if it is a run of that trainer."""
+        """Return the tagged run if it is that trainer's."""
         tagging = self._tagging
         return tagging if tagging is not None and tagging.trainer is trainer else None
 
@@ -164,17 +155,17 @@ class RatioStrategy:
         of two batches of 50, rank 0 computes 60 samples and rank 1 40.
 
     It splits the training ``DataLoader`` by the ratios, with ``use_distributed_sampler`` or
-    without, and weighs each rank's loss, so that the gradient is that of one device with the whole
-    batch: the mean over all samples of a step, also of its accumulated batches. The loss that is
-    logged is that of the rank's own samples. Validation, test and prediction are split evenly, as
-    Lightning does. A checkpoint in mid-epoch is continued at its step, also with other ratios.
+    without, and weights each rank's loss, so that the gradient is that of one device with the whole
+    batch: the mean over all samples of a step, also of its accumulated batches. The logged loss is
+    that of the rank's own samples. Validation, test and prediction are split evenly, as Lightning
+    does. A checkpoint in mid-epoch is continued at its step, also with other ratios.
 
     It is a strategy of ``lightning.pytorch`` or of ``pytorch_lightning``, whichever has been
-    imported when it is made.
+    imported when it is created.
 
     Args:
-        ratios: One positive number for each rank, by rank; only their proportions count.
-        balancer: Levels the ratios while ``fit`` runs, if given.
+        ratios: One positive number per rank, in order; only their proportions count.
+        balancer: Balances the ratios while ``fit`` runs, if given.
         ddp: Arguments of ``DDPStrategy``.
 
     Raises:
@@ -185,7 +176,7 @@ class RatioStrategy:
     """
 
     def __new__(cls, *_: object, **__: object) -> RatioStrategy:
-        """An instance that is also a ``DDPStrategy`` of the Lightning in use."""
+        """Create an instance that is also a ``DDPStrategy`` of the Lightning in use."""
         base = lightning_packages()[0].strategies.DDPStrategy
         made: type[RatioStrategy] = type(cls.__name__, (cls, base), {})
         return super().__new__(made)
@@ -205,11 +196,11 @@ class RatioStrategy:
         self._weight = 1.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The class of an instance is made as it is, and of no module."""
+        """The class of an instance is created dynamically and is in no module."""
         return _new_instance, (type(self).__bases__[0],), vars(self)
 
     def process_dataloader(self, dataloader: Any) -> Any:  # noqa: ANN401
-        """The loader of a training, split by the ratios; any other is left as it is."""
+        """Split the training loader by the ratios; leave any other as it is."""
         dataloader = super().process_dataloader(dataloader)  # type: ignore[misc]  # DDPStrategy's
         trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
         if not trainer.training:
@@ -243,12 +234,12 @@ class RatioStrategy:
             self._weight = self._batches.begin(batch_idx, accumulated)
 
     def backward(self, closure_loss: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        """The loss, weighed by this rank's part of the step, is what is propagated."""
+        """Propagate the loss, weighted by this rank's part of the step."""
         return super().backward(closure_loss * self._weight, *args, **named)  # type: ignore[misc]
 
 
 class _RatioBatches:
-    """The training's batches, as Lightning counts them."""
+    """The training batches, as Lightning counts them."""
 
     def __init__(self, sampler: RatioSampler, accumulated: int) -> None:
         self._sampler = sampler
@@ -256,7 +247,7 @@ class _RatioBatches:
         self._first = self._done = 0
 
     def loader_of(self, loader: Any) -> Any:  # noqa: ANN401
-        """A loader like that, which can be saved and continued in mid-epoch."""
+        """Return a loader like that, which can be saved and continued in mid-epoch."""
         kind = type(type(loader).__name__, (_ResumableLoader, type(loader)), {})
         made: Any = object.__new__(kind)
         vars(made).update(vars(loader), _iterator=None, ratio_batches=self)
@@ -280,10 +271,10 @@ class _RatioBatches:
         self._first = self._done = 0
 
     def begin(self, batch: int, accumulated: int) -> float:
-        """The weight of the batch that is computed next.
+        """Return the weight of the next batch.
 
         Raises:
-            ValueError: It is not the one that the loader gave, or others are accumulated.
+            ValueError: It is not the one that the loader yielded, or others are accumulated.
         """
         if accumulated != self._accumulated:
             raise ValueError(
@@ -299,7 +290,7 @@ class _RatioBatches:
         return share.weight * accumulated
 
     def _why_not_resumed(self, batch: int) -> str | None:
-        """Why Lightning and its loader are not at the same batch, and what to write instead."""
+        """Return why Lightning and its loader differ in their batch, and what to write instead."""
         if batch >= len(self):
             return (
                 f"Lightning resumes with batch {batch} of an epoch of {len(self)} batches: give "
@@ -334,12 +325,12 @@ class _RatioBatches:
 
 
 class _ResumableLoader:
-    """A loader of Lightning's that knows how far the training is."""
+    """A Lightning loader that knows how far the training is."""
 
     ratio_batches: _RatioBatches
 
     def __len__(self) -> int:
-        return len(self.ratio_batches)  # of the whole epoch, also where it is continued
+        return len(self.ratio_batches)  # of the whole epoch, even when resumed
 
     def state_dict(self) -> dict[str, int]:
         return self.ratio_batches.state_dict()
@@ -349,7 +340,7 @@ class _ResumableLoader:
 
 
 def _why_not(trainer: Any) -> str | None:  # noqa: ANN401
-    """Why this training cannot be split, and what to write instead."""
+    """Return why this training cannot be split, and what to write instead."""
     if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
         return (
             "RatioStrategy cannot see which batch training_step(dataloader_iter) fetches: write "

@@ -1,9 +1,9 @@
-"""Tags for training loops of one's own: ``phase()``, ``timed()``, ``step()``.
+"""Tags for the user's own training loop: ``phase()``, ``timed()``, ``step()``.
 
-Only the thread that made the process' ring, by the first call of any of these,
-changes phases; in other threads, and in forked children, they do nothing. In a process that
-``multiprocessing`` started from one that is tagged, they do nothing before its first step, tagger,
-or region that is a step, validation or prediction: a worker of a data loader is no run.
+The thread of the first call creates the process's ring, and only that thread changes phases; in
+other threads, and in forked children, the tags do nothing. In a process that ``multiprocessing``
+started from a tagged one they do nothing before its first step, tagger, or region that is a step,
+validation or prediction: a data loader's worker is not a run.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from trainer_hooks.trainers.patching import Proxy
 T = TypeVar("T")
 
 _MODE_OF: Final = dict((at.VALIDATION, at.PREDICT))
-"""The mode that a phase brings along, by its number."""
+"""The mode of a phase, by its number."""
 _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name in PHASES})
 _MAX_SAMPLES: Final = 1 << 40
-"""More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""
+"""More samples in one batch are a mistake, and their sum would not fit the ring."""
 
 _warn_of_phase = QuietWarningPerName(8)
 _warn_of_samples = QuietWarningOnce()
@@ -43,14 +43,13 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
     ``with phase("input_wait"): batch = next(batches)``
         the block waits for input.
     ``with phase("validation"): ...``
-        everything in it is validation, but for an ``input_wait`` inside.
+        everything in it is validation, except an ``input_wait`` inside.
 
-    Regions nest: after the block, the phase is again what it was before; at
-    the top, ``other`` (``start_up`` before the first region). An unknown word
-    is ``other``; each of the first eight in a process is warned of, once.
-    Exceptions pass through. One object may be used again.
-    A generator leaves the block before it hands an item out, or what is done
-    with the item counts as that phase, too.
+    Regions nest: after the block, the previous phase continues; at the top, ``other`` (``start_up``
+    before the first region). An unknown name is ``other``; each of the first eight in a process is
+    warned about once. Exceptions pass through. An object may be used again. A generator should
+    leave the block before it yields an item; otherwise the time its consumer spends counts as that
+    phase, too.
 
     Args:
         name: One of ``start_up, compile, input_wait, host_to_device,
@@ -94,13 +93,13 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             if ring.innermost is not None:
                 number, mode = ring.region_closes(at.phase_mode_of(span))
             elif ring.depth == 0:
-                # Not what it began in: that may be over by now, as another task's region is.
+                # Not the phase before: that may be over, if it was another task's region.
                 number, mode = at.OTHER
             else:
                 number, mode = at.phase_mode_of(span)
             writer.enter(number, mode, is_brief=True)
         elif ring.writer is not None and self._before and self._before[-1][1] == get_ident():
-            # A run has begun on another thread since, whose phases count now.
+            # A run has begun on another thread, whose phases count now.
             span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
@@ -110,8 +109,8 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 class TimedIterator(Proxy, Generic[T]):
     """An iterator whose every ``next()`` is a phase.
 
-    Of a loop over batches to train on, marks in the ring say where it begins, and where it has had
-    its last batch, so that a run that hangs differs from one that is over.
+    For a loop over training batches, events in the ring mark its beginning and its last batch, so
+    that a hung run differs from a finished one.
     """
 
     _is_in_loop = False
@@ -143,8 +142,8 @@ class TimedIterator(Proxy, Generic[T]):
 
     @passes_through
     def __del__(self) -> None:
-        try:  # noqa: SIM105 (nothing else may be there, as the interpreter goes down)
-            quietly(self._end_loop)  # nobody will ask it for another batch
+        try:  # noqa: SIM105 (at interpreter exit even ``contextlib`` may be gone)
+            quietly(self._end_loop)  # no further batch will be requested
         except Exception:  # noqa: BLE001
             pass
 
@@ -175,7 +174,7 @@ class TimedIterator(Proxy, Generic[T]):
 
 
 class TimedIterable(Proxy, Generic[T]):
-    """Something to iterate over, as often as the original allows."""
+    """An iterable, to be iterated as often as the original."""
 
     @passes_through
     def __init__(self, iterable: Iterable[T], name: str) -> None:
@@ -195,7 +194,7 @@ class TimedIterable(Proxy, Generic[T]):
 
 
 class _Sized(Proxy):
-    """It has the length of the original, too."""
+    """Has the length of the original."""
 
     @passes_through
     def __len__(self) -> int:
@@ -203,11 +202,11 @@ class _Sized(Proxy):
 
 
 class TimedSizedIterator(TimedIterator[T], _Sized):
-    """A loader that is its own iterator, say."""
+    """An iterator with a length, such as a loader that is its own iterator."""
 
 
 class TimedCollection(TimedIterable[T], _Sized):
-    """A loader, say."""
+    """An iterable with a length, such as a loader."""
 
 
 @overload
@@ -218,14 +217,14 @@ def timed(iterable: Iterable[T], phase: str = ...) -> TimedIterator[T] | TimedIt
 def timed(
     iterable: Iterable[T], phase: str = TrainingPhase.INPUT_WAIT.value
 ) -> TimedIterator[T] | TimedIterable[T]:
-    """The same items; getting each is a phase, by default ``input_wait``.
+    """Return the same items; getting each is a phase, by default ``input_wait``.
 
     ``for batch in timed(loader): ...``
 
     Args:
         iterable: A loader, a dataset, a generator. It keeps its length and
             its attributes, and can be iterated as often as before. The first
-            one shaped like torch's ``DataLoader``, or of your own code, also tells
+            one like torch's ``DataLoader``, or of your own code, also records
             how many workers it has and where that code is, so that advice can
             name them; so does the first one in a ``validation``.
         phase: The phase's name, as for ``phase()``.
@@ -239,10 +238,10 @@ def timed(
 
 @passes_through
 def step(samples: int | None = None) -> None:
-    """One more training step was made. Where nothing else was tagged, start-up ends with the first.
+    """Count one training step. If nothing else was tagged, start-up ends with the first.
 
-    A call with something else than a count of samples is not counted; the
-    first such call in a process is warned of.
+    A call with anything but a sample count is not counted; the first one in a process is warned
+    about.
 
     Args:
         samples: Samples in its batch, where known.
@@ -266,8 +265,8 @@ def _count_step(samples: int | None) -> None:
             writer.enter(*at.OTHER)
     else:
         _warn_of_samples(
-            "gpumon does not count a step(samples=...) that was given no whole number from 0 to "
-            f"{_MAX_SAMPLES}, but a value of type {type(samples).__name__} that is none"
+            f"gpumon does not count a step(samples=...): samples must be an integer from 0 to "
+            f"{_MAX_SAMPLES}, not a value of type {type(samples).__name__}"
         )
 
 
@@ -286,14 +285,14 @@ def _tell_of_loader(iterable: object) -> None:
 
 
 def _number_named(name: str) -> int:
-    # Nothing but text is looked up: another object's hash or comparison may raise.
+    # Only text is looked up: another object's hash or comparison may raise.
     number = _NUMBER_NAMED.get(name) if isinstance(name, str) else None
     if number is not None:
         return number
-    said = repr(name[:60]) if isinstance(name, str) else f"of type {type(name).__name__}"
+    shown = repr(name[:60]) if isinstance(name, str) else f"of type {type(name).__name__}"
     _warn_of_phase(
-        said,
-        f"gpumon knows no phase {said} and counts its time as other; "
+        shown,
+        f"gpumon knows no phase {shown} and counts its time as other; "
         f"the phases are {', '.join(_NUMBER_NAMED)}",
     )
     return at.OTHER[0]

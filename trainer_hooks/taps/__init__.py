@@ -1,5 +1,5 @@
-"""Where a step fetches its batch and where it computes, and which phases that makes.
+"""Where a training step fetches its batch and where it computes, and the phases that follow.
 
-For Keras there is a ``tap`` on each backend, which tells the ``phase_machine``; the adapters of
-``trainers`` take what counts samples and what times compiling.
+For Keras there is a ``tap`` per backend, which drives the ``phase_machine``; the adapters of
+``trainers`` use the counting of samples and the timing of compilation.
 """

@@ -1,4 +1,4 @@
-"""When the GPU finished each step, asked of events in its queue and never waited for."""
+"""When the GPU finished each step, from events in its queue that are never waited for."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _NS_PER_MS: Final = 1e6
 _RESOLUTION_NS: Final = 1_000
-"""CUDA says half a microsecond, and hands elapsed times out as 32-bit floats."""
+"""CUDA promises half a microsecond, and returns elapsed times as 32-bit floats."""
 _DRIFT: Final = 6e-4
-"""Two clocks of one machine part by less than that, as a ratio: NTP slews the host's by 5e-4."""
+"""Two clocks of one machine drift apart by less, as a ratio: NTP slews the host's by 5e-4."""
 _REFERENCE_AGE_NS: Final = 1_000_000_000
-"""A 32-bit float of a second resolves 60 ns, and the clocks part by 0.6 ms at most meanwhile."""
+"""A 32-bit float of a second resolves 60 ns, and the clocks drift 0.6 ms at most meanwhile."""
 
 
 class Event(Protocol):
-    """A mark in the device's queue of work, such as ``torch.cuda.Event``."""
+    """A mark in the device's queue, such as ``torch.cuda.Event``."""
 
     def record(self) -> None:
-        """Put the mark behind the work that the device has now."""
+        """Put the mark behind the work in the queue."""
 
     def query(self) -> bool:
-        """Whether the device came past it. Returns at once."""
+        """Whether the device has passed it. Returns at once."""
 
     def elapsed_time(self, end_event: object) -> float:
-        """Milliseconds from this mark to another; the device came past both."""
+        """Milliseconds from this mark to another; the device has passed both."""
 
 
 class DeviceClock:
-    """Joins the device's clock to the host's, by what must be true of every event.
+    """Relates the device's clock to the host's by bounds that every event must satisfy.
 
-    Of each event the host knows that it happened after one instant (it had
-    not been recorded before, or was found unfinished) and before another (it
-    was found finished). The device tells how far apart two events are. So each
-    event bounds where the reference lies, and all of them bound it closely.
+    The host knows that each event happened after one time (it had not been recorded, or was found
+    unfinished) and before another (it was found finished). The device says how far apart two events
+    are. So each event bounds the reference's time, and all of them bound it closely.
 
     Attributes:
-        reference: The event that the others are told by; it must not be
-            recorded again while it is this one.
+        reference: The event that others are measured from; it must not be recorded again
+            meanwhile.
     """
 
     def __init__(self) -> None:
@@ -55,15 +54,15 @@ class DeviceClock:
         self._earliest_ns = self._latest_ns = 0.0
 
     def instant_of(self, event: Event, after_ns: int, by_ns: int) -> tuple[int, int]:
-        """When a finished event happened, and how far away the truth is at most.
+        """Return when a finished event happened, and the largest error.
 
         Args:
-            event: Finished, as ``query`` said.
+            event: Finished, by ``query``.
             after_ns: It had not happened then.
             by_ns: It had happened then.
 
         Raises:
-            RuntimeError: As the device's library does, for events of two devices.
+            RuntimeError: By the device's library, for events of two devices.
         """
         since_ns = 0.0
         if self.reference is not None:
@@ -72,7 +71,7 @@ class DeviceClock:
         earliest_ns = max(self._earliest_ns + since_ns - unsure_ns, after_ns)
         latest_ns = min(self._latest_ns + since_ns + unsure_ns, by_ns)
         if self.reference is None or earliest_ns > latest_ns:
-            # The first one; or the clocks went apart, as in a machine that was suspended.
+            # The first event, or the clocks jumped: the machine may have been suspended.
             earliest_ns, latest_ns, since_ns = float(after_ns), float(by_ns), _REFERENCE_AGE_NS
         if since_ns >= _REFERENCE_AGE_NS:
             self.reference = event
@@ -86,9 +85,9 @@ class DeviceClock:
 
 _MOST_EVENTS: Final = 64
 _SPACING_NS: Final = 1_000_000
-"""Steps shorter than this are not all witnessed: two events cost some 20 us of the step."""
+"""Not all steps shorter than this are recorded: two events cost some 20 us."""
 _MOST_ERROR_NS: Final = 5_000_000
-"""An instant less certain than this is not told; NVML's own answers are 160 ms wide."""
+"""A less certain time is not reported; NVML's own samples are 160 ms wide."""
 _PATIENCE_S: Final = 0.02
 _STOP_PATIENCE_S: Final = 0.1
 
@@ -101,24 +100,23 @@ class _Mark:
 
 
 class CudaEvents:
-    """A second witness of a training: what the device did, finer than NVML tells it.
+    """Records when the device finished steps, more precisely than NVML can.
 
-    An event before each step and one after it stand in the queue of the
-    current stream. The one after it tells when the step was done; the one
-    before it happens at once where the device has nothing to do, and so says
-    closely how its clock and the host's lie to each other.
+    An event before each step and one after it are put in the queue of the current stream. The one
+    after it says when the step was done; the one before it happens at once on an idle device, and
+    so relates the two clocks closely.
 
-    Later steps ask which events the device came past, and while the training
-    is elsewhere (it waits for input, say) a thread asks for it. It asks nothing
-    while a step is being handed over: the step would have to wait for it.
+    Later steps query which events have passed; while the training is elsewhere, such as waiting for
+    input, a thread does. It does not query while a step is being handed over: the step would have
+    to wait.
 
-    On any error it warns once and asks no more.
+    On any error it warns once and stops.
     """
 
     def __init__(
         self,
         make_event: Callable[[], Event],
-        tell: Callable[[int, int], None],
+        report: Callable[[int, int], None],
         *,
         now_ns: Callable[[], int] = monotonic_ns,
         is_capturing: Callable[[], bool] = lambda: False,
@@ -127,16 +125,16 @@ class CudaEvents:
         """Record nothing yet.
 
         Args:
-            make_event: Makes an event that keeps time.
-            tell: Called with a training step's number and the instant it was
-                done, CLOCK_MONOTONIC nanoseconds, on any thread.
+            make_event: Creates an event with timing.
+            report: Called with a training step's number and the time it was done,
+                CLOCK_MONOTONIC nanoseconds, on any thread.
             now_ns: CLOCK_MONOTONIC.
-            is_capturing: Whether the current stream's work goes into a graph.
-            in_thread: Makes what the thread that asks is inside of: it must spoil no graph
-                that the user captures meanwhile; ``None``: no thread.
+            is_capturing: Whether the current stream is captured into a graph.
+            in_thread: Creates the context of the querying thread, which must not break the user's
+                graph captures; ``None``: no thread.
         """
         self._make_event = make_event
-        self._tell = tell
+        self._report = report
         self._now_ns = now_ns
         self._is_capturing = is_capturing
         self._in_thread = in_thread
@@ -172,11 +170,11 @@ class CudaEvents:
             begin.record()
             self._pending.append(_Mark(begin, now_ns, None))
             self._last_begin_ns = now_ns
-        except Exception as error:  # noqa: BLE001 (the training goes on unwitnessed)
+        except Exception as error:  # noqa: BLE001 (the training goes on)
             self._give_up(error)
 
     def step_ended(self, step: int) -> None:
-        """That step was handed over; it, or the last of them, was training step number ``step``."""
+        """A step was handed over; it, or the last of several, was training step ``step``."""
         end, self._end_event = self._end_event, None
         if end is not None and not self._is_over.is_set():
             try:
@@ -190,7 +188,7 @@ class CudaEvents:
         self._is_outside = True
 
     def stop(self) -> None:
-        """Ask a last time. Waits a tenth of a second at most, for the thread."""
+        """Query a last time. Waits for the thread, 0.1 s at most."""
         if not self._is_over.is_set():
             # After an error of the device this fails too, and the training says why.
             with contextlib.suppress(Exception), self._lock:
@@ -201,7 +199,7 @@ class CudaEvents:
             self._thread = None
 
     def _ask(self) -> None:
-        """Take the events that the device came past, oldest first."""
+        """Process the events that the device has passed, oldest first."""
         while self._pending:
             mark = self._pending[0]
             asked_ns = self._now_ns()
@@ -220,7 +218,7 @@ class CudaEvents:
         elif old_reference is not None:
             self._free.append(old_reference)
         if mark.step is not None and error_ns <= _MOST_ERROR_NS:
-            self._tell(mark.step, at_ns)
+            self._report(mark.step, at_ns)
 
     def _two_events(self) -> tuple[Event, Event] | None:
         while len(self._free) < 2:
@@ -256,8 +254,8 @@ class CudaEvents:
             warn_quietly(f"gpumon no longer asks CUDA when a step is done: {error!r}")
 
 
-def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None:
-    """The witness for the current device; ``None`` where this process has not used CUDA.
+def events_of_this_device(report: Callable[[int, int], None]) -> CudaEvents | None:
+    """Return events of the current device; ``None`` if this process has not used CUDA.
 
     Initialises nothing.
     """
@@ -274,7 +272,7 @@ def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None
 
         return CudaEvents(
             lambda: torch.cuda.Event(enable_timing=True),
-            tell,
+            report,
             is_capturing=torch.cuda.is_current_stream_capturing,
             in_thread=in_thread,
         )

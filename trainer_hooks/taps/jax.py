@@ -1,6 +1,6 @@
-"""Keras on JAX: it waits inside the train function, which calls ``next(iterator)`` itself.
+"""Keras on JAX: the train function fetches its batches itself, by ``next(iterator)``.
 
-How long JAX traced, lowered and compiled, it tells by its own monitoring.
+JAX reports tracing, lowering and compiling through its own monitoring.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class JaxTap(Tap):
-    """Goes around the step functions, hands them a timed iterator, and hears of compiling."""
+    """Wraps the step functions, gives them a timed iterator, and listens for compilations."""
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
@@ -35,7 +35,7 @@ class JaxTap(Tap):
             mark_wait_as_gross()
 
     def remove(self) -> None:
-        """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
+        """Restore the model and release it: JAX keeps listeners for good."""
         super().remove()
         JAX_COMPILING.leave(self._compiled)
 
@@ -49,13 +49,13 @@ _NO_BATCHES: Iterator[Any] = iter(())
 
 
 class JaxBatches:
-    """An iterator over batches whose every ``next()`` is a wait for input.
+    """An iterator over batches that counts each ``next()`` as a wait for input.
 
     Attributes:
         source: Where they come from.
         machine: The rules.
-        fetched: Batches since it was last set to 0.
-        samples: Samples in them, where that could be seen.
+        fetched: Batches since this was last set to 0.
+        samples: Samples in them, where known.
     """
 
     waits_beside_steps = False
@@ -103,10 +103,9 @@ class JaxBatches:
 
 
 class JaxTrainingBatches(JaxBatches):
-    """... and in an execution of several steps, the waits after the first are gross.
+    """In an execution of several steps, the waits after the first are gross.
 
-    The device has a step by then, and nobody says whether it is still at work
-    on it: JAX tells only when all steps of an execution are done.
+    The device has a step by then, and JAX reports only the end of the whole execution.
     """
 
     waits_beside_steps = True
@@ -132,7 +131,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
         try:
             machine = listener.machine_here
             is_own = machine is not None and machine.is_calling_back and listener.is_calling_back()
-            # An older Keras hands over what it fetched: a wait that was not seen is not told.
+            # An older Keras passes a fetched batch: that wait is not seen.
             if machine is not None and not is_own and hasattr(iterator, "__next__"):
                 if batches is None:
                     batches = JaxTrainingBatches(iterator, machine, guard)
@@ -151,7 +150,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             failed()
             raise
         finally:
-            timed.source = _NO_BATCHES  # whoever waits for its end need not wait for us
+            timed.source = _NO_BATCHES  # do not keep the source alive
         try:
             if guard.is_intact:
                 timed.machine.dispatched(timed.fetched, timed.samples)
@@ -198,7 +197,7 @@ _MOST_SPANS: Final = 256
 
 
 class CoveredTime:
-    """The length of the union of spans that are reported as each ends.
+    """The length of the union of spans, each reported when it ends.
 
     Tracing one function traces others inside it, and JAX reports both.
 
@@ -211,7 +210,7 @@ class CoveredTime:
         self._spans: list[tuple[int, int]] = []  # disjoint, oldest first
 
     def add(self, start_ns: int, end_ns: int) -> int:
-        """Take a span that ended last; how much of it is new, in nanoseconds."""
+        """Add a span that ended last and return how much of it is new, in nanoseconds."""
         known_ns = 0
         first_ns = start_ns
         while self._spans and self._spans[-1][1] > start_ns:
@@ -224,39 +223,39 @@ class CoveredTime:
 
 
 class JaxCompiling:
-    """Tells one listener at a time; JAX keeps what is registered for good, so there is one of it.
+    """Reports compilations to one listener at a time; JAX keeps registered functions for good.
 
-    The listener is called with nanoseconds, on the thread that compiled.
+    The listener receives nanoseconds, on the thread that compiled.
     """
 
     def __init__(self) -> None:
-        self._tell: Callable[[int], None] | None = None
+        self._listener: Callable[[int], None] | None = None
         self._covered = CoveredTime()
         self._is_registered = False
 
-    def listen(self, tell: Callable[[int], None]) -> None:
-        """Tell ``tell`` from now on, where this JAX has such monitoring."""
-        self._tell = tell
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Report to ``listener`` from now on, where JAX has such monitoring."""
+        self._listener = listener
         if not self._is_registered:
             self._is_registered = True
             with contextlib.suppress(Exception):
-                jax.monitoring.register_event_duration_secs_listener(self._take)
+                jax.monitoring.register_event_duration_secs_listener(self._on_event)
 
-    def leave(self, tell: Callable[[int], None]) -> None:
-        """Tell ``tell`` no more, and let go of it; another that has come since is told on."""
-        if self._tell == tell:
-            self._tell = None
+    def leave(self, listener: Callable[[int], None]) -> None:
+        """Report to ``listener`` no longer, unless another has replaced it."""
+        if self._listener == listener:
+            self._listener = None
 
     @passes_through
-    def _take(self, event: str, duration_s: float, **_: object) -> None:
-        quietly(self._tell_of, event, duration_s)
+    def _on_event(self, event: str, duration_s: float, **_: object) -> None:
+        quietly(self._report, event, duration_s)
 
-    def _tell_of(self, event: str, duration_s: float) -> None:
-        tell = self._tell
-        if tell is None or event not in _EVENTS:
+    def _report(self, event: str, duration_s: float) -> None:
+        listener = self._listener
+        if listener is None or event not in _EVENTS:
             return
         now_ns = monotonic_ns()
-        tell(self._covered.add(now_ns - round(duration_s * 1e9), now_ns))
+        listener(self._covered.add(now_ns - round(duration_s * 1e9), now_ns))
 
 
 JAX_COMPILING: Final = JaxCompiling()

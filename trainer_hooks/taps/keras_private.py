@@ -1,8 +1,8 @@
-"""Every private name of Keras and TensorFlow that the hooks rely on, and what they do without it.
+"""Every private name of Keras and TensorFlow that the hooks use, and what happens without it.
 
-``multi_gpu_model`` trains with the names in ``NEEDED``: it looks for each before it changes
-anything, and refuses in a sentence where one is gone or is called otherwise. Those that a tagger
-looks at are only names here: where one is gone, it knows less, and the training is the same.
+``multi_gpu_model`` needs the names in ``NEEDED``: it checks each before it changes anything, and
+refuses with a sentence if one has gone or changed. The names that a tagger uses are optional:
+without one it sees less, and the training is the same.
 
 Seen in Keras 3.14, 3.15 and 3.16 (of October 2026), on TensorFlow 2.21.
 """
@@ -17,26 +17,25 @@ from typing import Any, Final, NamedTuple
 
 SEEN_IN: Final = "Keras 3.14 to 3.16 on TensorFlow 2.21"
 
-# What a tagger and ``prefetch_to_device`` look at.
+# Used by a tagger and ``prefetch_to_device``.
 FLUSH: Final = "_flush_futures"
-"""Of a ``CallbackList`` with callbacks on other threads: it waits for them. Else no device_sync."""
+"""Of a ``CallbackList`` with callbacks on other threads: waits for them. Else no device_sync."""
 RUNS_ASIDE: Final = "_async_train"
-"""Of a ``CallbackList``: whether it has such. Else each step is taken to be waited for."""
+"""Of a ``CallbackList``: whether it has such. Else each step is assumed to be waited for."""
 BUILD: Final = "_symbolic_build"
 """Of a trainer: builds a model from a first batch. Else that wait is start_up."""
 ONE_BATCH, ITERATOR = "one_step_on_data", "multi_step_on_iterator"
-"""What a step function of TensorFlow holds. Else the wait is part of the step."""
+"""In the closure of a TensorFlow step function. Else the wait is part of the step."""
 DATASET: Final = "_distributed_dataset"
 """Of an epoch's iterator in ``predict``. Else the wait is part of the prediction."""
 LOADER: Final = "_dataloader"
-"""Of the adapter of a torch loader. Else its settings are not known."""
+"""Of a torch loader's adapter. Else its settings are unknown."""
 TF_DATASET: Final = "_dataset"
-"""Of the adapter of a ``tf.data.Dataset``. Else its stages are not known."""
+"""Of a ``tf.data.Dataset``'s adapter. Else its stages are unknown."""
 JAX_STATE, JAX_STATE_IS_SYNCED = "_jax_state", "_jax_state_synced"
-"""Of a model on JAX: the weights of a training under way. Else they are put back to be seen."""
+"""Of a model on JAX: the weights during training. Else they are put back before reading."""
 FINITE, INFINITE, ORDER = "_finite_generator", "_infinite_generator", "indices"
-"""Keras' generators over a PyDataset, and the order in which the first asks. Else none is read
-ahead."""
+"""Keras' generators over a PyDataset, and the order of the first. Else none is read ahead."""
 MASK: Final = "_keras_mask"
 """Of a tensor. Else nothing is masked."""
 
@@ -45,9 +44,9 @@ class Needed(NamedTuple):
     """A name that ``multi_gpu_model`` cannot do without.
 
     Attributes:
-        of: What has it, as ``missing`` is given it.
+        of: Its owner, as a key of ``missing``'s argument.
         name: The attribute.
-        takes: The first parameters of a method; empty: it is none.
+        takes: The first parameters of a method; empty for other attributes.
     """
 
     of: str
@@ -70,15 +69,15 @@ NEEDED: Final = (
     Needed("compiled model", "_loss_tracker"),
 )
 COMPILED: Final = tuple(needed.name for needed in NEEDED if needed.of == "compiled model")
-"""What ``compile`` leaves on a model, and ``save`` looks for there."""
+"""What ``compile`` leaves on a model for ``save``."""
 _NOTHING: Final = object()
 
 
 def missing(having: Mapping[str, object]) -> str | None:
-    """The first needed name that one of these has not, or not so; ``None``: all is as it was seen.
+    """Return the first needed name that is missing or different; ``None``: all are as seen.
 
     Args:
-        having: What has them, by ``Needed.of``; of others nothing is asked.
+        having: The owners, by ``Needed.of``; others are not checked.
     """
     for needed in NEEDED:
         owner = having.get(needed.of, _NOTHING)
@@ -91,7 +90,7 @@ def missing(having: Mapping[str, object]) -> str | None:
 
 
 def refuse_others(having: Mapping[str, object]) -> None:
-    """Refuse a Keras, or a TensorFlow, that is not as those that were seen.
+    """Refuse a Keras or TensorFlow that differs from those that were seen.
 
     Raises:
         ValueError: With both versions, and what to do.
@@ -124,63 +123,63 @@ def _takes(method: Any, parameters: Sequence[str]) -> bool:  # noqa: ANN401
 
 
 def layers_of(model: Any, *, directly: bool = False) -> list[Any]:  # noqa: ANN401
-    """A model and all layers at any depth; ``directly``: only those right inside it."""
+    """Return a model and all layers at any depth; ``directly``: only those right inside it."""
     layers: list[Any] = model._flatten_layers(include_self=not directly, recursive=not directly)
     return layers
 
 
 def own_metrics_of(layer: Any) -> list[Any]:  # noqa: ANN401
-    """The metrics that a layer keeps itself, not those that ``compile`` was given."""
+    """Return the metrics that a layer keeps itself, without those given to ``compile``."""
     metrics: list[Any] = layer._metrics
     return metrics
 
 
 def value_of(variable: Any) -> Any:  # noqa: ANN401
-    """TensorFlow's variable within Keras': in mixed precision layers see ``value`` as another."""
+    """Return TensorFlow's variable in Keras': with mixed precision, ``value`` is a cast."""
     return variable._value
 
 
 def give_value(variable: Any, tensor: Any) -> Any:  # noqa: ANN401
-    """Let Keras' variable have a new one of TensorFlow's, made here; that is returned."""
+    """Let Keras' variable have a new TensorFlow variable, and return that."""
     variable._initialize(tensor)
     return value_of(variable)
 
 
 def let_pass_for(new: Any, former: Any) -> None:  # noqa: ANN401
-    """Optimizers that have trained the former variable of TensorFlow know it by this."""
+    """Give a new variable the id by which optimizers know the former."""
     new._unique_id = former._unique_id
 
 
 def trained_by(optimizer: Any) -> list[Any]:  # noqa: ANN401
-    """The variables that a built optimizer trains, in the order of its own."""
+    """Return the variables that a built optimizer trains, in its order."""
     variables: list[Any] = optimizer._trainable_variables
     return variables
 
 
 def mask_of(tensor: Any) -> Any:  # noqa: ANN401
-    """What Keras' layers are not to count of a tensor; ``None``: they count all of it."""
+    """Return the mask of a tensor; ``None``: all of it counts."""
     return getattr(tensor, MASK, None)
 
 
 def masked(tensor: Any, mask: Any) -> Any:  # noqa: ANN401
-    """``tensor``, with that mask where there is one; what is made of a tensor has none."""
+    """Return ``tensor`` with that mask, if any; derived tensors have none."""
     if mask is not None:
         setattr(tensor, MASK, mask)
     return tensor
 
 
 SCHEDULE: Final = "_learning_rate"
-"""Of an optimizer: its schedule, where it has one. Else it is made again from its configuration."""
+"""Of an optimizer: its schedule, if any. Else it is recreated from its configuration."""
 REDUCES: Final = "_all_reduce_sum_gradients"
-"""Of an optimizer: adds gradients up over replicas. One without it is refused by ``compile``."""
+"""Of an optimizer: sums gradients over replicas. ``compile`` refuses one without it."""
 SPARED: Final = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
-"""Of an optimizer: what ``exclude_from_weight_decay`` was given, which no configuration has."""
+"""Of an optimizer: arguments of ``exclude_from_weight_decay``, not in its configuration."""
 KEY_BASE: Final = "_collective_key_base"
-"""Of a class of strategies: the number that its groups of devices are counted from."""
+"""Of a strategy class: the number from which its device groups are counted."""
 
 
 def order_of(generator: FrameType) -> Sequence[int] | count[int] | None:
-    """The numbers that a generator of Keras asks for; None where it is none that we know."""
+    """Return the indices that a generator of Keras requests; ``None`` for an unknown generator."""
     if generator.f_code.co_name == INFINITE:
         return count()
     if generator.f_code.co_name != FINITE:

@@ -1,4 +1,4 @@
-"""Which phase follows which in a Keras training: pure rules, and no Keras."""
+"""The rules for phases in a Keras training, independent of Keras."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORK: Final = {
 
 
 class StepWriter(Protocol):
-    """What the machine writes with: a ``RingWriter``, which see, or a list in a test."""
+    """What the machine writes with: a ``RingWriter``, or a list in a test."""
 
     @property
     def present(self) -> PhaseMode: ...
@@ -44,7 +44,7 @@ class StepWriter(Protocol):
 
 
 class Interrupted(NamedTuple):
-    """What was under way, and in which mode, when a step of another mode began."""
+    """The phase and mode that a step of another mode interrupted."""
 
     place: PhaseMode
     mode: int
@@ -53,17 +53,16 @@ class Interrupted(NamedTuple):
 class PhaseMachine:
     """Turns what Keras does into phases.
 
-    In training every moment has a phase of its own; inside validation and
-    prediction only the wait for input is told apart. Until a first batch was
-    seen to pass, the time after its announcement is ``start_up``: whether it
-    is a wait or a step, nobody can tell yet.
+    In training all time has a phase; in validation and prediction only the wait for input is
+    separate. Until a first batch has passed, the time after its announcement is ``start_up``:
+    whether it is a wait or a step is unknown.
 
     Attributes:
         mode: What Keras is running, as the number of a ``TrainingMode``.
-        sees_steps: Whether fetching and computing can be told apart.
-        has_seen_steps: Whether a batch passed where it is computed with.
-        is_calling_back: Whether callbacks are called on the thread that trains: a step
-            of the model is then somebody's own, and none of this training.
+        sees_steps: Whether fetching and computing are distinguished.
+        has_seen_steps: Whether a batch has passed.
+        is_calling_back: Whether callbacks run on the training thread: a step of the model then
+            belongs to a callback, not to this training.
         awaits_batch: Whether the epoch has more batches, whose fetching is seen.
     """
 
@@ -79,12 +78,12 @@ class PhaseMachine:
 
         Args:
             writer: Where the phases go.
-            sees_steps: Whether fetching and computing can be told apart on
-                this backend; where not, both are ``other``.
-            fetches_first: Whether a batch is fetched before the callbacks
-                that announce it, as on torch: the step follows them at once.
-            waits_each_step: Whether Keras waits for the results of each step,
-                for callbacks at its end.
+            sees_steps: Whether fetching and computing are distinguished on this backend; if not,
+                both are ``other``.
+            fetches_first: Whether a batch is fetched before the callbacks that announce it, as on
+                torch: the step follows them at once.
+            waits_each_step: Whether Keras waits for the results of each step, for callbacks at its
+                end.
         """
         self._writer = writer
         self.sees_steps = sees_steps
@@ -101,16 +100,16 @@ class PhaseMachine:
 
     @property
     def training_wait_ns(self) -> int:
-        """Nanoseconds of ``input_wait`` so far, without those of validation and prediction."""
+        """Nanoseconds of ``input_wait`` so far, without validation and prediction."""
         return self._writer.spent_ns(INPUT_WAIT) - self._waited_elsewhere_ns
 
     def see_no_steps(self) -> None:
-        """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
+        """Steps are not seen: from now on the wait for input and the step are ``other``."""
         self.sees_steps = self._fetches_first = self.awaits_batch = False
         self._after_announcing = OTHER
 
     def train_begin(self, epoch_steps: int | None) -> None:
-        """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
+        """``fit`` begins; an epoch has ``epoch_steps`` steps, if known."""
         self._switch_to(TRAIN_MODE)
         self._is_training = True
         self._epoch_steps = inf if epoch_steps is None else epoch_steps
@@ -118,42 +117,41 @@ class PhaseMachine:
         self._writer.enter(CALLBACKS, TRAIN_MODE)
 
     def train_end(self) -> None:
-        """``fit`` is over, by its end or by an exception."""
+        """``fit`` has ended or raised."""
         self._switch_to(TRAIN_MODE)
         self._is_training = self.is_calling_back = self.awaits_batch = False
         self._writer.enter(OTHER, TRAIN_MODE)
 
     def epoch_begin(self, epoch: int) -> None:
-        """Epoch ``epoch`` begins, with the callbacks for it, whatever became of a validation."""
+        """Epoch ``epoch`` begins with its callbacks, whatever happened to a validation."""
         self._switch_to(TRAIN_MODE)
         self._epoch_steps_done = 0
         self._writer.epoch(epoch)
         self.callbacks_begin()
 
     def callbacks_begin(self) -> None:
-        """Somebody's callbacks are called."""
+        """Callbacks are called."""
         self.is_calling_back = True
         if self.mode == TRAIN_MODE:
             self._writer.enter(CALLBACKS, TRAIN_MODE)
 
     def batch_announced(self) -> None:
-        """Those before a batch are called, maybe right after those at the end of the last."""
+        """Callbacks before a batch are called, perhaps right after those at the end of the last."""
         self.is_calling_back = True
         if self._writer.span != _CALLBACKS_SPAN:
             self.callbacks_begin()
 
     def callbacks_end(self) -> None:
-        """They returned, between two epochs."""
+        """Callbacks between two epochs have returned."""
         self.is_calling_back = False
         if self.mode == TRAIN_MODE:
             self._writer.enter(self._rest, TRAIN_MODE)
 
     def batch_callbacks_end(self) -> None:
-        """They returned, and what comes next is a batch, or the end of the epoch.
+        """Callbacks after a batch have returned; a batch or the end of the epoch follows.
 
-        The way from here to the next fetch is a few lines of Keras: they stay
-        with the callbacks, for that costs no record. Where no fetch is seen,
-        it may be all of one.
+        The few lines of Keras until the next fetch stay with the callbacks, which saves a record.
+        If no fetch is seen, they may include a fetch.
         """
         self.is_calling_back = False
         if self.mode != TRAIN_MODE:
@@ -164,7 +162,7 @@ class PhaseMachine:
             self._writer.enter(BETWEEN_EPOCHS, TRAIN_MODE)
 
     def batch_begins(self) -> None:
-        """The callbacks before a batch returned."""
+        """The callbacks before a batch have returned."""
         self.is_calling_back = False
         if self.mode == TRAIN_MODE:
             if self._after_announcing != START_UP:
@@ -177,26 +175,26 @@ class PhaseMachine:
             self._writer.enter(CHECKPOINT, TRAIN_MODE)
 
     def checkpoint_end(self) -> None:
-        """It returned; other callbacks follow."""
+        """It has returned; other callbacks follow."""
         self.callbacks_begin()
 
     def fetch_begin(self) -> None:
-        """The next batch is asked for."""
+        """The next batch is requested."""
         self._rest = BETWEEN_EPOCHS
         if self._writer.span != self._waiting_span:
             self._writer.enter(INPUT_WAIT, self.mode)
 
     def fetch_beside_begin(self) -> None:
-        """A further batch of the same execution: the device may be at work on the one before."""
+        """Another batch of the same execution is requested; the device may be busy."""
         self._writer.enter(INPUT_WAIT, _BESIDE_STEP)
 
     def fetch_end(self) -> None:
-        """It is there: the step follows at once."""
-        if self._writer.span != self._working_span:  # twice would say: one more step
+        """The batch is there: the step follows at once."""
+        if self._writer.span != self._working_span:  # entering again would mean one more step
             self._writer.enter(self._work, self.mode)
 
     def compile_begin(self) -> None:
-        """The step that follows is traced and compiled first: it counts as that."""
+        """The step that follows is traced and compiled first."""
         if self.mode == TRAIN_MODE:
             self._writer.enter(COMPILE, TRAIN_MODE)
 
@@ -210,11 +208,11 @@ class PhaseMachine:
         self._writer.enter(rest, self.mode)
 
     def dispatched(self, steps: int, samples: int) -> None:
-        """The device has its work.
+        """The work was handed to the device.
 
         Args:
             steps: Batches in it; 0 where none was left.
-            samples: Samples in them, where that could be seen.
+            samples: Samples in them, where known.
         """
         self._epoch_steps_done += steps
         self.awaits_batch = self.sees_steps and self._epoch_steps_done < self._epoch_steps
@@ -227,7 +225,7 @@ class PhaseMachine:
             self._writer.enter(BETWEEN_EPOCHS, TRAIN_MODE)
 
     def step_returned(self) -> None:
-        """Keras waited for a step's results; the callbacks for its end are called."""
+        """Keras has waited for a step's results; the callbacks at its end are called."""
         self.is_calling_back = True
         if self.mode == TRAIN_MODE:
             self._writer.enter(CALLBACKS, TRAIN_MODE, is_done=self.sees_steps)
@@ -238,15 +236,15 @@ class PhaseMachine:
         self._writer.enter(_WORK[mode], mode)
 
     def run_end(self) -> None:
-        """It is over."""
+        """``evaluate`` or ``predict`` has ended."""
         self._switch_to(TRAIN_MODE)
         self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN_MODE)
 
     def interrupt(self, mode: int) -> Interrupted | None:
-        """A step of that mode, which may be another than what runs, as when a callback evaluates.
+        """Begin a step of that mode; a callback may evaluate during training.
 
         Returns:
-            What ``resume`` needs: what was under way goes on after it.
+            For ``resume``, which goes back to the current phase; ``None``: same mode.
         """
         if self.mode == mode:
             return None
@@ -256,7 +254,7 @@ class PhaseMachine:
         return before
 
     def resume(self, before: Interrupted | None) -> None:
-        """It is over."""
+        """End a step of another mode."""
         if before is not None:
             self._switch_to(before.mode)
             self._writer.enter(*before.place)
@@ -265,7 +263,7 @@ class PhaseMachine:
         """Keras waits for its other threads, and so for the device.
 
         Returns:
-            What ``flush_end`` needs; ``None``: it is no part of the training.
+            For ``flush_end``; ``None``: outside training.
         """
         if self.mode != TRAIN_MODE:
             return None
@@ -274,9 +272,9 @@ class PhaseMachine:
         return before
 
     def flush_end(self, before: PhaseMode) -> None:
-        """They are done."""
+        """They have finished."""
         phase, mode = before
-        # To enter ``train_step`` again would say that one more step began.
+        # Entering ``train_step`` again would mean one more step.
         self._writer.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
 
     def _see_first_steps(self) -> None:
@@ -286,7 +284,7 @@ class PhaseMachine:
             self._rest = BETWEEN_EPOCHS
 
     def _switch_to(self, mode: int) -> None:
-        """Keep what other modes wait for input out of what the training waits."""
+        """Keep the waits of other modes out of ``training_wait_ns``."""
         if self.mode == TRAIN_MODE and mode != TRAIN_MODE:
             self._left_training_at_ns = self._writer.spent_ns(INPUT_WAIT)
         elif self.mode != TRAIN_MODE and mode == TRAIN_MODE:

@@ -1,4 +1,4 @@
-"""What sits around the steps of a Keras model, whatever the backend, and whom it tells."""
+"""What wraps the steps of a Keras model, whatever the backend, and what it reports to."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
 
 
 class StepListener(Protocol):
-    """Who is told of steps."""
+    """Receives what happens in steps."""
 
     @property
     def guard(self) -> Guard:
-        """Before all that a step calls of ours."""
+        """Catches errors of everything that a step calls here."""
 
     @property
     def machine_here(self) -> PhaseMachine | None:
-        """The rules, if the calling thread is the one that trains."""
+        """The rules, if the calling thread is the training thread."""
 
     @property
     def steps(self) -> int:
         """Training steps handed to the device so far."""
 
     def is_calling_back(self) -> bool:
-        """Whether a callback is under way; asked where ``machine.is_calling_back`` says so."""
+        """Whether a callback is running; called where ``machine.is_calling_back`` is true."""
 
     def waited(self, input_wait_ns: int) -> None:
-        """So much of the step under way, or of those since the last call, was a wait for input."""
+        """That much of the current step, or of those since the last call, was a wait for input."""
 
     def compiled(self, duration_ns: int) -> None:
-        """So much of the phase under way was tracing or compiling."""
+        """That much of the current phase was tracing or compiling."""
 
     def device_done(self, step: int, at_ns: int) -> None:
-        """The device finished that training step then, CLOCK_MONOTONIC; on any thread."""
+        """The device finished that training step, CLOCK_MONOTONIC. On any thread."""
 
     def failed(self) -> None:
-        """A step raised: nothing more will come of this run."""
+        """A step raised: the run is over."""
 
 
 class Tap(abc.ABC):
-    """Puts timed functions in the place of a model's own steps, until ``remove``.
+    """Replaces a model's steps by timed functions, until ``remove``.
 
-    Keras looks the functions up on the model in each step, and a model made
-    by ``fit`` keeps them: so an attribute of the instance is enough.
+    Keras looks the functions up on the model in each step, and a model made by ``fit`` keeps them:
+    an attribute of the instance is enough.
 
     Attributes:
         fetches_first: Whether Keras fetches a batch before it calls the
@@ -65,7 +65,7 @@ class Tap(abc.ABC):
         self._placed: dict[str, tuple[Any, Any]] = {}
 
     def place(self, mode: int) -> None:
-        """Go around the step of this mode, unless it is done already."""
+        """Wrap the step of this mode, unless that was done."""
         name = FUNCTION_OF_MODE[mode]
         present = getattr(self._model, name, None)
         if present is None or self._is_placed(name):
@@ -78,7 +78,7 @@ class Tap(abc.ABC):
         setattr(self._model, name, timed)
 
     def remove(self) -> None:
-        """Leave the model as it was, but for functions that were made anew meanwhile."""
+        """Restore the model, except for functions that were replaced meanwhile."""
         for name, (original, timed) in self._placed.items():
             if getattr(self._model, name, None) is timed:
                 setattr(self._model, name, original)
@@ -89,18 +89,18 @@ class Tap(abc.ABC):
 
     @abc.abstractmethod
     def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
-        """What stands for a bare step function of that mode; itself, where nothing is timed."""
+        """Return what replaces a bare step function of that mode; itself, if nothing is timed."""
 
 
 def bare_of(function: Any) -> Any:  # noqa: ANN401
-    """The function without what a training that died left around it."""
+    """Return the function without the wrapper that a crashed training left around it."""
     while hasattr(function, "bare"):
         function = function.bare
     return function
 
 
 def mark_wait_as_gross() -> None:
-    """Say in the ring's first page that a wait for input may have passed beside the compute."""
+    """Write in the ring's first page that a wait for input may have overlapped the compute."""
     writer = process_ring().writer
     if writer is not None:
         describe_run(loader={**writer.facts.loader, INPUT_WAIT_FACT: GROSS})
@@ -110,9 +110,9 @@ _DEEPEST: Final = 8
 
 
 def rows_of(batch: Any) -> int:  # noqa: ANN401
-    """Samples in a batch, from the shape of its first array; 0 where none can be seen.
+    """Return the samples in a batch, from the shape of its first array; 0 if there is none.
 
-    Looks at shapes only: no value is fetched from a device.
+    Reads shapes only: no value is fetched from a device.
     """
     try:
         first = batch[0] if type(batch) in (tuple, list) else batch

@@ -1,4 +1,4 @@
-"""Keras on torch: it waits in loaders that its adapters make, and computes in step functions."""
+"""Keras on torch: it waits in loaders that its adapters create, and computes in step functions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAKES_LOADERS: Final = "get_torch_dataloader"
 
 
 class TorchTap(Tap):
-    """Goes around the step functions and the loaders, hears of compiling, and asks CUDA.
+    """Wraps the step functions and the loaders, listens for compilations, and queries CUDA.
 
-    CUDA is asked only if the training uses it: nothing is initialised here.
+    CUDA is queried only if the training uses it: nothing is initialised here.
     """
 
     fetches_first = True
@@ -85,7 +85,7 @@ class TorchTap(Tap):
         return train
 
     def _step_begins(self) -> PhaseMachine | None:
-        """A training step begins; ``None``: it is none of this training."""
+        """Begin a training step; ``None``: it does not belong to this training."""
         listener = self._listener
         machine = listener.machine_here
         if machine is None or (machine.is_calling_back and listener.is_calling_back()):
@@ -100,7 +100,7 @@ class TorchTap(Tap):
         return machine
 
     def _step_ends(self, machine: PhaseMachine, data: Any) -> None:  # noqa: ANN401
-        """It is over; ``data`` is the list of this execution's batches."""
+        """End the step; ``data`` is the list of this execution's batches."""
         clock, device = self._clock, self._device
         clock.is_in_step = False
         if clock.elsewhere_ns:
@@ -141,11 +141,10 @@ class TorchTap(Tap):
 
 
 class TorchLoaders:
-    """Puts timed loaders in the place of a run's own, until ``remove``.
+    """Replaces a run's loaders by timed ones, until ``remove``.
 
-    A data adapter belongs to one ``fit``, ``evaluate`` or ``predict``, not to
-    the user, and Keras asks it for a loader in each epoch: so an attribute of
-    the adapter is enough, and the user's loader stays as it is.
+    A data adapter belongs to one ``fit``, ``evaluate`` or ``predict``, and Keras asks it for a
+    loader in each epoch: an attribute of the adapter is enough, and the user's loader is untouched.
     """
 
     def __init__(self, listener: StepListener) -> None:
@@ -154,10 +153,10 @@ class TorchLoaders:
         self._run: weakref.ref[Any] | None = None
 
     def place(self, mode: int) -> None:
-        """Go around the loaders of the nearest Keras run among the callers.
+        """Wrap the loaders of the nearest Keras run among the callers.
 
         Raises:
-            LookupError: A training is not fed as Keras feeds one.
+            LookupError: A training is not fed by Keras' epoch iterator.
         """
         feeder = caller_named("epoch_iterator", _makes_loaders)
         if feeder is None:
@@ -165,7 +164,7 @@ class TorchLoaders:
                 raise LookupError("it is not fed by an epoch iterator of Keras")
             return
         if self._run is None:
-            # A callback that raises ends the run as well, but calls nobody.
+            # A callback that raises ends the run without a call.
             self._run = weakref.ref(feeder, self._run_is_gone)
         adapter = feeder.data_adapter
         if _MAKES_LOADERS in vars(adapter):
@@ -182,7 +181,7 @@ class TorchLoaders:
         self._adapters.append(adapter)
 
     def remove(self) -> None:
-        """Leave the adapters as they were."""
+        """Restore the adapters."""
         self._run = None
         for adapter in self._adapters:
             vars(adapter).pop(_MAKES_LOADERS, None)
@@ -194,7 +193,7 @@ class TorchLoaders:
 
 
 class TorchLoader:
-    """A loader whose iterators are timed; else it is the loader it was made of."""
+    """A loader with timed iterators; otherwise the loader it wraps."""
 
     def __init__(self, loader: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
         self._loader = loader
@@ -207,7 +206,7 @@ class TorchLoader:
 
     @passes_through
     def __iter__(self) -> Iterator[Any]:
-        """Starting the workers is a wait for input too."""
+        """Count starting the workers as a wait for input, too."""
         guard = self._listener.guard
         batches = guard.wrap(TorchBatches)(self._mode, self._listener)
         if batches is None:
@@ -223,9 +222,9 @@ class TorchLoader:
 
 
 class TorchBatches:
-    """An iterator over batches whose every ``next()`` is a wait for input.
+    """An iterator over batches that counts each ``next()`` as a wait for input.
 
-    The wait is over when the step begins, or the callbacks before it.
+    The wait ends when the step begins, or the callbacks before it.
 
     Attributes:
         source: Where they come from.
@@ -251,7 +250,7 @@ class TorchBatches:
             machine = self._listener.machine_here
             if machine is not None:
                 if machine.mode != self._mode == TRAIN_MODE:
-                    machine.run_end()  # a validation that raised, and somebody caught it
+                    machine.run_end()  # a validation raised and the error was caught
                 machine.fetch_begin()
         except Exception as error:  # noqa: BLE001 (the training goes on)
             self._guard.fail(error)
@@ -265,23 +264,23 @@ class TorchBatches:
             raise
 
     def start(self) -> None:
-        """The loader is asked to begin."""
+        """The loader is asked to start."""
         machine = self._listener.machine_here
         if machine is not None:
             machine.fetch_begin()
 
     def started(self) -> None:
-        """It has begun."""
+        """The loader has started."""
         self.exhausted()
 
     def exhausted(self) -> None:
-        """There is none."""
+        """There is no next batch."""
         machine = self._listener.machine_here
         if machine is not None:
             machine.fetch_exhausted()
 
     def failed(self) -> None:
-        """It raised: a validation that does so may be caught."""
+        """Fetching raised. In a validation that may be caught."""
         if self._mode == TRAIN_MODE and self._listener.machine_here is not None:
             self._listener.failed()
 

@@ -1,6 +1,6 @@
-"""How long torch traced and compiled, from the callbacks that dynamo has for it.
+"""How long torch traced and compiled, from dynamo's callbacks.
 
-Neither torch nor Keras is imported for it: other trainers compile, too.
+Imports neither torch nor Keras: other trainers use it, too.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Final, Protocol
 from trainer_hooks.ring.guard import passes_through, quietly
 
 DYNAMO: Final = "torch._dynamo.callback"
-"""The module of torch that tells; nothing is compiled before somebody has imported it."""
+"""The module with the callbacks; it is imported before anything is compiled."""
 
 
 class StepPhases(Protocol):
-    """Tells compiling from the step that it happens in: it begins, and then the step goes on."""
+    """Switches between compiling and the step that it happens in."""
 
     def compile_begin(self) -> None: ...
     def compile_end(self) -> None: ...
 
 
 class CompilesInSteps(Protocol):
-    """Who is told of compilations, as a tap's ``StepListener`` is."""
+    """Receives compilations, like a tap's ``StepListener``."""
 
     @property
     def machine_here(self) -> StepPhases | None: ...
@@ -32,14 +32,14 @@ class CompilesInSteps(Protocol):
 
 
 class CompileClock:
-    """Tells of compilations inside steps, from ``listen`` until ``leave``.
+    """Reports compilations inside steps, from ``listen`` until ``leave``.
 
-    One on the thread that trains is told as it begins. Those on other threads,
-    where torch runs the way back on a GPU, are added up until the step ends. A
-    torch without such callbacks has nothing to tell.
+    One on the training thread is reported as it begins. Those on other threads, where torch runs
+    the backward pass on a GPU, are summed until the step ends. A torch without such callbacks
+    reports nothing.
 
     Attributes:
-        is_in_step: Whether a training step is under way; others set it.
+        is_in_step: Whether a training step is running; set by others.
         elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
     """
 
@@ -51,7 +51,7 @@ class CompileClock:
         self._handler: Any = None
 
     def listen(self) -> None:
-        """Tell from now on. Safe to call twice."""
+        """Report from now on. Safe to call twice."""
         if self._handler is not None:
             return
         with contextlib.suppress(Exception):  # another torch may call it otherwise
@@ -61,7 +61,7 @@ class CompileClock:
             handler.register_end_callback(self._end)
 
     def leave(self) -> None:
-        """Tell no more. Safe to call twice."""
+        """Stop reporting. Safe to call twice."""
         handler, self._handler = self._handler, None
         if handler is None:
             return
@@ -72,7 +72,7 @@ class CompileClock:
             handler.remove_end_callback(self._end)
 
     def end_step(self) -> None:
-        """A training step was handed over: tell what other threads compiled for it."""
+        """End a training step and report what other threads compiled for it."""
         self.is_in_step = False
         if self.elsewhere_ns:
             self._listener.compiled(self.elsewhere_ns)

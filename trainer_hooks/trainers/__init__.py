@@ -1,5 +1,5 @@
-"""What a tagger needs whatever it trains with, and what Lightning's and Hugging Face's are made of.
+"""What every tagger needs, and what those for Lightning and Hugging Face consist of.
 
-``tagger``, ``class_not_instance``, ``callback_times`` and ``loader_facts`` serve Keras as well;
-``loader_facts`` and the proxy of ``patching`` serve a loop of one's own.
+``tagger``, ``callback_times`` and ``loader_facts`` serve Keras as well; ``loader_facts`` and
+``patching`` also serve a training loop of the user's own.
 """

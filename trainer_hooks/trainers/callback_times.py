@@ -1,4 +1,4 @@
-"""How long each class of callback took, by marks between the callbacks of a list."""
+"""How long each class of callback took."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainer_hooks.trainers.tagger import Tagger
 
 _RESTATE_NS: Final = 1_000_000_000
 OTHERS: Final = "others"
-"""What the classes beyond the sixteenth are called together."""
+"""The shared name of classes after the sixteenth."""
 
 
 class CallbackTimes:
-    """Adds up by class; a class has a slot, so that adding is one store.
+    """Sums by class; each class has a slot, so that adding is one store.
 
     >>> times = CallbackTimes({"TensorBoard": 5})
     >>> slot = times.slot_of("TensorBoard")
@@ -29,11 +29,11 @@ class CallbackTimes:
     {'TensorBoard': 45}
 
     Attributes:
-        since_ns: When the last one returned, or the first was called.
+        since_ns: When the last callback returned, or the first was called.
     """
 
     def __init__(self, known_ns: dict[str, int] | None = None) -> None:
-        """Go on from ``known_ns``, what an earlier training of this process took."""
+        """Continue from ``known_ns``, the times of earlier runs in this process."""
         known_ns = known_ns or {}
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
         self._spent_ns = [known_ns[name] for name in self._names]
@@ -43,12 +43,12 @@ class CallbackTimes:
 
     @property
     def spent_ns(self) -> dict[str, int]:
-        """Nanoseconds by class name: those that took any."""
+        """Nanoseconds by class name, without zeros."""
         spent = zip(self._names, self._spent_ns, strict=True)
         return {name: spent_ns for name, spent_ns in spent if spent_ns}
 
     def slot_of(self, class_name: str) -> int:
-        """The slot of a class; one for all that come after the sixteenth."""
+        """Return the slot of a class; all after the sixteenth share one."""
         name = label_text(class_name, MAX_CLASS_NAME)
         if name not in self._names:
             named = sum(known != OTHERS for known in self._names)
@@ -64,22 +64,22 @@ class CallbackTimes:
         self.since_ns = monotonic_ns() if now_ns is None else now_ns
 
     def returned(self, slot: int, now_ns: int | None = None) -> None:
-        """One of them returned; what was since the last did is its own."""
+        """A callback returned; the time since the last one is its own."""
         now_ns = monotonic_ns() if now_ns is None else now_ns
         self._spent_ns[slot] += now_ns - self.since_ns
         self.since_ns = now_ns
 
     def publish_rarely(self, writer: RingWriter) -> None:
-        """As ``write_facts``, but not more than once a second: epochs may be short."""
+        """Call ``publish`` at most once a second: epochs may be short."""
         if monotonic_ns() - self._restated_ns > _RESTATE_NS:
             self.write_facts(writer)
 
     def write_facts(self, writer: RingWriter) -> None:
-        """Say in the ring's first page what was added up so far."""
+        """Write the sums into the ring's first page."""
         self._restated_ns = monotonic_ns()
         facts = writer.facts
         for name, told_ns in facts.callback_ns.items():
-            # A training within a callback has told of its own since.
+            # A run inside a callback has written its own times since.
             self._spent_ns[self.slot_of(name)] += max(0, told_ns - self._published_ns.get(name, 0))
         self._published_ns = spent_ns = self.spent_ns
         if spent_ns != facts.callback_ns:
@@ -87,27 +87,27 @@ class CallbackTimes:
 
 
 NO_CALLBACK: Final = -1
-"""The slot of what runs inside a callback and is not its own time, such as a validation."""
+"""The slot of what runs inside a callback but is not its own time, such as a validation."""
 
 
 class CallbackClasses:
-    """Adds up the callbacks of one training and says so in its ring, at most once a second.
+    """Sums the callbacks of one run and writes them to its ring, at most once a second.
 
-    Callbacks may be called inside others: each is then told of its own time.
+    Callbacks may be called inside others; each gets its own time.
     """
 
     def __init__(self, writer: RingWriter) -> None:
-        """Go on from what an earlier training of this process took."""
+        """Continue from the times of earlier runs in this process."""
         self._writer = writer
         self._times = CallbackTimes(writer.facts.callback_ns)
         self._open: list[int] = []
 
     def slot_of(self, callback: object) -> int:
-        """The slot of a callback's class."""
+        """Return the slot of a callback's class."""
         return self._times.slot_of(type(callback).__name__)
 
     def begin(self, slot: int) -> None:
-        """A callback of that class is called, or what is ``NO_CALLBACK``'s begins."""
+        """A callback of that class is called, or something that is ``NO_CALLBACK`` begins."""
         now_ns = monotonic_ns()
         if self._open:
             self._credit(self._open[-1], now_ns)
@@ -116,7 +116,7 @@ class CallbackClasses:
         self._open.append(slot)
 
     def end(self) -> None:
-        """What began last returned, or raised."""
+        """What began last has returned or raised."""
         if not self._open:
             return
         now_ns = monotonic_ns()
@@ -124,7 +124,7 @@ class CallbackClasses:
         self._times.publish_rarely(self._writer)
 
     def write_facts(self) -> None:
-        """Say in the ring what was added up so far."""
+        """Write the sums into the ring."""
         self._times.write_facts(self._writer)
 
     def _credit(self, slot: int, now_ns: int) -> None:
@@ -139,23 +139,23 @@ Slots = dict[type, int]
 PHASE_EVENTS: Final = frozenset(
     {"on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end"}
 )
-"""In the loop of a training, and inside of no other method of its trainer."""
+"""Events of the training loop itself, outside any other method of the trainer."""
 
 
 class EventCallbacks:
-    """The classes to be timed at an event, and whether it is to be told of at all."""
+    """Finds the classes to time at an event."""
 
     def __init__(self, empty: type, untimed: Sequence[type]) -> None:
-        """``empty`` is a callback that does nothing; ``untimed`` are the trainer's own business."""
+        """``empty`` is a callback that does nothing; ``untimed`` are the trainer's own."""
         self._empty, self._untimed = empty, frozenset(untimed)
 
     def of(
         self, event: str, callbacks: Sequence[Any], slot_of: Callable[[object], int]
     ) -> Slots | None:
-        """The slots of those classes that do anything at the event.
+        """Return the slots of the classes that do anything at the event.
 
         Returns:
-            ``None`` where nobody does, and no phase changes either.
+            ``None`` if none does and no phase changes.
         """
         nothing = getattr(self._empty, event, None)
         busy = [
@@ -172,9 +172,9 @@ class EventCallbacks:
 
 
 class TimedCallbacks(list[Any]):
-    """A handler's callbacks for one round of an event: whoever goes through them times each.
+    """A handler's callbacks for one round of an event: iterating over them times each.
 
-    It equals the list it is made from, and stands in its place for that round.
+    It equals the list it is made from, and replaces it for that round.
     """
 
     def __init__(self, callbacks: list[Any], slots: Slots, times: CallbackClasses) -> None:
@@ -184,18 +184,18 @@ class TimedCallbacks(list[Any]):
         self._is_round = True
 
     def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
-        """A copy is a list, and times nothing."""
+        """A copy is a simple list."""
         return list, (list(self),)
 
     @passes_through
     def __iter__(self) -> Iterator[Any]:
         if not self._is_round:
             return super().__iter__()
-        self._is_round = False  # others may look, too
+        self._is_round = False  # others may iterate, too
         return self._timed()
 
     def give_back(self) -> list[Any]:
-        """The list as it was, but for those that were put in or taken away meanwhile."""
+        """Return the original list, with callbacks added or removed meanwhile."""
         if self != self._before:
             self._before[:] = list(self)
         return self._before
@@ -211,5 +211,5 @@ class TimedCallbacks(list[Any]):
             quietly(times.begin, slot)
             try:
                 yield callback
-            finally:  # also if it raised: then this is closed
+            finally:  # if it raised, this generator is closed
                 quietly(times.end)

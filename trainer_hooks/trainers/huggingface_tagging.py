@@ -1,4 +1,4 @@
-"""One tagged ``train()`` of a Hugging Face ``Trainer``, or ``evaluate`` outside of one."""
+"""One tagged ``train()`` of a Hugging Face ``Trainer``, or an ``evaluate`` outside of one."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ MODE_OF: Final = {"evaluate": at.VALIDATION_MODE, "predict": at.PREDICT_MODE}
 """The methods that evaluate, and the mode of each."""
 _AFTER_EVENT: Final = {
     "on_train_begin": at.START_UP,
-    # Workers start, and the first batch is asked for.
+    # Workers start, and the first batch is requested.
     "on_epoch_begin": at.INPUT_WAIT[at.TRAIN_MODE],
-    "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is asked for
+    "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is requested
     "on_epoch_end": at.BETWEEN_EPOCHS,
 }
 _EPSILON: Final = 1e-6
@@ -45,7 +45,7 @@ _EPSILON: Final = 1e-6
 
 
 class _Outermost:
-    """Around what a trainer calls, however deep: what leaves the outermost ends the training."""
+    """Around the trainer's calls, however deep: an error that leaves the outermost ends the run."""
 
     __slots__ = ("_depth", "_run")
 
@@ -54,7 +54,7 @@ class _Outermost:
 
     @property
     def is_entered(self) -> bool:
-        """Whether the trainer is in any of it."""
+        """Whether the trainer is inside any such call."""
         return self._depth > 0
 
     @passes_through
@@ -69,9 +69,9 @@ class _Outermost:
 
 
 class _PatchedRun(TaggedRun):
-    """A run that is listened to by patched methods, until it is over.
+    """A run observed by patched methods, until it is over.
 
-    It is told of fetches; each is for the mode that the trainer is in.
+    Each fetch belongs to the trainer's current mode.
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter, mode: int) -> None:
@@ -81,19 +81,19 @@ class _PatchedRun(TaggedRun):
         self._has_reported_validation = False
 
     def timed_loader(self, loader: Any) -> TimedLoader:  # noqa: ANN401
-        """The loader of an evaluation, with a clock; the first of a validation is told of."""
+        """Wrap the loader of an evaluation; the first of a validation is described in the ring."""
         if self._mode == at.VALIDATION_MODE and not self._has_reported_validation:
             self._has_reported_validation = True
             report_loader(loader_facts(loader), validates=True)
         return TimedLoader(loader, self)
 
     def fetch_begins(self) -> None:
-        """The next batch is asked for."""
+        """The next batch is requested."""
         if self.is_here:
             self._go(at.INPUT_WAIT[self._mode])
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """It is there, and evaluated now."""
+        """The batch is there and evaluated next."""
         if self.is_here:
             self._go(at.EVALUATION[self._mode])
 
@@ -102,12 +102,11 @@ class _PatchedRun(TaggedRun):
 
 
 class HuggingFaceTagging(_PatchedRun):
-    """Patches the methods of one trainer that say where its time goes.
+    """Patches the methods of one trainer that show where its time goes.
 
-    The phases nest and exclude each other: after a method, the phase is again
-    what it was before. What is trained inside of one, with the same trainer or
-    another, is no step of this training. An exception that leaves the outermost
-    of them ends the training, and so the tagging.
+    Phases nest: after a method, the phase before it continues. Training inside a method, with the
+    same trainer or another, is no step of this run. An exception that leaves the outermost method
+    ends the run.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class HuggingFaceTagging(_PatchedRun):
         self._go(at.START_UP)
 
     def is_running(self) -> bool:
-        """Whether it is still under way: between two steps, an error may go unnoticed."""
+        """Whether it is going on; an error between two steps may go unnoticed."""
         return super().is_running() and self._outermost.is_entered
 
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
@@ -168,7 +167,7 @@ class HuggingFaceTagging(_PatchedRun):
         if self._mode != at.TRAIN_MODE or not self.is_here:
             return None
         before = self._go_inside(at.EVALUATION[mode], mode)
-        self.callbacks.begin(NO_CALLBACK)  # for a callback may have asked for it
+        self.callbacks.begin(NO_CALLBACK)  # a callback may be running it
         return before
 
     def _around_saving(self, method: Method) -> Method:
@@ -189,7 +188,7 @@ class HuggingFaceTagging(_PatchedRun):
         return self._go_inside(at.CHECKPOINT, self._mode) if self.is_here else None
 
     def _go_inside(self, place: at.PhaseMode, mode: int) -> tuple[at.PhaseMode, int]:
-        """Somewhere else while a method runs; where the training was, and its mode."""
+        """Change the phase while a method runs; returns the previous phase and mode."""
         before = self._writer.present, self._mode
         self._mode = mode
         self._go(place)
@@ -264,8 +263,8 @@ class HuggingFaceTagging(_PatchedRun):
 
         def place_before(event: str, args: tuple[Any, ...]) -> at.PhaseMode | None:
             is_aside = event in PHASE_EVENTS and self._outermost.is_entered
-            has_facts = not is_aside and self._mode == at.TRAIN_MODE
-            return self._event_begins(event, args) if has_facts else None
+            is_in_loop = not is_aside and self._mode == at.TRAIN_MODE
+            return self._event_begins(event, args) if is_in_loop else None
 
         @passes_through
         def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -291,7 +290,7 @@ class HuggingFaceTagging(_PatchedRun):
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Any:  # noqa: ANN401
-        """Let the handler call its callbacks, with a clock between those that have slots."""
+        """Let the handler call its callbacks, timing those that have slots."""
         timed = quietly(self._place_callbacks, slots) if slots else None
         if timed is None:
             return method(event, *args, **named)
@@ -310,7 +309,7 @@ class HuggingFaceTagging(_PatchedRun):
             self._handler.callbacks = timed.give_back()
 
     def _slots_at(self, event: str, _: int) -> Slots | None:
-        """The slots of an event; looked up again when there are more callbacks, or fewer."""
+        """Return the slots of an event; looked up again when the number of callbacks changes."""
         try:
             return self._events.of(event, self._handler.callbacks, self.callbacks.slot_of)
         except Exception as error:  # noqa: BLE001
@@ -345,10 +344,10 @@ class HuggingFaceTagging(_PatchedRun):
             self._go(_AFTER_EVENT.get(event, before))
 
     def _notice_end_of(self, epoch_iterator: Any) -> None:  # noqa: ANN401
-        """An iterator that goes before its epoch has ended was left by an exception."""
+        """An iterator that is freed before its epoch has ended was left by an exception."""
         try:
             self._epoch = weakref.ref(epoch_iterator, self._epoch_is_gone)
-        except TypeError:  # it can have no weak references: then only methods tell
+        except TypeError:  # it cannot be weakly referenced: then only methods show it
             self._epoch = None
 
     @passes_through
@@ -357,7 +356,7 @@ class HuggingFaceTagging(_PatchedRun):
             self.stop()
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """It is there; the last before a step, or before it is evaluated."""
+        """The batch is there; the last before a step, or before it is evaluated."""
         if self._mode != at.TRAIN_MODE:
             super().fetch_ends(batch, is_last=is_last)
         elif self.is_here:
@@ -368,22 +367,22 @@ class HuggingFaceTagging(_PatchedRun):
 
 
 class StartOfEvaluation:
-    """In front of the method that a ``Trainer`` calls first, whatever it is asked for.
+    """Replaces the method that a ``Trainer`` calls first in any evaluation.
 
-    It stands on the trainer's clock of memory and knows no trainer, so that
-    one whose last reference goes is freed at once, as without it.
+    It is on the trainer's memory tracker and holds no trainer, so that a trainer is freed as
+    without it.
     """
 
-    def __init__(self, start: Method, tell: Callable[[], None]) -> None:
-        self._start, self._tell = start, tell
+    def __init__(self, start: Method, report: Callable[[], None]) -> None:
+        self._start, self._report = start, report
 
     @passes_through
     def __call__(self) -> Any:  # noqa: ANN401
-        self._tell()
+        self._report()
         return self._start()
 
     def __reduce__(self) -> tuple[Any, tuple[Any, str]]:
-        """A copy goes without."""
+        """A copy is the original method."""
         return getattr, (getattr(self._start, "__self__", None), "start")
 
 
@@ -397,12 +396,12 @@ class LoneEvaluation(_PatchedRun):
         trainer: Any,  # noqa: ANN401
         mode: int,
     ) -> None:
-        """Put it in place; the phase begins with the loop. ``mode``: validation or prediction."""
+        """Patch; the phase begins with the loop. ``mode``: validation or prediction."""
         super().__init__(ring, writer, mode)
         self._patched.place(trainer, "evaluation_loop", self._around_loop)
 
     def is_running(self) -> bool:
-        """Whether the loop was reached: the trainer may have found nothing to evaluate."""
+        """Whether the loop was reached: there may be nothing to evaluate."""
         return super().is_running() and self._nested is not None
 
     def _around_loop(self, method: Method) -> Method:

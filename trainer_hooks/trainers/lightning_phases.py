@@ -1,4 +1,4 @@
-"""What Lightning's profiled actions say about phases: pure rules, no Lightning and no clock."""
+"""Phases from Lightning's profiled actions: pure rules, without Lightning or a clock."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PART_OF_SOMETHING_ELSE: Final = frozenset(
     {"setup", "teardown", "on_save_checkpoint", "on_load_checkpoint"}
 )
 _AMONG_CALLBACKS: Final = frozenset({"on_train_batch_start", "on_train_batch_end"})
-"""Between a batch and its step, and after the step, all is ``callbacks`` as it is."""
+"""Between a batch and its step, and after the step, everything is ``callbacks`` anyway."""
 
 
 class Action(Enum):
-    """What an action is, as far as phases go."""
+    """An action's effect on phases."""
 
     EPOCH = "epoch"
     FETCH = "fetch"
@@ -37,7 +37,7 @@ class Action(Enum):
     PREDICTION_BEGINS = "prediction_begins"
     EVALUATION_ENDS = "evaluation_ends"
 
-    # Enum hashes in Python, for each look-up in a dictionary; an object does so in C.
+    # Enum hashes in Python at each dictionary look-up; ``object`` does it in C.
     __hash__ = object.__hash__
 
 
@@ -54,7 +54,7 @@ _STARTING: Final[_Targets] = {
 }
 _TRAINING: Final[_Targets] = {
     **_STARTING,
-    # The first batch is asked for, and workers start.
+    # The first batch is requested, and workers start.
     Action.EPOCH: at.INPUT_WAIT[at.TRAIN_MODE],
     Action.TRANSFER: at.HOST_TO_DEVICE,
     Action.STEP: at.TRAIN_STEP,
@@ -65,10 +65,10 @@ _EVALUATING: Final[dict[int, _Targets]] = {
     for mode in at.EVALUATION
 }
 _ASIDE: Final[_Targets] = {Action.CHECKPOINT: at.CHECKPOINT}
-"""What a callback trains with the same trainer, to find a learning rate, is that callback's."""
+"""A callback that trains with the same trainer, to find a learning rate, counts as callback."""
 _AFTERWARDS: Final[_Targets] = {
     Action.EPOCH: at.BETWEEN_EPOCHS,
-    # Hooks, logging and the progress bar follow: all of it stays with the callbacks.
+    # Hooks, logging and the progress bar follow: they count as callbacks.
     Action.FETCH: at.CALLBACKS,
     Action.TRANSFER: at.CALLBACKS,
     Action.STEP: at.CALLBACKS,
@@ -78,17 +78,17 @@ _EVALUATIONS: Final = {
     Action.PREDICTION_BEGINS: at.PREDICT,
 }
 _TURNS: Final = frozenset({Action.EPOCH, Action.EVALUATION_ENDS, *_EVALUATIONS})
-"""What follows these is looked at differently."""
+"""Actions after which other rules apply."""
 
 
 def action_named(
     name: str, action_of_callback: Callable[[str, str], Action | None]
 ) -> Action | None:
-    """What the action of that name is; ``None``: it changes no phase.
+    """Return the action of that name; ``None``: it changes no phase.
 
     Args:
-        name: As Lightning calls it, such as ``"run_training_batch"``.
-        action_of_callback: Asked what a callback's method is, by the
+        name: Lightning's name, such as ``"run_training_batch"``.
+        action_of_callback: Returns the action of a callback's method, by the
             callback's key and the method's name.
 
     >>> action_named("[_TrainingEpochLoop].train_dataloader_next", lambda key, hook: None)
@@ -125,17 +125,16 @@ def _hook_named(
 class LightningPhases:
     """Turns the beginnings and ends of actions into phases.
 
-    Actions nest; the innermost that says anything counts, so that every
-    moment has one phase. In an evaluation only the wait for input and a
-    checkpoint are told apart.
+    Actions nest; the innermost with a phase counts. In an evaluation only the wait for input and a
+    checkpoint are separate.
     """
 
     def __init__(self, writer: RingWriter, *, moves_batches: bool = True) -> None:
-        """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
+        """Begin with set-up: until the first epoch, all but evaluations is ``start_up``.
 
         Args:
             writer: Where the phases go.
-            moves_batches: Whether batches are brought to another device.
+            moves_batches: Whether batches are moved to another device.
         """
         self._writer = writer
         self._targets = self._before_evaluation = _STARTING
@@ -147,7 +146,7 @@ class LightningPhases:
 
     @property
     def is_aside(self) -> bool:
-        """Whether what is trained now is no part of the training, but a callback's own."""
+        """Whether a callback is training, not the run."""
         return self._targets is _ASIDE
 
     def begin(self, action: Action) -> None:
@@ -160,7 +159,7 @@ class LightningPhases:
             self._writer.enter(*target)
 
     def end(self, action: Action) -> None:
-        """It is over, and so is whatever began inside it and did not say that it ended."""
+        """An action ends, and so does everything that began inside it without an end."""
         stack = self._open
         if not stack or stack[-1][0] is not action:
             if not any(action is opened for opened, _, _ in stack):
@@ -172,14 +171,14 @@ class LightningPhases:
             if self._targets in _EVALUATING.values():
                 self._targets = self._before_evaluation
                 self._go(self._place_before_evaluation)
-        elif action not in _EVALUATIONS:  # whose beginning has ended, and which go on
-            self._targets = afterwards  # also where an evaluation in it has raised
+        elif action not in _EVALUATIONS:  # only their beginning is an action
+            self._targets = afterwards  # even if an evaluation in it has raised
             is_in_a_step = before == at.TRAIN_STEP
             is_training = self._targets is _TRAINING and not is_in_a_step
             self._go(self._afterwards.get(action, before) if is_training else before)
 
     def _turn(self, action: Action) -> _Targets:
-        """Look differently at what follows; returns how to look when the action has ended."""
+        """Change the rules for what follows; returns those for after the action."""
         if action is Action.EPOCH and self._open:
             before, self._targets = self._targets, _ASIDE
             return before

@@ -1,4 +1,4 @@
-"""A profiler between Lightning and the user's own: it tells a listener of the same actions."""
+"""A profiler between Lightning and the user's own that passes actions to a listener."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from trainer_hooks.trainers.patching import TransparentProxy
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 _MOST_REGIONS: Final = 1024
-"""Of names, some of which are made up as it goes: no more are kept, and the latest used."""
+"""Names to keep: some are made up during training."""
 
 
 class ActionHandler(Protocol):
-    """Who is told of an action; nothing here may raise."""
+    """Receives one action; must not raise."""
 
     def begin(self) -> None:
-        """It begins."""
+        """The action begins."""
 
     def end(self, error: BaseException | None) -> None:
-        """It is over, by that error where it raised one."""
+        """The action has ended, or raised ``error``."""
 
 
 Listener = Callable[[str], "ActionHandler | None"]
-"""Says who is to be told of the action of a name; ``None``: nobody. May not raise."""
+"""Returns the handler of the action of that name, if any. Must not raise."""
 
 
 class ListeningProfiler(TransparentProxy):
-    """Goes between Lightning and the profiler of the user, who sees nothing of it.
+    """Stands between Lightning and the user's profiler, which does not notice.
 
-    Where that is Lightning's own that does nothing, it is
-    not asked for blocks at all, which saves some of what this costs.
+    If that is Lightning's own that does nothing, its blocks are skipped, which saves time.
     """
 
     def __init__(self, inner: Any, listener: Listener) -> None:  # noqa: ANN401
-        own = vars(self)  # for ``setattr`` goes to the profiler inside
+        own = vars(self)  # because ``setattr`` goes to the profiler inside
         handler_of = lru_cache(_MOST_REGIONS)(listener)
         own["_original"], own["_handler_of"] = inner, handler_of
         does_nothing = type(inner) in [
@@ -60,7 +59,7 @@ class ListeningProfiler(TransparentProxy):
 
     @passes_through
     def stop(self, action_name: str) -> None:
-        """An action is over."""
+        """An action has ended."""
         try:
             self._original.stop(action_name)
         finally:
@@ -77,7 +76,7 @@ Profile = Callable[[str], AbstractContextManager[Any]]
 
 
 def _regions_around(inner: Any, handler_of: Listener) -> Profile:  # noqa: ANN401
-    """The ``profile`` of a listening profiler around one that does something."""
+    """Return the ``profile`` method around a profiler that does something."""
     inner_profile: Profile = inner.profile
 
     @passes_through
@@ -90,9 +89,9 @@ def _regions_around(inner: Any, handler_of: Listener) -> Profile:  # noqa: ANN40
 
 
 def _regions_alone(_: object, handler_of: Listener) -> Profile:
-    """The same where only we listen: a trainer calls it thirty times a step.
+    """Return the ``profile`` method where only the listener matters.
 
-    Its regions know nothing of any one call, so there is one of each name.
+    A trainer calls it thirty times a step. Its regions have no state, so there is one per name.
     """
 
     @lru_cache(_MOST_REGIONS)
@@ -105,7 +104,7 @@ def _regions_alone(_: object, handler_of: Listener) -> Profile:
 
 
 class _Around:
-    """One profiled block, around the one of the user's profiler."""
+    """A profiled block around that of the user's profiler."""
 
     __slots__ = ("_handler", "_inner")
 
@@ -132,7 +131,7 @@ class _Around:
 
 
 class _Alone:
-    """A block that only we look at."""
+    """A profiled block for the listener only."""
 
     __slots__ = ("_begin", "_end", "_name")
 
@@ -151,14 +150,14 @@ class _Alone:
 
 
 def without_listener(profiler: Any) -> Any:  # noqa: ANN401
-    """The profiler of the user, also where a fit that raised left ours in place."""
+    """Return the user's profiler, even where a fit that raised left ours in place."""
     if type(profiler) is ListeningProfiler:
         return vars(profiler)["_original"]
     return profiler
 
 
 def lightning_packages() -> list[Any]:
-    """Those that were imported; if none was, the first that is installed."""
+    """Return the imported Lightning packages, else the first one installed."""
     imported = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
     if imported:
         return imported

@@ -21,16 +21,16 @@ _IN_EVERY_BATCH: Final = "on_train_batch_end"
 
 
 class LightningTagging(TaggedRun):
-    """Listens at a trainer's profiler, which is told of every fetch, batch and hook.
+    """Listens at a trainer's profiler, which receives every fetch, batch and hook.
 
     Attributes:
         trainer: Whose run it is.
         phases: The rules.
-        has_told_validation: Whether it was said on what is validated.
+        has_reported_validation: Whether the validation loader was described.
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
-        """Put the listener in. ``tagger``: the callback whose own methods are not told of."""
+        """Put the listener in place. ``tagger``: the callback whose own methods do not count."""
         super().__init__(ring, writer)
         self._samples = 0  # since the last step of the optimizer
         self.trainer, self._tagger = trainer, tagger
@@ -45,11 +45,11 @@ class LightningTagging(TaggedRun):
         trainer.profiler = self._placed
 
     def is_running(self) -> bool:
-        """Whether it is still under way: a callback that raised may have kept us from hearing."""
+        """Whether it is going on; a callback that raised may have hidden the end."""
         return super().is_running() and not self.trainer.interrupted
 
     def handler(self, name: str) -> ActionHandler | None:
-        """Who is told of the action of that name; ``None``: nobody needs to be."""
+        """Return the handler of the action of that name, if it needs one."""
         slots: list[int] = []
 
         def action_of_callback(key: str, hook: str) -> Action | None:
@@ -64,10 +64,10 @@ class LightningTagging(TaggedRun):
             return None
         if action is Action.STEP:
             return _Step(self, action)
-        told = None if action is None else _PhaseAction(self, action)
-        return _CallbackCall(self, told, slots[0]) if slots else told
+        phase = None if action is None else _PhaseAction(self, action)
+        return _CallbackCall(self, phase, slots[0]) if slots else phase
 
-    def tell(self, rule: Callable[[Action], None], action: Action) -> None:
+    def apply(self, rule: Callable[[Action], None], action: Action) -> None:
         """Have a rule look at an action, where the calling thread is the one that trains."""
         try:
             if self.is_here:
@@ -76,12 +76,12 @@ class LightningTagging(TaggedRun):
             self.fail(error)
 
     def batch_begins(self, batch: object) -> None:
-        """A batch is there, and trained on next."""
+        """A batch is there and trained on next."""
         if not self.phases.is_aside:
             self._samples += rows_of(batch)
 
     def batch_ends(self, error: BaseException | None) -> None:
-        """Lightning has run a batch, or it raised: count it, if the optimizer made a step."""
+        """Lightning has run a batch, or it raised: count it if the optimizer made a step."""
         try:
             self.step_ends()
             if self.phases.is_aside:
@@ -103,12 +103,12 @@ class LightningTagging(TaggedRun):
             self._writer.epoch(epoch)
 
     def validation_begins(self) -> None:
-        """Also where Lightning reports no action for it."""
-        self.tell(self.phases.begin, Action.VALIDATION_BEGINS)
-        self.tell(self.phases.end, Action.VALIDATION_BEGINS)
+        """A validation begins, perhaps without an action of Lightning."""
+        self.apply(self.phases.begin, Action.VALIDATION_BEGINS)
+        self.apply(self.phases.end, Action.VALIDATION_BEGINS)
 
     def _callback_named(self, key: str, hook: str) -> tuple[Action | None, int | None]:
-        """What a callback's method is, and the slot of its class, if it does anything."""
+        """Return a callback method's action, and the slot of its class if it does anything."""
         named = [callback for callback in self.trainer.callbacks if callback.state_key == key]
         busy = [callback for callback in named if self._does_anything(callback, hook)]
         if named and not busy:
@@ -132,7 +132,7 @@ class LightningTagging(TaggedRun):
 
 
 class _PhaseAction:
-    """An action that says something about phases."""
+    """An action that changes the phase."""
 
     __slots__ = ("_action", "_run")
 
@@ -140,14 +140,14 @@ class _PhaseAction:
         self._run, self._action = run, action
 
     def begin(self) -> None:
-        self._run.tell(self._run.phases.begin, self._action)
+        self._run.apply(self._run.phases.begin, self._action)
 
     def end(self, error: BaseException | None) -> None:
-        self._run.tell(self._run.phases.end, self._action)
+        self._run.apply(self._run.phases.end, self._action)
 
 
 class _Step(_PhaseAction):
-    """A batch that is trained on."""
+    """A training batch."""
 
     __slots__ = ()
 
@@ -190,7 +190,7 @@ def _writes_checkpoints(callback: Any) -> bool:  # noqa: ANN401
 
 
 def _saves_elsewhere(callback: Any) -> bool:  # noqa: ANN401
-    """Whether a checkpoint callback is told to save at the end of epochs, and of no batch."""
+    """Whether a checkpoint callback saves at the end of epochs only."""
     return (
         any(type(callback) is package.callbacks.ModelCheckpoint for package in lightning_packages())
         and getattr(callback, "_every_n_train_steps", None) == 0

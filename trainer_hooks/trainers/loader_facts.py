@@ -1,6 +1,6 @@
-"""What can be said of a loader without touching it: whose it is, how many workers, how far ahead.
+"""Facts about a loader, from its attributes only: its class, workers and prefetching.
 
-Only attributes are looked at: nothing is iterated, no worker is started, no source is read.
+Nothing is iterated, no worker is started, no source is read.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _ATTRIBUTES: Final = {
     "persistent_workers": "persistent_workers",
 }
 _WE_KEEP: Final = ("_original", "_data", "_source")
-"""Where our own wrappers have what they wrap."""
+"""Attributes where gpumon's wrappers keep what they wrap."""
 _MOST_WRAPPERS: Final = 8
 
 
 class _Code(NamedTuple):
-    """Code of a user's own that gives data: a class, or a generator."""
+    """Code of the user's that produces data: a class or a generator."""
 
     name: str
     place: str | None
 
 
 def loader_facts(loader: Any) -> LoaderFacts:  # noqa: ANN401
-    """Facts about a loader shaped like torch's, or about a user's own data; of anything else, none.
+    """Return facts about a loader like torch's or about the user's own data; else an empty dict.
 
-    Of several loaders, in a list or by name, it is the first.
+    Of several loaders, in a list or by name, the first is described.
 
     Args:
         loader: What is iterated over.
 
     Returns:
-        ``kind`` (``DataLoader``, ``generator``, or ``iterable`` for another
-        object of a class of the user's own), what ``source_facts`` says of the
-        data, and for a DataLoader ``adapter`` (its class) and what can be seen of
-        ``batch_size``, ``batches``, ``workers``, ``prefetch``, ``pin_memory``,
+        ``kind`` (``DataLoader``, ``generator``, or ``iterable`` for an object of
+        a class of the user's own), the keys of ``source_facts``, and for a
+        DataLoader ``adapter`` (its class) and where known ``batch_size``,
+        ``batches``, ``workers``, ``prefetch``, ``pin_memory``,
         ``persistent_workers`` and ``multiprocessing_context``.
 
     >>> loader_facts([1, 2, 3])
@@ -70,17 +70,16 @@ def loader_facts(loader: Any) -> LoaderFacts:  # noqa: ANN401
 
 
 def source_facts(*sources: object) -> LoaderFacts:
-    """Whose the data are: ``class``, and ``defined_at`` where that is the user's own.
+    """Return ``class``, and ``defined_at`` if the data's class is the user's own.
 
     Args:
-        sources: Data sets, loaders or generators, ``None`` among them; those
-            that they wrap are looked at, too.
+        sources: Datasets, loaders or generators, or ``None``; what they wrap is
+            inspected, too.
 
     Returns:
         ``class``: the first class or generator of the user's own, else the class of
-        the first data set; nothing of what has no name. ``defined_at``:
-        ``file.py:LINE``; before Python 3.13 the line of a class is that of its
-        first method.
+        the first dataset. ``defined_at``: ``file.py:LINE``; before Python 3.13 the
+        line of a class is that of its first method.
 
     >>> source_facts(None, [1, 2, 3])
     {'class': 'list'}
@@ -99,13 +98,13 @@ def source_facts(*sources: object) -> LoaderFacts:
 
 
 def report_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bool = True) -> None:
-    """Say in the ring's first page on what is trained, or validated; of the other, all stays.
+    """Write facts about the training or the validation loader into the ring. Never raises.
 
-    Adds ``made_at``, the line of the user's own code that asked for it. Never raises.
+    Adds ``made_at``, the line of the user's own code that asked for it.
 
     Args:
-        facts: About the loader; empty: nothing is known of it.
-        validates: Whether it is the one of a validation.
+        facts: About the loader; empty if nothing is known.
+        validates: Whether it is a validation's.
         by_trainer: Whether a trainer calls, which the user's own code has called.
     """
     writer = process_ring().writer
@@ -124,7 +123,7 @@ def report_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bo
 
 
 def has_facts(facts: LoaderFacts, *, validates: bool) -> bool:
-    """Whether these say anything of what is trained on, or of what is validated on."""
+    """Whether these describe the training loader, or that of a validation."""
     return any(name.startswith(VALIDATION_FACTS) is validates for name in facts)
 
 
@@ -145,7 +144,7 @@ def _settings(loader: Any) -> LoaderFacts:  # noqa: ANN401
 
 
 def _users_own(sources: Iterable[object]) -> _Code | None:
-    """The first class or generator of a user's own among data sets and those that they wrap."""
+    """Return the first class or generator of the user's own among datasets and what they wrap."""
     for source in sources:
         for layer in _layers(source):
             is_generator = type(layer) is GeneratorType
@@ -174,7 +173,7 @@ def _class_code(kind: type[Any]) -> _Code | None:
 
 
 def _codes_in(kind: type[Any]) -> Iterator[CodeType]:
-    """Of the methods that are written in a class, and of none that somebody made for it."""
+    """Yield the code of methods written in a class, without generated ones."""
     for method in vars(kind).values():
         for _ in range(_MOST_WRAPPERS):
             if not isinstance(method, FunctionType) or "__wrapped__" not in vars(method):
@@ -186,18 +185,18 @@ def _codes_in(kind: type[Any]) -> Iterator[CodeType]:
 
 
 def _layers(source: object) -> Iterator[object]:
-    """A data set, and what it wraps, as far as libraries and we do so."""
+    """Yield a dataset and what it wraps, as far as libraries and gpumon do so."""
     for _ in range(_MOST_WRAPPERS):
         yield source
         if type(source) is GeneratorType or _class_code(type(source)) is not None:
-            return  # what a user's own has inside is not asked for
+            return  # not what the user's own object contains
         source = _inner(source)
         if source is None:
             return
 
 
 def _inner(wrapper: Any) -> object:  # noqa: ANN401
-    """What a library's data set, or one of ours, takes its samples from; ``None``: nothing."""
+    """Return what a wrapper of a library or of gpumon takes its samples from; ``None``: nothing."""
     if type(wrapper).__module__.startswith("trainer_hooks."):
         kept = [getattr(wrapper, name, None) for name in _WE_KEEP]
     else:  # as torch's ``Subset`` does, and its ``ConcatDataset``

@@ -1,4 +1,4 @@
-"""What is put in the place of a trainer's own: methods, and its batches."""
+"""What replaces a trainer's own methods and batches."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Method = Callable[..., Any]
 
 
 class PatchedMethods:
-    """Attributes of instances, classes and modules that are gone around, until ``remove``."""
+    """Patched attributes of instances, classes and modules, until ``remove``."""
 
     def __init__(self) -> None:
         self._placed: list[tuple[Any, str, Any, tuple[Any, ...]]] = []
 
     def place(self, owner: Any, name: str, around: Callable[[Any], Any]) -> bool:  # noqa: ANN401
-        """Let ``owner.name`` be what ``around`` makes of it.
+        """Replace ``owner.name`` by what ``around`` makes of it.
 
         Returns:
-            Whether ``owner`` has that attribute at all.
+            Whether ``owner`` has that attribute.
         """
         present = getattr(owner, name, None)
         if present is None:
@@ -33,7 +33,7 @@ class PatchedMethods:
         return True
 
     def remove(self) -> None:
-        """Give every attribute back that nobody else has replaced meanwhile."""
+        """Restore every attribute that nothing else has replaced."""
         while self._placed:
             owner, name, placed, before = self._placed.pop()
             if vars(owner).get(name) is not placed:
@@ -45,7 +45,7 @@ class PatchedMethods:
 
 
 class Proxy:
-    """Whatever it does not do itself is answered by the original.
+    """Delegates everything else to the original.
 
     A subclass sets ``_original`` before anything else.
     """
@@ -56,13 +56,13 @@ class Proxy:
 
     @passes_through
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__") or name == "_original":  # asked of a copy that has nothing yet
+        if name.startswith("__") or name == "_original":  # of an unfinished copy
             raise AttributeError(name)
         return getattr(self._original, name)
 
 
 class TransparentProxy(Proxy):
-    """It also seems to be of the original's class."""
+    """A proxy that also claims the original's class."""
 
     @property  # type: ignore[misc]
     @passes_through
@@ -71,17 +71,17 @@ class TransparentProxy(Proxy):
 
 
 class FetchListener(Protocol):
-    """Who is told of fetches; nothing here may raise."""
+    """Receives fetches; must not raise."""
 
     def fetch_begins(self) -> None:
-        """The next batch is asked for."""
+        """The next batch is requested."""
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """It is there; the last before a step, or before it is evaluated."""
+        """The batch is there; the last one before a step, or one to evaluate."""
 
 
 class TimedBatches(Proxy):
-    """An iterator over the batches of one step, with a clock on each."""
+    """An iterator over the batches of one step that reports each fetch."""
 
     __slots__ = ("_asked", "_listener", "_original", "_wanted")
 
@@ -103,7 +103,7 @@ class TimedBatches(Proxy):
 
 
 class TimedLoader(TransparentProxy):
-    """The loader of an evaluation: the same, its class included, but for the clock."""
+    """The loader of an evaluation, with its class, that reports each fetch."""
 
     def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401
         self._original, self._listener = loader, listener

@@ -15,14 +15,14 @@ from trainer_hooks.trainers.callback_times import CallbackClasses
 
 
 class TaggedRun(ABC):
-    """One run of a trainer, from its making until ``stop``.
+    """One run of a trainer, until ``stop``.
 
     Attributes:
-        callbacks: Times the callbacks of the run by class.
+        callbacks: Times the run's callbacks by class.
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter) -> None:
-        """Say nothing yet, until ``_begin_run``."""
+        """Write nothing yet, until ``_begin_run``."""
         self._ring, self._writer = ring, writer
         self._nested: NestedRun | None = None
         self._is_active = True
@@ -32,16 +32,16 @@ class TaggedRun(ABC):
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread is the one that trains."""
+        """Whether the calling thread is the training thread."""
         return self._is_active and get_ident() == self._ring.thread
 
     def is_running(self) -> bool:
-        """Whether it is still under way: an exception that ends it is heard of at once."""
+        """Whether the run is going on."""
         return self._is_active
 
     @property
     def encloses(self) -> bool:
-        """Whether a run that begins now is begun in the middle of this one, by a callback, say."""
+        """Whether a run that begins now begins inside this one, for example in a callback."""
         return self.is_here and self.is_running()
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ class TaggedRun(ABC):
             self._ring.end_run(self._nested)
 
     def fail(self, error: Exception) -> None:
-        """A mistake of our own: tag no more."""
+        """Stop tagging after an error of our own."""
         self.stop()
         warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
 
@@ -74,23 +74,23 @@ class TaggedRun(ABC):
             self._clock.is_in_step = True
 
     def step_ends(self) -> None:
-        """It is over, and its phase still under way."""
+        """The step is over; its phase is still the current one."""
         if self._clock is not None:
             self._clock.end_step()
 
     @abstractmethod
     def _leave(self) -> None:
-        """Take away what was put on the trainer."""
+        """Restore the trainer."""
 
     def _begin_run(self) -> None:
-        """The run begins: from now on its phases are those of the calling thread."""
+        """From now on the calling thread's phases are the run's."""
         self._nested = self._ring.begin_run(self)
 
     def _go(self, place: at.PhaseMode) -> None:
         if self._writer.present != place:
             self._writer.enter(*place)
 
-    # What a ``CompileClock`` tells, in the place of the step that it happens in.
+    # Called by a ``CompileClock``.
 
     @property
     def machine_here(self) -> TaggedRun | None:

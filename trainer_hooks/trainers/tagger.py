@@ -1,4 +1,4 @@
-"""What the taggers of all trainers have in common: the run they are of, and what they warn of."""
+"""What the taggers of all trainers share: describing the run, and warnings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHERE: Final = {
     "on_batch_end": "trainer_hooks",
     "set_params": "trainer_hooks",
 }
-"""What only one trainer looks for in its callbacks, and the package of the tagger for it."""
+"""Methods that only one trainer looks up on callbacks, and the package of its tagger."""
 _TRAINER: Final = {
     "trainer_hooks": "Keras",
     "trainer_hooks.lightning": "Lightning",
@@ -32,7 +32,7 @@ _OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
 class RefusesClass:
     """Decorates the first method that a trainer calls on its callbacks.
 
-    Called on the class, as ``callbacks=[PhaseTagger]`` has it, it says what is missing.
+    ``callbacks=[PhaseTagger]`` calls it on the class: then it raises and says what to write.
     """
 
     def __init__(self, method: Callable[..., Any]) -> None:
@@ -55,17 +55,16 @@ class RefusesClass:
 
 
 class Stoppable(Protocol):
-    """A run that is tagged now."""
+    """A tagged run."""
 
     def stop(self) -> None:
         """Take everything away. Safe to call twice, and from any thread."""
 
 
 class Tagger:
-    """To be inherited in front of the class of a trainer's callbacks.
+    """Base class of taggers, before the trainer's callback class.
 
-    A copy, as tuners make them, is a new tagger of the same run, whatever a
-    subclass takes to be made and keeps.
+    A copy, as made by tuners, is a new tagger of the same run, whatever a subclass adds.
     """
 
     # Here too, for a subclass may not call our ``__init__``, which must not end a training.
@@ -83,9 +82,9 @@ class Tagger:
         self._start_afresh()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Another library's trainer asks for what the callbacks of this one have not.
+        """Refuse a trainer of another library, which asks for methods that are missing here.
 
-        A run that is known by the mistaken tagger alone is withdrawn.
+        A run known only by the wrong tagger is withdrawn.
         """
         kind = type(self)
         if name not in _WHERE:
@@ -95,34 +94,34 @@ class Tagger:
         raise AttributeError(
             f"gpumon has another tagger for {_TRAINER[package]}: "
             f"`from {package} import PhaseTagger` (this one is that of {kind.__module__})",
-            name=None,  # named, Python would end the sentence with a guess: "Did you mean: ..."
+            name=None,  # otherwise Python would append "Did you mean: ..."
             obj=None,
         )
 
     @passes_through
     def _set_up(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
-        """Be a tagger of that run; see ``announce_run``."""
+        """Become a tagger of that run; see ``announce_run``."""
         self._run, self._gpus, self._framework = run, gpus, framework
         self._start_afresh()
 
     @passes_through
     def _start_afresh(self) -> None:
-        """Nothing is tagged, and nobody was warned."""
+        """Begin with nothing tagged and no warning given."""
         self._tagging = None
         self._warned = False
         self._announce()
 
     @guarded
     def _announce(self) -> None:
-        """Say that there is going to be a run, whatever becomes of it."""
+        """Announce a run, which may never start."""
         announce_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_run(self) -> None:
-        """Its training begins: say whose that is."""
+        """Describe the run as its training begins."""
         describe_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_device(self, framework: str, model: object) -> None:
-        """Its model is made: note where it computes; see ``is_on_cpu``."""
+        """Record where its model computes; see ``is_on_cpu``."""
         describe_run(on_cpu=is_on_cpu(framework, model))
 
     def _stop(self) -> None:
@@ -131,31 +130,30 @@ class Tagger:
             self._tagging = None
 
     passes: tuple[type[Exception], ...] = ()
-    """Nothing ends a training that is tagged."""
+    """A tagger ends no training."""
 
     def _fail(self, error: Exception) -> None:
-        """After a mistake of our own the training goes on untagged."""
+        """Continue the training untagged after an error of our own."""
         try:
             self._stop()
         finally:
             self._warn(f"gpumon tags no phases: {error!r}")
 
     def _warn(self, text: str) -> None:
-        """Once a tagger: a training has enough to say."""
+        """Warn, once per tagger."""
         if not self._warned:
             self._warned = True
             warn_quietly(text)
 
 
 def is_on_cpu(framework: str, model: object) -> bool:
-    """Whether the training computes on the CPU for certain; in doubt, and on any error, no.
+    """Whether the training certainly computes on the CPU; in doubt or on an error, no.
 
-    Asked as a training begins, when its framework has made the model and initialised its devices;
-    nothing is imported.
+    Called as a training begins, when the model and the devices exist; imports nothing.
 
     Args:
         framework: ``"jax"``, ``"tensorflow"`` or ``"torch"``.
-        model: What is trained; only torch is asked of it.
+        model: What is trained; used for torch only.
     """
     module = sys.modules.get(framework)
     if module is None:

@@ -1,4 +1,4 @@
-"""A running total inside a graph, read now and then, told execution by execution. No TensorFlow."""
+"""Attribute a running total inside a graph, read now and then, to executions. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SPACING_NS: Final = 5_000_000
 
 
 class Totals(NamedTuple):
-    """What the graph has summed up since it was made.
+    """What the graph has summed since it was created.
 
     Attributes:
-        wait_s: Time in which a batch was fetched, in seconds.
-        batches: Batches that were there.
-        rows: Samples in them, where that can be seen.
+        wait_s: Time spent fetching batches, in seconds.
+        batches: Batches fetched.
+        rows: Samples in them, where known.
     """
 
     wait_s: float
@@ -24,12 +24,12 @@ class Totals(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """What one execution is told as.
+    """What is reported for one execution.
 
     Attributes:
         wait_ns: Wait for input inside it, at most its own length.
         steps: Batches it trained on.
-        samples: Samples in them, or of those before that were not told yet.
+        samples: Samples in them, or in earlier ones not reported yet.
     """
 
     wait_ns: int
@@ -38,23 +38,22 @@ class Execution(NamedTuple):
 
 
 class Accounts:
-    """Reads the totals at most every ``SPACING_NS``, and tells what it read evenly.
+    """Reads the totals at most every ``SPACING_NS`` and spreads them evenly.
 
-    An execution longer than that is told as it was. Of shorter ones several
-    share a reading: what they waited is told of as many that follow, so that
-    no execution is told to have waited longer than it took.
+    A longer execution gets its own reading. Several shorter ones share one: their wait is
+    attributed to as many that follow, so that no execution waits longer than it took.
     """
 
     def __init__(self, read: Callable[[], Totals], batches_an_execution: int) -> None:
-        """Begin at what the totals are now."""
+        """Begin at the present totals."""
         self._read = read
         self._batches_an_execution = batches_an_execution
         self._before = self._base = read()
         self._read_at_ns = -SPACING_NS
         self._executions = 0  # since the last reading
         self._owed_ns = self._share_ns = 0
-        self._batches = self._told = 0
-        self._samples = 0  # read, and not told yet
+        self._batches = self._reported = 0
+        self._samples = 0  # read, but not reported yet
 
     def executed(self, took_ns: int, now_ns: int) -> Execution:
         """Account for an execution that is over.
@@ -72,12 +71,12 @@ class Accounts:
             self._read_at_ns = now_ns
         wait_ns = min(self._owed_ns, self._share_ns, took_ns)
         self._owed_ns -= wait_ns
-        steps = max(0, self._batches - self._told)
-        self._told += steps
+        steps = max(0, self._batches - self._reported)
+        self._reported += steps
         return Execution(wait_ns, steps, samples)
 
     def found_nothing(self, took_ns: int) -> int:
-        """Account for an execution that found no batch: what it waited belongs to no other.
+        """Account for an execution that found no batch: its wait belongs to no other.
 
         Args:
             took_ns: Its length.

@@ -1,4 +1,4 @@
-"""Several steps a call on TensorFlow where nothing is compiled: fetch, compute, fetch, compute."""
+"""Uncompiled training with several steps a call on TensorFlow: fetch, compute, fetch, compute."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, StepAround
 
 
 class EagerStep(StepAround):
-    """Calls the step as it is, and hears of each fetch inside it.
+    """Calls the step as it is and sees each fetch inside it.
 
-    When a batch is fetched, the one before it has been computed with, where
-    operations are over when Python has called them. On a GPU they may not be,
-    and nobody says when: all but the first wait of a call are then *gross*.
+    When a batch is fetched, the one before it has been computed if operations are finished when
+    Python has called them. On a GPU they may not be: all but the first wait of a call are then
+    *gross*.
 
     Attributes:
-        has_gross_wait: Whether what it tells as a wait for input may have
-            passed beside the compute.
+        has_gross_wait: Whether its wait for input may have overlapped the compute.
     """
 
     def __init__(self, function: Any, mode: int, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
-        """Find what is to be gone around; a call has so many batches at most.
+        """Find what is to be patched; a call has at most ``batches`` batches.
 
         Raises:
             ImportError: This TensorFlow keeps its iterators elsewhere.
@@ -36,7 +35,7 @@ class EagerStep(StepAround):
         """
         super().__init__(function, mode, listener)
         self._patch = patch_of_iterators()
-        self._steps = self._rows = 0  # fetched in this call, and not told yet
+        self._steps = self._rows = 0  # fetched in this call, but not reported yet
         self._computes_at_once = _computes_at_once()
         guard = listener.guard
         self._forget, self._finish = guard.wrap(self._forgets), guard.wrap(self._finishes)
@@ -67,7 +66,7 @@ class EagerStep(StepAround):
     def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         @passes_through
         def around(fetch: Fetch) -> Any:  # noqa: ANN401
-            # Somebody may let functions be compiled again while this is under way.
+            # Eager execution may be switched off during the call.
             if not tf.executing_eagerly():
                 return fetch()
             is_beside = self._begin_fetch(machine)
@@ -85,7 +84,7 @@ class EagerStep(StepAround):
         self._steps = self._rows = 0
 
     def _finishes(self, machine: PhaseMachine, has_ended: bool) -> None:
-        """The call is over; ``has_ended``: by the end of the data, maybe after some batches."""
+        """End a call; ``has_ended``: by the end of the data, perhaps after some batches."""
         if not self._steps:
             return
         self._tell(machine)
@@ -98,7 +97,7 @@ class EagerStep(StepAround):
         machine.dispatched(steps, rows)
 
     def _fetch_begins(self, machine: PhaseMachine) -> bool:
-        """A batch is fetched; whether that is beside a step that may be under way."""
+        """Begin a fetch and return whether a step may be running beside it."""
         if self._mode == TRAIN_MODE and self._steps:
             if not self._computes_at_once:
                 machine.fetch_beside_begin()
@@ -141,7 +140,7 @@ class EagerStep(StepAround):
 
 
 def _computes_at_once() -> bool:
-    """Whether an operation is over when Python has called it."""
+    """Whether an operation is finished when Python has called it."""
     is_synchronous: bool = tf.config.experimental.get_synchronous_execution()
     return is_synchronous and all(
         device.device_type == "CPU" for device in tf.config.list_logical_devices()

@@ -1,4 +1,4 @@
-"""Going around what fetches a batch of a TensorFlow iterator, for the threads that ask for it."""
+"""Wrap what fetches a batch from a TensorFlow iterator, per thread."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from typing import Any, Final
 from trainer_hooks.ring.guard import passes_through, quietly
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
-"""What a step may fetch by."""
+"""How a step may fetch."""
 
 Fetch = Callable[[], Any]
 Around = Callable[[Fetch], Any]
-"""Is handed a fetch that is about to be made, and makes it."""
+"""Receives a fetch and makes it."""
 
 
 class FetchPatch:
-    """Methods of one class of iterators, gone around while any thread wants that.
+    """Methods of one class of iterators, wrapped while any thread wants that.
 
-    The class is everybody's: several trainings may ask at once, and begin and
-    end in any order. Each hears of its own thread's fetches only, the first
-    puts the patch on, the last takes it off, and what somebody else has put
-    over it meanwhile stays where it is.
+    The class is shared: several trainings may patch it at once, and begin and end in any order.
+    Each sees its own thread's fetches only, the first puts the patch on and the last takes it off;
+    what others have put over it meanwhile stays.
     """
 
     def __init__(self, kind: type[Any]) -> None:
-        """Change nothing yet. One patch for each class: ``patch_of_iterators`` sees to it."""
+        """Change nothing yet. ``patch_of_iterators`` keeps one patch per class."""
         self._kind = kind
         self._around: dict[int, Around] = {}  # by thread
         self._users = 0
@@ -36,15 +35,15 @@ class FetchPatch:
 
     @passes_through
     def call(self, function: Callable[[Any], Any], iterator: Any, around: Around) -> Any:  # noqa: ANN401
-        """``function(iterator)``; what this thread fetches meanwhile goes through ``around``."""
-        before = quietly(self._begins, around)  # whoever hears of no fetch says so
+        """Call ``function(iterator)``; this thread's fetches inside go through ``around``."""
+        before = quietly(self._begins, around)
         try:
             return function(iterator)
         finally:
             quietly(self._ends, before)
 
     def _begins(self, around: Around) -> Around | None:
-        """Who heard of this thread's fetches before."""
+        """Return the previous wrapper of this thread's fetches."""
         thread = get_ident()
         with self._lock:
             before = self._around.get(thread)
@@ -60,12 +59,12 @@ class FetchPatch:
                 self._around.pop(thread, None)
             else:
                 self._around[thread] = before
-            self._users = max(0, self._users - 1)  # a fork may have set it to nought
+            self._users = max(0, self._users - 1)  # a fork may have set it to 0
             if not self._users:
                 self._take_off()
 
     def forget(self) -> None:
-        """In a forked child: nobody but its one thread is left, and that one trains no more."""
+        """Take the patch off in a forked child, whose one thread trains no more."""
         self._lock = Lock()
         self._around.clear()
         self._users = 0
@@ -92,7 +91,7 @@ class FetchPatch:
         @passes_through
         def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             thread = get_ident()
-            around = around_of.pop(thread, None)  # what it calls in turn is not timed twice
+            around = around_of.pop(thread, None)  # nested fetches are not timed twice
             if around is None:
                 return bare(iterator, *args, **kwargs)
             try:
@@ -106,7 +105,7 @@ class FetchPatch:
 
 
 def patch_of_iterators() -> FetchPatch:
-    """The one patch of the iterators that ``fit`` hands to a step.
+    """Return the one patch of the iterators that ``fit`` passes to a step.
 
     Raises:
         ImportError: This TensorFlow keeps its iterators elsewhere.

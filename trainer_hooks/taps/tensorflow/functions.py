@@ -1,4 +1,4 @@
-"""Step functions of Keras on TensorFlow: how one is made, and what stands for it in a training."""
+"""Step functions of Keras on TensorFlow: how one is built, and what replaces it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trainer_hooks.taps.tap import StepListener
 
 
 class StepForm(NamedTuple):
-    """How a step function is made.
+    """How a step function is built.
 
     Attributes:
-        one_step: The ``tf.function`` over one batch; ``None`` where there is
-            none, as where nothing is compiled, be it the model or all functions.
+        one_step: The ``tf.function`` over one batch; ``None`` if there is none, as without
+            compilation.
         fused: The ``tf.function`` that fetches and computes; ``None`` likewise.
-        takes_batches: Whether it also takes an iterator over batches that are
-            there, as ``train_on_batch`` hands it one, without tracing anew.
+        takes_batches: Whether it accepts an iterator over present batches, as from
+            ``train_on_batch``, without retracing.
         fetches_eagerly: Whether it fetches one batch outside of any graph, as Keras
             does from 3.16 on: its step is then traced for the batch as it is.
     """
@@ -35,12 +35,12 @@ class StepForm(NamedTuple):
 
 
 def form_of(function: Any) -> StepForm:  # noqa: ANN401
-    """Look at a step function; whatever cannot be made out is ``None`` or false."""
-    if _is_traced(function):  # Keras before 3.7, or somebody's own
+    """Inspect a step function; what is not recognised is ``None`` or false."""
+    if _is_traced(function):  # Keras before 3.7, or the user's own
         return StepForm(None, function, takes_batches=False)
     try:
         held = inspect.getclosurevars(function).nonlocals
-    except (TypeError, ValueError):  # not a function, or a cell that is empty yet
+    except (TypeError, ValueError):  # not a function, or an empty cell
         held = {}
     if private.ONE_BATCH not in held or private.ITERATOR not in held:
         return StepForm(None, None, takes_batches=False)
@@ -54,7 +54,7 @@ def form_of(function: Any) -> StepForm:  # noqa: ANN401
 
 
 def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
-    """How often a ``tf.function`` was traced so far; ``None`` where it is none."""
+    """Return how often a ``tf.function`` was traced so far; ``None`` for other functions."""
     if function is None:
         return None
     try:
@@ -75,17 +75,16 @@ def _unwrapped(function: Any) -> Any:  # noqa: ANN401
 
 
 ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
-"""What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
+"""What ``fit`` and ``evaluate`` pass to a step; ``train_on_batch`` passes something else."""
 
 ENDS_OF_DATA: Final = (StopIteration, tf.errors.OutOfRangeError)
-"""How a step says that there are no more batches; Keras takes both for that."""
+"""How a step signals the end of the data; Keras accepts both."""
 
 
 class StepAround(abc.ABC):
-    """Stands for the step function of one mode, and calls it.
+    """Replaces the step function of one mode, and calls it.
 
-    Calls of another thread, of somebody's callback or on a batch by itself
-    are handed on as they are.
+    Calls from another thread, from a callback, or with a single batch are passed on as they are.
     """
 
     def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
@@ -100,7 +99,7 @@ class StepAround(abc.ABC):
 
     @passes_through
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
-        """One execution, as the bare function takes it."""
+        """Run one execution, with the arguments of the bare function."""
         machine = self._machine_for(iterator)
         if machine is None:
             return self._function(iterator)
@@ -113,11 +112,11 @@ class StepAround(abc.ABC):
             self._resume(machine, before)
 
     def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
-        """The rules, where this is a step of the training; else ``None``."""
+        """Return the rules if this step belongs to the training, else ``None``."""
         machine = self._listener.machine_here
         if machine is None:
             return None
-        if type(iterator) is not self._kind:  # asking for a subclass takes longer
+        if type(iterator) is not self._kind:  # ``isinstance`` is slower
             if not isinstance(iterator, ITERATORS):
                 return None
             self._kind = type(iterator)

@@ -25,17 +25,17 @@ from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN, GraphClock, is_
 
 
 class GraphTotals:
-    """A variable on the CPU that timers add to: they are traced around what fetches a batch.
+    """A variable on the CPU that timers add to; they are traced around what fetches a batch.
 
     Attributes:
-        clock: What the timers read; whoever reads the totals lets it run meanwhile.
+        clock: What the timers read; it runs while the totals are read.
         traces: How often the function had been traced when all its traces had timers.
-        timers: Traced so far, and not looked for yet.
-        trouble: Why there are none in a trace, where that is a mistake of ours.
+        timers: Traced, but not checked yet.
+        trouble: The error that kept timers out of a trace.
     """
 
     def __init__(self) -> None:
-        """Find what is to be gone around.
+        """Find what is to be patched.
 
         Raises:
             ImportError: This TensorFlow keeps its iterators elsewhere.
@@ -57,7 +57,7 @@ class GraphTotals:
         self.trouble = error
 
     def read(self) -> Totals:
-        """What was summed up so far."""
+        """Return the sums so far."""
         wait_s, batches, rows = tf.raw_ops.ReadVariableOp(
             resource=self._variable.handle, dtype=tf.float64
         ).numpy()
@@ -65,13 +65,13 @@ class GraphTotals:
 
     @passes_through
     def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
-        """Call a step function; what it traces is traced with timers."""
+        """Call a step function; what it traces gets timers."""
         try:
             return self._patch.call(function, iterator, self._trace_fetch)
         except tf.errors.FailedPreconditionError:
             if is_allowed():
                 raise
-        # Clocks were forbidden since. The first, which comes before any fetch, has refused.
+        # Clocks were forbidden since then. The first one, before any fetch, has failed.
         self.clock.stop()
         warn_blind(FORBIDDEN)
         return self._patch.call(function, iterator, self._trace_fetch)
@@ -91,26 +91,26 @@ class GraphTotals:
     def _add(self, fetched: Any, began_s: Any) -> None:  # noqa: ANN401
         parts = tf.nest.flatten(fetched, expand_composites=True)
         with tf.control_dependencies(parts), tf.device("CPU:0"):
-            told = (self.clock.now_s() - began_s, *_batches_and_rows(fetched))
-            more = tf.stack([tf.cast(part, tf.float64) for part in told])
+            added = (self.clock.now_s() - began_s, *_batches_and_rows(fetched))
+            more = tf.stack([tf.cast(part, tf.float64) for part in added])
             self._variable.assign_add(more, read_value=False)
         self.timers += 1
 
 
 def totals_in(function: Any) -> GraphTotals | None:  # noqa: ANN401
-    """The totals whose timers are in every trace of a function; ``None``: not in every one."""
+    """Return the totals whose timers are in every trace of a function, else ``None``."""
     totals = _TIMED.get(function)
     return totals if totals is not None and totals.traces == traces_of(function) else None
 
 
 def new_totals_for(function: Any) -> GraphTotals:  # noqa: ANN401
-    """Totals for a function that is yet to be traced."""
+    """Create totals for a function that is not traced yet."""
     totals = _TIMED[function] = GraphTotals()
     return totals
 
 
 _TIMED: WeakKeyDictionary[Any, GraphTotals] = WeakKeyDictionary()
-"""A function keeps its traces, and so the timers in them, over many trainings."""
+"""A function keeps its traces, and the timers in them, over many runs."""
 
 
 def _batches_and_rows(fetched: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -129,20 +129,19 @@ def _rows_in_graph(batch: Any) -> Any:  # noqa: ANN401
     return tf.shape(first)[0]
 
 
-_WORTH_TELLING_NS: Final = 1_000_000
+_MIN_REPORTED_NS: Final = 1_000_000
 """Most data end at once."""
 
 
 class FusedStep(StepAround):
     """Calls the step as it is, with timers traced into it around what fetches a batch.
 
-    Where several batches are fetched in one execution, the next one is
-    fetched beside the compute of the one before: the wait is *gross*, an
-    upper bound of what the device felt.
+    If several batches are fetched in one execution, the next is fetched beside the compute of the
+    one before: the wait is *gross*, an upper bound for the device.
     """
 
     def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
-        """Find the timers; an execution has so many batches at most."""
+        """Find the timers; an execution has at most ``batches`` batches."""
         super().__init__(function, TRAIN_MODE, listener)
         self._batches = batches
         self._fused = form_of(function).fused
@@ -155,7 +154,7 @@ class FusedStep(StepAround):
 
     @property
     def has_gross_wait(self) -> bool:
-        """Whether what it tells as a wait for input may have passed beside the compute."""
+        """Whether its wait for input may have overlapped the compute."""
         return self._accounts is not None and self._batches > 1 and is_allowed()
 
     @passes_through
@@ -178,7 +177,7 @@ class FusedStep(StepAround):
         return logs
 
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        raise AssertionError("a fused step trains")  # an evaluation's is not gone around
+        raise AssertionError("a fused step trains")  # evaluations are not wrapped
 
     def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
         machine = super()._find_machine(iterator)
@@ -186,15 +185,15 @@ class FusedStep(StepAround):
         return machine
 
     def _begins(self, machine: PhaseMachine) -> tuple[int | None, int]:
-        """An execution begins.
+        """Begin an execution.
 
         Returns:
-            How often it was traced before, and when this is: CLOCK_MONOTONIC, nanoseconds.
+            How often the step was traced before, and the time: CLOCK_MONOTONIC, nanoseconds.
         """
         traces = traces_of(self._fused)
         if self._totals is not None:
             self._check_accounts(self._totals, traces)
-        machine.fetch_end()  # the timers tell what of it was a wait
+        machine.fetch_end()  # the timers find the wait in it
         if traces == 0:
             machine.compile_begin()
         return traces, monotonic_ns()
@@ -202,23 +201,23 @@ class FusedStep(StepAround):
     def _ends(self, machine: PhaseMachine, begun: tuple[int | None, int]) -> None:
         traces, began_ns = begun
         took_ns = monotonic_ns() - began_ns
-        listener, told = self._listener, Execution(0, self._batches, 0)
+        listener, execution = self._listener, Execution(0, self._batches, 0)
         has_traced = traces_of(self._fused) != traces
         if has_traced:
             self._check_timers()
         if self._accounts is not None:
             try:
-                told = self._accounts.executed(took_ns, monotonic_ns())
+                execution = self._accounts.executed(took_ns, monotonic_ns())
             except Exception as error:  # noqa: BLE001 (the training goes on without timers)
                 self._see_one_phase(error)
-        if told.wait_ns:
-            listener.waited(told.wait_ns)
+        if execution.wait_ns:
+            listener.waited(execution.wait_ns)
         if has_traced and traces:
-            listener.compiled(took_ns - told.wait_ns)
-        machine.dispatched(told.steps, told.samples)
+            listener.compiled(took_ns - execution.wait_ns)
+        machine.dispatched(execution.steps, execution.samples)
 
     def _ends_without_batch(self, machine: PhaseMachine, begun: tuple[int | None, int]) -> None:
-        """An execution that only found the end of the data waited for it, and was no step."""
+        """End an execution that only waited for the end of the data, and was no step."""
         traces, began_ns = begun
         took_ns = monotonic_ns() - began_ns
         if self._accounts is not None:
@@ -227,14 +226,14 @@ class FusedStep(StepAround):
             except Exception as error:  # noqa: BLE001
                 self._see_one_phase(error)
             else:
-                if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
+                if wait_ns >= _MIN_REPORTED_NS and traces == traces_of(self._fused):
                     self._listener.waited(wait_ns)
         machine.fetch_exhausted()
 
     def _check_accounts(self, totals: GraphTotals, traces: int | None) -> None:
-        """Another thread may have had the word meanwhile: what passed then is not told here."""
+        """Another thread may have trained meanwhile: its waits are not counted here."""
         if traces != totals.traces:
-            self._see_one_phase("it was traced while another training was tagged")
+            self._see_one_phase("it was traced while another run was tagged")
         elif self._was_unheard:
             self._was_unheard = False
             try:
@@ -243,7 +242,7 @@ class FusedStep(StepAround):
                 self._see_one_phase(error)
 
     def _check_timers(self) -> None:
-        """A trace was made: the timers must have gone into it."""
+        """Check that the timers went into the new trace."""
         if self._totals is None:
             return
         if self._totals.trouble is not None:
@@ -260,7 +259,7 @@ class FusedStep(StepAround):
 
 
 def warn_blind(reason: object) -> None:
-    """Say that the wait cannot be told from the compute."""
+    """Warn that the wait cannot be distinguished from the compute."""
     warn_quietly(
         "gpumon cannot see the wait for input inside the steps of this training, "
         f"it counts as train_step: {reason}"

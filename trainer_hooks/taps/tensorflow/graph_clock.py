@@ -1,4 +1,4 @@
-"""A clock inside TensorFlow's graphs, which stands still where TensorFlow forbids clocks."""
+"""A clock inside TensorFlow's graphs that stands still where TensorFlow forbids clocks."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ FORBIDDEN: Final = "TensorFlow allows no clock in a graph while op determinism i
 
 
 class GraphClock:
-    """``tf.timestamp`` behind a switch, so that a graph with it runs whatever is set later.
+    """``tf.timestamp`` behind a switch, so that its graph runs whatever is set later.
 
-    ``tf.config.experimental.enable_op_determinism()`` lets every ``tf.timestamp`` raise, in
-    graphs that were traced before, too. A clock that stands still tells 0.0, and so does one
-    that is traced where clocks are forbidden.
+    ``tf.config.experimental.enable_op_determinism()`` makes every ``tf.timestamp`` raise, even in
+    graphs traced before. A stopped clock returns 0.0, as does one traced where clocks are
+    forbidden.
     """
 
     def __init__(self) -> None:
-        """Stand still. To be made outside of any strategy's scope."""
+        """Start stopped. To be created outside of any strategy's scope."""
         self._runs = False
         with tf.init_scope(), tf.device("CPU:0"):
             self._switch = tf.Variable(False, trainable=False, name="gpumon_clock_runs")
 
     def start(self) -> bool:
-        """Run from now on, if TensorFlow allows it; whether it does."""
+        """Run from now on, if TensorFlow allows it, and return whether it does."""
         self._turn(is_allowed())
         return self._runs
 
     def stop(self) -> None:
-        """Stand still from now on: graphs with this clock outlive whoever reads it."""
+        """Stop: graphs with this clock outlive their readers."""
         self._turn(False)
 
     def now_s(self) -> Any:  # noqa: ANN401
-        """Seconds as ``tf.timestamp`` tells them, float64 scalar; 0.0 where it stands still."""
+        """Return the seconds of ``tf.timestamp``, a float64 scalar; 0.0 when stopped."""
         with tf.device("CPU:0"):
             if not self._runs:
                 return _no_time()
@@ -47,7 +47,7 @@ class GraphClock:
 
 
 def is_allowed() -> bool:
-    """Whether TensorFlow allows clocks just now."""
+    """Whether TensorFlow currently allows clocks."""
     try:
         with tf.init_scope():
             tf.timestamp()

@@ -24,11 +24,10 @@ from trainer_hooks.taps.tensorflow.functions import (
 
 
 class QuickNext:
-    """Fetches what ``next(iterator)`` would, in a third of its time where batches are plain.
+    """Does ``next(iterator)`` in a third of the time where batches are flat tuples of tensors.
 
-    TensorFlow's own way is three quarters bookkeeping: the mode of execution,
-    and the structure of the batch. For a pair of tensors, or any other flat
-    tuple of them, neither matters; anything else goes TensorFlow's way.
+    Three quarters of TensorFlow's own time is bookkeeping, for the mode of execution and the
+    structure of the batch, which do not matter there. Other batches are fetched TensorFlow's way.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -38,7 +37,7 @@ class QuickNext:
 
     @passes_through
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: There is none.
@@ -52,15 +51,14 @@ class QuickNext:
             return tuple(fetch())
         except tf.errors.OutOfRangeError:
             raise StopIteration from None
-        except TypeError:  # another TensorFlow wants other arguments
+        except TypeError:  # another TensorFlow has other arguments
             self._fetch = None
             return next(iterator)
 
     def _look_at(self, iterator: Any) -> None:  # noqa: ANN401
         self._fetch = None
         with contextlib.suppress(Exception):  # another TensorFlow may look otherwise inside
-            # The handle alone would keep what it reads from alive: an iterator
-            # that Keras lets go of must end there and then.
+            # A weak reference, because an iterator that Keras releases must end at once.
             self._iterator = weakref.ref(iterator, self._let_go)
             self._fetch = _fetch_of(iterator)
 
@@ -71,7 +69,7 @@ class QuickNext:
 
 
 def _fetch_of(iterator: Any) -> Callable[[], Any] | None:  # noqa: ANN401
-    """What fetches the tensors of a batch; ``None`` where that is not all there is to it."""
+    """Return what fetches the tensors of a batch; ``None`` if the batch is not a flat tuple."""
     spec = iterator.element_spec
     is_plain = type(spec) is tuple and all(type(part) is tf.TensorSpec for part in spec)
     if not is_plain or not isinstance(iterator, tf.data.Iterator):
@@ -87,10 +85,10 @@ def _fetch_of(iterator: Any) -> Callable[[], Any] | None:  # noqa: ANN401
 
 
 class SplitStep(StepAround):
-    """Fetches each batch itself and hands the step an iterator over this one batch.
+    """Fetches each batch itself and passes the step an iterator over this one batch.
 
-    Keras' step takes that as well as the whole iterator, for ``train_on_batch``
-    needs it, and computes the same from it.
+    Keras' step accepts that as well as the full iterator, because ``train_on_batch`` needs it, and
+    computes the same from it.
     """
 
     def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
@@ -134,7 +132,7 @@ class SplitStep(StepAround):
 
     @passes_through
     def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        """Keras' own call at the end of the data: it runs more than the fetch that fails."""
+        """Make Keras' own call at the end of the data: it does more than the failing fetch."""
         is_traced_now = self._begin_replay(machine)
         try:
             return self._function(iterator)
@@ -143,7 +141,7 @@ class SplitStep(StepAround):
                 self._fetch_finds_nothing(machine)
 
     def _begins(self, machine: PhaseMachine, iterator: Any) -> tuple[int | None, int]:  # noqa: ANN401
-        """The batch is there, and the step follows.
+        """Begin the step after the fetch.
 
         Returns:
             How often the step was traced before, and when it began: CLOCK_MONOTONIC, nanoseconds.
@@ -176,16 +174,16 @@ class SplitStep(StepAround):
         return is_traced_now
 
     def _trace_as_keras_would(self, iterator: Any) -> None:  # noqa: ANN401
-        """Trace for batches as the data set describes them, once, if it leaves a size open.
+        """Trace once for batches as the dataset describes them, if it leaves a size open.
 
-        The batch at hand has all its sizes. Where Keras fetches it inside the graph, it traces
-        the step for the open ones, and a step may compute otherwise where it knows a size.
+        A fetched batch has all its sizes. Keras, fetching inside the graph, traces the step for the
+        open ones, and a step may compute differently where it knows a size.
         """
         self._is_first = False
         one_step = self._form.one_step
         if one_step is None or self._form.fetches_eagerly:
             return
-        # Where this does not work, the first batch is traced for as it is.
+        # If this fails, the step is traced for the first batch as it is.
         with contextlib.suppress(Exception):
             spec = iterator.element_spec
             if _leaves_a_size_open(spec):

@@ -1,4 +1,4 @@
-"""Where Keras waits on TensorFlow: inside the compiled step, but for ``predict`` in Python."""
+"""Where Keras waits on TensorFlow: inside the compiled step, except in ``predict``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainer_hooks.taps.tensorflow.split import SplitStep
 
 
 class TensorflowTap(Tap):
-    """Goes around the steps: between fetch and compute where it can, inside the graph where not."""
+    """Wraps the steps: between fetch and compute where possible, else inside the graph."""
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, listener)
@@ -53,7 +53,7 @@ class TensorflowTap(Tap):
         super().place(mode)
 
     def remove(self) -> None:
-        """Leave the model as it was; the clocks in its graph stand still."""
+        """Restore the model and stop the clocks in its graph."""
         super().remove()
         if self._totals is not None:
             self._totals.clock.stop()
@@ -76,7 +76,7 @@ class TensorflowTap(Tap):
         if form_of(function).fused is None:
             step = self._eager_step(function, mode)
         if step is None:
-            if mode != TRAIN_MODE:  # one phase: a wait inside its graph is not told apart
+            if mode != TRAIN_MODE:  # one phase: a wait inside its graph is not separated
                 return None
             step = FusedStep(function, self._listener, batches=self._steps_per_execution)
         if step.has_gross_wait:
@@ -95,14 +95,14 @@ class TensorflowTap(Tap):
         return self._steps_per_execution == 1 and form_of(function).takes_batches
 
     def _make_ready_for_timers(self) -> None:
-        """See to it that every trace of the train function is made with timers in it."""
+        """Make sure that every trace of the train function has timers."""
         model = self._model
         fused = form_of(bare_of(model.train_function)).fused
         if fused is None:
             return
         self._totals = totals_in(fused)
         if self._totals is None:
-            if traces_of(fused):  # without timers: it is made, and traced, once more
+            if traces_of(fused):  # without timers: make and trace it again
                 model.make_train_function(force=True)
                 fused = form_of(model.train_function).fused
             self._totals = new_totals_for(fused)
@@ -110,9 +110,9 @@ class TensorflowTap(Tap):
             warn_blind(FORBIDDEN)
 
     def _go_around_predict(self) -> None:
-        """To be called by what ``predict`` calls before its first batch.
+        """Time the dataset of ``predict``, before its first batch.
 
-        Nothing has to be put back: what it iterates over is its own, and goes with the call.
+        Nothing has to be restored: the epoch iterator belongs to this call.
         """
         epoch_iterator = caller_named(
             "epoch_iterator", lambda found: hasattr(found, private.DATASET)
@@ -147,7 +147,7 @@ class _TimedBatches:
 
         self.source: Iterator[Any] = iter(())
         self._asked, self._there, self._exhausted = (
-            listener.guard.wrap(partial(_tell, machine_here, rule))
+            listener.guard.wrap(partial(_apply, machine_here, rule))
             for rule in (
                 PhaseMachine.fetch_begin,
                 PhaseMachine.fetch_end,
@@ -171,7 +171,7 @@ class _TimedBatches:
         return batch
 
 
-def _tell(
+def _apply(
     machine_here: Callable[[], PhaseMachine | None], rule: Callable[[PhaseMachine], None]
 ) -> None:
     machine = machine_here()
