@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
-from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON, WORD_OF_VERDICT
 from gpumon.core.phase import InputWaitReason
-from gpumon.outlets.text.claims import WORD_OF_VERDICT
 from tests.old_words import folder_of, old_words, places_in, searched_files
 
 ROOT = Path(__file__).resolve().parents[1]

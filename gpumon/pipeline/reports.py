@@ -17,8 +17,8 @@ from gpumon.core.attribution.visible_devices import (
 )
 from gpumon.core.device.troubles import error_of
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.imbalance_texts import imbalance_notes
-from gpumon.core.diagnosis.silence_texts import run_named, silence_clause
+from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
+from gpumon.core.diagnosis.silence import run_named, silence_sentence
 from gpumon.core.diagnosis.verdict_rules import judge
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.events import RingCounts
@@ -158,7 +158,7 @@ def _standstills(state: MonitorState) -> Iterator[str]:
         elif silence is not None and silence.is_hanging:
             is_in_verdict = hanging and (not run.gpu_uuids or hanging.intersection(run.gpu_uuids))
             if not is_in_verdict:
-                yield f"{name} hangs: it {silence_clause(run, silence)}."
+                yield f"{name} hangs. {silence_sentence(run, silence, 'It')}"
 
 
 def _refusals(state: MonitorState) -> Iterator[str]:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.attribution.visible_devices import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.imbalance_texts import imbalance_notes
+from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
@@ -40,7 +42,7 @@ LATE = gpu(40, {WAIT: 20})
 UNTAGGED = gpu(20, {UNKNOWN: 40})
 
 
-def told(gpus: GpuReport | Sequence[GpuReport], *runs: RunReport) -> str:
+def advised(gpus: GpuReport | Sequence[GpuReport], *runs: RunReport) -> str:
     """Each advice: on what, for whom, the most it gains, what it rests on, what to do."""
     gpus = [gpus] if isinstance(gpus, GpuReport) else gpus
     lines = []
@@ -74,34 +76,34 @@ def test_advice_on_input() -> Chapters:
         "cpu_bound", "gil_bound", "disk_bound", "network_bound", "memory_pressure", "latency_bound",
     )  # fmt: skip
     return {
-        "nothing is known of the loader": told(LATE),
-        "two GPUs wait": told([LATE, gpu(50, {WAIT: 10}, index=1)]),
-        "a part of the wait was hidden": told(gpu(40, {WAIT: 20}, hidden_s=12)),
-        "next to nothing of it was hidden": told(gpu(40, {WAIT: 20}, hidden_s=0.05)),
-        **{f"most of it is {reason}": told(reasons(**{reason: 15})) for reason in slow_reasons},
-        "no reason explains half of it": told(reasons(cpu_bound=8, disk_bound=8)),
-        "the loader has one worker": told(LATE, run(workers=1)),
-        "its workers are threads": told(LATE, threads),
-        "it prefetches nothing": told(LATE, run(prefetch=0)),
-        "it is the loader of another GPU": told(LATE, replace(run(workers=1), gpu_uuids=("7",))),
-        "three ranks share two faults": told(LATE, *ranks),
-        "one run has one fault, two have another": told(
+        "nothing is known of the loader": advised(LATE),
+        "two GPUs wait": advised([LATE, gpu(50, {WAIT: 10}, index=1)]),
+        "a part of the wait was hidden": advised(gpu(40, {WAIT: 20}, hidden_s=12)),
+        "next to nothing of it was hidden": advised(gpu(40, {WAIT: 20}, hidden_s=0.05)),
+        **{f"most of it is {reason}": advised(reasons(**{reason: 15})) for reason in slow_reasons},
+        "no reason explains half of it": advised(reasons(cpu_bound=8, disk_bound=8)),
+        "the loader has one worker": advised(LATE, run(workers=1)),
+        "its workers are threads": advised(LATE, threads),
+        "it prefetches nothing": advised(LATE, run(prefetch=0)),
+        "it is the loader of another GPU": advised(LATE, replace(run(workers=1), gpu_uuids=("7",))),
+        "three ranks share two faults": advised(LATE, *ranks),
+        "one run has one fault, two have another": advised(
             LATE, replace(ranks[0], loader={"workers": 1}), *(replace(threads, run=x) for x in "bc")
         ),
-        "mostly the validation data are late": told(validates(40), run(workers=0)),
-        "the validation data are late, too": told(validates(10), run(workers=0)),
-        "the validation's loader is known": told(
+        "mostly the validation data are late": advised(validates(40), run(workers=0)),
+        "the validation data are late, too": advised(validates(10), run(workers=0)),
+        "the validation's loader is known": advised(
             validates(40),
             run(validation_kind="DataLoader", validation_workers=0, validation_class="Held"),
         ),
-        "the first batch was late": told(
+        "the first batch was late": advised(
             with_totals(gpu(60, {WAIT: 50}), first_input_wait_ns=s(20))
         ),
-        "the GPU pauses for the greatest of its losses": told(
+        "the GPU pauses for the greatest of its losses": advised(
             gpu(40, {WAIT: 12, UNKNOWN: 8, SAVE: 10}, pauses=10)
         ),
-        "the GPU pauses for something else": told(gpu(40, {WAIT: 3, SAVE: 20}, pauses=4)),
-        "two GPUs pause for two reasons": told(
+        "the GPU pauses for something else": advised(gpu(40, {WAIT: 3, SAVE: 20}, pauses=4)),
+        "two GPUs pause for two reasons": advised(
             [gpu(40, {WAIT: 20}, pauses=10), gpu(40, {UNKNOWN: 9}, index=1, pauses=5)]
         ),
     }
@@ -112,7 +114,7 @@ def test_advice_on_why_input_is_late() -> Chapters:
     def late(why: WaitReason, wait: float = 20, **loader: Any) -> str:
         by_reason = {why.reason.value: s(wait)}
         waited = with_totals(gpu(40, {WAIT: wait}), input_wait_by_reason_ns=by_reason)
-        return told(waited, replace(run(**loader), reasons=(why,)))
+        return advised(waited, replace(run(**loader), reasons=(why,)))
 
     torch: dict[str, Any] = {"kind": "DataLoader", "class": "Photos", "made_at": "train.py:42"}
     keras: dict[str, Any] = {"kind": "PyDataset", "class": "Slow", "made_at": "train.py:7"}
@@ -185,7 +187,7 @@ def test_advice_on_why_input_is_late() -> Chapters:
         "the thread that trains waits for each read": late(
             seen(LATENCY, tasks=0, wanted=0.02, given=0.02, place=TRAINING), **generator
         ),
-        "a step is held up by Python's lock": told(
+        "a step is held up by Python's lock": advised(
             with_totals(
                 gpu(40, {IdleCause.WITHIN_STEP: 20}), within_step_by_reason_ns={"gil_bound": s(15)}
             ),
@@ -200,21 +202,21 @@ def test_advice_on_why_input_is_late() -> Chapters:
 @golden_story
 def test_advice_on_what_tags_prove() -> Chapters:
     def in_step(framework: str) -> str:
-        return told(gpu(40, {IdleCause.WITHIN_STEP: 20}), replace(run(), framework=framework))
+        return advised(gpu(40, {IdleCause.WITHIN_STEP: 20}), replace(run(), framework=framework))
 
     def in_callbacks(tagged_s: float, *more: RunReport, **spent_s: float) -> str:
         phases = {**run().phase_ns, TrainingPhase.CALLBACKS: s(tagged_s)}
         spent = {name: s(amount) for name, amount in spent_s.items()}
         one = replace(run(), phase_ns=phases, callback_ns=spent)
-        return told(gpu(40, {IdleCause.CALLBACKS: 20}), one, *more)
+        return advised(gpu(40, {IdleCause.CALLBACKS: 20}), one, *more)
 
     def between_epochs(**loader: Any) -> str:
-        return told(gpu(50, {IdleCause.BETWEEN_EPOCHS: 50}), run(**loader))
+        return advised(gpu(50, {IdleCause.BETWEEN_EPOCHS: 50}), run(**loader))
 
     def at_start(compiled_s: float, **later_s: float) -> str:
         idle = {IdleCause(cause): amount for cause, amount in later_s.items()}
         one = gpu(40, {IdleCause.START_UP: 20, WAIT: 19, **idle})
-        return told(one, replace(run(), phase_ns=in_phases(compile=compiled_s)))
+        return advised(one, replace(run(), phase_ns=in_phases(compile=compiled_s)))
 
     photos: dict[str, Any] = {"kind": "DataLoader", "class": "Photos"}
     saver = replace(run(), run="saver", phase_ns=in_phases(checkpoint=8))
@@ -222,15 +224,15 @@ def test_advice_on_what_tags_prove() -> Chapters:
     told_elsewhere = (NOT_IN_USE, UNKNOWN, WAIT, IdleCause.START_UP)
     causes = [cause for cause in CAUSES if cause not in told_elsewhere]
     return {
-        **{f"idle for {cause.value}": told(gpu(40, {cause: 20})) for cause in causes},
+        **{f"idle for {cause.value}": advised(gpu(40, {cause: 20})) for cause in causes},
         **{
             f"within a step of {framework}": in_step(framework)
             for framework in ("keras/tensorflow", "keras/jax", "keras/torch", "loop")
         },
-        "within a step of a batch that is split over GPUs": told(
+        "within a step of a batch that is split over GPUs": advised(
             gpu(40, {IdleCause.WITHIN_STEP: 20}), shared_run([0.6, 0.6], [0.5, 0.5])
         ),
-        "copying from memory that is not pinned": told(
+        "copying from memory that is not pinned": advised(
             gpu(40, {IdleCause.HOST_TO_DEVICE: 20}),
             run(**photos, workers=2, pin_memory=False),
         ),
@@ -260,7 +262,7 @@ def test_advice_without_tags() -> Chapters:
         return gpu(40, {UNKNOWN: seconds}, suspected_s=seconds, pauses=pauses, **more)
 
     def in_loop(**seconds: float) -> str:
-        return told(UNTAGGED, replace(run(), framework="loop", phase_ns=in_phases(**seconds)))
+        return advised(UNTAGGED, replace(run(), framework="loop", phase_ns=in_phases(**seconds)))
 
     letting_go = replace(run(), phase_ns=in_phases(train_step=20, other=40))
     half = replace(run(wall_s=40), phase_ns=in_phases(train_step=5, other=35))
@@ -273,39 +275,39 @@ def test_advice_without_tags() -> Chapters:
     unused = [gpu(0, {NOT_IN_USE: 600}, index=at) for at in range(2)]
     hardly = [gpu(at, {NOT_IN_USE: 600}, index=at) for at in (4, 2)]
     return {
-        "many short pauses": told(bursty(20, 10)),
-        "pauses too few to promise anything": told(bursty(20, 7)),
-        "pauses too long to promise anything": told(bursty(310, 10)),
-        "few pauses on one GPU, long ones on another": told(
+        "many short pauses": advised(bursty(20, 10)),
+        "pauses too few to promise anything": advised(bursty(20, 7)),
+        "pauses too long to promise anything": advised(bursty(310, 10)),
+        "few pauses on one GPU, long ones on another": advised(
             [few, gpu(10, {UNKNOWN: 600}, suspected_s=600, pauses=6, index=1)]
         ),
-        "pauses mostly without a rhythm": told(restless),
-        "a level": told(UNTAGGED),
-        "a run whose phases do not cover it": told(UNTAGGED, run()),
+        "pauses mostly without a rhythm": advised(restless),
+        "a level": advised(UNTAGGED),
+        "a run whose phases do not cover it": advised(UNTAGGED, run()),
         "a loop without tags": in_loop(other=40),
         "a loop that tags its waits": in_loop(other=40, input_wait=5),
         "a loop that tags its steps": in_loop(other=40, train_step=5),
         "a loop that tags both": in_loop(other=40, input_wait=5, train_step=5),
-        "a trainer that lets go of its loader": told(UNTAGGED, letting_go),
-        "a loop that does": told(UNTAGGED, replace(letting_go, framework="loop")),
-        "mostly before the run": told(gpu(60, {UNKNOWN: 60}), run(wall_s=10)),
-        "mostly before it, beside a run on no GPU": told(
+        "a trainer that lets go of its loader": advised(UNTAGGED, letting_go),
+        "a loop that does": advised(UNTAGGED, replace(letting_go, framework="loop")),
+        "mostly before the run": advised(gpu(60, {UNKNOWN: 60}), run(wall_s=10)),
+        "mostly before it, beside a run on no GPU": advised(
             gpu(30, {UNKNOWN: 30}), run(wall_s=10), elsewhere
         ),
-        "mostly within the run, untagged": told(gpu(40, {UNKNOWN: 60}), half),
-        "a run on no GPU": told(UNTAGGED, replace(run(), gpu_uuids=())),
-        "a run on the CPU": told(UNTAGGED, on_cpu),
-        "a run on the CPU beside a GPU that nobody uses": told(unused[0], on_cpu),
-        "the same, and it is over": told(unused[0], replace(on_cpu, alive=False)),
-        "a run on the CPU beside a GPU whose batches are late": told(LATE, on_cpu),
-        "no work": told(unused[0]),
-        "hardly any work": told(hardly[0]),
-        "hardly any work on two GPUs": told(hardly),
-        "hardly any work, and the training is over": told(
+        "mostly within the run, untagged": advised(gpu(40, {UNKNOWN: 60}), half),
+        "a run on no GPU": advised(UNTAGGED, replace(run(), gpu_uuids=())),
+        "a run on the CPU": advised(UNTAGGED, on_cpu),
+        "a run on the CPU beside a GPU that nobody uses": advised(unused[0], on_cpu),
+        "the same, and it is over": advised(unused[0], replace(on_cpu, alive=False)),
+        "a run on the CPU beside a GPU whose batches are late": advised(LATE, on_cpu),
+        "no work": advised(unused[0]),
+        "hardly any work": advised(hardly[0]),
+        "hardly any work on two GPUs": advised(hardly),
+        "hardly any work, and the training is over": advised(
             replace(hardly[0], index=0, uuid="GPU-0"), replace(run(), alive=False)
         ),
-        "watched for a moment": told(gpu(0, {NOT_IN_USE: 3})),
-        "no work on one GPU beside another that waits": told([LATE, unused[1]]),
+        "watched for a moment": advised(gpu(0, {NOT_IN_USE: 3})),
+        "no work on one GPU beside another that waits": advised([LATE, unused[1]]),
     }
 
 
@@ -339,33 +341,33 @@ def test_advice_on_unequal_gpus() -> Chapters:
         return [rank_of(first + at, busy, **more) for at, busy in enumerate((2 / 3, 1.0))]
 
     return {
-        "shares are told": told(pair, even),
-        "shares have changed": told(pair, replace(even, ratio_changes=2)),
-        "shares are level by now": told(pair, replace(level, ratio_changes=1)),
-        "shares are known to be even": told(pair, shared_run([2 / 3, 1.0])),
-        "shares are not known": told(pair, shared_run([2 / 3, 1.0], framework="loop")),
-        "each GPU has a rank": told(pair, *ranks(0, framework="lightning")),
-        "ranks tell their shares": told(pair, *ranks(0, share=0.5)),
-        "other ranks are on another machine": told(
+        "shares are told": advised(pair, even),
+        "shares have changed": advised(pair, replace(even, ratio_changes=2)),
+        "shares are level by now": advised(pair, replace(level, ratio_changes=1)),
+        "shares are known to be even": advised(pair, shared_run([2 / 3, 1.0])),
+        "shares are not known": advised(pair, shared_run([2 / 3, 1.0], framework="loop")),
+        "each GPU has a rank": advised(pair, *ranks(0, framework="lightning")),
+        "ranks tell their shares": advised(pair, *ranks(0, share=0.5)),
+        "other ranks are on another machine": advised(
             later, *(replace(one, world_size=4) for one in ranks(2, framework="lightning"))
         ),
-        "nobody knows how busy they were in steps": told(pair),
-        "one does nothing": told(pair, shared_run([0.0, 1.0], shares=[0.5, 0.5])),
-        "the slow one is hot": told([pair[0], hot], even),
-        "its clock is lower, and its board does not say why": told([cool, set_low], even),
-        "somebody else computes on it": told([pair[0], let], even),
-        "nobody knows whether he computes": told([pair[0], mute], even),
-        "it is another board": told([replace(pair[0], name="NVIDIA L40S"), pair[1]], even),
-        "it is given more": told(pair, shared_run([2 / 3, 1.0], shares=[0.4, 0.6])),
-        "it has less to do, and is hot, shared and another board": told(
+        "nobody knows how busy they were in steps": advised(pair),
+        "one does nothing": advised(pair, shared_run([0.0, 1.0], shares=[0.5, 0.5])),
+        "the slow one is hot": advised([pair[0], hot], even),
+        "its clock is lower, and its board does not say why": advised([cool, set_low], even),
+        "somebody else computes on it": advised([pair[0], let], even),
+        "nobody knows whether he computes": advised([pair[0], mute], even),
+        "it is another board": advised([replace(pair[0], name="NVIDIA L40S"), pair[1]], even),
+        "it is given more": advised(pair, shared_run([2 / 3, 1.0], shares=[0.4, 0.6])),
+        "it has less to do, and is hot, shared and another board": advised(
             [replace(cool, name="NVIDIA L40S"), crowded],
             shared_run([0.25, 1.0], shares=[0.6, 0.4]),
         ),
-        "two are slow, each for its own reason": told(
+        "two are slow, each for its own reason": advised(
             [pair[0], hot, replace(let, index=2, uuid="GPU-2")],
             shared_run([2 / 3, 1.0, 1.0], shares=[1 / 3] * 3),
         ),
-        "its clock explains a part": told(
+        "its clock explains a part": advised(
             [cool, replace(hot, in_job=in_job(clocked(0.9, 0.3)))],
             shared_run([0.5, 1.0], shares=[0.5] * 2),
         ),
@@ -373,40 +375,38 @@ def test_advice_on_unequal_gpus() -> Chapters:
 
 
 @golden_story
-def test_advice_on_gpus_that_wait_unseen() -> Chapters:
+def test_advice_on_late_ranks() -> Chapters:
+    runs = [rank_of(rank, 0.9) for rank in range(3)]
+
+    def waiting(index: int, low_s: float, high_s: float, cause: str) -> GpuReport:
+        """A GPU in use for 100 s that waited for rank 2 for so long while it read as busy."""
+        one = with_totals(
+            gpu(100, index=index), rank_wait_low_ns=s(low_s), rank_wait_high_ns=s(high_s)
+        )
+        return replace(one, waits_for=RankWait("train-r2", 2, cause))
+
+    late = gpu(100, index=2)
+    each = [*messages.LATE_BECAUSE, IdleCause.COMPILE.value]
+    return {
+        **{f"late by {one}": advised([waiting(0, 30, 30, one), late], *runs) for one in each},
+        "two wait": advised(
+            [waiting(0, 30, 30, each[0]), waiting(1, 20, 60, each[0]), late], *runs
+        ),
+        "one may wait": advised([waiting(0, 0, 60, each[0]), late], *runs),
+    }
+
+
+@golden_story
+def test_notes_on_waits_that_are_not_visible() -> Chapters:
     ranks = [
         replace(rank_of(at, 1.0, framework="lightning"), phase_ns=in_phases(train_step=100))
         for at in range(3)
     ]
-
-    def of_boards(*fills: GpuFill | None, runs: Sequence[RunReport] = ranks) -> str:
-        gpus = [
-            replace(gpu(120, index=at), in_job=InJob(("j1",), 1, fill))
-            for at, fill in enumerate(fills)
-        ]
-        return "\n".join(
-            [told(gpus, *runs), *(f"Note: {one}" for one in imbalance_notes(gpus, runs))]
-        )
-
-    def drawing(watts: float) -> GpuFill:
-        fill = power_fill(watts, seconds=120.0)
-        return fill._replace(drawn_ns=fill.power_ns, drawn_mw_ns=fill.power_mw_ns)
-
+    gpus = [gpu(120, index=at) for at in range(3)]
     return {
-        "one draws less": of_boards(drawing(420), drawing(700), drawing(690)),
-        "less of two works": of_boards(gpm_fill(0.5), gpm_fill(0.9), gpm_fill(0.55)),
-        "the one that works is hot, and is given more": of_boards(
-            gpm_fill(0.4),
-            gpm_fill(0.9, held=0.8)._replace(sm_clock=mean(0.7, 120.0)),
-            gpm_fill(0.5),
-            runs=[
-                replace(one, shares={f"GPU-{at}": share})
-                for at, (one, share) in enumerate(zip(ranks, (0.3, 0.4, 0.3), strict=True))
-            ],
-        ),
-        "nothing tells": of_boards(None, None, None),
-        "ranks are on another machine": of_boards(
-            gpm_fill(0.9), runs=[replace(ranks[0], world_size=2)]
+        "inside NCCL": "\n".join(imbalance_notes(gpus, ranks)),
+        "for ranks on another machine": "\n".join(
+            imbalance_notes(gpus[:1], [replace(ranks[0], world_size=2)])
         ),
     }
 
@@ -414,16 +414,16 @@ def test_advice_on_gpus_that_wait_unseen() -> Chapters:
 @golden_story
 def test_advice_on_full_gpus() -> Chapters:
     def trained_with(framework: str) -> str:
-        return told(filled(gpm_fill(0.24)), replace(run(), framework=framework))
+        return advised(filled(gpm_fill(0.24)), replace(run(), framework=framework))
 
     return {
-        "a quarter of the multiprocessors work": told(filled(gpm_fill(0.24))),
-        "just less than half of them do": told(filled(gpm_fill(0.498))),
-        "power suggests that little works": told(filled(power_fill(180.0))),
-        "the tensor cores work": told(
+        "a quarter of the multiprocessors work": advised(filled(gpm_fill(0.24))),
+        "just less than half of them do": advised(filled(gpm_fill(0.498))),
+        "power suggests that little works": advised(filled(power_fill(180.0))),
+        "the tensor cores work": advised(
             filled(gpm_fill(0.24)._replace(tensor_active=mean(0.2, 120.0)))
         ),
-        "two GPUs, of which one is emptier": told(
+        "two GPUs, of which one is emptier": advised(
             [filled(gpm_fill(0.4)), filled(gpm_fill(0.2), index=1)]
         ),
         **{

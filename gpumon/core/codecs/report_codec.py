@@ -30,10 +30,9 @@ from gpumon.core.diagnosis.imbalance import (
     OtherTenant,
     SlowCause,
     SlowerBoard,
-    UnseenWait,
     imbalances,
 )
-from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.diagnosis.run_pace import RunPace, RunPair
 from gpumon.core.host.reasons import WaitFigures, WaitReason
@@ -110,7 +109,6 @@ _TOGETHER: Final = FieldCodec(
 )
 
 _PACE: Final = FieldCodec(RunPace, PUBLIC, "run steps samples? wall_seconds step_seconds?")
-_UNSEEN: Final = FieldCodec(UnseenWait, PUBLIC, "gpu=uuid waits_for evidence less_ratio")
 _SLOW_CAUSES: Final[Mapping[type[object], tuple[str, FieldCodec[Any]]]] = {
     kind: (reason, FieldCodec(kind, PUBLIC, names))
     for kind, reason, names in (
@@ -243,7 +241,7 @@ def _decode_run(run: Mapping[str, Any], clock: WallClock) -> RunReport:
 
 def encode_reasons(run: RunReport) -> list[dict[str, Any]]:
     """Why a run waited, and ``seen``: the same as a sentence, which is not read back."""
-    return [{**_WHY.encode(why), "seen": reason_sentence(why)} for why in run.reasons]
+    return [{**_WHY.encode(why), "seen": reason_seen(why)} for why in run.reasons]
 
 
 def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
@@ -265,11 +263,7 @@ def _encode_imbalance(job: JobKey, found: JobImbalance) -> dict[str, Any]:
             }
             for slow in found.slow
         ],
-        "unseen": None
-        if found.unseen is None
-        else [
-            {**_UNSEEN.encode(wait), "causes": _encode_causes(wait.causes)} for wait in found.unseen
-        ],
+        "unseen": None if found.may_wait_unseen else [],
         "missing_ranks": found.missing_ranks,
     }
 

@@ -1,42 +1,29 @@
-"""What to change first, and the most it can gain. One text for each cause; all pure."""
+"""What to change first, what it rests on, and the most it can gain."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import seconds
-from gpumon.core.diagnosis.advice_texts import (
-    FIRST_BATCH_TEXT,
-    between_epochs_text,
-    callbacks_text,
-    host_to_device_text,
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.cause_advice import (
+    ADVISED_CAUSES,
     open_split_text,
-    start_up_text,
-    text_for_unused,
-    unknown_text,
-    within_step_text,
+    text_on_cause,
+    unused_text,
 )
-from gpumon.core.diagnosis.few_samples import few_advice, is_few
-from gpumon.core.diagnosis.fill_texts import under_filled_advice
-from gpumon.core.diagnosis.held_texts import held_advice
-from gpumon.core.diagnosis.imbalance_texts import (
-    imbalance_bound,
-    imbalance_text,
-    unseen_imbalance_advice,
-)
-from gpumon.core.diagnosis.input_texts import (
-    LossReason,
-    bound_of,
-    held_up_sentence,
-    input_wait_text,
-    loss_reason,
-)
+from gpumon.core.diagnosis.fill_advice import low_fill_advice
+from gpumon.core.diagnosis.held_advice import held_advice
+from gpumon.core.diagnosis.imbalance_advice import imbalance_bound
+from gpumon.core.diagnosis.input_advice import LossReason, bound_of, held_up_sentence, loss_reason
+from gpumon.core.diagnosis.log_coverage import few_samples_advice, is_few
 from gpumon.core.diagnosis.loss_range import cost_ns, cost_of_use, is_wide, possible_causes
-from gpumon.core.diagnosis.rank_texts import late_rank_advice, late_rank_text
-from gpumon.core.diagnosis.silence_texts import hanging_text, run_named, silence_clause
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
+from gpumon.core.diagnosis.rank_advice import late_rank_advice
+from gpumon.core.diagnosis.silence import hanging_text, silence_sentence
 from gpumon.core.diagnosis.speedup import speedup_upper_bound
 from gpumon.core.diagnosis.verdict_rules import main_cause
 from gpumon.core.host.reasons import WITH_REASONS
@@ -55,7 +42,6 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings, Dete
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import (
-    capital,
     counted,
     gpus_named,
     in_about,
@@ -67,51 +53,42 @@ from gpumon.core.wording import (
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
-_MOST_HANGING: Final = 3
-_SAME_LOCK: Final = "The change above that ends the wait for Python's lock ends this one, too."
-
-_TextOf = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
-_TextByReason = Callable[[Sequence[GpuReport], Sequence[RunReport], LossReason | None], str]
+_MOST_NAMED: Final = 3
 
 
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
     """What to change, the greatest loss first.
 
-    What no verdict rests on comes after it: a first batch that came late, which
-    is paid once; a GPU that is busy and probably waits for a peer, or is
-    under-filled, which costs no idle time; and last one that was not in use,
-    which loses nothing by definition. There is none on a GPU that is lost: its
-    trouble has the remedy.
+    After that comes what no verdict rests on: a first batch that came late, which is paid once;
+    a GPU with low SM utilisation, which costs no idle time; and last one that was not in use.
+    There is no advice on a GPU that is lost: its trouble has the remedy.
     """
     gpus = [gpu for gpu in gpus if not gpu.is_lost]
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
     by_cause = {
-        cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)]
-        for cause in (*_TEXTS_BY_REASON, *_TEXTS)
+        cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in ADVISED_CAUSES
     }
     by_loss = sorted(
         ((cause, alike) for cause, hit in by_cause.items() for alike in _alike(cause, hit)),
         key=lambda item: -_lost_ns(*item),
     )
-    found = _told_once([_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss])
+    found = _without_repeats([_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss])
     late = late_rank_advice(gpus, runs)
-    unseen = None if late is not None else unseen_imbalance_advice(gpus, runs)
-    # Who waits is not emptier for want of a larger batch.
-    waiting = {label for one in (unseen, late) if one is not None for label in one.gpus}
-    at_work = [gpu for gpu in gpus if gpu.label not in waiting]
+    # A GPU that waits does little, but not for want of a larger batch.
+    at_work = [gpu for gpu in gpus if late is None or gpu.label not in late.gpus]
     beside = (
-        _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus), unseen,
-        under_filled_advice(at_work, runs), held_advice(gpus), _unused_gpus(gpus, runs),
-        few_advice(gpus),
+        _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus),
+        low_fill_advice(at_work, runs), held_advice(gpus), _unused_gpus(gpus, runs),
+        few_samples_advice(gpus),
     )  # fmt: skip
     return (*found, *(advice for advice in beside if advice is not None))
 
 
 def _alike(cause: IdleCause, hit: Sequence[GpuReport]) -> list[list[GpuReport]]:
-    """These GPUs in groups, so that none loses less than half of what another of its group does.
+    """Group these GPUs so that none loses less than half of what another of its group loses.
 
-    So no group's bound is of a GPU that loses far more than the others. What has no bound, and
-    GPUs that wait for each other, stay together.
+    So the speed-up of a group is near that of each of its GPUs. GPUs without one, and GPUs that
+    wait for each other, stay together.
     """
     if cause in (IdleCause.UNKNOWN, IdleCause.IMBALANCE):
         return [[*hit]] if hit else []
@@ -131,25 +108,21 @@ def _advice_on(
     gpus: Sequence[GpuReport],
     runs: Sequence[RunReport],
 ) -> Advice:
-    text, bound = _TEXTS.get(cause, ""), _speedup_at_most(cause, hit)
+    bound = _speedup_at_most(cause, hit)
     loss = None if bound is None else loss_reason(cause, hit, runs, bound)
     if loss is not None and loss.reason is InputWaitReason.GIL_BOUND:
         loss = loss._replace(gain=max(loss.gain, _gain_by_the_lock(hit)))
-    if cause is IdleCause.IMBALANCE:
-        # Whom they wait for has not lost anything, and must be named.
-        late = late_rank_text(hit, gpus, runs)
-        text = late or imbalance_text(hit, gpus, runs) or text
-        levelled = None if late else imbalance_bound(hit, gpus, runs)
-        bound = bound if levelled is None else levelled
-    elif cause in _TEXTS_BY_REASON:
-        text = _TEXTS_BY_REASON[cause](hit, runs, loss)
-        bound = bound if loss is None else bound_of(loss)
+    if cause is IdleCause.IMBALANCE and not any(gpu.waits_for for gpu in hit):
+        balanced = imbalance_bound(hit, gpus, runs)
+        bound = bound if balanced is None else balanced
+    elif loss is not None:
+        bound = bound_of(loss)
     return Advice(
         cause=cause.value,
         lost_seconds=seconds(_lost_ns(cause, hit)),
         speedup_upper_bound=bound,
         evidence=_evidence(cause, hit, loss),
-        text=text if isinstance(text, str) else text(hit, runs),
+        text=text_on_cause(cause, hit, gpus, runs, loss),
         gpus=tuple(gpu.label for gpu in hit),
         reason=None if loss is None else loss.reason.value,
         may_be_more=any(is_wide(gpu.totals, cause) for gpu in hit),
@@ -175,21 +148,21 @@ def _cost_of_the_lock_ns(gpu: GpuReport, cause: IdleCause) -> int:
     return cost if explained_ns >= _LIMITS.min_reason_share * cost else explained_ns
 
 
-def _told_once(found: Sequence[Advice]) -> list[Advice]:
-    """The same, but that no change is described twice."""
-    told: list[Advice] = []
+def _without_repeats(found: Sequence[Advice]) -> list[Advice]:
+    """The same advice, but no change is described twice."""
+    kept: list[Advice] = []
     for advice in found:
         is_again = advice.reason == InputWaitReason.GIL_BOUND and any(
-            (one.reason, one.gpus) == (advice.reason, advice.gpus) for one in told
+            (one.reason, one.gpus) == (advice.reason, advice.gpus) for one in kept
         )
-        alike = next((one for one in told if one.text == advice.text), None)
+        alike = next((one for one in kept if one.text == advice.text), None)
         text = advice.text
         if is_again:
-            text = _SAME_LOCK
+            text = messages.SAME_LOCK
         elif alike is not None:
-            text = f"Change the same as for {gpus_named(alike.gpus)}."
-        told.append(replace(advice, text=text))
-    return told
+            text = messages.SAME_CHANGE.format(gpus=gpus_named(alike.gpus))
+        kept.append(replace(advice, text=text))
+    return kept
 
 
 def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:
@@ -233,24 +206,26 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
 
 def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | None) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu.totals, cause))
-    shares = [_share(cause, gpu) for gpu in worst_first]
-    sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
-    label, worst = worst_first[0].label, worst_first[0].totals
-    pauses = worst.pauses
-    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
+    shares = listed([_share(cause, gpu) for gpu in worst_first], most=_MOST_NAMED)
+    sentences = [messages.EVIDENCE.format(cause=WORD_OF_CAUSE[cause], shares=shares)]
+    worst = worst_first[0].totals
+    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is main_cause(worst.judged):
-        median = f", median {in_about(pauses.p50_ns)}" if pauses.p50_ns else ""
-        sentences.append(
-            f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
-            f"{median}, longest {in_about(pauses.longest_ns)}."
-        )
+        sentences.append(_paused(worst_first[0]))
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
-        sentences.append(
-            f"Exposed {in_time(worst.starved_ns)}; another "
-            f"{in_time(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
-        )
+        sentences.append(messages.HIDDEN_WAIT.format(hidden=in_time(worst.hidden_input_wait_ns)))
     return " ".join([*sentences, held_up_sentence(loss)]).rstrip()
+
+
+def _paused(gpu: GpuReport) -> str:
+    pauses = gpu.totals.pauses
+    return messages.PAUSED.format(
+        gpu=gpu.label,
+        times=counted(pauses.count, "time", "times"),
+        median=f"median {in_about(pauses.p50_ns)}, " if pauses.p50_ns else "",
+        longest=in_about(pauses.longest_ns),
+    )
 
 
 @rule(
@@ -267,11 +242,9 @@ def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
     lost_ns, whole_ns = cost_ns(gpu.totals, cause), _working_ns(gpu, cause)
-    whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
-    return (
-        f"GPU {gpu.label} for {part_of(lost_ns, whole_ns)} {whole} "
-        f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
-    )
+    row = messages.SHARE_OF_START if cause is IdleCause.START_UP else messages.SHARE
+    share = in_percent(lost_ns / whole_ns if whole_ns else None)
+    return row.format(gpu=gpu.label, part=part_of(lost_ns, whole_ns), share=share)
 
 
 @rule(
@@ -322,8 +295,7 @@ def _open_split(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice 
         cause=OPEN_SPLIT,
         lost_seconds=seconds(sum(_open_ns(gpu.totals) for gpu in hit)),
         speedup_upper_bound=None,
-        evidence=f"GPU {hit[0].label} works while its training does other things, so that the "
-        f"cause of some idle time is open: {listed(causes)}.",
+        evidence=messages.OPEN_SPLIT_EVIDENCE.format(gpu=hit[0].label, causes=listed(causes)),
         text=open_split_text(hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
     )
@@ -334,14 +306,13 @@ def _hanging_runs(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advic
     hanging = hanging_on(hit, runs)
     if not hanging:
         return None
-    # Who is in a step may wait there for the others.
+    # A run in a step may be waiting there for the others.
     hanging.sort(key=lambda pair: pair[1].phase in STEP_PHASES)
-    said = [f"{run_named(run)} {silence_clause(run, silence)}" for run, silence in hanging]
     return Advice(
         cause=HANGING,
         lost_seconds=seconds(sum(sum(gpu.totals.hanging_idle_ns.values()) for gpu in hit)),
         speedup_upper_bound=None,
-        evidence=f"{capital(listed(said, most=_MOST_HANGING))}.",
+        evidence=" ".join(silence_sentence(*pair) for pair in hanging[:_MOST_NAMED]),
         text=hanging_text([run for run, _ in hanging]),
         gpus=tuple(gpu.label for gpu in hit),
     )
@@ -353,8 +324,12 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
         return None
     late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
     times_ns = [(gpu.totals.first_input_wait_ns, gpu.totals.in_use_ns) for gpu in late]
-    waits = [
-        f"GPU {gpu.label} for {part_of(wait_ns, in_use_ns)} in use"
+    shares = [
+        messages.SHARE.format(
+            gpu=gpu.label,
+            part=part_of(wait_ns, in_use_ns),
+            share=in_percent(wait_ns / in_use_ns if in_use_ns else None),
+        )
         for gpu, (wait_ns, in_use_ns) in zip(late, times_ns, strict=True)
     ]
     return Advice(
@@ -363,8 +338,10 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
         speedup_upper_bound=max(
             speedup_upper_bound(in_use_ns, wait_ns) for wait_ns, in_use_ns in times_ns
         ),
-        evidence=f"Idle, waiting for the very first batch: {listed(waits, most=3)}.",
-        text=FIRST_BATCH_TEXT,
+        evidence=messages.EVIDENCE.format(
+            cause=messages.WORD_OF_FIRST_WAIT, shares=listed(shares, most=_MOST_NAMED)
+        ),
+        text=messages.FIRST_BATCH,
     )
 
 
@@ -372,19 +349,20 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     unused = [gpu for gpu in judged(gpus) if _is_unused(gpu) and gpu.listed and gpu.held is None]
     if not unused:
         return None
-    names = gpus_named(gpu.label for gpu in unused)
     in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
-    at_most = "at most " if len(unused) > 1 else ""
     observed_ns = max(gpu.totals.observed_ns for gpu in unused)
-    in_use = f"never in use in {in_time(observed_ns)}"
-    if in_use_ns:
-        in_use = f"in use for {at_most}{part_of(in_use_ns, observed_ns)}"
+    row = messages.HARDLY_USED if in_use_ns else messages.UNUSED
     return Advice(
         cause=IdleCause.NOT_IN_USE.value,
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
-        evidence=f"{names}: {in_use} observed.",
-        text=text_for_unused(unused, runs),
+        evidence=row.of(
+            len(unused),
+            gpus=gpus_named(gpu.label for gpu in unused),
+            part=part_of(in_use_ns, observed_ns),
+            observed=in_time(observed_ns),
+        ),
+        text=unused_text(unused, runs),
         gpus=tuple(gpu.label for gpu in unused),
     )
 
@@ -393,53 +371,3 @@ def _is_unused(gpu: GpuReport) -> bool:
     is_hanging = gpu.verdict.name is VerdictName.HANGING
     is_suspended = gpu.now is not None and gpu.now.is_suspended
     return not (gpu.verdict.name.is_judged or is_hanging or is_suspended or is_few(gpu))
-
-
-WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
-    IdleCause.INPUT_WAIT: "waiting for input",
-    IdleCause.CHECKPOINT: "during checkpoints",
-    IdleCause.VALIDATION: "during validation",
-    IdleCause.CALLBACKS: "in callbacks",
-    IdleCause.HOST_TO_DEVICE: "copying to the GPU",
-    IdleCause.WITHIN_STEP: "within the step",
-    IdleCause.IMBALANCE: "waiting for a slower GPU",
-    IdleCause.COMPILE: "while compiling",
-    IdleCause.BETWEEN_EPOCHS: "between epochs",
-    IdleCause.START_UP: "during start-up",
-    IdleCause.UNKNOWN: "cause unknown",
-    IdleCause.NOT_IN_USE: "not in use",
-}
-"""How each cause reads after "idle"."""
-
-WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
-"""How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
-
-_TEXTS_BY_REASON: Final[Mapping[IdleCause, _TextByReason]] = {
-    IdleCause.INPUT_WAIT: input_wait_text,
-    IdleCause.WITHIN_STEP: within_step_text,
-}
-"""Those that depend on what the machine showed, too."""
-
-_TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
-    IdleCause.UNKNOWN: unknown_text,
-    IdleCause.CHECKPOINT: (
-        "Save less often, save weights only, or save in the background: "
-        "to memory or a local disk first, and copy from there."
-    ),
-    IdleCause.VALIDATION: (
-        "Validate less often or on fewer batches (validation_freq, validation_steps), "
-        "with a larger batch, or in a process of its own on saved weights."
-    ),
-    IdleCause.CALLBACKS: callbacks_text,
-    IdleCause.HOST_TO_DEVICE: host_to_device_text,
-    IdleCause.IMBALANCE: (
-        "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
-        "or put GPUs of one kind in a job."
-    ),
-    IdleCause.COMPILE: (
-        "Compile once: keep the shapes fixed (drop or pad the last batch), "
-        "and turn on the framework's compilation cache so that the next run need not."
-    ),
-    IdleCause.BETWEEN_EPOCHS: between_epochs_text,
-    IdleCause.START_UP: start_up_text,
-}

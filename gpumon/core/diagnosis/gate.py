@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -1,11 +1,10 @@
-"""Whom the GPUs of a job wait for, and why that one is slow, as far as driver and trainings tell.
+"""Which GPU the others of a job wait for, and why that one is slow, as far as it is visible.
 
 A step takes as long as its slowest GPU. How many times as long that one computes as the GPU that
-waits longest for it is known, and each cause takes its part of that: more work, lower clocks,
-somebody else's process, and what is left where it is another board.
+waits longest for it is known, and each cause explains a part of that: more work, lower clocks,
+another user's process, and what is left where it is another board.
 
-Ranks that meet in NCCL wait inside a kernel, which reads as busy. Such a wait shows only in what
-little a board does meanwhile: fewer multiprocessors at work, less power.
+Ranks that meet in NCCL wait inside a kernel, which reads as busy: such a wait is not visible here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.device.fill import NO_FILL, Evidence, GpuFill
+from gpumon.core.device.fill import NO_FILL, GpuFill
 from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.phase import IdleCause
@@ -108,36 +107,17 @@ class SlowGpu(NamedTuple):
         return math.log(known) >= _LIMITS.explained_from * math.log(self.times)
 
 
-class UnseenWait(NamedTuple):
-    """A GPU that reads as busy as another, and does clearly less.
-
-    Attributes:
-        waits_for: UUID of the one that does most.
-        evidence: By what.
-        less_ratio: How much less it does, of what that one does, 0 to 1.
-        causes: What may make that one slow, what explains most first.
-    """
-
-    uuid: str
-    waits_for: str
-    evidence: Evidence
-    less_ratio: float
-    causes: tuple[SlowCause, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobImbalance:
-    """Who waits for whom in one job, of whom two GPUs or more are seen here.
+    """Which GPUs wait for which in one job, of which two GPUs or more are visible here.
 
     Attributes:
         runs: Labels of its runs.
-        balance: How busy its GPUs are in its steps, and what would level them.
-        slow: The slowest GPU, then those as slow; empty where all are level.
-        peer: UUID of the GPU that they are held against: the one that waits longest.
+        balance: How busy its GPUs are in its steps, and which ratios would balance them.
+        slow: The slowest GPU, then those as slow; empty where all are balanced.
+        peer: UUID of the GPU that they are compared with: the one that waits longest.
         waits_ns: How long each other GPU waited for a slower one, by UUID.
-        unseen: Waits that read as busy, the longest first; ``None``: nothing tells, so there may
-            be some. Looked for where the GPUs read as level.
-        missing_ranks: Ranks of the job of which nothing is seen here.
+        missing_ranks: Ranks of the job that are not visible here.
     """
 
     runs: tuple[str, ...]
@@ -145,8 +125,12 @@ class JobImbalance:
     slow: tuple[SlowGpu, ...]
     peer: str
     waits_ns: Mapping[str, int]
-    unseen: tuple[UnseenWait, ...] | None
     missing_ranks: int
+
+    @property
+    def may_wait_unseen(self) -> bool:
+        """Whether some may wait in a way that reads as busy: they read as balanced."""
+        return self.balance.is_level
 
 
 def imbalances(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> dict[JobKey, JobImbalance]:
@@ -189,27 +173,7 @@ def _of_job(
         slow=slow,
         peer=peer,
         waits_ns={uuid: waited_ns for uuid, waited_ns in waits_ns.items() if waited_ns},
-        # Those of the others are seen.
-        unseen=_unseen(balance, by_uuid, runs) if balance.is_level else (),
         missing_ranks=missing_ranks(runs),
-    )
-
-
-def _unseen(
-    balance: JobBalance, by_uuid: Mapping[str, GpuReport], runs: Sequence[RunReport]
-) -> tuple[UnseenWait, ...] | None:
-    gpus = [by_uuid[uuid] for uuid in balance.busy_ratios if uuid in by_uuid]
-    # What a GPU that is shared by jobs does tells of none of them.
-    alone = [gpu for gpu in gpus if gpu.in_job is not None and gpu.in_job.jobs == (runs[0].job,)]
-    if len(alone) < len(balance.busy_ratios) or any(gpu.is_lost for gpu in alone):
-        return None
-    waits = unseen_waits(alone)
-    if waits is None:
-        return None
-    return tuple(
-        # How many times as long it computes is not known: at least as long.
-        one._replace(causes=(*_causes(one.waits_for, one.uuid, 1.0, balance, by_uuid, runs),))
-        for one in sorted(waits, key=lambda one: -one.less_ratio)
     )
 
 
@@ -387,74 +351,3 @@ def _taken_ratio(others: Sequence[Tenant], listed_ns: int) -> float:
     if any(one.computing_known_ns for one in others):
         return sum(one.present_ns * (one.computing_ratio or 0.0) for one in others) / listed_ns
     return max(one.present_ns for one in others) / listed_ns
-
-
-# -- waits that read as busy -------------------------------------------------------
-
-
-@rule(
-    "unseen_imbalance",
-    RuleKind.ADVICE,
-    says="a GPU that reads as busy as its peers does so little that it probably waits for them",
-    evidence="The share of the multiprocessors that had work while it was busy, beside that of a "
-    "peer of the same model; on boards that do not tell, the power that both drew, where the "
-    "clock of the one that draws less is no lower.",
-    thresholds=("imbalance.compared_from_ns", "imbalance.clock_below", "imbalance.works_below"),
-    measured_with=("fill.busy_above", "advice.level_within"),
-)
-def does_less(
-    gpu: GpuFill,
-    worker: GpuFill,
-    evidence: Evidence,
-    settings: ImbalanceSettings = _LIMITS,
-) -> bool:
-    """Whether the first does clearly less in its busy time than the second, by that evidence."""
-    less, more = (_work_of(fill, evidence, settings) for fill in (gpu, worker))
-    if less is None or more is None:
-        return False
-    clock, other = gpu.sm_clock.ratio, worker.sm_clock.ratio
-    if evidence is Evidence.POWER and (
-        clock is None or other is None or clock < settings.clock_below * other
-    ):
-        return False  # what is slowed down draws less, and it is for that one that others wait
-    return less < settings.works_below * more
-
-
-def _work_of(fill: GpuFill, evidence: Evidence, settings: ImbalanceSettings) -> float | None:
-    """What a GPU does in its busy time: a share of its multiprocessors, or watts."""
-    if evidence is Evidence.GPM:
-        is_known = fill.sm_active.known_ns >= settings.compared_from_ns
-        return fill.sm_active.ratio if is_known else None
-    return fill.drawn_watts if fill.drawn_ns >= settings.compared_from_ns else None
-
-
-def unseen_waits(gpus: Sequence[GpuReport]) -> tuple[UnseenWait, ...] | None:
-    """Which of these GPUs, that read as equally busy, probably wait for the one that does most.
-
-    Args:
-        gpus: Those of one job, which worked for nothing else meanwhile.
-
-    Returns:
-        ``None`` where they cannot be compared: they are of different models, or neither the
-        activity of their multiprocessors nor their power is known of each.
-    """
-    fills = {
-        gpu.uuid: gpu.in_job.fill or NO_FILL
-        for gpu in gpus
-        if gpu.uuid is not None and gpu.in_job is not None
-    }
-    names = {gpu.name for gpu in gpus}
-    if len(fills) < 2 or len(names) > 1 or None in names:
-        return None
-    for evidence in (Evidence.GPM, Evidence.POWER):
-        works = {uuid: _work_of(fill, evidence, _LIMITS) for uuid, fill in fills.items()}
-        known = {uuid: work for uuid, work in works.items() if work is not None}
-        most = max(known, key=lambda uuid: known[uuid], default="")
-        if len(known) < len(fills) or not known[most]:
-            continue
-        return tuple(
-            UnseenWait(uuid, most, evidence, 1.0 - work / known[most])
-            for uuid, work in known.items()
-            if does_less(fills[uuid], fills[most], evidence)
-        )
-    return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.core.diagnosis.few_samples import is_few
-from gpumon.core.diagnosis.usable_rows import has_gaps
+from gpumon.core.diagnosis.log_coverage import has_gaps, is_few
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.report.report import (

@@ -14,7 +14,6 @@ from gpumon.core.device.fill import is_held_down, is_under_filled
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.diagnosis.advice import hides_much, is_first_batch_late, is_worth_a_change
 from gpumon.core.diagnosis.imbalance import (
-    does_less,
     has_lower_clocks,
     has_more_work,
     is_shared,
@@ -50,7 +49,6 @@ ALL_RULES: Final = (
     rule_of(is_shared),
     rule_of(has_more_work),
     rule_of(is_slower_board),
-    rule_of(does_less),
 )
 
 BESIDE_RULES: Final[Mapping[str, str]] = {
@@ -59,7 +57,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "wide_range": "both bounds of what a cause cost are printed, and not one figure",
     "min_coverage": "what no tag explains is told beside what is proved",
     "fill.held_told_from": "what held clocks down is told in passing",
-    "fill.tensors_in_use_from": "the advice on an under-filled GPU leaves mixed precision out",
+    "fill.tensors_in_use_from": "the advice on low SM utilisation leaves mixed precision out",
     "advice.min_callbacks_share": "the slowest callbacks are named",
     "advice.min_class_share": "a class is among them",
     "advice.min_reason_share": "the advice on input follows one reason",
@@ -76,7 +74,8 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "now_window_ns": "the verdict on now looks back so far",
     "now_every_ns": "the verdict on now is renewed",
     "trouble.recent_ns": "an error of a GPU is told in the first line",
-    "imbalance.explained_from": "what makes a GPU slow is said to explain a part of it",
+    "imbalance.explained_from": "causes are said to explain only a part of why a GPU is slow",
+    "imbalance.compared_from_ns": "a note says that waits inside NCCL are not visible",
     "log.hole_periods": "time of a log counts as not observed",
     "log.usable_enough": "the first line says what share of the rows it rests on",
     "log.usable_least": "a loss is told of the rows that can be read alone, and not as high",

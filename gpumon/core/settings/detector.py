@@ -145,14 +145,8 @@ class ImbalanceSettings(Settings):
     )
     compared_from_ns: int = time_ns(
         60 * NS_PER_S,
-        "Busy time with known power or activity needed to say that a busy GPU waits.",
-        "ours: as fill.min_busy_ns",
-    )
-    works_below: float = share(
-        0.80,
-        "A GPU as busy as its peer that does less than this share of its work probably waits.",
-        "ours: equal boards with equal work differ by less; a waiting kernel keeps few "
-        "multiprocessors and draws little power; not yet checked on hardware",
+        "Time in training steps from which a note says that waits inside NCCL are not visible.",
+        origin="ours: the same as fill.min_busy_ns",
     )
 
 

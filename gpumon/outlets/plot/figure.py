@@ -25,7 +25,7 @@ from matplotlib.text import Text
 
 from gpumon.core.accounting.intervals import Interval
 from gpumon.core.device.troubles import worst
-from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.messages import WORD_OF_REASON
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
@@ -50,9 +50,9 @@ from gpumon.outlets.plot.lane_drawing import (
     set_axes,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
-from gpumon.outlets.text.claims import word_in_table
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
+from gpumon.outlets.text.statements import word_in_table
 from gpumon.outlets.text.trouble_lines import has_trouble
 
 MOST_LANES: Final = 16

@@ -12,8 +12,7 @@ from pathlib import PurePath
 from typing import Final
 
 from gpumon import __version__
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
-from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
@@ -29,7 +28,6 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
-from gpumon.outlets.text.claims import word_in_table
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
@@ -40,6 +38,7 @@ from gpumon.outlets.text.report_lines import (
     other_advice,
     run_sentences,
 )
+from gpumon.outlets.text.statements import word_in_table
 from gpumon.outlets.text.trouble_lines import trouble_paragraphs
 
 
@@ -187,7 +186,7 @@ def _besides(report: Report) -> list[str]:
     """What else to do, and what the log shows beside the verdict."""
     together = machine_line(report)
     lines = [f"<p>{escape(together)}</p>"] if together else []
-    findings = findings_beside(report, told=next_line(report))
+    findings = findings_beside(report, next_line(report))
     return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
 
 

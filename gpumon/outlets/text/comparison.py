@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.diagnosis.run_pace import RunPair, RunPairs, pairs_of
 from gpumon.core.diagnosis.speedup import WAVERS, compute_speedup, promise_was_kept
 from gpumon.core.diagnosis.unlike import Unlikeness, unlike

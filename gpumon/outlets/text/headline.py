@@ -1,62 +1,59 @@
-"""The first two lines of a report: Verdict and Why. Written to be read aloud."""
+"""The first two lines of a report: Verdict and Why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from gpumon.core.device.fill import is_under_filled
-from gpumon.core.diagnosis.few_samples import few_reason, is_few
-from gpumon.core.diagnosis.fill_texts import fill_reason
-from gpumon.core.diagnosis.imbalance_texts import may_wait_unseen
-from gpumon.core.diagnosis.log_findings import coarse_sentence
-from gpumon.core.diagnosis.silence_texts import run_named, silence_clause
-from gpumon.core.diagnosis.usable_rows import (
-    are_alike,
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.fill_advice import fill_reason
+from gpumon.core.diagnosis.imbalance_advice import may_wait_unseen
+from gpumon.core.diagnosis.log_coverage import (
+    few_samples_reason,
     has_gaps,
+    have_one_share,
     is_mostly_unseen,
-    rests_on,
+    rows_used_sentence,
     usable_share,
 )
-from gpumon.core.diagnosis.verdict_rules import certain_lost_ns, is_mostly_in_pauses
+from gpumon.core.diagnosis.log_findings import coarse_sentence
+from gpumon.core.diagnosis.silence import silence_sentence
+from gpumon.core.diagnosis.verdict_rules import certain_lost_ns
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
     capital,
-    gpus_named,
     in_percent,
     in_time,
     label_text,
     listed,
     part_of,
 )
-from gpumon.outlets.text.claims import (
-    LEAST_IN_USE,
-    LOSS_LIMITS,
-    WORD_OF_VERDICT,
-    all_of,
-    also_of,
-    claim_of,
-    is_of_a_log,
-    is_well,
-    verdict_word,
-    waits_for_rank,
-)
 from gpumon.outlets.text.now_lines import (
     clock,
     ended_in_a_hang,
-    hang_claim,
-    held_claims,
+    hang_statement,
+    held_statements,
     is_over,
     stands_still,
-    standstill_claim,
     standstill_reason,
+    standstill_statement,
     title_of_now,
 )
-from gpumon.outlets.text.reasons import in_no_verdict, proved_meanwhile, reason_of
+from gpumon.outlets.text.reasons import reason_of, short_use_reason
+from gpumon.outlets.text.statements import (
+    LOSS_LIMITS,
+    about,
+    is_well,
+    joined,
+    statement_on,
+    statements_on_others,
+    verdict_word,
+    waits_for_rank,
+)
 from gpumon.outlets.text.trouble_lines import (
     has_trouble,
     source_sentence,
@@ -76,24 +73,15 @@ _ORDER = (
     VerdictName.TOO_SHORT_TO_JUDGE,
     VerdictName.NOT_IN_USE,
 )
-WHY_MUTE: Final = (
-    "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one that shares "
-    "its GPU instance with no other."
-)
-
-MIG_IN_LOG: Final = (
-    "With MIG on, the driver reports no utilisation of the whole GPU, and the log has none of its "
-    "instances."
-)
 
 
 def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
-    """The GPU that the headline speaks of.
+    """The GPU that the headline is about.
 
     One whose run hangs or is suspended, or the one that loses most for certain: by tags, or in
-    pauses, for a level below full use may be many small kernels. Then one whose last job did.
-    Where none lost enough for a word, one that is under-filled. A GPU that is cut by MIG, and an
-    instance that does not tell how busy it is, are no part of it; ``None`` where there is no other.
+    pauses, because a level below full use may be many small kernels. Then one whose last job did.
+    Where none lost enough, one with low SM utilisation. MIG-partitioned GPUs and instances without
+    utilisation data are left out; ``None`` where there is no other.
     """
     known = judged(gpus)
     readable = [gpu for gpu in known if not gpu.is_lost] or known
@@ -107,7 +95,7 @@ def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int, int]:
     if is_well(gpu) and not ended_in_a_hang(gpu):
         is_full = not is_under_filled(gpu.fill)
         return 3, is_full, is_over(gpu), place, -lost_ns, gpu.held is None
-    # Before those that wait for a rank of their job stands that rank.
+    # A late rank comes before the GPUs that wait for it.
     waits = waits_for_rank(gpu) or gpu.verdict.main_cause is IdleCause.IMBALANCE
     certain_ns = certain_lost_ns(gpu.totals.judged)
     return 2 if is_over(gpu) else 1, True, waits, -certain_ns, -lost_ns, place
@@ -125,62 +113,74 @@ def verdict_line(report: Report) -> str:
     if gpu is not None and gpu.is_lost:
         time = f"until then {time}"
     elif gpu is None or (is_well(gpu) and (grave or not is_under_filled(gpu.fill))):
-        # A machine with a broken GPU is not "healthy": no word on time stands first.
-        grave, lesser = f"{grave} {lesser}".strip(), ""
-        time = time if gpu is None else _time_claim(gpu, report)
+        # A machine with a broken GPU is not "healthy": the verdict on time is left out.
+        grave, lesser = joined([grave, lesser]), ""
+        time = time if gpu is None else _time_statement(gpu, report)
     first = f"{trouble_title(report)}: {grave} {capital(time)}" if grave else time
-    return f"{first} {lesser}".rstrip()
+    return joined([first, lesser])
 
 
 def _time_line(report: Report) -> str:
     """Where the time of the GPUs that can be read went."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
-        unread = source_sentence(report)
-        if unread:
-            return unread
-        if report.gpus:
-            return f"unknown: {_mute(report)}."
-        if not report.runs:
-            return "no GPU was observed."
-        silent = [(run, run.silence) for run in report.runs if run.silence is not None]
-        for run, silence in silent[:1]:
-            word = "hanging" if silence.is_hanging else "no GPU yet"
-            return f"{word}: {capital(run_named(run))} {silence_clause(run, silence)}."
-        return f"no GPU: {_runs_of(report)}."
-    told = gpu
+        return _without_a_gpu(report)
+    shown = gpu
     if is_mostly_unseen(gpu):
-        told = replace(gpu, verdict=gpu.verdict._replace(severity=Severity.NONE))
-    title = title_of_now(told, report, _word(gpu))
-    return f"{title}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
+        shown = replace(gpu, verdict=gpu.verdict._replace(severity=Severity.NONE))
+    word = verdict_word(gpu)
+    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
+        word = f"{word}, but low SM utilisation"
+    title = title_of_now(shown, report, word)
+    return f"{title}{_as_far_as_seen(gpu, report)}: {_time_statement(gpu, report)}"
 
 
-def _time_claim(gpu: GpuReport, report: Report) -> str:
+def _without_a_gpu(report: Report) -> str:
+    if unread := source_sentence(report):
+        return unread
+    if report.gpus:
+        without = [gpu for gpu in report.gpus if gpu.is_mute]
+        if without:
+            return about(messages.NO_DATA, without)
+        is_log = report.sampling is not None
+        return about(messages.MIG_IN_LOG if is_log else messages.MIG_EMPTY, report.gpus)
+    for run in report.runs:
+        if run.silence is not None:
+            word = "hanging" if run.silence.is_hanging else "no GPU yet"
+            return f"{word}: {silence_sentence(run, run.silence)}"
+    if not report.runs:
+        return messages.NO_GPU
+    is_on_cpu = all(run.uses_no_gpu for run in report.runs)
+    row = messages.NO_GPU_ON_CPU if is_on_cpu else messages.NO_GPU_USED
+    return row.of(len(report.runs), runs=listed([label_text(run.run) for run in report.runs]))
+
+
+def _time_statement(gpu: GpuReport, report: Report) -> str:
     known = judged(report.gpus)
     readable = [other for other in known if gpu.is_lost or not other.is_lost]
-    held = held_claims(readable, report)
+    held = held_statements(readable, report)
     if stands_still(gpu, report):
-        return f"{capital(standstill_claim(gpu, report))} {held}".rstrip()
+        return joined([standstill_statement(gpu, report), held])
     if ended_in_a_hang(gpu):
-        return f"{hang_claim(gpu)} {held}".rstrip()
+        return joined([hang_statement(gpu), held])
     present = [other for other in readable if is_over(other) is is_over(gpu)]
     past = [other for other in readable if is_over(other) and not is_over(gpu)]
     alike = [other for other in present if other.verdict.name is gpu.verdict.name]
-    free = [other for other in past if other.held is None]
-    claim = claim_of(gpu, alike, report)
+    statement = statement_on(gpu, alike, report)
     if is_mostly_unseen(gpu) and not is_well(gpu):
-        claim = f"In the rows that can be used, {claim}"
+        statement = messages.IN_USABLE_ROWS.format(statement=statement)
     others = [one for one in readable if one is not gpu and not has_trouble(one)]
-    rest = "" if are_alike(readable) else rests_on(others)
-    cut = [one for one in report.gpus if one.is_cut and not has_instance(one, report.gpus)]
-    if report.sampling is not None:
-        rest += also_of(cut, "cannot be judged: MIG is on", "cannot be judged: MIG is on")
-    claim = f"{claim}{_others(gpu, present)} {rest.strip()}".rstrip()
-    claim = f"{claim}{also_of(free, 'is not in use now', 'are not in use now')}".strip()
-    if is_over(gpu):
-        at_work = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
-        claim += also_of(at_work, "is in use now", "are in use now")
-    return f"{held} {claim}".strip() if gpu.held is not None else f"{claim} {held}".strip()
+    partitioned = [one for one in report.gpus if one.is_cut and not has_instance(one, report.gpus)]
+    in_use = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
+    sentences = [
+        statement,
+        statements_on_others(gpu, present),
+        "" if have_one_share(readable) else rows_used_sentence(others),
+        "" if report.sampling is None else about(messages.OTHERS_MIG, partitioned),
+        about(messages.OTHERS_UNUSED_NOW, [other for other in past if other.held is None]),
+        about(messages.OTHERS_IN_USE_NOW, in_use) if is_over(gpu) else "",
+    ]
+    return joined([held, *sentences] if gpu.held is not None else [*sentences, held])
 
 
 def why_line(report: Report) -> str:
@@ -188,92 +188,67 @@ def why_line(report: Report) -> str:
     whole, report = report, report.at_present
     gpu = main_gpu(report.gpus)
     if gpu is None:
-        if any(gpu.is_mute for gpu in report.gpus):
-            return WHY_MUTE
-        if report.gpus and report.sampling is not None:
-            return MIG_IN_LOG
-        if report.gpus:
-            return "no instance is made, so nothing can run."
-        if report.source_error is not None:
-            return "since gpumon began, no GPU has been read."
-        if report.runs:
-            return "none that is watched was seen at work for it."
-        return "the source named none."
+        return _why_without_a_gpu(report)
+    why = joined([_why(gpu, report), _since_the_start(gpu, whole)])
     broken = trouble_evidence(report)
-    why = f"{_why(gpu, report)} {_since_the_start(gpu, whole)}".rstrip()
-    said = f"{broken} {capital(why)}" if broken else why
-    return f"{said} {coarse_sentence(report)}".rstrip()
+    return joined([broken, capital(why) if broken else why, coarse_sentence(report)])
+
+
+def _why_without_a_gpu(report: Report) -> str:
+    if any(gpu.is_mute for gpu in report.gpus):
+        return messages.WHY_NO_DATA
+    if report.gpus:
+        is_log = report.sampling is not None
+        return messages.WHY_MIG_IN_LOG if is_log else messages.WHY_MIG_EMPTY
+    if report.source_error is not None:
+        return messages.WHY_NO_GPU_READ
+    return messages.WHY_NO_GPU_USED if report.runs else messages.WHY_NO_GPU
 
 
 def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
-    who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
     if stands_still(gpu, report):
-        who = f"GPU {gpu.label} was "  # the claim speaks of a run
-        before = f"{who}not in use before that."
-        if totals.in_use_ns and gpu.verdict.name is not VerdictName.HANGING:
-            idle = f"idle for {part_of(totals.lost_ns, totals.in_use_ns)} in use"
-            before = f"before that, {who}{idle}."
-        return f"{standstill_reason(gpu, report) or capital(before)}"
+        if reason := standstill_reason(gpu, report):
+            return reason
+        if totals.in_use_ns and verdict.name is not VerdictName.HANGING:
+            part = part_of(totals.lost_ns, totals.in_use_ns)
+            return messages.IDLE_BEFORE.format(gpu=gpu.label, part=part)
+        return messages.UNUSED_BEFORE.format(gpu=gpu.label)
     if verdict.name is VerdictName.TOO_FEW_SAMPLES:
-        return few_reason(gpu)
+        return few_samples_reason(gpu)
+    who = f"GPU {gpu.label}" if len(judged(report.gpus)) > 1 else "it"
     if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
-        return (
-            f"{who}in use for {part_of(totals.in_use_ns, totals.observed_ns)} "
-            f"observed{proved_meanwhile(gpu)}."
-        )
-    lost = f"{who}idle for {_of_its_use(gpu, totals.lost_ns)} in use"
-    said = f"{lost}{in_no_verdict(totals)}{reason_of(gpu, report)}"
-    return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
+        return short_use_reason(gpu, who)
+    reason = reason_of(gpu, report, who)
+    return joined([reason, fill_reason(gpu)]) if is_well(gpu) else reason
 
 
 def _since_the_start(gpu: GpuReport, report: Report) -> str:
-    """What the GPU lost in all, where the verdict is on a part of that; a sentence."""
+    """What the GPU lost in all, where the verdict is on a part of that."""
     whole = next(one for one in report.gpus if one.label == gpu.label).totals
     if report.is_part or gpu.now is None:
         return ""
     more_ns = whole.in_use_ns - gpu.totals.in_use_ns
     if more_ns < DEFAULT_SETTINGS.min_in_use_ns or 20 * more_ns < whole.in_use_ns:
         return ""
-    began = clock(report, report.origin_ns) or "the start"
     before = gpu.now.before if gpu.now.has_recovered else None
-    was = "" if before is None else f"Before that, it was {WORD_OF_VERDICT[before]}. "
     starved_ratio = whole.starved_ns / whole.in_use_ns
-    starved = ""
-    if starved_ratio >= DEFAULT_SETTINGS.advice.min_share:
-        starved = f", and waited for input {in_percent(starved_ratio, *LOSS_LIMITS)}"
-    lost = in_percent(whole.lost_ns / whole.in_use_ns, *LOSS_LIMITS)
-    return (
-        f"{was}Since {began}, it was idle {lost} of its {in_time(whole.in_use_ns)} in use{starved}."
+    is_starved = starved_ratio >= DEFAULT_SETTINGS.advice.min_share
+    row = messages.SINCE_START_STARVED if is_starved else messages.SINCE_START
+    verdict = "" if before is None else messages.WORD_OF_VERDICT[before]
+    since = row.format(
+        time=clock(report, report.origin_ns) or "the start",
+        lost=in_percent(whole.lost_ns / whole.in_use_ns, *LOSS_LIMITS),
+        in_use=in_time(whole.in_use_ns),
+        starved=in_percent(starved_ratio, *LOSS_LIMITS),
     )
-
-
-def _of_its_use(gpu: GpuReport, lost_ns: int) -> str:
-    """A part of its time in use: of the last minutes, where only these are judged."""
-    in_use_ns = gpu.totals.in_use_ns
-    if gpu.now is None or is_over(gpu) or in_use_ns < 0.9 * DEFAULT_SETTINGS.now_window_ns:
-        return part_of(lost_ns, in_use_ns)
-    return f"{in_time(lost_ns)} of its last {in_time(in_use_ns)}"
-
-
-def _runs_of(report: Report) -> str:
-    names, is_one = listed([label_text(run.run) for run in report.runs]), len(report.runs) == 1
-    who = f"the run {names}" if is_one else f"the runs {names}"
-    if all(run.uses_no_gpu for run in report.runs):
-        return f"{who} {'computes' if is_one else 'compute'} on the CPU"
-    return f"{who} {'was' if is_one else 'were'} on none"
-
-
-def _word(gpu: GpuReport) -> str:
-    word = verdict_word(gpu)
-    is_empty = gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill)
-    return f"{word}, but under-filled" if is_empty else word
+    return joined([verdict and messages.BEFORE_THAT.format(verdict=verdict), since])
 
 
 def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
-    """What a verdict is worth where many rows, pauses, or waits for another GPU, go unseen."""
+    """The limits of a verdict where rows, pauses or waits for another GPU are not visible."""
     if has_gaps(gpu):
-        whose = "the" if are_alike(judged(report.gpus)) else "its"
+        whose = "the" if have_one_share(judged(report.gpus)) else "its"
         return f", as far as {usable_share(gpu)} of {whose} rows can tell"
     if gpu.verdict.name is not VerdictName.HEALTHY or stands_still(gpu, report):
         return ""
@@ -284,60 +259,9 @@ def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
 
 
 def has_instance(gpu: GpuReport, gpus: Sequence[GpuReport]) -> bool:
-    """Whether an instance of a GPU that is cut by MIG is among these."""
+    """Whether an instance of a MIG-partitioned GPU is among these."""
     return any(
         other.mig_index is not None
         and (other.parent_uuid == gpu.uuid if gpu.uuid else other.index == gpu.index)
         for other in gpus
     )
-
-
-def _mute(report: Report) -> str:
-    gpus = report.gpus
-    mute = [gpu for gpu in gpus if gpu.is_mute]
-    if not mute and report.sampling is not None:
-        return (
-            f"MIG is on, and the log has no utilisation of {gpus_named(gpu.label for gpu in gpus)}"
-        )
-    if not mute:
-        return f"MIG is on, on {gpus_named(gpu.label for gpu in gpus)}, without an instance"
-    return all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
-
-
-def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
-    """One clause about the GPUs the sentence does not name."""
-    if is_well(main):
-        rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
-        few = [gpu for gpu in rest if is_few(gpu)]
-        rest = [gpu for gpu in rest if gpu not in few]
-        unused = [gpu for gpu in rest if not gpu.totals.in_use_ns and gpu.held is None]
-        briefly = [gpu for gpu in rest if gpu.totals.in_use_ns]
-        hardly = f"in use for less than {LEAST_IN_USE}"
-        return (
-            also_of(unused, "was not in use", "were not in use")
-            + also_of(briefly, f"was {hardly}", f"were {hardly}")
-            + also_of(few, "has too few samples", "have too few samples")
-        )
-    also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
-    well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
-    is_past = is_over(main) or is_of_a_log(main)
-    suspected = [gpu for gpu in also if _is_suspected(gpu)]
-    surely = [gpu for gpu in also if gpu not in suspected]
-    if is_past:
-        return (
-            also_of(surely, "lost time too", "lost time too")
-            + also_of(suspected, "may have lost time too", "may have lost time too")
-            + also_of(well, "was healthy", "were healthy")
-        )
-    return (
-        also_of(surely, "loses time too", "lose time too")
-        + also_of(suspected, "may lose time too", "may lose time too")
-        + also_of(well, "is healthy", "are healthy")
-    )
-
-
-def _is_suspected(gpu: GpuReport) -> bool:
-    """Whether what it loses is a suspicion, or a level that may be many small kernels."""
-    if gpu.verdict.name is VerdictName.PARTIAL:
-        return not is_mostly_in_pauses(gpu.totals)
-    return gpu.verdict.name is VerdictName.STARVATION_SUSPECTED

@@ -1,4 +1,4 @@
-"""What a headline has on the present: since when, what was before, what stands still or is held."""
+"""What a headline says about the present: since when, and what stands still or is held."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Final
 
 from gpumon.core.clock import seconds
 from gpumon.core.codecs.field_codec import WallClock
-from gpumon.core.diagnosis.advice_texts import FIRST_BATCH_REMEDY
-from gpumon.core.diagnosis.held_texts import holders, memory_of
-from gpumon.core.diagnosis.silence_texts import (
-    hanging_text,
-    run_named,
-    silence_clause,
-    sleeping_sentence,
-    suspended_text,
-)
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.held_advice import holders, memory_of
+from gpumon.core.diagnosis.silence import hanging_text, run_named, silence_sentence
 from gpumon.core.report.report import GpuReport, Report, RunReport, hanging_on, runs_on
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import capital, counted, gpus_named, in_time, listed, time_of_day
+from gpumon.core.wording import (
+    capital,
+    counted,
+    gpus_named,
+    in_time,
+    label_text,
+    listed,
+    time_of_day,
+)
 
 _MOST_NAMED: Final = 3
-_WAIT_FOR_IT: Final = f"wait for it. If it is always late: {FIRST_BATCH_REMEDY}"
 
 
 def clock(report: Report, at_ns: int) -> str:
@@ -40,22 +42,22 @@ def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
     Args:
         gpu: As it is at present.
         report: For its clock.
-        word: The verdict as people say it.
+        word: The verdict.
     """
     now, severity = gpu.now, gpu.verdict.severity
     loss = "" if severity is Severity.NONE else f" ({severity.value} loss)"
     if now is None:
         return f"{word}{loss}"
-    moment = clock(report, now.since_ns)
-    since = f" since {moment}" if moment else ""
+    time = clock(report, now.since_ns)
+    since, at = (f" since {time}", f" at {time}") if time else ("", "")
     if now.is_suspended:
         return f"suspended{since}"
     if ended_in_a_hang(gpu):
-        return f"hung until the job ended{f' at {moment}' if moment else ''}"
+        return f"hung until the job ended{at}"
     if now.ended_ns is not None and gpu.verdict.name is not VerdictName.NOT_IN_USE:
-        return f"{word}{loss} in the job that ended{f' at {moment}' if moment else ''}"
+        return f"{word}{loss} in the job that ended{at}"
     if now.has_recovered:
-        return f"recovered{f' at {moment}' if moment else ''}"
+        return f"recovered{at}"
     if now.name is VerdictName.HANGING:
         return f"hanging{since}"
     if waits_for_first_batch(gpu, report):
@@ -69,36 +71,37 @@ def is_over(gpu: GpuReport) -> bool:
 
 
 def ended_in_a_hang(gpu: GpuReport) -> bool:
-    """Whether its last job was over while its run hung."""
+    """Whether its last job ended while its run hung."""
     return is_over(gpu) and gpu.now is not None and gpu.now.before is VerdictName.HANGING
 
 
-def hang_claim(gpu: GpuReport) -> str:
+def hang_statement(gpu: GpuReport) -> str:
     """For how long the run of a job that is over hung."""
-    hung = in_time(gpu.totals.hanging_ns)
-    return f"The run on GPU {gpu.label} hung for {hung} before it ended."
+    time = in_time(gpu.totals.hanging_ns)
+    return messages.HUNG_UNTIL_ITS_END.format(gpu=gpu.label, time=time)
 
 
 def stands_still(gpu: GpuReport, report: Report) -> bool:
-    """Whether the headline is not on where time went, but on a run that does not go on."""
+    """Whether the headline is about a run that makes no progress, and not about lost time."""
     is_suspended = gpu.now is not None and gpu.now.is_suspended
     is_hanging = gpu.verdict.name is VerdictName.HANGING
     return is_suspended or is_hanging or bool(waits_for_first_batch(gpu, report))
 
 
-def standstill_claim(gpu: GpuReport, report: Report) -> str:
-    """Which run does not go on, and what it is doing."""
+def standstill_statement(gpu: GpuReport, report: Report) -> str:
+    """Which run makes no progress, and what it is doing."""
     if gpu.now is not None and gpu.now.is_suspended:
         stopped = _suspended_on(gpu, report)
-        names = listed([run_named(run) for run in stopped], most=_MOST_NAMED)
-        are = "is" if len(stopped) == 1 else "are"
-        return f"{names or f'the process on GPU {gpu.label}'} {are if names else 'is'} stopped."
+        if not stopped:
+            return messages.PROCESS_STOPPED.format(gpu=gpu.label)
+        names = capital(listed([run_named(run) for run in stopped], most=_MOST_NAMED))
+        return messages.STOPPED.of(len(stopped), runs=names)
     if gpu.verdict.name is VerdictName.HANGING:
         silent = hanging_on([gpu], report.runs)
     else:
         silent = [(run, run.silence) for run in waits_for_first_batch(gpu, report) if run.silence]
-    said = [f"{run_named(run)} {silence_clause(run, silence)}" for run, silence in silent]
-    return f"{listed(said, most=_MOST_NAMED) or f'the run on GPU {gpu.label} does not go on'}."
+    sentences = [silence_sentence(run, silence) for run, silence in silent[:_MOST_NAMED]]
+    return " ".join(sentences) or messages.RUN_STANDS_STILL.format(gpu=gpu.label)
 
 
 def standstill_reason(gpu: GpuReport, report: Report) -> str:
@@ -106,26 +109,27 @@ def standstill_reason(gpu: GpuReport, report: Report) -> str:
     if gpu.verdict.name is not VerdictName.HANGING:
         return ""
     silent = hanging_on([gpu], report.runs)
-    said = [
-        f"{capital(run_named(run))} had counted {counted(run.steps, 'step', 'steps')} by then."
+    sentences = [
+        messages.STEPS_BY_THEN.format(
+            run=capital(run_named(run)), steps=counted(run.steps, "step", "steps")
+        )
         for run, _ in silent[:1]
         if run.steps
     ]
-    asleep = (sleeping_sentence(silence) for _, silence in silent)
-    return " ".join([*said, next(filter(None, asleep), "")]).rstrip()
+    asleep = [label_text(silence.sleeps_in) for _, silence in silent if silence.sleeps_in]
+    sentences += [messages.SLEEPS_IN_KERNEL.format(function=one) for one in asleep[:1]]
+    return " ".join(sentences)
 
 
 def what_to_do_now(gpu: GpuReport, report: Report) -> str:
-    """What to do about a run that is suspended, or waits for its first batch, or hung; or empty."""
+    """What to do about a run that is suspended, waits for its first batch, or hung; or empty."""
     if ended_in_a_hang(gpu):
-        return (
-            "look at the end of its log. If it hangs again, `py-spy dump --pid PID` prints what "
-            "each of its threads is doing."
-        )
+        return messages.LOOK_AT_ITS_LOG
     if gpu.now is not None and gpu.now.is_suspended:
-        return suspended_text(_suspended_on(gpu, report))
+        pids = listed([f"{run.pid}" for run in _suspended_on(gpu, report)])
+        return messages.RESUME.format(what=f"pid {pids}" if pids else "it")
     if gpu.verdict.name is not VerdictName.HANGING and waits_for_first_batch(gpu, report):
-        return _WAIT_FOR_IT
+        return messages.AWAIT_FIRST_BATCH
     return ""
 
 
@@ -136,7 +140,7 @@ def what_to_do_without_a_gpu(runs: Sequence[RunReport]) -> str:
         if silence.is_hanging:
             return hanging_text([run])
         if silence.is_first_batch:
-            return _WAIT_FOR_IT
+            return messages.AWAIT_FIRST_BATCH
     return ""
 
 
@@ -153,25 +157,27 @@ def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
     ]
 
 
-def held_claims(gpus: Sequence[GpuReport], report: Report) -> str:
-    """Which of these GPUs are held, by whom and since when; empty where none is."""
+def held_statements(gpus: Sequence[GpuReport], report: Report) -> str:
+    """Which of these GPUs are held, by which process and since when; empty where none is."""
     by_holder = holders(gpus)
-    claims = [_held_claim(holder, held, report) for holder, held in by_holder[:_MOST_NAMED]]
-    others = [gpu.label for _, held in by_holder[_MOST_NAMED:] for gpu in held]
-    if others:
-        claims.append(f"{gpus_named(others)} {'is' if len(others) == 1 else 'are'} held as well.")
-    return " ".join(claims)
+    sentences = [_held_statement(holder, held, report) for holder, held in by_holder[:_MOST_NAMED]]
+    if others := [gpu.label for _, held in by_holder[_MOST_NAMED:] for gpu in held]:
+        sentences.append(messages.HELD_AS_WELL.of(len(others), gpus=gpus_named(others)))
+    return " ".join(sentences)
 
 
-def _held_claim(holder: str, gpus: Sequence[GpuReport], report: Report) -> str:
+def _held_statement(holder: str, gpus: Sequence[GpuReport], report: Report) -> str:
     memory = memory_of(gpus)
-    names = gpus_named(gpu.label for gpu in gpus)
-    since_ns = max(gpu.held.since_ns for gpu in gpus if gpu.held is not None)
-    moment = clock(report, since_ns)
-    since = f" since {moment}" if moment else " for more than 10 minutes"
-    more = " with others" if any(gpu.held and gpu.held.process_count > 1 for gpu in gpus) else ""
-    holds = f"holds {f'{memory} of ' if memory else ''}{names}{more}"
-    return f"{holder} {holds}, and nothing has run there{since}."
+    time = clock(report, max(gpu.held.since_ns for gpu in gpus if gpu.held is not None))
+    row = messages.HOLDS_MEMORY if memory else messages.HOLDS
+    text = row.format(
+        holder=holder,
+        memory=memory,
+        gpus=gpus_named(gpu.label for gpu in gpus),
+        since=f"since {time}" if time else f"for {in_time(DEFAULT_SETTINGS.held_after_ns)}",
+    )
+    is_alone = all(gpu.held is None or gpu.held.process_count == 1 for gpu in gpus)
+    return text if is_alone else f"{text} {messages.HELD_BY_OTHERS}"
 
 
 def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
-from gpumon.core.diagnosis.input_texts import held_up_sentence, loss_reason
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.input_advice import held_up_sentence, loss_reason
 from gpumon.core.diagnosis.loss_range import (
     cost_in_time,
     cost_ns,
@@ -16,19 +15,22 @@ from gpumon.core.diagnosis.loss_range import (
     is_wide,
     possible_causes,
 )
-from gpumon.core.diagnosis.pause_texts import clockwork, least_visible_ns, likely_text
-from gpumon.core.diagnosis.rank_texts import wait_in_time
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
+from gpumon.core.diagnosis.pauses import clockwork, least_visible_ns, likely_text
+from gpumon.core.diagnosis.rank_advice import wait_in_time
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, in_about, in_percent, in_time, listed
-from gpumon.outlets.text.claims import (
+from gpumon.core.wording import counted, in_about, in_percent, in_time, listed, part_of
+from gpumon.outlets.text.now_lines import is_over
+from gpumon.outlets.text.statements import (
     LOSS_LIMITS,
     MOST_CAUSES,
     doing,
     greatest_proved,
+    joined,
     waits_for_rank,
 )
 
@@ -36,66 +38,124 @@ _DAY_NS: Final = 24 * 3600 * NS_PER_S
 _LONG_NS: Final = 120 * NS_PER_S
 
 
-def reason_of(gpu: GpuReport, report: Report) -> str:
-    """What follows "it was idle for so long": for what, and what shows it."""
+def reason_of(gpu: GpuReport, report: Report, who: str) -> str:
+    """How long it was idle, for what, and what shows it.
+
+    Args:
+        gpu: Of which there is a verdict.
+        report: That it is of.
+        who: Its name in the sentence.
+    """
     totals, verdict = gpu.totals, gpu.verdict
+    fields = {"who": who, "part": f"{_of_its_use(gpu)} in use"}
     if verdict.name is VerdictName.HEALTHY:
-        rest, few = totals.judged, f"in fewer than {DEFAULT_SETTINGS.min_pauses} pauses"
-        is_much = rest.lost_ns >= DEFAULT_SETTINGS.lost_share * rest.in_use_ns
-        if in_no_verdict(totals):
-            return f"; the rest {f'lies {few}' if is_much else 'is too little to matter'}."
-        share = in_percent(verdict.lost_ratio, *LOSS_LIMITS)
-        return f" ({share}), {few if is_much else 'too little to matter'}."
+        return _healthy(gpu, fields)
+    once = _once(gpu)
     if verdict.name is VerdictName.STARVED:
-        validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
-        waited = cost_in_time(totals, IdleCause.INPUT_WAIT)
-        wide = is_wide(totals, IdleCause.INPUT_WAIT)
-        proof = f"prove {_cost(gpu, IdleCause.INPUT_WAIT)} of that" if wide else "prove it"
-        return (
-            f", {waited} of it waiting for input{validation}: the training's own tags {proof}."
-            f"{_what_holds_up(gpu, IdleCause.INPUT_WAIT, report)}"
-            f"{_what_else(gpu, IdleCause.INPUT_WAIT)}"
+        wait = IdleCause.INPUT_WAIT
+        row = messages.WHY_STARVED_RANGE if is_wide(totals, wait) else messages.WHY_STARVED
+        return joined(
+            [
+                row.format(waited=cost_in_time(totals, wait), proved=_cost(gpu, wait), **fields),
+                _part(gpu, messages.OF_VALIDATION, totals.validation_input_wait_ns),
+                once,
+                _what_holds_up(gpu, wait, report),
+                _what_else(gpu, wait),
+            ]
         )
     if waits_for_rank(gpu):
-        waited = wait_in_time(totals)
         is_proved = verdict.name is VerdictName.STALLED
-        sure = "its tags and how its steps vary prove it" if is_proved else "nothing proves it"
-        return (
-            f"; {waited} more in which it read as busy {'was' if is_proved else 'may have been'} "
-            f"a wait for that rank: {sure}."
-        )
+        row = messages.WHY_RANK if is_proved else messages.WHY_PERHAPS_RANK
+        return joined([row.format(waited=wait_in_time(totals), **fields), once])
     if verdict.name is VerdictName.STALLED and is_split_open(totals):
         known = possible_causes(totals)[:MOST_CAUSES]
         each = [f"{cost_in_time(totals, cause)} of it {WORD_OF_CAUSE[cause]}" for cause in known]
-        return f", {listed(each)}."
+        return joined([messages.WHY_OPEN.format(causes=listed(each), **fields), once])
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
-        proved = f", {_cost(gpu, cause)} of it {doing(gpu, cause)}."
-        return proved + _what_holds_up(gpu, cause, report) + _what_else(gpu, cause)
-    likely = f"{likely_text(verdict, _moments(gpu, report))} {_once_suspected(gpu)}".rstrip()
-    if verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals):
-        return f", {_in_pauses(gpu, report)}. {likely}".rstrip()
-    if totals.suspected_ns:
-        return f", {_in_pauses(gpu, report)}; the rest in no pattern. {likely}".rstrip()
-    return ", with no clear pattern of bursts and pauses."
+        stalled = messages.WHY_STALLED.format(
+            time=_cost(gpu, cause), cause=doing(gpu, cause), **fields
+        )
+        held_up = _what_holds_up(gpu, cause, report)
+        return joined([stalled, once, held_up, _what_else(gpu, cause)])
+    is_in_pauses = verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals)
+    if not is_in_pauses and not totals.suspected_ns:
+        return joined([messages.WHY_NO_PATTERN.format(**fields), once])
+    paused = in_time(totals.pauses.total_ns)
+    every = clockwork(gpu, report.sampling)
+    return joined(
+        [
+            messages.WHY_PAUSES.format(paused=paused, pauses=_pauses(gpu, report), **fields),
+            messages.CLOCKWORK.format(every=every) if every else "",
+            "" if is_in_pauses else messages.REST_NO_PATTERN,
+            once,
+            likely_text(verdict, _times(gpu, report)),
+            _once_suspected(gpu),
+        ]
+    )
+
+
+def short_use_reason(gpu: GpuReport, who: str) -> str:
+    """How long it was in use, and what tags proved in so short a time."""
+    totals, cause = gpu.totals, greatest_proved(gpu)
+    part = part_of(totals.in_use_ns, totals.observed_ns)
+    proved = ""
+    if cause is not IdleCause.UNKNOWN:
+        proved = messages.PROVED_SO_FAR.format(time=_cost(gpu, cause), cause=WORD_OF_CAUSE[cause])
+    return joined([messages.WHY_SHORT.format(who=who, part=part), _once(gpu), proved])
+
+
+def _healthy(gpu: GpuReport, fields: dict[str, str]) -> str:
+    rest, count, once = gpu.totals.judged, DEFAULT_SETTINGS.min_pauses, _once(gpu)
+    is_much = rest.lost_ns >= DEFAULT_SETTINGS.lost_share * rest.in_use_ns
+    if once:
+        row = messages.REST_FEW_PAUSES if is_much else messages.REST_LITTLE
+        return joined([messages.WHY_IDLE.format(**fields), once, row.format(count=count)])
+    row = messages.WHY_FEW_PAUSES if is_much else messages.WHY_LITTLE
+    share = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
+    return row.format(share=share, count=count, **fields)
+
+
+def _of_its_use(gpu: GpuReport) -> str:
+    """What it lost of its time in use: of the last minutes, where only these are judged."""
+    lost_ns, in_use_ns = gpu.totals.lost_ns, gpu.totals.in_use_ns
+    if gpu.now is None or is_over(gpu) or in_use_ns < 0.9 * DEFAULT_SETTINGS.now_window_ns:
+        return part_of(lost_ns, in_use_ns)
+    return f"{in_time(lost_ns)} of its last {in_time(in_use_ns)}"
+
+
+def _once(gpu: GpuReport) -> str:
+    """What of the idle time was paid once, or passed in a hang."""
+    hung_ns = sum(gpu.totals.hanging_idle_ns.values())
+    return joined(
+        [
+            _part(gpu, messages.OF_FIRST_BATCH, gpu.totals.first_input_wait_ns),
+            _part(gpu, messages.OF_A_HANG, hung_ns),
+        ]
+    )
+
+
+def _part(gpu: GpuReport, row: str, part_ns: int) -> str:
+    is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * gpu.totals.in_use_ns
+    return row.format(time=in_time(part_ns)) if is_worth_it else ""
+
+
+def _cost(gpu: GpuReport, cause: IdleCause) -> str:
+    return in_time(cost_ns(gpu.totals, cause))
 
 
 def _once_suspected(gpu: GpuReport) -> str:
-    """That what was suspected of it no longer is: a sentence, where it is so."""
+    """That what was suspected of it no longer is; empty where that is not so."""
     suspected_ns, in_use_ns = gpu.totals.suspected_ns, gpu.totals.in_use_ns
     probability = gpu.verdict.input_probability
     is_less = probability is not None and probability < DEFAULT_SETTINGS.suspected_from
     if not is_less or suspected_ns < DEFAULT_SETTINGS.advice.min_share * in_use_ns:
         return ""
-    suspected = in_time(suspected_ns)
-    return (
-        f"Earlier their shape pointed to late batches: {suspected} of them stays counted as "
-        "suspected."
-    )
+    return messages.NO_LONGER_SUSPECTED.format(time=in_time(suspected_ns))
 
 
-def _moments(gpu: GpuReport, report: Report) -> str:
-    """When the last pauses began, by the wall clock or from the report's begin."""
+def _times(gpu: GpuReport, report: Report) -> str:
+    """When the last pauses began, by the wall clock or from the start of the report."""
     suspicion = gpu.totals.suspicion
     since_ns = [began_ns - report.origin_ns for began_ns in suspicion.began_ns] if suspicion else []
     if report.started_at is None:
@@ -104,72 +164,38 @@ def _moments(gpu: GpuReport, report: Report) -> str:
         return f"{after} after the start" if after else ""
     began = datetime.fromisoformat(report.started_at)
     day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
-    # Half a second more, for the clock's digits are cut off and not rounded.
-    moments = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
-    at = listed([f"{moment:{day}%H:%M:%S}" for moment in moments])
+    # Half a second more, because the clock's digits are cut off and not rounded.
+    times = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
+    at = listed([f"{time:{day}%H:%M:%S}" for time in times])
     return f"at {at}" if at else ""
 
 
 def _passed(passed_ns: int) -> str:
-    """A time from the start to the second, as no three digits of an hour tell it."""
+    """A time from the start, to the second: ``1:02:03``."""
     return f"{timedelta(seconds=round(seconds(passed_ns)))}"
 
 
-def _cost(gpu: GpuReport, cause: IdleCause) -> str:
-    return in_time(cost_ns(gpu.totals, cause))
-
-
-def in_no_verdict(totals: GpuTotals) -> str:
-    """What of the idle time was paid once, or passed in a hang; a clause."""
-    first = _part(totals.first_input_wait_ns, "of it for the very first batch", totals)
-    hung_ns = sum(totals.hanging_idle_ns.values())
-    return first + _part(hung_ns, "of it while the run hung", totals)
-
-
-def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
-    is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
-    return f", {in_time(part_ns)} {where}" if is_worth_it else ""
-
-
-def _in_pauses(gpu: GpuReport, report: Report) -> str:
-    """How much of the time lost lies in pauses."""
-    totals = gpu.totals
-    paused = in_time(totals.pauses.total_ns)
-    pauses = counted(totals.pauses.count, "pause", "pauses")
-    return f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu, report.sampling)}"
-
-
-def proved_meanwhile(gpu: GpuReport) -> str:
-    """What tags proved of a use that is too short for a verdict; a clause."""
-    cause, proved = greatest_proved(gpu), in_no_verdict(gpu.totals)
-    if cause is not IdleCause.UNKNOWN:
-        proved += f", {_cost(gpu, cause)} of it {WORD_OF_CAUSE[cause]}"
-    return f"{proved}: its tags prove that much" if proved else ""
+def _pauses(gpu: GpuReport, report: Report) -> str:
+    """Its pauses, with the longest; of a log that is too coarse, only one that is visible."""
+    pauses = gpu.totals.pauses
+    text = counted(pauses.count, "pause", "pauses")
+    if pauses.longest_ns < least_visible_ns(report.sampling):
+        return text
+    return f"{text}, the longest {in_about(pauses.longest_ns)}"
 
 
 def _what_holds_up(gpu: GpuReport, cause: IdleCause, report: Report) -> str:
-    """Why it lost that, where the machine showed it."""
-    return f" {held_up_sentence(loss_reason(cause, [gpu], report.runs))}".rstrip()
+    return held_up_sentence(loss_reason(cause, [gpu], report.runs))
 
 
 def _what_else(gpu: GpuReport, named: IdleCause) -> str:
-    """What the verdict does not name: another cause that is greater, and what nothing explains."""
-    cause, said = greatest_proved(gpu), ""
+    """What the verdict does not name: another cause that is greater, and what is unexplained."""
+    cause, greatest = greatest_proved(gpu), ""
     if cause is not named:
         where = WORD_OF_CAUSE[cause]
-        said = f" The greatest part, {_cost(gpu, cause)}, was {where}."
+        greatest = messages.GREATEST_CAUSE.format(time=_cost(gpu, cause), cause=where)
     unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
     if is_covered and unknown_ns <= cost_ns(gpu.totals, cause):
-        return said
-    more = in_time(unknown_ns)
-    return (
-        f"{said} No tag explains {more} more: put `phase(...)` around what the process does then."
-    )
-
-
-def _longest(gpu: GpuReport, report: Report) -> str:
-    """The longest pause; of a log that is too coarse, only one that can be seen as such."""
-    longest_ns = gpu.totals.pauses.longest_ns
-    is_seen = longest_ns >= least_visible_ns(report.sampling)
-    return f", the longest {in_about(longest_ns)}" if is_seen else ""
+        return greatest
+    return joined([greatest, messages.UNEXPLAINED.format(time=in_time(unknown_ns))])

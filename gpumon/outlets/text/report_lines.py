@@ -1,4 +1,4 @@
-"""The lines of a report, each in words: what it is of, what to do, and what there is beside."""
+"""The lines of a report: what it is of, what to do, and what else is worth knowing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from gpumon.core.attribution.batch_shares import simple_ratios
 from gpumon.core.attribution.visible_devices import WHAT_TO_CHECK
 from gpumon.core.clock import seconds
 from gpumon.core.device.troubles import error_of
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
-from gpumon.core.diagnosis.advice_texts import slowest_callbacks
-from gpumon.core.diagnosis.imbalance_texts import shares_text
-from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.cause_advice import slowest_callbacks
+from gpumon.core.diagnosis.imbalance_advice import shares_text
+from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.diagnosis.loss_range import is_split_open
-from gpumon.core.diagnosis.silence_texts import silence_clause
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
+from gpumon.core.diagnosis.silence import silence_sentence
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
@@ -47,14 +48,19 @@ from gpumon.core.wording import (
     listed,
     plainly,
 )
-from gpumon.outlets.text.claims import greatest_proved, has_few_pauses, waits_for_rank
 from gpumon.outlets.text.headline import main_gpu
 from gpumon.outlets.text.now_lines import clock, what_to_do_now, what_to_do_without_a_gpu
+from gpumon.outlets.text.statements import (
+    greatest_proved,
+    has_few_pauses,
+    joined,
+    waits_for_rank,
+)
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy, remedy_of_the_source
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
-_TOLD_IN_WHY: Final = "sampling_too_coarse"
+_IN_WHY: Final = "sampling_too_coarse"
 """The rule whose finding is a part of the line Why."""
 
 
@@ -65,9 +71,9 @@ def observed_sentence(report: Report) -> str:
 
 
 def observed_sentences(report: Report) -> str:
-    """The same, and whether it is of a GPU that is none, or not of now."""
+    """The same, and whether the GPU is simulated, or the report of a recording."""
     simulated = " The GPU is simulated." if report.simulated else ""
-    replayed = " This is of a recording, not of now." if report.replayed else ""
+    replayed = " This report is of a recording." if report.replayed else ""
     return f"{observed_sentence(report)}{simulated}{replayed}"
 
 
@@ -128,50 +134,36 @@ def _about_time(report: Report) -> str:
     if gpu is None and report.runs:
         if at_once := what_to_do_without_a_gpu(report.runs):
             return at_once
-        if all(run.uses_no_gpu for run in report.runs):
-            return f"{WHAT_TO_CHECK}."
-        return (
-            "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
-            "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
-            "did next to nothing there."
-        )
-    are_cut = bool(report.gpus) and all(one.is_cut for one in report.gpus)
-    if advice is None and are_cut and report.sampling is not None:
-        return (
-            "watch its instances: `gpumon serve` on that machine reads those that the board shows, "
-            "and `dcgmi dmon -e 1001` logs them for `gpumon analyze`."
-        )
-    if advice is None and are_cut:
-        return "create an instance (`nvidia-smi mig -lgip` lists what fits), or turn MIG off."
-    if advice is None and gpu is None:
-        return "run `gpumon doctor`: it says what can be read."
-    if advice is None:
-        return first_remedy(report, Severity.MODERATE) or _of_the_log(report)
-    if advice.lost_seconds <= 0.0:
-        return advice.text
-    return f"{advice.text} {_gain(advice)}".strip()
+        is_on_cpu = all(run.uses_no_gpu for run in report.runs)
+        return f"{WHAT_TO_CHECK}." if is_on_cpu else messages.NAME_THE_GPU
+    if advice is not None:
+        is_of_a_loss = advice.lost_seconds > 0.0
+        return joined([advice.text, _gain(advice)]) if is_of_a_loss else advice.text
+    if report.gpus and all(one.is_cut for one in report.gpus):
+        is_log = report.sampling is not None
+        return messages.WATCH_INSTANCES if is_log else messages.CREATE_INSTANCE
+    if gpu is None:
+        return messages.RUN_DOCTOR
+    return first_remedy(report, Severity.MODERATE) or _on_the_log(report)
 
 
 def _gain(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
+    """The most an advice can gain; empty where that is little, or unknown."""
     bound = advice.speedup_upper_bound
     if bound is None or bound < 1.005:
         return ""
-    times = f"{bound:.{2 if bound < 10 else 0}f} times as fast"
-    return f"{capital(times)}, or more." if advice.may_be_more else f"At most {times}."
+    row = messages.GAIN_OR_MORE if advice.may_be_more else messages.GAIN
+    return row.format(times=f"{bound:.{2 if bound < 10 else 0}f}")
 
 
-def _of_the_log(report: Report) -> str:
+def _on_the_log(report: Report) -> str:
     """What to do about what a log shows beside verdicts that ask for nothing."""
-    finding = next(iter(log_findings(report)), None)
-    gpu = main_gpu(report.gpus)
-    if finding is None and gpu is not None and has_few_pauses(gpu):
-        return "log for longer, to see whether such pauses come again."
-    if finding is None:
-        is_log = report.sampling is not None
-        return "nothing in this log calls for a change." if is_log else "nothing needs to change."
-    about = "" if finding.rule == _TOLD_IN_WHY else f"{finding.text} "
-    return f"{about}{finding.remedy}"
+    finding, gpu = next(iter(log_findings(report)), None), main_gpu(report.gpus)
+    if finding is not None:
+        return joined(["" if finding.rule == _IN_WHY else finding.text, finding.remedy])
+    if gpu is not None and has_few_pauses(gpu):
+        return messages.LOG_FOR_LONGER
+    return messages.NO_CHANGE if report.sampling is None else messages.LOG_NEEDS_NO_CHANGE
 
 
 def main_advice(report: Report) -> Advice | None:
@@ -180,7 +172,6 @@ def main_advice(report: Report) -> Advice | None:
     if gpu is None:
         return None
     if gpu.verdict.name is VerdictName.HEALTHY:
-        # Nothing was lost: it stays healthy, and there may be something to gain all the same.
         return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
     by_verdict = {VerdictName.HANGING: HANGING}
     if is_split_open(gpu.totals) and gpu.verdict.name is VerdictName.STALLED:
@@ -195,8 +186,8 @@ def main_advice(report: Report) -> Advice | None:
     return next(iter(fitting or report.advice), None)
 
 
-def told_advice(report: Report) -> Advice | None:
-    """The advice in the line Next; ``None``: that line is on a trouble, or on what to do now."""
+def next_advice(report: Report) -> Advice | None:
+    """The advice in the line Next; ``None``: that line is about a trouble, or about now."""
     gpu = main_gpu(report.at_present.gpus)
     if first_remedy(report, Severity.HIGH) or remedy_of_the_source(report):
         return None
@@ -205,40 +196,40 @@ def told_advice(report: Report) -> Advice | None:
 
 def other_advice(report: Report) -> list[str]:
     """The other advice, a paragraph each."""
-    first, told = main_advice(report), told_advice(report)
+    first, shown = main_advice(report), next_advice(report)
     if first is None:
         return []
     # The main one comes first, as in the headline.
-    more = [advice for advice in (first, *report.advice) if advice is not told]
+    more = [advice for advice in (first, *report.advice) if advice is not shown]
     return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]
 
 
 # -- what there is beside -------------------------------------------------------
 
 
-def findings_beside(report: Report, told: str) -> list[str]:
+def findings_beside(report: Report, shown: str) -> list[str]:
     """What a log shows beside the verdicts and the line Next, a paragraph each, with what to do."""
     return [
         _sentences(finding, report)
         for finding in log_findings(report)
-        if finding.remedy not in told
+        if finding.remedy not in shown
     ]
 
 
 def _sentences(finding: LogFinding, report: Report) -> str:
-    if finding.rule == _TOLD_IN_WHY:
+    if finding.rule == _IN_WHY:
         return finding.remedy
     used = [gpu.label for gpu in report.gpus if gpu.totals.in_use_ns]
     if report.advice and not any(label in used for label in finding.gpus):
-        return finding.text  # there is an advice on GPUs that nobody uses
+        return finding.text  # there is an advice on unused GPUs
     return f"{finding.text} {finding.remedy}"
 
 
 def notes_beside(report: Report) -> list[str]:
     """The notes of the report, without those that its troubles repeat."""
-    told = {f"GPU {gpu.label}: {error_of(gpu.troubles)}" for gpu in report.gpus}
-    told |= {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}
-    notes = [label_text(note, 2_000) for note in report.notes if note not in told]
+    shown = {f"GPU {gpu.label}: {error_of(gpu.troubles)}" for gpu in report.gpus}
+    shown |= {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}
+    notes = [label_text(note, 2_000) for note in report.notes if note not in shown]
     if report.skipped_lines and not any(note.startswith("Skipped ") for note in notes):
         notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
     return notes
@@ -251,7 +242,7 @@ def in_milliseconds(step_ns: float) -> str:
 
 
 def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
-    """At which levels a GPU of a log was used, and how it paused; nothing of one in no log."""
+    """The utilisation levels and pauses of a GPU in a log; empty in a live report."""
     totals = gpu.totals
     if sampling is None or not totals.in_use_ns:
         return []
@@ -288,63 +279,73 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
 
 
 def run_sentences(report: Report) -> list[list[str]]:
-    """Of each run, what it did and why it waited; of each job, how level its GPUs are."""
-    label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
-    said = [[*_run_sentences(run, label_of, report)] for run in report.runs]
+    """Of each run, what it did and why it waited; of each job, how balanced its GPUs are."""
+    labels = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
+    sentences = [[*_run_sentences(run, labels, report)] for run in report.runs]
     for job, balance in balances(report.runs).items():
-        names = [label_text(run.run) for run in report.runs if run.job_key == job]
-        said.append([f"{_balance(balance, label_of)} ({listed(names)})."])
-    return said
+        names = listed([label_text(run.run) for run in report.runs if run.job_key == job])
+        sentences.append([_balance(balance, labels, names)])
+    return sentences
 
 
-def _run_sentences(run: RunReport, label_of: Mapping[str, str], report: Report) -> Iterator[str]:
-    pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
-    text = (
-        f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
-        f"{counted(run.steps, 'step', 'steps')} in {in_time(run.wall_ns)}{pace}."
-    )
+def _run_sentences(run: RunReport, labels: Mapping[str, str], report: Report) -> Iterator[str]:
+    row = messages.RUN_WITH_PACE if run.step_ns else messages.RUN
     is_over = run.alive is False
+    sentences = [
+        row.format(
+            run=label_text(run.run),
+            framework=label_text(run.framework),
+            pid=run.pid,
+            steps=counted(run.steps, "step", "steps"),
+            time=in_time(run.wall_ns),
+            step=in_milliseconds(run.step_ns or 0),
+        )
+    ]
     if run.uses_no_gpu:
-        used = "no GPU was used" if is_over else "it uses no GPU"
-        text += f" Its steps compute on the CPU: {used}."
+        sentences.append(messages.RUN_ON_CPU.of(is_over))
     elif not run.gpu_uuids:
-        text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
+        sentences.append(messages.RUN_WITHOUT_GPU.of(is_over))
     if run.refused_uuids:
-        named = gpus_named(label_of.get(uuid, uuid) for uuid in run.refused_uuids)
-        text += f" It names {named}, where no process is known to be its user's: not counted there."
+        names = gpus_named(labels.get(uuid, uuid) for uuid in run.refused_uuids)
+        sentences.append(messages.RUN_REFUSED.format(gpus=names))
     if run.shares:
-        text += f" Of each batch, {shares_text(run.shares, label_of)}"
-        changes = counted(run.ratio_changes, "change", "changes")
-        text += f", after {changes}." if run.ratio_changes else "."
-    text += _standstill(run, report)
-    slowest = slowest_callbacks(run)
-    yield f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text
+        shares, changes = shares_text(run.shares, labels), run.ratio_changes
+        changed = messages.RUN_SHARES_CHANGED.of(changes, shares=shares)
+        sentences.append(changed if changes else messages.RUN_SHARES.format(shares=shares))
+    sentences.append(_standstill(run, report))
+    if slowest := slowest_callbacks(run):
+        sentences.append(messages.RUN_CALLBACKS.format(callbacks=label_text(slowest, 400)))
+    yield joined(sentences)
     for why in run.reasons:
-        seen = reason_sentence(why)
+        seen = reason_seen(why)
         if seen and why.waited_ns >= _LIMITS.min_share * run.wall_ns:
-            told = f"{WORD_OF_CAUSE[why.cause]} for {in_time(why.waited_ns)}, held up by {seen}"
-            sure = f"{in_percent(why.confidence)} of the looks at it say so"
-            yield f"{capital(told)}. {capital(sure)}."
+            yield messages.RUN_HELD_UP.format(
+                cause=capital(WORD_OF_CAUSE[why.cause]),
+                time=in_time(why.waited_ns),
+                seen=seen,
+                share=in_percent(why.confidence),
+            )
 
 
 def _standstill(run: RunReport, report: Report) -> str:
-    """That it is suspended, hangs, or waits for its first batch; a sentence, or nothing."""
+    """That it is suspended, hangs, or waits for its first batch; or empty."""
     if run.suspended_since_ns is not None:
-        since = clock(report, run.suspended_since_ns)
-        return f" It has been suspended{f' since {since}' if since else ''}."
+        time = clock(report, run.suspended_since_ns)
+        row = messages.RUN_SUSPENDED_SINCE if time else messages.RUN_SUSPENDED
+        return row.format(time=time)
     silence = run.silence
     if silence is None or not (silence.is_hanging or silence.is_first_batch):
         return ""
-    hangs = "It hangs: it" if silence.is_hanging else "It"
-    return f" {hangs} {silence_clause(run, silence)}."
+    hangs = messages.RUN_HANGS if silence.is_hanging else ""
+    return joined([hangs, silence_sentence(run, silence, "It")])
 
 
-def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
-    """How busy a job's GPUs are in its steps, and what would make them equally so."""
-    busy = shares_text(balance.busy_ratios, label_of)
-    text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
-    levelled = balance.levelled_ratios
-    if levelled is None or balance.is_level:
-        return text
-    ratios = ":".join(map(str, simple_ratios([*levelled.values()])))
-    return f"{text}, level at {ratios}"
+def _balance(balance: JobBalance, labels: Mapping[str, str], names: str) -> str:
+    """How busy the GPUs of a job are in its steps, and which ratios would balance them."""
+    levelled = None if balance.is_level else balance.levelled_ratios
+    return (messages.JOB_BALANCE if levelled is None else messages.JOB_BALANCE_AT).format(
+        shares=shares_text(balance.busy_ratios, labels),
+        skew=in_percent(balance.skew_ratio),
+        ratios=":".join(map(str, simple_ratios([*(levelled or {}).values()]))) if levelled else "",
+        runs=names,
+    )

@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import seconds
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE, hides_much
-from gpumon.core.diagnosis.few_samples import is_few, samples_told
-from gpumon.core.diagnosis.fill_texts import fill_figures, held_sentence
-from gpumon.core.diagnosis.input_texts import WORD_OF_REASON
+from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.advice import hides_much
+from gpumon.core.diagnosis.fill_advice import clocks_held_sentence, fill_figures
+from gpumon.core.diagnosis.log_coverage import is_few, samples_of
 from gpumon.core.diagnosis.loss_range import is_wide
-from gpumon.core.diagnosis.rank_texts import wait_in_time, waits_much
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
+from gpumon.core.diagnosis.rank_advice import wait_in_time, waits_much
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
@@ -29,10 +30,7 @@ from gpumon.core.wording import (
     parts_in_unit_of,
     time_range,
 )
-from gpumon.outlets.text.claims import LOSS_LIMITS, word_in_table
 from gpumon.outlets.text.headline import (
-    MIG_IN_LOG,
-    WHY_MUTE,
     has_instance,
     main_gpu,
     verdict_line,
@@ -48,6 +46,7 @@ from gpumon.outlets.text.report_lines import (
     other_advice,
     run_sentences,
 )
+from gpumon.outlets.text.statements import LOSS_LIMITS, word_in_table
 from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, wrapped
 from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words, worst_of
 
@@ -73,7 +72,7 @@ def render_report(report: Report, style: TextStyle) -> str:
         shown = tuple(gpu for gpu in report.gpus if main is not None and gpu.label == main.label)
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     advice = bullets("After that:", other_advice(report))
-    found = bullets("Besides:", findings_beside(report, told=next_line(report)))
+    found = bullets("Besides:", findings_beside(report, next_line(report)))
     blocks += filter(None, (_runs(report), advice, found, _notes(report)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
@@ -99,15 +98,15 @@ def _observed(report: Report) -> str:
 
 
 def mig_sentence(gpu: GpuReport, report: Report) -> str:
-    """What is to be said of a GPU that is cut by MIG, or of a mute part of one; else empty."""
+    """About a MIG-partitioned GPU, or an instance without utilisation data; else empty."""
     if gpu.is_cut:
         if has_instance(gpu, report.gpus):
             return "MIG is on: its instances are below."
         if report.sampling is not None:
-            return f"MIG is on. {MIG_IN_LOG}"
-        return "MIG is on, and no instance is made: nothing can run on it."
+            return f"MIG is on. {messages.WHY_MIG_IN_LOG}"
+        return "MIG is on, and no instance has been created: nothing can run on it."
     if gpu.is_mute:
-        return f"how busy it is is not known. {capital(WHY_MUTE)}"
+        return f"no utilisation data. {messages.WHY_NO_DATA}"
     return ""
 
 
@@ -134,7 +133,7 @@ def _overview(report: Report) -> str:
 def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     """A GPU's table; of one that only MIG is to be said of, that."""
     if is_few(gpu):
-        return "\n".join(wrapped(f"{_name(gpu)}: {samples_told(gpu)}."))
+        return "\n".join(wrapped(f"{_name(gpu)}: {samples_of(gpu)}."))
     said = mig_sentence(gpu, report)
     if not said:
         return "\n".join([_table(gpu, style), *levels_lines(gpu, report.sampling)])
@@ -190,7 +189,7 @@ def _fill(gpu: GpuReport) -> list[str]:
     least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
     if said and fill.observed_ns < least_ns:
         said += f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
-    return wrapped(said, first="  ") + wrapped(held_sentence(fill), first="  ")
+    return wrapped(said, first="  ") + wrapped(clocks_held_sentence(fill), first="  ")
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:

@@ -9,10 +9,10 @@ from gpumon.core.device.fill import is_under_filled
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import capital, in_percent
-from gpumon.outlets.text.claims import verdict_word, waits_for_rank
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
 from gpumon.outlets.text.now_lines import is_over, stands_still
-from gpumon.outlets.text.report_lines import next_line, told_advice
+from gpumon.outlets.text.report_lines import next_advice, next_line
+from gpumon.outlets.text.statements import verdict_word, waits_for_rank
 from gpumon.outlets.text.trouble_lines import trouble_words, worst_of
 
 _TONES = {Severity.NONE: "quiet", Severity.MODERATE: "warn", Severity.HIGH: "bad"}
@@ -26,7 +26,7 @@ def said_of(report: Report) -> dict[str, Any]:
         ``why`` and ``next``, a short ``title``, the ``tone`` (``bad``, ``warn``, ``good``,
         ``quiet``) and which ``advice`` the line on what is next gives; ``None``: none.
     """
-    advice = told_advice(report)
+    advice = next_advice(report)
     return {
         "headline": {
             "tone": _tone(report),

@@ -164,7 +164,7 @@ export function drawRuns(target, state) {
   );
 }
 
-const CAUSES = new Map([...LABELS, ["first_input_wait", "waiting for the very first batch"], ["under_filled", "under-filled"], ["unseen_imbalance", "busy, but probably waiting"]]);
+const CAUSES = new Map([...LABELS, ["first_input_wait", "waiting for the first batch"], ["under_filled", "low SM utilisation"], ["unseen_imbalance", "busy, but probably waiting"]]);
 
 function adviceItem(advice) {
   const cause = CAUSES.get(advice.cause) ?? advice.cause;

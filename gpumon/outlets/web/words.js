@@ -78,12 +78,12 @@ const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
 // What is to be said of such a GPU instead of figures; null: figures are to be shown.
 export function migSentence(gpu, gpus) {
   if (isMute(gpu)) {
-    return "how busy it is is not known: a board tells that of a MIG instance by GPM, which comes with Hopper";
+    return "no utilisation data: a board reports it for a MIG instance through GPM, from Hopper on";
   }
   if (!isCut(gpu)) return null;
   return gpus.some((other) => other.parent_uuid === gpu.uuid)
     ? "MIG is on: its instances are below"
-    : "MIG is on, and no instance is made: nothing can run on it";
+    : "MIG is on, and no instance has been created: nothing can run on it";
 }
 
 // Whether a GPU has time to show: one that was cut by MIG a while ago has.
@@ -93,9 +93,9 @@ export const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
 function filling(gpu) {
   const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
-  if (evidence === "gpm") return `on average ${share(active, 1)} of its multiprocessors have work`;
+  if (evidence === "gpm") return `on average only ${share(active, 1)} of its multiprocessors had work`;
   const watts = `${Math.round(power)} of ${Math.round(limit)}${NBSP}W`;
-  return `power ${watts} suggests that little of it works`;
+  return `it drew only ${watts}, which suggests that little of it worked`;
 }
 
 const inList = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
@@ -114,7 +114,7 @@ function inSpans(labels) {
 // Start-up comes before the time in use: it is no part of what was lost of it.
 const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
 
-// The wait for the very first batch is paid once, and stands apart: no verdict rests on it.
+// The wait for the first batch is paid once, and stands apart: no verdict rests on it.
 function lost(gpu) {
   const { input_wait: waited = 0, ...others } = gpu.idle_ns;
   const { first_input_wait_ns: first = 0 } = gpu;
@@ -124,7 +124,7 @@ function lost(gpu) {
 
 export const lostNs = (gpu) => lost(gpu).reduce((sum, [, ns]) => sum + ns, 0);
 
-const TITLES = new Map([["first_input_wait", "waiting for the very first batch"]]);
+const TITLES = new Map([["first_input_wait", "waiting for the first batch"]]);
 const WORTH_A_WORD = 0.05;
 
 // The greatest loss, and what else is worth a word: "checkpoint 14 % (9.0 s)".
@@ -173,7 +173,7 @@ export function gpuLine(gpu) {
   const words = [wordNow(gpu)];
   const losses = lossesInWords(gpu);
   if (losses.length > 0) words.push(`since the start: ${losses.join(", ")}`);
-  if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
+  if (isUnderFilled(gpu)) words.push(`low SM utilisation: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
   const said = gpu.fill?.held_down ? told.filter((one) => one.kind !== "throttled") : told;
   return [...said.map((one) => one.text), ...words].join(" · ");

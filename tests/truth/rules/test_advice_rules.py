@@ -162,33 +162,3 @@ class TestSlowerBoard:
         workload = UnequalGpus(speeds=[200, 200], ratios=[2, 3], boards=boards)
 
         assert causes_in(workload) == ["MoreWork"]
-
-
-class TestUnseenImbalance:
-    @staticmethod
-    def ranks(*boards: Board) -> UnequalGpus:
-        """Two ranks that meet in NCCL, of which the first waits a third of each step."""
-        return UnequalGpus(
-            speeds=[300, 200], ratios=[1, 1], ranks=True, waits_busy=True, boards=boards
-        )
-
-    def test_speaks_where_one_that_reads_as_busy_draws_two_fifths_less(self) -> None:
-        found = in_its_job(self.ranks(Board(watts=186.0), Board(watts=300.0)), 90)
-
-        assert found.balance.is_level
-        assert [(one.uuid, one.waits_for) for one in found.unseen or ()] == [("GPU-0", "GPU-1")]
-
-    def test_speaks_where_fewer_of_its_multiprocessors_work(self) -> None:
-        found = in_its_job(self.ranks(Board(sm_active=0.55), Board(sm_active=0.9)), 90)
-
-        assert [one.uuid for one in found.unseen or ()] == ["GPU-0"]
-
-    def test_is_silent_where_both_draw_about_as_much(self) -> None:
-        found = in_its_job(self.ranks(Board(watts=270.0), Board(watts=300.0)), 90)
-
-        assert found.unseen == ()
-
-    def test_is_silent_within_the_first_minute(self) -> None:
-        found = in_its_job(self.ranks(Board(watts=186.0), Board(watts=300.0)), 50)
-
-        assert found.unseen is None

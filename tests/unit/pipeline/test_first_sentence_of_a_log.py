@@ -35,7 +35,7 @@ class TestAHealthyGpu:
 
         assert only_gpu(report).verdict.name is VerdictName.HEALTHY
         assert verdict_line(report) == (
-            "healthy: GPU 0 was busy almost all its time in use; it was not used for 51 % of the "
+            "healthy: GPU 0 was busy almost all its time in use. It was not used for 51 % of the "
             "log."
         )
 
@@ -45,8 +45,8 @@ class TestAHealthyGpu:
         assert only_gpu(report).idle_after_use_ns == 1200 * NS_PER_S
         assert encode_report(report)["gpus"][0]["idle_after_use_seconds"] == 1200.0
         assert verdict_line(report) == (
-            "healthy: GPU 0 was busy almost all its time in use; it was not used for 67 % of the "
-            "log, the last 20 min included."
+            "healthy: GPU 0 was busy almost all its time in use. It was not used for 67 % of the "
+            "log, including the last 20 min."
         )
 
     def test_has_the_share_of_its_time_that_it_lost_without_a_pause(self) -> None:
@@ -79,14 +79,14 @@ class TestAHealthyGpu:
 
         assert said == (
             "healthy: GPUs 0 and 1 were busy almost all the time. GPU 2 was busy almost all its "
-            "time in use; it was not used for 50 % of the log."
+            "time in use. It was not used for 50 % of the log."
         )
 
     def test_stands_beside_others_in_one_sentence_where_they_are_alike(self) -> None:
         said = verdict_line(of_gpus(*[IDLE * (100 + at) + BUSY * (100 - at) for at in range(3)]))
 
         assert said == (
-            "healthy: GPUs 0\N{EN DASH}2 were busy almost all their time in use; they were not "
+            "healthy: GPUs 0\N{EN DASH}2 were busy almost all their time in use. They were not "
             "used for up to 51 % of the log."
         )
 
@@ -136,7 +136,7 @@ class TestAGpuThatCannotBeJudged:
 class TestFewSamples:
     def test_are_one_clause_where_all_have_as_many(self) -> None:
         assert verdict_line(of_gpus(BUSY * 12, BUSY * 12)) == (
-            "too few samples: GPUs 0 and 1 have 12 samples each, one every 1 s: too few to say "
+            "too few samples: GPUs 0 and 1 each have 12 samples, one every 1 s: too few to show "
             "where the time went."
         )
 
@@ -144,8 +144,8 @@ class TestFewSamples:
         report = analysed(csv([*[[97, 97]] * 12, *[[97]] * 3]))
 
         assert verdict_line(report) == (
-            "too few samples: GPU 0 has 15 samples, one every 1 s; GPU 1 has 12 samples, one every "
-            "1 s: too few to say where the time went."
+            "too few samples: GPU 0 has 15 samples, one every 1 s: too few to show where the time "
+            "went. GPU 1 has 12 samples, one every 1 s: too few to show where the time went."
         )
 
 
@@ -178,4 +178,4 @@ def test_the_moments_of_a_log_without_a_date_are_told_to_the_second() -> None:
     body = [f"    0     {IN_PAUSES[at_s % 10]}      0" for at_s in range(9_000)]
     why = why_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
 
-    assert "The last ones began 2:29:26, 2:29:36 and 2:29:46 after the start." in why
+    assert "The last ones began 2:29:26, 2:29:36 and 2:29:46 after the start: if" in why

@@ -62,8 +62,8 @@ class TestAHeldGpu:
         verdict = verdict_line(report_of(notebook(story).pass_seconds(700, 0.0)))
 
         assert (
-            "Process 7 (user 1000) holds 1.0 GiB of GPU 0, and nothing has run there since "
-            "00:01 UTC." in verdict
+            "Process 7 (user 1000) holds 1.0 GiB of GPU 0, where nothing has run since 00:01 UTC."
+            in verdict
         )
 
     def test_that_was_never_used_is_held_too(self, story: Story) -> None:
@@ -76,11 +76,11 @@ class TestAHeldGpu:
         report = report_of(state)
         assert gpu(state).verdict.name is VerdictName.NOT_IN_USE
         assert verdict_line(report) == (
-            "held: Process 7 (python3, ada) holds 1.0 GiB of GPU 0 with others, and nothing has "
-            "run there since 00:00 UTC. GPU 1 had nothing to do."
+            "held: Process 7 (python3, ada) holds 1.0 GiB of GPU 0, where nothing has run "
+            "since 00:00 UTC. Other processes are there, too. GPU 1 had nothing to do."
         )
         assert next_line(report) == (
-            "Ask ada whether process 7 is still needed: ending it frees 1.0 GiB of GPU 0."
+            "Ask ada whether process 7 is still needed. Ending it frees 1.0 GiB of GPU 0."
         )
 
     def test_is_not_named_together_with_a_free_one(self, story: Story) -> None:
@@ -139,11 +139,11 @@ class TestAHeldGpu:
         report = report_of(story.pass_seconds(700, 0.0, 0.0))
 
         assert verdict_line(report) == (
-            "held: Process 7 (user 1000) holds 2.0 GiB of GPUs 0 and 1, and nothing has run there "
+            "held: Process 7 (user 1000) holds 2.0 GiB of GPUs 0 and 1, where nothing has run "
             "since 00:00 UTC."
         )
         assert next_line(report) == (
-            "Ask user 1000 whether process 7 is still needed: ending it frees 2.0 GiB of "
+            "Ask user 1000 whether process 7 is still needed. Ending it frees 2.0 GiB of "
             "GPUs 0 and 1."
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.core.codecs.report_codec import decode_report, encode_report
-from gpumon.core.diagnosis.few_samples import LOG_A_SECOND
+from gpumon.core.diagnosis.messages import LOG_A_SECOND
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line, why_line
@@ -77,12 +77,12 @@ class TestTooFewSamples:
         report = analysed(table([[100], [0], [85]], every_s=900))
 
         assert verdict_line(report) == (
-            "too few samples: GPU 0 has 3 samples, one every 15 min: too few to say "
+            "too few samples: GPU 0 has 3 samples, one every 15 min: too few to show "
             "where the time went."
         )
         assert why_line(report) == (
-            "a verdict takes at least 20 samples, in the median at most 5 min apart. Each of these "
-            "may cover only the second before it: the rest is unknown."
+            "a verdict needs at least 20 samples, with a median of at most 5 min between two. Each "
+            "sample may cover only the second before it: the rest is unknown."
         )
 
     def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:
@@ -167,8 +167,8 @@ class TestAGpuWithoutAValue:
 
         assert self.gpus()[1].verdict.name is FEW
         assert "GPU 1: no sample with a utilisation." in printed
-        assert "The log holds no utilisation of GPU 1" in printed
-        assert not [word for word in ("give", "Give", "never in use") if word in printed]
+        assert "The log has no utilisation of GPU 1" in printed
+        assert not [word for word in ("release", "never in use") if word in printed]
 
     def test_leaves_the_other_its_verdict(self) -> None:
         assert verdict_line(self.report()) == (
@@ -183,7 +183,7 @@ def test_a_gpu_that_was_hardly_watched_is_never_to_be_given_back() -> None:
     report = analysed(smi_log([0] * 45, 0.2))
 
     assert only_gpu(report).totals.observed_ns == pytest.approx(9e9)
-    assert "give" not in render_report(report, PLAIN)
+    assert "release" not in render_report(report, PLAIN)
 
 
 class TestRowsThatEndEarly:

@@ -19,7 +19,7 @@ from gpumon.core.codecs.report_codec import (
     encode_report_with_lanes,
 )
 from gpumon.core.device.in_job import InJob, Tenant
-from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.run_pace import RunPace
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
@@ -114,7 +114,7 @@ class TestADocument:
         figured, unknown = one["reasons"]
         assert (figured["reason"], figured["waited_seconds"]) == ("cpu_bound", 20.0)
         assert figured["figures"]["wanted_cores"] == 4.0
-        assert figured["seen"] == reason_sentence(known)
+        assert figured["seen"] == reason_seen(known)
         assert (unknown["reason"], unknown["figures"], unknown["seen"]) == ("unknown", None, "")
 
     def test_has_who_waits_for_whom_and_why(self) -> None:

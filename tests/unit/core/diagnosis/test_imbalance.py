@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.device.fill import Evidence, GpuFill
+from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.device.troubles import lost
 from gpumon.core.diagnosis.imbalance import (
@@ -19,13 +19,12 @@ from gpumon.core.diagnosis.imbalance import (
     SlowCause,
     SlowerBoard,
     SlowGpu,
-    UnseenWait,
     imbalances,
 )
 from gpumon.core.diagnosis.since import report_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, RunReport
-from tests.builders.report import gpm_fill, gpu, mean, power_fill, rank_of, report, shared_run
+from tests.builders.report import gpu, mean, power_fill, rank_of, report, shared_run
 from tests.builders.time import s
 
 HEAT = "hw_thermal_slowdown"
@@ -308,92 +307,6 @@ class TestSeveralReasons:
 
         assert not little.is_explained
         assert most.is_explained
-
-
-class TestAWaitThatReadsAsBusy:
-    @staticmethod
-    def unseen(fills: Sequence[GpuFill | None], **told: Any) -> tuple[UnseenWait, ...] | None:
-        gpus = [board(at, fill=fill, **told) for at, fill in enumerate(fills)]
-        return only(gpus, *[rank_of(at, 1.0) for at in range(len(fills))]).unseen
-
-    def test_shows_in_fewer_multiprocessors_at_work(self) -> None:
-        assert self.unseen([gpm_fill(0.8), gpm_fill(0.4)]) == (
-            UnseenWait("GPU-1", "GPU-0", Evidence.GPM, 0.5),
-        )
-
-    @staticmethod
-    def drawing(watts: float, clock: float = 1.0, seconds: float = 120.0) -> GpuFill:
-        return GpuFill(
-            drawn_ns=s(seconds),
-            drawn_mw_ns=round(1000 * watts) * s(seconds),
-            sm_clock=mean(clock, seconds),
-        )
-
-    def test_shows_in_power_on_boards_that_tell_no_more(self) -> None:
-        found = self.unseen([self.drawing(300), self.drawing(186), self.drawing(290)])
-
-        assert found is not None
-        (wait,) = found
-        assert wait[:3] == ("GPU-1", "GPU-0", Evidence.POWER)
-        assert wait.less_ratio == pytest.approx(0.38)
-
-    def test_has_its_reasons_too(self) -> None:
-        hot = gpm_fill(0.8)._replace(sm_clock=mean(0.5, 120.0))
-        gpus = [
-            board(0, fill=gpm_fill(0.4), **tenants(ITSELF)),
-            board(1, fill=hot, **tenants(ITSELF, (77, 1001, 0.2))),
-        ]
-
-        unseen = only(gpus, shared_run([1.0, 1.0], [0.4, 0.6])).unseen
-
-        assert unseen is not None
-        assert [type(one) for one in unseen[0].causes] == [LowerClocks, MoreWork, OtherTenant]
-
-    def test_that_is_longest_comes_first(self) -> None:
-        found = self.unseen([gpm_fill(0.5), gpm_fill(0.9), gpm_fill(0.3)]) or ()
-
-        assert [one.uuid for one in found] == ["GPU-2", "GPU-0"]
-
-    def test_is_not_what_a_slowed_down_gpu_does(self) -> None:
-        assert self.unseen([self.drawing(300), self.drawing(186, clock=0.6)]) == ()
-
-    def test_is_not_what_gpus_of_one_model_differ_by(self) -> None:
-        assert self.unseen([self.drawing(300), self.drawing(260)]) == ()
-
-    @pytest.mark.parametrize(
-        "fills",
-        [
-            (None, None),
-            (gpm_fill(0.8), None),
-            (gpm_fill(0.8, seconds=30), gpm_fill(0.4, seconds=30)),
-        ],
-        ids=["nothing is known", "of one alone", "for too short"],
-    )
-    def test_cannot_be_seen_without_figures_of_each(self, fills: Sequence[GpuFill | None]) -> None:
-        assert self.unseen(fills) is None
-
-    def test_cannot_be_seen_among_boards_of_unlike_models(self) -> None:
-        gpus = [board(0, fill=gpm_fill(0.8), name="A"), board(1, fill=gpm_fill(0.4), name="B")]
-
-        assert only(gpus, LEVEL).unseen is None
-        assert self.unseen([gpm_fill(0.8), gpm_fill(0.4)], name=None) is None
-
-    @pytest.mark.parametrize("jobs", [("j0",), ("j0", "j1")], ids=str)
-    def test_cannot_be_seen_of_a_gpu_that_worked_for_another_job(
-        self, jobs: tuple[str, ...]
-    ) -> None:
-        gpus = [board(0, fill=gpm_fill(0.8), jobs=jobs), board(1, fill=gpm_fill(0.4))]
-
-        assert only(gpus, LEVEL).unseen is None
-
-    def test_cannot_be_seen_once_a_gpu_is_lost(self) -> None:
-        gone = (lost("it fell off the bus", index=1),)
-        gpus = [board(0, fill=gpm_fill(0.8)), board(1, fill=gpm_fill(0.4), told_troubles=gone)]
-
-        assert only(gpus, LEVEL).unseen is None
-
-    def test_is_not_looked_for_where_gpus_are_seen_to_wait(self) -> None:
-        assert only(pair({"fill": gpm_fill(0.4)}, {"fill": gpm_fill(0.8)}), EVEN).unseen == ()
 
 
 class TestBetweenTwoReports:

@@ -158,7 +158,7 @@ class TestTheVerdictOnAnOpenSplit:
 
         assert one.verdict.name is VerdictName.STARVED
         assert f"for input {low_s}" in verdict_line(report(one))
-        assert f"the training's own tags prove {low_s} s of that" in why_line(report(one))
+        assert f"its tags prove {low_s} s of that" in why_line(report(one))
 
     @pytest.mark.parametrize("low_s", [0, 1, 4.9])
     def test_is_never_healthy_or_partial(self, low_s: float) -> None:

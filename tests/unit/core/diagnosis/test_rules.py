@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
-from gpumon.core.device.fill import NO_FILL, Evidence, Mean
+from gpumon.core.device.fill import NO_FILL, Mean
 from gpumon.core.diagnosis.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES, judge
 from gpumon.core.host.wait_rules import REASON_RULES
@@ -64,7 +64,6 @@ SUSPECTED = PAUSES._replace(suspicion=Suspicion(0.8, (LikelyCause.LATE_INPUT,)))
 TOTALS = (LOSES_UNPROVED, SUSPECTED, STARVES)
 EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
 HELD_LOW = gpm_fill(0.9, held=0.6)._replace(sm_clock=Mean(s(120), s(60)))
-DRAWS_LITTLE = gpm_fill(0.9)._replace(drawn_ns=s(120), drawn_mw_ns=90_000 * s(120))
 ALWAYS_TOGETHER = Together(
     in_use_ns=s(100), all_paused_ns=s(50), all_pauses=9, in_use_gpu_ns=s(200),
     paused_gpu_ns=s(100), by_chance_ns=s(25), in_use=(0, 1), idle_beside_peer_ns=(0, 0),
@@ -106,7 +105,6 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "other_tenant": [(0.5, s(100))],
     "more_work": [(0.6, 0.4)],
     "slower_board": [("A", "B", 1.5)],
-    "unseen_imbalance": [(DRAWS_LITTLE, DRAWS_LITTLE, Evidence.POWER)],
 }
 """What each rule is asked about, to see which thresholds it reads."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
@@ -82,7 +82,7 @@ class TestEachAddress:
         document = json.loads(got("/api/v1/state", monitor_state(runs=(run(reasons=(why,)),))).body)
 
         (told,) = document["runs"][0]["reasons"]
-        assert (told["reason"], told["seen"]) == ("disk_bound", reason_sentence(why))
+        assert (told["reason"], told["seen"]) == ("disk_bound", reason_seen(why))
 
     def test_report_is_what_the_reader_returns(self) -> None:
         answer = got("/api/v1/report", monitor_state(), report=lambda _: {"schema": "of/1"})

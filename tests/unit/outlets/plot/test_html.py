@@ -10,7 +10,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 from gpumon.core.device.troubles import error_of
-from gpumon.core.diagnosis.advice import WORD_OF_CAUSE
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
@@ -181,7 +181,7 @@ class TestThePageOfATraining:
         assert run_sentences(WAITED)[0][0] in page_of(WAITED).text
 
     def test_says_that_a_gpu_is_simulated_and_that_it_is_not_of_now(self) -> None:
-        assert observed_sentences(replace(WAITED, replayed=True)).endswith("not of now.")
+        assert observed_sentences(replace(WAITED, replayed=True)).endswith("of a recording.")
         assert observed_sentences(WAITED) in page_of(WAITED).text
 
     def test_says_what_held_the_input_up_with_shares(self) -> None:

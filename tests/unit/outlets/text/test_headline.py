@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.diagnosis.input_texts import reason_sentence
+from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
@@ -56,7 +56,7 @@ class TestWhy:
 
         said = why_line(report(late, runs=(replace(run(), reasons=(why,)),)))
 
-        assert (reason_sentence(why) in said) is is_told
+        assert (reason_seen(why) in said) is is_told
 
 
 class TestFigures:

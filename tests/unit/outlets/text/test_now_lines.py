@@ -175,8 +175,8 @@ class TestSinceTheStart:
 class TestARunThatHangs:
     def test_is_named_with_since_when_and_what_it_does(self) -> None:
         assert verdict_line(HANGS) == (
-            "hanging since 14:03 UTC: Run train (pid 4711) has counted no step for 6 min, "
-            "waiting for input."
+            "hanging since 14:03 UTC: Run train (pid 4711) has counted no step for 6 min: "
+            "it is waiting for input."
         )
 
     def test_is_explained_by_its_steps_and_where_it_sleeps(self) -> None:

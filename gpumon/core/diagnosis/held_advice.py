@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gpumon.core.diagnosis import messages
 from gpumon.core.report.report import HELD, Advice, GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_gibibytes, in_time, label_text
 
 _MOST_NAMED: Final = 3
-_LEAST_TOLD_BYTES: Final = (1 << 30) // 20
+_LEAST_SHOWN_BYTES: Final = (1 << 30) // 20
 """Less memory than that reads as 0.0 GiB."""
 
 
@@ -20,21 +21,22 @@ def held_advice(gpus: Sequence[GpuReport]) -> Advice | None:
     if not by_holder:
         return None
     held = [gpu for _, held_by_one in by_holder for gpu in held_by_one]
-    names, least = gpus_named(gpu.label for gpu in held), in_time(DEFAULT_SETTINGS.held_after_ns)
-    is_one = len(held) == 1
     return Advice(
         cause=HELD,
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
-        evidence=f"{names}: held for more than {least} by {'a process' if is_one else 'processes'} "
-        "while nothing ran there.",
+        evidence=messages.HELD_EVIDENCE.of(
+            len(held),
+            gpus=gpus_named(gpu.label for gpu in held),
+            time=in_time(DEFAULT_SETTINGS.held_after_ns),
+        ),
         text=" ".join(_text(held_by_one) for _, held_by_one in by_holder[:_MOST_NAMED]),
         gpus=tuple(gpu.label for gpu in held),
     )
 
 
 def holders(gpus: Sequence[GpuReport]) -> list[tuple[str, list[GpuReport]]]:
-    """Each process that holds GPUs, in words, and these GPUs."""
+    """The name of each process that holds GPUs, and these GPUs."""
     by_pid: dict[int, list[GpuReport]] = {}
     for gpu in gpus:
         if gpu.held is not None:
@@ -43,9 +45,9 @@ def holders(gpus: Sequence[GpuReport]) -> list[tuple[str, list[GpuReport]]]:
     for pid, held in by_pid.items():
         holder = held[0].held
         assert holder is not None
-        words = [] if holder.command is None else [label_text(holder.command)]
-        words += [] if holder.user is None else [_user_named(holder.user)]
-        named = f" ({', '.join(words)})" if words else ""
+        facts = [] if holder.command is None else [label_text(holder.command)]
+        facts += [] if holder.user is None else [_user_named(holder.user)]
+        named = f" ({', '.join(facts)})" if facts else ""
         found.append((f"Process {pid}{named}", held))
     return found
 
@@ -54,8 +56,8 @@ def memory_of(gpus: Sequence[GpuReport]) -> str:
     """The memory that the holder of these GPUs has on them; empty: unknown, or next to nothing."""
     amounts = [gpu.held.memory_bytes for gpu in gpus if gpu.held is not None]
     known = [amount for amount in amounts if amount is not None]
-    is_told = len(known) == len(amounts) and sum(known) >= _LEAST_TOLD_BYTES
-    return in_gibibytes(sum(known)) if is_told else ""
+    is_known = len(known) == len(amounts) and sum(known) >= _LEAST_SHOWN_BYTES
+    return in_gibibytes(sum(known)) if is_known else ""
 
 
 def _user_named(user: str) -> str:
@@ -63,17 +65,12 @@ def _user_named(user: str) -> str:
 
 
 def _text(gpus: Sequence[GpuReport]) -> str:
-    holder, memory = gpus[0].held, memory_of(gpus)
+    holder, memory, names = gpus[0].held, memory_of(gpus), gpus_named(gpu.label for gpu in gpus)
     assert holder is not None
+    ask = messages.HELD_FIND_OUT.format(pid=holder.pid)
     if holder.user is not None:
-        needed = f"Ask {_user_named(holder.user)} whether process {holder.pid} is still needed"
-    else:
-        needed = (
-            f"Find out whose process {holder.pid} is (`ps -o user,args -p {holder.pid}`), and "
-            "whether it is still needed"
-        )
-    names = gpus_named(gpu.label for gpu in gpus)
-    is_alone = all(gpu.held is not None and gpu.held.process_count == 1 for gpu in gpus)
+        ask = messages.HELD_ASK.format(user=_user_named(holder.user), pid=holder.pid)
     if memory:
-        return f"{needed}: ending it frees {memory} of {names}."
-    return f"{needed}: ending it frees {names}." if is_alone else f"{needed}."
+        return f"{ask} {messages.HELD_FREES_MEMORY.format(memory=memory, gpus=names)}"
+    is_alone = all(gpu.held is not None and gpu.held.process_count == 1 for gpu in gpus)
+    return f"{ask} {messages.HELD_FREES.format(gpus=names)}" if is_alone else ask
